@@ -1,0 +1,138 @@
+"""Audio as the pipeline sees it: int16 mono samples that know their place in time.
+
+Time inside the audio path is the sample index (``docs/architecture.md``), so nothing here
+reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+
+Pcm = NDArray[np.int16]
+"""Mono samples, int16, shape ``(n,)``."""
+
+LISTEN_RATE = 16_000
+"""Hz. What VAD, turn detection and speech-to-text work at."""
+
+EMPTY: Pcm = np.zeros(0, dtype=np.int16)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AudioFrame:
+    """Consecutive samples of one stream.
+
+    ``pcm``: int16 mono, shape ``(n,)``. ``rate``: Hz. ``index``: position of the first sample,
+    counted from the start of the stream.
+    """
+
+    pcm: Pcm
+    rate: int
+    index: int
+
+    @property
+    def end(self) -> int:
+        """Index of the sample after the last one."""
+        return self.index + len(self.pcm)
+
+    @property
+    def seconds(self) -> float:
+        return len(self.pcm) / self.rate
+
+
+class Framer:
+    """Cuts a stream that arrives in any pieces into windows of one fixed length."""
+
+    def __init__(self, window_samples: int, rate: int = LISTEN_RATE) -> None:
+        self._window_samples = window_samples
+        self._rate = rate
+        self._held = EMPTY
+        self._index = 0
+
+    def feed(self, pcm: Pcm) -> Iterator[AudioFrame]:
+        """Yield each window that ``pcm`` completes; the remainder waits for the next call."""
+        held = np.concatenate((self._held, pcm)) if len(self._held) else pcm
+        whole = len(held) - len(held) % self._window_samples
+        self._held = held[whole:].copy()
+        for start in range(0, whole, self._window_samples):
+            frame = AudioFrame(held[start : start + self._window_samples], self._rate, self._index)
+            self._index = frame.end
+            yield frame
+
+
+class Resampler:
+    """Streaming conversion between sample rates; state is kept, so chunk borders do not click."""
+
+    def __init__(self, from_rate: int, to_rate: int) -> None:
+        self.from_rate = from_rate
+        self.to_rate = to_rate
+        self._stream = (
+            None
+            if from_rate == to_rate
+            else soxr.ResampleStream(from_rate, to_rate, 1, dtype="int16", quality="HQ")
+        )
+
+    def feed(self, pcm: Pcm, *, last: bool = False) -> Pcm:
+        """Convert ``pcm``; ``last`` flushes what the filter still holds and ends the stream."""
+        if self._stream is None:
+            return pcm
+        return self._stream.resample_chunk(np.ascontiguousarray(pcm), last=last)
+
+
+class AudioHistory:
+    """The newest samples of a stream, addressed by sample index.
+
+    Holds at most ``capacity_samples``; older ones fall out of the front.
+    """
+
+    def __init__(self, capacity_samples: int) -> None:
+        self._ring = np.zeros(capacity_samples, dtype=np.int16)
+        self.end = 0
+
+    @property
+    def start(self) -> int:
+        """Index of the oldest sample still held."""
+        return max(0, self.end - len(self._ring))
+
+    def append(self, pcm: Pcm) -> None:
+        capacity = len(self._ring)
+        kept = pcm[-capacity:]
+        self.end += len(pcm)
+        at = (self.end - len(kept)) % capacity
+        head = min(len(kept), capacity - at)
+        self._ring[at : at + head] = kept[:head]
+        self._ring[: len(kept) - head] = kept[head:]
+
+    def read(self, start: int, end: int) -> Pcm:
+        """Copy of samples ``start`` to ``end``, clipped to what is held."""
+        start = max(start, self.start)
+        end = min(end, self.end)
+        if start >= end:
+            return EMPTY
+        indexes = np.arange(start, end) % len(self._ring)
+        return self._ring[indexes]
+
+
+def pcm_from_bytes(data: bytes) -> Pcm:
+    """Little-endian 16-bit samples. Raises ``ValueError`` on an odd number of bytes."""
+    if len(data) % 2:
+        raise ValueError(f"16-bit audio needs an even number of bytes, got {len(data)}")
+    return np.frombuffer(data, dtype="<i2").astype(np.int16, copy=False)
+
+
+def pcm_to_bytes(pcm: Pcm) -> bytes:
+    return pcm.astype("<i2", copy=False).tobytes()
+
+
+def to_float(pcm: Pcm) -> NDArray[np.float32]:
+    """Samples in [-1, 1), float32, as models take them."""
+    return pcm.astype(np.float32) / 32768.0
+
+
+def from_float(samples: NDArray[np.float32]) -> Pcm:
+    """int16 from float samples; values outside [-1, 1] are clipped."""
+    return (np.clip(samples, -1.0, 1.0) * 32767.0).astype(np.int16)

@@ -1,0 +1,317 @@
+"""What an engine is: the protocols that engine authors implement, and the registry.
+
+Authors write plain blocking code. ``pipeline.worker`` runs it in a thread or a child process,
+one step at a time, in priority order; ``pipeline.stages`` gives the rest of the pipeline typed
+awaitable versions. An engine's ``build(options, weights)`` loads the model and warms it up:
+when it returns, the first real call is as fast as any other.
+
+Every wait is cooperative. A call that may last looks at its ``CancelToken``; a generator yields
+``None`` between slices of work that have nothing to say yet, so that more urgent work gets in
+between.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.audio import Pcm
+from pipeline.errors import ConfigError, MissingExtra
+
+
+class CancelToken(Protocol):
+    """How blocking code learns that it should stop or step aside. Both are cheap to read."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody wants the result any more: return or raise ``Cancelled`` as soon as possible."""
+        ...
+
+    @property
+    def preempted(self) -> bool:
+        """More urgent work waits for this engine: yield ``None`` as soon as possible."""
+        ...
+
+
+class Cancelled(Exception):
+    """Raised by an engine that noticed its cancelled token; it is not a failure."""
+
+
+# --- listening ---------------------------------------------------------------------------------
+
+
+class VadStream(Protocol):
+    """Speech scores for one stream of audio. Hysteresis is not the model's business."""
+
+    def score(self, pcm: Pcm) -> float:
+        """Probability of speech in exactly one window of samples, in order."""
+        ...
+
+    def reset(self) -> None: ...
+
+
+class Vad(Protocol):
+    rate: int
+    window_samples: int
+
+    def open(self) -> VadStream: ...
+
+
+class TurnDetector(Protocol):
+    rate: int
+    history_seconds: float
+    """How much audio before the pause the model looks at."""
+
+    def score(self, pcm: Pcm, text: str) -> float:
+        """Probability that the speaker is done. ``pcm`` ends with the first silent frames."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What has been recognised so far: text that will not change, and a tail that may."""
+
+    committed: str = ""
+    tentative: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.committed} {self.tentative}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The final text of one utterance; ``seconds`` is the audio it was made from."""
+
+    text: str
+    seconds: float
+
+
+class Utterance(Protocol):
+    """One utterance being recognised."""
+
+    def feed(self, pcm: Pcm) -> Partial:
+        """Take more audio (any length)."""
+        ...
+
+    def finish(self, cancel: CancelToken) -> Transcript:
+        """The final text, from one full-context pass over everything that was fed."""
+        ...
+
+
+class Stt(Protocol):
+    rate: int
+
+    def open(self, language: str) -> Utterance:
+        """``language``: ISO 639-1, or empty for the model's default."""
+        ...
+
+
+# --- answering ---------------------------------------------------------------------------------
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a prompt. ``tool_calls`` are OpenAI-style function calls, as plain data."""
+
+    role: Role
+    content: str
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    tool_call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function the model may call; ``parameters`` is its JSON schema."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """GBNF that the output must follow: from the start, or once ``trigger`` was written."""
+
+    gbnf: str
+    trigger: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to pick tokens. ``max_tokens`` None: up to the end of the context."""
+
+    temperature: float = 0.6
+    top_p: float = 0.9
+    min_p: float = 0.05
+    repeat_penalty: float = 1.1
+    seed: int | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one piece of work. ``prompt`` = ``cached`` + ``evaluated``."""
+
+    prompt: int = 0
+    cached: int = 0
+    evaluated: int = 0
+    generated: int = 0
+
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Always the last item of a reply that was not cancelled."""
+
+    reason: FinishReason
+    usage: Usage
+
+
+Delta = TextDelta | Finished
+
+
+class LlmSession(Protocol):
+    """One conversation: one KV sequence, kept between replies."""
+
+    def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], cancel: CancelToken
+    ) -> Iterator[Usage | None]:
+        """Read the prompt without answering; ``None`` between slices, its usage at the end."""
+        ...
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        sampling: Sampling,
+        grammar: Grammar | None,
+        cancel: CancelToken,
+    ) -> Iterator[Delta | None]:
+        """Answer. Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Llm(Protocol):
+    context_tokens: int
+
+    def open(self) -> LlmSession: ...
+
+
+class Tts(Protocol):
+    rate: int
+    voices: Sequence[str]
+
+    def synthesize(self, text: str, voice: str, cancel: CancelToken) -> Iterator[Pcm | None]:
+        """Speech for ``text``, smallest safe chunk first, at ``rate``."""
+        ...
+
+
+# --- registry ----------------------------------------------------------------------------------
+
+
+class Kind(StrEnum):
+    VAD = "vad"
+    TURN = "turn"
+    STT = "stt"
+    LLM = "llm"
+    TTS = "tts"
+
+
+Placement = Literal["inline", "thread", "process"]
+
+
+class EngineOptions(BaseModel):
+    """Base of every engine's own YAML section; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: str
+    run_in: Placement | None = None
+    """Where the engine runs; unset: where its author says it runs best."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """How to build one engine.
+
+    ``options`` is its section of the YAML; an option called ``weights`` names a catalogue entry.
+    ``build(options, weights)`` runs where the engine runs (maybe in a child process), with the
+    directory of those weights, or ``None``.
+    """
+
+    name: str
+    kind: Kind
+    options: type[EngineOptions]
+    build: Callable[[Any, Path | None], Any]
+    summary: str = ""
+    extra: str = ""
+    """The optional dependency group that it needs, e.g. ``embedded``."""
+    modules: tuple[str, ...] = ()
+    """Import names of those packages, so that a missing one is found before it is needed."""
+    run_in: Placement = "thread"
+
+
+_BUILT_IN: dict[tuple[Kind, str], str] = {
+    (Kind.VAD, "silero"): "pipeline.vad.silero",
+    (Kind.TURN, "smart-turn"): "pipeline.turn.smart_turn",
+    (Kind.TURN, "silence"): "pipeline.turn.silence",
+    (Kind.STT, "moonshine"): "pipeline.stt.moonshine",
+    (Kind.LLM, "llama-cpp"): "pipeline.llm.llama_cpp",
+    (Kind.TTS, "piper"): "pipeline.tts.piper",
+    (Kind.TTS, "espeak-ng"): "pipeline.tts.espeak_ng",
+}
+"""Modules with a ``SPEC``. Nothing heavy is imported by importing one of them."""
+
+
+def engine_names(kind: Kind) -> list[str]:
+    """Built-in and third-party engines of one kind (entry points ``reachy_voice.<kind>``)."""
+    others = (point.name for point in importlib.metadata.entry_points(group=f"reachy_voice.{kind}"))
+    return sorted({name for k, name in _BUILT_IN if k is kind} | set(others))
+
+
+def engine_spec(kind: Kind, name: str) -> EngineSpec:
+    """Look an engine up. Raises ``ConfigError`` with the known names."""
+    if module := _BUILT_IN.get((kind, name)):
+        spec = importlib.import_module(module).SPEC
+    else:
+        points = importlib.metadata.entry_points(group=f"reachy_voice.{kind}", name=name)
+        if not points:
+            raise ConfigError(
+                f"There is no {kind} engine called {name!r}",
+                why=f"known are: {', '.join(engine_names(kind))}",
+                fix=f"Set {kind}.engine to one of them",
+            )
+        spec = next(iter(points)).load()
+    assert isinstance(spec, EngineSpec)
+    return spec
+
+
+def require_modules(spec: EngineSpec) -> None:
+    """Raise ``MissingExtra`` if a package that the engine imports is not installed."""
+    missing = [name for name in spec.modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingExtra(
+            f"The {spec.kind} engine {spec.name!r} needs packages that are not installed",
+            why=f"cannot import {', '.join(missing)}",
+            fix=f"Run: pip install 'reachy-voice[{spec.extra}]' (script/serve does it for you)",
+        )

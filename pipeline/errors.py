@@ -1,0 +1,73 @@
+"""Errors that a person is meant to read: what happened, why, and what to do next."""
+
+from __future__ import annotations
+
+
+class ReachyVoiceError(Exception):
+    """A failure with a next step.
+
+    ``what`` and ``why`` are sentences without a full stop; ``fix`` is an instruction, often a
+    command. ``exit_code`` is what the command line returns (see the README's table).
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        super().__init__(what, why, fix)
+        self.what = what
+        self.why = why
+        self.fix = fix
+
+    def __str__(self) -> str:
+        text = self.what if not self.why else f"{self.what}: {self.why}"
+        return f"{text}. {self.fix}" if self.fix else text
+
+
+class ConfigError(ReachyVoiceError):
+    """The YAML, an environment variable or ``--set`` cannot be used."""
+
+    exit_code = 3
+
+
+class WeightsError(ReachyVoiceError):
+    """Weights are absent, damaged, or cannot be fetched."""
+
+    exit_code = 4
+
+
+class MissingExtra(ReachyVoiceError):
+    """An engine's packages are not installed."""
+
+    exit_code = 5
+
+
+class EngineError(ReachyVoiceError):
+    """An engine failed while it was built or while it worked."""
+
+    exit_code = 6
+
+
+class EngineCrashed(EngineError):
+    """An engine's process ended under its work; a new one is being started."""
+
+
+class PromptTooLong(EngineError):
+    """The prompt does not fit into the model's context."""
+
+    def __init__(self, prompt_tokens: int, limit_tokens: int) -> None:
+        super().__init__(
+            "The conversation does not fit into the model's context",
+            why=f"the prompt has {prompt_tokens} tokens, the limit is {limit_tokens}",
+            fix="Shorten the instructions or tools, or raise llm.context_tokens",
+        )
+        self.prompt_tokens = prompt_tokens
+        self.limit_tokens = limit_tokens
+
+    def __reduce__(self) -> tuple[type[PromptTooLong], tuple[int, int]]:
+        return type(self), (self.prompt_tokens, self.limit_tokens)
+
+
+class AudioFormatError(ReachyVoiceError):
+    """A recording or a stream is not audio that we can read."""
+
+    exit_code = 7
