@@ -80,7 +80,8 @@ class Resampler:
         """Convert ``pcm``; ``last`` flushes what the filter still holds and ends the stream."""
         if self._stream is None:
             return pcm
-        return self._stream.resample_chunk(np.ascontiguousarray(pcm), last=last)
+        converted: Pcm = self._stream.resample_chunk(np.ascontiguousarray(pcm), last=last)
+        return converted
 
 
 class AudioHistory:

@@ -1,0 +1,326 @@
+"""Everything observable, one frozen dataclass each, and the bus that carries it.
+
+The Realtime wire, the console, the metrics, the recorded log and the tests read the same stream.
+The bus stamps each event with the running loop's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from pipeline.audio import Pcm
+from pipeline.chat import Item, MessageItem
+from pipeline.commands import Modality
+from pipeline.engines import Usage
+
+# --- the user's side ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """An utterance opens. ``audio_ms``: its first sample, padding included, since session start."""
+
+    item_id: str
+    audio_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechPaused:
+    """First silent frames: the turn may be over. Internal; nothing goes over the wire."""
+
+    item_id: str
+    audio_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechResumed:
+    """The pause was none; what was begun in it is thrown away. Internal."""
+
+    item_id: str
+    audio_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnJudged:
+    """How likely the turn is over, and the silence that this calls for. Internal."""
+
+    item_id: str
+    probability: float
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStopped:
+    """The utterance is over. ``audio_ms``: the end of what will be committed."""
+
+    item_id: str
+    audio_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputCommitted:
+    item_id: str
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InputCleared:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptReady:
+    """The final text of a committed item; ``seconds`` of audio were read for it."""
+
+    item_id: str
+    text: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptFailed:
+    item_id: str
+    message: str
+
+
+# --- the conversation --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAdded:
+    item: Item
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDone:
+    item: Item
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDeleted:
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemTruncated:
+    item_id: str
+    content_index: int
+    audio_end_ms: int
+
+
+# --- replies -----------------------------------------------------------------------------------
+
+CancelReason = Literal["turn_detected", "client_cancelled", "resumed", "shutdown"]
+"""Why a reply ended early: barge-in, ``response.cancel``, resumed speech, or shutdown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyStarted:
+    reply_id: str
+    modality: Modality
+    in_conversation: bool
+    voice: str
+    rate: int
+    max_output_tokens: int | None
+    metadata: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyItemStarted:
+    """The assistant begins an item; it stands in the conversation behind ``previous_item_id``."""
+
+    reply_id: str
+    item: MessageItem
+    output_index: int
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyText:
+    """More of the answer's text: what is written, or the transcript of what is spoken."""
+
+    reply_id: str
+    item_id: str
+    output_index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplyAudio:
+    """More of the answer's speech at the session's output rate."""
+
+    reply_id: str
+    item_id: str
+    output_index: int
+    pcm: Pcm
+    rate: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyItemFinished:
+    """``item`` as it now stands; status ``incomplete`` when the reply was cut."""
+
+    reply_id: str
+    item: MessageItem
+    output_index: int
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Moments of one reply in ms after the end of speech (or after the request, for a reply to
+    no speech); ``None`` where a stage did not happen. Wall time, by the loop's clock."""
+
+    reply_id: str
+    endpoint: float | None = None
+    transcript: float | None = None
+    first_token: float | None = None
+    first_clause: float | None = None
+    first_audio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFinished:
+    """The one end of every reply that was started."""
+
+    reply_id: str
+    status: Literal["completed", "cancelled", "incomplete", "failed"]
+    items: tuple[MessageItem, ...]
+    usage: Usage
+    reason: CancelReason | Literal["max_output_tokens"] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationDiscarded:
+    """A reply that nobody saw was thrown away; its engine time was wasted. Internal."""
+
+    item_id: str
+    engine_seconds: float
+
+
+# --- refusals ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A command that cannot be carried out. ``code`` is one of the Realtime API's."""
+
+    event_id: str | None
+    code: str
+    message: str
+    param: str | None = None
+
+
+Event = (
+    SpeechStarted
+    | SpeechPaused
+    | SpeechResumed
+    | TurnJudged
+    | SpeechStopped
+    | InputCommitted
+    | InputCleared
+    | TranscriptReady
+    | TranscriptFailed
+    | ItemAdded
+    | ItemDone
+    | ItemDeleted
+    | ItemTruncated
+    | ReplyStarted
+    | ReplyItemStarted
+    | ReplyText
+    | ReplyAudio
+    | ReplyItemFinished
+    | Timeline
+    | ReplyFinished
+    | SpeculationDiscarded
+    | Refused
+)
+
+
+# --- the bus -----------------------------------------------------------------------------------
+
+
+class Published(NamedTuple):
+    """An event and when it was published, in seconds of the loop's clock."""
+
+    at: float
+    event: Event
+
+
+class TooSlow(Exception):
+    """A lossless subscriber fell so far behind that it must be dropped."""
+
+
+class Subscription:
+    """One reader of the bus: ``async for at, event in subscription``.
+
+    A lossless one that holds more than ``capacity`` unread events raises ``TooSlow``; an observer
+    loses the oldest and counts them in ``dropped``.
+    """
+
+    def __init__(self, capacity: int, *, lossless: bool) -> None:
+        self.dropped = 0
+        self._capacity = capacity
+        self._lossless = lossless
+        self._unread: deque[Published] = deque()
+        self._wake = asyncio.Event()
+        self._closed = False
+        self._overflowed = False
+
+    def offer(self, published: Published) -> None:
+        if self._closed or self._overflowed:
+            return
+        if len(self._unread) >= self._capacity:
+            if self._lossless:
+                self._overflowed = True
+                self._unread.clear()
+            else:
+                self._unread.popleft()
+                self.dropped += 1
+        if not self._overflowed:
+            self._unread.append(published)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Let the reader finish what is unread, then end its loop."""
+        self._closed = True
+        self._wake.set()
+
+    async def __aiter__(self) -> AsyncIterator[Published]:
+        while True:
+            while self._unread:
+                yield self._unread.popleft()
+            if self._overflowed:
+                raise TooSlow(f"more than {self._capacity} unread events")
+            if self._closed:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+
+class Bus:
+    """Carries one session's events to every subscriber, in order, without waiting for any."""
+
+    def __init__(self) -> None:
+        self._subscriptions: list[Subscription] = []
+
+    def subscribe(self, capacity: int = 8192, *, lossless: bool = False) -> Subscription:
+        subscription = Subscription(capacity, lossless=lossless)
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def publish(self, event: Event) -> None:
+        published = Published(asyncio.get_running_loop().time(), event)
+        for subscription in self._subscriptions:
+            subscription.offer(published)
+
+    def close(self) -> None:
+        for subscription in self._subscriptions:
+            subscription.close()
