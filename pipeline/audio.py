@@ -76,12 +76,19 @@ class Resampler:
             else soxr.ResampleStream(from_rate, to_rate, 1, dtype="int16", quality="HQ")
         )
 
-    def feed(self, pcm: Pcm, *, last: bool = False) -> Pcm:
-        """Convert ``pcm``; ``last`` flushes what the filter still holds and ends the stream."""
+    def feed(self, pcm: Pcm) -> Pcm:
+        """Convert the next samples; the filter holds a few of them back."""
         if self._stream is None:
             return pcm
-        converted: Pcm = self._stream.resample_chunk(np.ascontiguousarray(pcm), last=last)
+        converted: Pcm = self._stream.resample_chunk(np.ascontiguousarray(pcm))
         return converted
+
+    def flush(self) -> Pcm:
+        """What the filter still holds, at the end of the stream."""
+        if self._stream is None:
+            return EMPTY
+        rest: Pcm = self._stream.resample_chunk(EMPTY, last=True)
+        return rest
 
 
 class AudioHistory:

@@ -86,10 +86,16 @@ class Chat:
 
     def __init__(self) -> None:
         self._items: list[Item] = []
+        self._forgotten = 0
 
     @property
     def items(self) -> tuple[Item, ...]:
         return tuple(self._items)
+
+    @property
+    def context(self) -> tuple[Item, ...]:
+        """The items that the model still reads; older ones did not fit any more."""
+        return tuple(self._items[self._forgotten :])
 
     @property
     def last_id(self) -> str | None:
@@ -123,7 +129,10 @@ class Chat:
         self._items[self._position(item.id)] = item
 
     def delete(self, item_id: str) -> None:
-        del self._items[self._position(item_id)]
+        at = self._position(item_id)
+        del self._items[at]
+        if at < self._forgotten:
+            self._forgotten -= 1
 
     def truncate(self, item_id: str, heard_seconds: float) -> None:
         """Cut an assistant's spoken item to its first ``heard_seconds``.
@@ -140,16 +149,17 @@ class Chat:
         )
         self.put(replace(item, parts=parts))
 
-    def drop_oldest(self) -> bool:
-        """Forget the older half of the items. False when there is nothing left to forget.
+    def forget_oldest(self) -> bool:
+        """Take the older half of the context away. False when only one item is left.
 
         Half at a time, because every cut invalidates the model's KV prefix.
         """
-        if len(self._items) < 2:
+        context = self.context
+        if len(context) < 2:
             return False
-        del self._items[: (len(self._items) + 1) // 2]
-        while self._items and isinstance(self._items[0], FunctionOutputItem):
-            del self._items[0]
+        self._forgotten += (len(context) + 1) // 2
+        while self.context and isinstance(self.context[0], FunctionOutputItem):
+            self._forgotten += 1
         return True
 
     def _position(self, item_id: str) -> int:

@@ -1,0 +1,170 @@
+"""What can be set, with units and bounds: the pydantic models behind ``config/default.yaml``.
+
+The engine sections (``vad`` ... ``tts``) are the chosen engine's own options; everything else is
+here. ``app.settings_load`` reads them from YAML, the environment and ``--set``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
+
+from pipeline.engines import EngineOptions, Kind, Sampling
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Milliseconds = Annotated[int, Field(ge=0, le=60_000)]
+
+
+class Section(BaseModel):
+    """Base of every section: unknown keys and near-miss types are errors."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+
+class ServerSettings(Section):
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 opens the server to the whole network."""
+    port: int = Field(default=8765, ge=0, le=65535)
+    """TCP port for WebSocket and HTTP; 0 takes any free one."""
+    max_sessions: int = Field(default=4, ge=1)
+    """Conversations at the same time; further clients are turned away."""
+    max_message_mb: int = Field(default=32, ge=1, le=1024)
+    """Largest WebSocket message, in MiB; a client that sends a larger one is disconnected."""
+    drain_s: float = Field(default=5, ge=0)
+    """Seconds that running replies get to end after SIGTERM."""
+
+
+class SamplingSettings(Section):
+    temperature: float = Field(default=0.6, ge=0, le=5)
+    """0 always takes the likeliest token; higher is more varied."""
+    top_p: float = Field(default=0.9, gt=0, le=1)
+    """Consider the likeliest tokens up to this total probability."""
+    min_p: Probability = 0.05
+    """Drop tokens less likely than this fraction of the likeliest one."""
+    repeat_penalty: float = Field(default=1.1, ge=1, le=2)
+    """Above 1 makes tokens that were just used less likely."""
+    seed: int | None = Field(default=None, ge=0)
+    """A number makes answers repeatable; null draws a new one each time."""
+    max_tokens: int | None = Field(default=80, ge=1)
+    """Longest answer, in tokens; null goes on to the end of the context."""
+
+    def build(self) -> Sampling:
+        """The engine's own type."""
+        return Sampling(**self.model_dump())
+
+
+class ConversationSettings(Section):
+    instructions: str = (
+        "You are Reachy, a small friendly robot. You speak aloud, so answer in one or two "
+        "short, plain sentences."
+    )
+    """The system prompt, unless the client sends its own."""
+    language: str = Field(default="en", pattern=r"^([a-z]{2,3})?$")
+    """Language that is spoken, ISO 639; empty for the recogniser's default."""
+    sampling: SamplingSettings = SamplingSettings()
+
+
+class EndpointingSettings(Section):
+    """When speech begins and when a turn is over. All times count audio, not the clock."""
+
+    speech_threshold: Probability = 0.5
+    """VAD score from which a frame counts as speech."""
+    silence_threshold: Probability = 0.35
+    """VAD score below which speech that has begun counts as silent again."""
+    onset_ms: Milliseconds = 64
+    """How long speech must last before it counts."""
+    prefix_padding_ms: Milliseconds = 300
+    """Audio from before the onset that belongs to the utterance."""
+    pause_ms: Milliseconds = 32
+    """Silence after which a reply is prepared in secret."""
+    clear_wait_ms: Milliseconds = 224
+    """Silence that ends a turn which clearly is over."""
+    likely_wait_ms: Milliseconds = 512
+    """Silence that ends a turn which is probably over."""
+    unsure_wait_ms: Milliseconds = 992
+    """Silence that ends any other turn."""
+    clear_probability: Probability = 0.9
+    """Turn detector's probability from which a turn is clearly over."""
+    likely_probability: Probability = 0.5
+    """Turn detector's probability from which a turn is probably over."""
+    max_utterance_s: float = Field(default=120, gt=0)
+    """Longest utterance, in seconds; it ends there even if the speaker goes on."""
+    stall_ms: Milliseconds = 300
+    """Without any audio for this long within a turn, silence is assumed."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.silence_threshold > self.speech_threshold:
+            raise ValueError("silence_threshold must not be above speech_threshold")
+        if self.likely_probability > self.clear_probability:
+            raise ValueError("likely_probability must not be above clear_probability")
+        if not self.clear_wait_ms <= self.likely_wait_ms <= self.unsure_wait_ms:
+            raise ValueError("the waits must rise: clear_wait_ms, likely_wait_ms, unsure_wait_ms")
+        return self
+
+
+class PlaybackSettings(Section):
+    lead_ms: Milliseconds = 250
+    """How far ahead of real time audio is sent; less makes interruptions more exact."""
+    chunk_ms: int = Field(default=40, ge=10, le=1000)
+    """Audio per message."""
+
+
+class PathSettings(Section):
+    cache_dir: Path | None = None
+    """Where weights are kept; null is $XDG_CACHE_HOME/reachy-voice or ~/.cache/reachy-voice."""
+    catalogue: Path | None = None
+    """A YAML file with further weights, in the form of config/weights.yaml."""
+
+    def cache(self, environ: Mapping[str, str]) -> Path:
+        """The cache directory, null resolved."""
+        if self.cache_dir is not None:
+            return self.cache_dir.expanduser()
+        base = environ.get("XDG_CACHE_HOME") or "~/.cache"
+        return Path(base).expanduser() / "reachy-voice"
+
+
+class Settings(Section):
+    """Everything. Load it with ``app.settings_load.load_settings``."""
+
+    server: ServerSettings = ServerSettings()
+    conversation: ConversationSettings = ConversationSettings()
+    endpointing: EndpointingSettings = EndpointingSettings()
+    playback: PlaybackSettings = PlaybackSettings()
+    vad: SerializeAsAny[EngineOptions]
+    turn: SerializeAsAny[EngineOptions]
+    stt: SerializeAsAny[EngineOptions]
+    llm: SerializeAsAny[EngineOptions]
+    tts: SerializeAsAny[EngineOptions]
+    paths: PathSettings = PathSettings()
+
+    def engine(self, kind: Kind) -> EngineOptions:
+        """The section of one kind of engine."""
+        options: EngineOptions = getattr(self, kind)
+        return options
+
+    def weights(self) -> list[str]:
+        """Catalogue names that the chosen engines need, without repetition."""
+        names = (getattr(self.engine(kind), "weights", None) for kind in Kind)
+        return list(dict.fromkeys(name for name in names if name))
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and where each of them was written."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    """Dotted key -> ``config/default.yaml:12``, ``environment NAME``, ``--set``, ..."""
+    files: tuple[Path, ...]
+    """The YAML files that were read, weakest first."""

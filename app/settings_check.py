@@ -1,0 +1,178 @@
+"""A merged tree of settings, checked: every problem at once, each with its file, line and key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from app.settings import Settings
+from app.yaml_tree import Branch, Leaf, Node, origin_of, plain
+from pipeline.engines import EngineOptions, Kind, engine_names, engine_spec
+from pipeline.errors import ConfigError
+
+EXTENDS = "extends"
+"""The one top-level key that is not a setting."""
+
+
+class SettingsError(ConfigError):
+    """Settings that cannot be used; ``problems`` has one line for each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        listed = problems[0] if len(problems) == 1 else "\n  " + "\n  ".join(problems)
+        super().__init__(
+            "The settings cannot be used" if len(problems) == 1 else f"{len(problems)} settings",
+            why=listed,
+            fix="`reachy-voice config explain` shows every key, its value and where it comes from",
+        )
+        self.problems = tuple(problems)
+
+    def __reduce__(self) -> tuple[type[SettingsError], tuple[list[str]]]:
+        return type(self), (list(self.problems),)
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return super().__str__()
+        return f"The settings have {len(self.problems)} problems:{self.why}\n{self.fix}"
+
+
+def check(tree: Branch) -> Settings:
+    """Validate each section against its model. Raises ``SettingsError`` with every problem."""
+    problems: list[str] = []
+    sections: dict[str, BaseModel] = {}
+    models = _models(tree, problems)
+    for name, node in tree.children.items():
+        if name in models:
+            checked = _section(name, node, models[name], models, problems)
+            if checked is not None:
+                sections[name] = checked
+        elif name not in Settings.model_fields and name != EXTENDS:
+            problems.append(_unknown(tree, (name,), models))
+    problems += [f"{kind}: this section is missing" for kind in Kind if kind not in tree.children]
+    if problems:
+        raise SettingsError(problems)
+    return Settings.model_validate(sections)
+
+
+def _models(tree: Branch, problems: list[str]) -> dict[str, type[BaseModel]]:
+    """Section -> the model that it must fit; sections without a usable engine are left out."""
+    models: dict[str, type[BaseModel]] = {}
+    for name, field in Settings.model_fields.items():
+        if name not in list(Kind):
+            models[name] = _as_model(field.annotation)
+        elif name in tree.children:
+            options = _options(Kind(name), tree.children[name], problems)
+            if options is not None:
+                models[name] = options
+    return models
+
+
+def _options(kind: Kind, node: Node, problems: list[str]) -> type[EngineOptions] | None:
+    engine = node.children.get("engine") if isinstance(node, Branch) else None
+    if engine is None:
+        problems.append(f"{node.origin}: {kind} must name its engine: `{kind}: {{engine: ...}}`")
+        return None
+    known = engine_names(kind)
+    name = plain(engine)
+    if name not in known:
+        near = get_close_matches(str(name), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        problems.append(
+            f"{engine.origin}: {kind}.engine: there is no {kind} engine {name!r}{hint} "
+            f"(known: {', '.join(known)})"
+        )
+        return None
+    try:
+        return engine_spec(kind, name).options
+    except (ImportError, AttributeError) as error:
+        problems.append(f"{engine.origin}: {kind}.engine: {name!r} cannot be loaded: {error}")
+        return None
+
+
+def _section(
+    name: str,
+    node: Node,
+    model: type[BaseModel],
+    models: dict[str, type[BaseModel]],
+    problems: list[str],
+) -> BaseModel | None:
+    """One section as its model; JSON mode, because YAML has no tuples, paths or enums either."""
+    if isinstance(node, Leaf):
+        keys = ", ".join(model.model_fields)
+        problems.append(f"{node.origin}: {name} must be a section with keys ({keys})")
+        return None
+    try:
+        return model.model_validate_json(json.dumps(plain(node)), strict=True)
+    except ValidationError as errors:
+        details = errors.errors(include_url=False, include_context=False)
+        problems.extend(_problem(node, name, error, models) for error in details)
+        return None
+
+
+def _problem(
+    section: Branch, name: str, error: ErrorDetails, models: dict[str, type[BaseModel]]
+) -> str:
+    loc = error["loc"]
+    if error["type"] == "extra_forbidden":
+        return _unknown(Branch("", {name: section}), (name, *loc), models)
+    key = ".".join(str(part) for part in (name, *loc))
+    message = error["msg"].removeprefix("Value error, ")
+    got = "" if isinstance(error["input"], dict) else f", not {json.dumps(error['input'])}"
+    return f"{origin_of(section, loc)}: {key}: {message[0].lower()}{message[1:]}{got}"
+
+
+# --- keys --------------------------------------------------------------------------------------
+
+
+def _unknown(tree: Branch, keys: tuple[str | int, ...], models: dict[str, type[BaseModel]]) -> str:
+    """Name the nearest valid key: beside it if possible, else anywhere."""
+    key = ".".join(map(str, keys))
+    everything = list(_dotted(models))
+    parent = key.rpartition(".")[0]
+    siblings = {k.rpartition(".")[2]: k for k in everything if k.rpartition(".")[0] == parent}
+    near = get_close_matches(str(keys[-1]), siblings, n=1)
+    if near:
+        hint = f"did you mean {siblings[near[0]]}?"
+    elif elsewhere := _elsewhere(str(keys[-1]), everything):
+        hint = f"did you mean {elsewhere}?"
+    else:
+        hint = f"known here: {', '.join(siblings)}"
+    return f"{origin_of(tree, keys)}: {key} is not a known key; {hint}"
+
+
+def _elsewhere(name: str, everything: list[str]) -> str:
+    """The same or nearly the same key in another section."""
+    last = {key.rpartition(".")[2]: key for key in reversed(everything)}
+    near = get_close_matches(name, last, n=1, cutoff=0.8)
+    return last[near[0]] if near else ""
+
+
+def _dotted(models: dict[str, type[BaseModel]]) -> Iterator[str]:
+    for name, model in models.items():
+        yield name
+        yield from (f"{name}.{key}" for key in _keys(model))
+
+
+def _keys(model: type[BaseModel]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield name
+        if (inner := _inner_model(field.annotation)) is not None:
+            yield from (f"{name}.{key}" for key in _keys(inner))
+
+
+def _inner_model(annotation: Any) -> type[BaseModel] | None:
+    """The model inside ``Model`` or ``Model | None``."""
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _as_model(annotation: Any) -> type[BaseModel]:
+    model = _inner_model(annotation)
+    assert model is not None, annotation
+    return model

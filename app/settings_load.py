@@ -1,0 +1,205 @@
+"""Settings out of YAML files, the environment and ``--set``.
+
+Each source is a tree of keys that know their origin. The trees are laid over one another, weakest
+first: ``default.yaml``, the ``extends`` chain, the file, ``REACHY_VOICE__SECTION__KEY``, ``--set``.
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from app.settings import Loaded
+from app.settings_check import EXTENDS, check
+from app.yaml_tree import Branch, Leaf, Node, leaves, parse_value, plain, read_tree, shown
+from pipeline.engines import Kind
+from pipeline.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "REACHY_VOICE__"
+DEFAULT = "default"
+
+
+def load_settings(
+    path_or_profile: str | None = None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> Loaded:
+    """Read, merge and check.
+
+    ``path_or_profile``: a YAML file (has a suffix or a slash), or a name in ``config/profiles``.
+    ``overrides``: ``section.key=value``, as given to ``--set``.
+    Raises ``ConfigError`` (or its subclass ``SettingsError``, which lists every problem).
+    """
+    files = _chain(resolve(path_or_profile or DEFAULT))
+    trees = [read_tree(path, display_name(path)) for path in files]
+    trees += [_environment(environ), _overrides(overrides)]
+    merged = Branch(origin="settings")
+    for tree in trees:
+        merged = _overlay(merged, tree)
+    merged = _absolute_paths(merged)
+    settings = check(merged)
+    origins = {key: leaf.origin for key, leaf in leaves(merged) if key != EXTENDS}
+    return Loaded(settings, origins, tuple(files))
+
+
+# --- files -------------------------------------------------------------------------------------
+
+
+def config_dir() -> Path:
+    """The folder with default.yaml: in the checkout, or beside the installed packages."""
+    candidates = (
+        Path(__file__).resolve().parent.parent / "config",
+        Path(sysconfig.get_path("data")) / "share" / "reachy-voice" / "config",
+    )
+    for candidate in candidates:
+        if (candidate / "default.yaml").is_file():
+            return candidate
+    raise ConfigError(
+        "The folder config/ with default.yaml is missing",
+        why=f"looked at {' and '.join(map(str, candidates))}",
+        fix="Run from a complete checkout: git checkout -- config",
+    )
+
+
+def profile_names() -> list[str]:
+    """What ``extends`` and ``--config`` take by name."""
+    return [DEFAULT, *sorted(path.stem for path in (config_dir() / "profiles").glob("*.yaml"))]
+
+
+def resolve(name: str, directory: Path | None = None) -> Path:
+    """The file that a profile name or a path (from ``directory``) means."""
+    if "/" in name or os.sep in name or name.endswith((".yaml", ".yml")):
+        path = (directory or Path.cwd()) / Path(name).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"{shown(path)} does not exist", fix="Check the path")
+        return path.resolve()
+    if name == DEFAULT:
+        return config_dir() / "default.yaml"
+    if name in profile_names():
+        return config_dir() / "profiles" / f"{name}.yaml"
+    near = get_close_matches(name, profile_names(), n=1)
+    raise ConfigError(
+        f"There is no profile called {name!r}",
+        why=f"known are: {', '.join(profile_names())}",
+        fix=f"Did you mean {near[0]!r}?" if near else "A file is given with its .yaml ending",
+    )
+
+
+def display_name(path: Path) -> str:
+    """``config/default.yaml`` for our own files, wherever they are installed."""
+    home = config_dir().resolve().parent
+    return str(path.relative_to(home)) if path.is_relative_to(home / "config") else shown(path)
+
+
+def _chain(path: Path) -> list[Path]:
+    """The file and all that it extends, weakest first; default.yaml is always the root."""
+    root = resolve(DEFAULT).resolve()
+    chain = [path.resolve()]
+    while chain[-1] != root:
+        base = _base(chain[-1])
+        chain.append(base)
+        if base in chain[:-1]:
+            circle = " -> ".join(display_name(step) for step in chain)
+            raise ConfigError("The profiles extend each other in a circle", why=circle)
+    return chain[::-1]
+
+
+def _base(path: Path) -> Path:
+    """What one file extends."""
+    name = display_name(path)
+    node = read_tree(path, name).children.get(EXTENDS, Leaf(DEFAULT, name))
+    base = plain(node)
+    if not isinstance(base, str):
+        raise ConfigError(f"{node.origin}: extends must be a profile name or a path")
+    try:
+        return resolve(base, path.parent).resolve()
+    except ConfigError as error:
+        raise ConfigError(f"{node.origin}: {error.what}", why=error.why, fix=error.fix) from None
+
+
+# --- environment and --set ---------------------------------------------------------------------
+
+
+def _environment(environ: Mapping[str, str]) -> Branch:
+    tree = Branch(origin="environment")
+    for name in sorted(environ):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            keys = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+            origin = f"environment {name}"
+            _put(tree, keys, parse_value(environ[name], origin), origin)
+    return tree
+
+
+def _overrides(overrides: Sequence[str]) -> Branch:
+    tree = Branch(origin="--set")
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not all(key.strip().split(".")):
+            raise ConfigError(
+                f"--set {text} cannot be read",
+                why="it is not section.key=value",
+                fix="For example: --set llm.threads=2",
+            )
+        origin = f"--set {key.strip()}"
+        _put(tree, key.strip().split("."), parse_value(value, origin), origin)
+    return tree
+
+
+def _put(tree: Branch, keys: Sequence[str], value: object, origin: str) -> None:
+    for key in keys[:-1]:
+        child = tree.children.get(key)
+        if not isinstance(child, Branch):
+            child = tree.children[key] = Branch(origin)
+        tree = child
+    tree.children[keys[-1]] = _node(value, origin)
+
+
+def _node(value: object, origin: str) -> Node:
+    """A value given inline may be a whole section: ``--set 'tts={engine: espeak-ng}'``."""
+    if isinstance(value, dict):
+        return Branch(origin, {key: _node(item, origin) for key, item in value.items()})
+    return Leaf(value, origin, Path.cwd())
+
+
+# --- merging -----------------------------------------------------------------------------------
+
+
+def _overlay(base: Branch, over: Branch) -> Branch:
+    """``over`` wins. An engine section that names another engine starts afresh."""
+    children = dict(base.children)
+    for key, node in over.children.items():
+        below = children.get(key)
+        fresh = key in list(Kind) and _names_other_engine(below, node)
+        children[key] = node if fresh else _merge(below, node)
+    return Branch(over.origin, children)
+
+
+def _merge(below: Node | None, node: Node) -> Node:
+    if not isinstance(below, Branch) or not isinstance(node, Branch):
+        return node
+    children = dict(below.children)
+    for key, child in node.children.items():
+        children[key] = _merge(children.get(key), child)
+    return Branch(node.origin, children)
+
+
+def _names_other_engine(below: Node | None, node: Node) -> bool:
+    if not isinstance(below, Branch) or not isinstance(node, Branch):
+        return False
+    engines: Iterable[Node | None] = (b.children.get("engine") for b in (below, node))
+    was, now = (engine.value if isinstance(engine, Leaf) else None for engine in engines)
+    return now is not None and now != was
+
+
+def _absolute_paths(tree: Branch) -> Branch:
+    """Paths in ``paths:`` start at the file that they were written in."""
+    section = tree.children.get("paths")
+    if isinstance(section, Branch):
+        for key, leaf in section.children.items():
+            if isinstance(leaf, Leaf) and isinstance(leaf.value, str) and leaf.directory:
+                path = str(leaf.directory / Path(leaf.value).expanduser())
+                section.children[key] = Leaf(path, leaf.origin, leaf.directory)
+    return tree

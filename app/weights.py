@@ -1,0 +1,132 @@
+"""The weights on this machine.
+
+In the cache directory: ``weights/NAME/`` (complete and checked), ``staging/`` and ``downloads/``
+(unfinished, kept so that a pull goes on where it stopped), ``pull.lock``. ``app.pull`` fills it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from app.catalogue import Catalogue
+from app.download import WrongContent, check_file
+from pipeline.errors import WeightsError
+
+State = Literal["present", "absent", "damaged"]
+
+
+class WeightsCache:
+    """Where the weights are. ``directory`` is ``settings.paths.cache(environ)``."""
+
+    def __init__(self, directory: Path, catalogue: Catalogue | None = None) -> None:
+        self.directory = directory
+        self.catalogue = catalogue or Catalogue.load()
+
+    def home(self, name: str) -> Path:
+        """Where the weights are, or would be."""
+        entry = self.catalogue[name]
+        return entry.file if entry.file is not None else self.directory / "weights" / name
+
+    def path(self, name: str) -> Path:
+        """Directory with the files of ``name``. Raises ``WeightsError`` if they are not there."""
+        if (state := self.state(name)) != "present":
+            raise _not_here([name], state)
+        return self.home(name)
+
+    def state(self, name: str) -> State:
+        """A cheap look: do all files exist with the right size?"""
+        home = self.home(name)
+        found = [_size_is_right(home / f.local_name, f.size) for f in self.catalogue[name].files]
+        if all(found):
+            return "present"
+        return "damaged" if any(size is not None for size in found) else "absent"
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Those of ``names`` that have to be pulled."""
+        return [name for name in names if self.state(name) != "present"]
+
+    def check(self, names: Iterable[str]) -> None:
+        """The cheap look for all of them. Raises ``WeightsError`` naming those that fail."""
+        if missing := self.missing(names):
+            raise _not_here(missing, self.state(missing[0]))
+
+    def verify(self, names: Iterable[str]) -> dict[str, str]:
+        """Hash every byte. Name -> what is wrong, empty if nothing is."""
+        return {name: self._wrong_with(name) for name in names}
+
+    def _wrong_with(self, name: str) -> str:
+        if self.state(name) == "absent":
+            return "not here"
+        for file in self.catalogue[name].files:
+            path = self.home(name) / file.local_name
+            if not path.is_file():
+                return f"{file.local_name} is missing"
+            try:
+                check_file(path, file.local_name, file.size, file.sha256)
+            except WrongContent as error:
+                return f"{file.local_name}: {error.why}"
+        return ""
+
+    def remove(self, names: Iterable[str]) -> int:
+        """Delete from the cache, also what is unfinished; returns the bytes that were freed."""
+        entries = {name: self.catalogue[name] for name in names}
+        for name, entry in entries.items():
+            if entry.file is not None:
+                raise WeightsError(
+                    f"{name} is not in the cache",
+                    why=f"the catalogue uses your own files in {entry.file}",
+                    fix="Delete them yourself if you want to",
+                )
+        with locked(self.directory):
+            homes = (self.directory / top / name for name in entries for top in _PLACES)
+            return sum(_delete(home) for home in homes)
+
+
+_PLACES = ("weights", "staging")
+
+
+def _size_is_right(path: Path, size: int | None) -> bool | None:
+    """``None``: the file is absent."""
+    if not path.is_file():
+        return None
+    return size is None or path.stat().st_size == size
+
+
+def _not_here(names: list[str], state: State) -> WeightsError:
+    many = len(names) > 1
+    word = "damaged" if state == "damaged" else "not here"
+    return WeightsError(
+        f"The weights {', '.join(names)} are {word}",
+        fix=f"Run: reachy-voice models pull {' '.join(names) if not many else ''}".rstrip(),
+    )
+
+
+def _delete(directory: Path) -> int:
+    if not directory.exists():
+        return 0
+    freed = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    shutil.rmtree(directory)
+    return freed
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Only one process at a time changes the cache; the others wait here."""
+    import fcntl
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / "pull.lock").open("w")
+    except OSError as error:
+        raise WeightsError(
+            f"The cache {directory} cannot be written",
+            why=str(error.strerror),
+            fix="Set paths.cache_dir to a directory of yours",
+        ) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,156 @@
+"""YAML that remembers which line each key stands on, so that an error can point at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A scalar or a list, as plain data, and where it was written."""
+
+    value: Any
+    origin: str
+    directory: Path | None = None
+    """Directory of the file; relative paths written in it start there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A mapping, and where its key was written."""
+
+    origin: str
+    children: dict[str, Node] = field(default_factory=dict)
+
+
+Node = Leaf | Branch
+
+
+def shown(path: Path) -> str:
+    """A path as a person would type it: relative where that is shorter."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def read_tree(path: Path, name: str = "") -> Branch:
+    """Parse a YAML file whose top level is a mapping.
+
+    ``name`` is what errors and origins call the file. Raises ``ConfigError`` with file and line.
+    """
+    name = name or shown(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{name} does not exist", fix="Check the path") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name} cannot be read", why=str(error)) from error
+    return parse_tree(text, name, path.resolve().parent)
+
+
+def parse_tree(text: str, name: str, directory: Path | None = None) -> Branch:
+    """``read_tree`` for text that is already here."""
+    data = _load(text, name)
+    if data is None:
+        return Branch(origin=name)
+    if not hasattr(data, "items"):
+        raise ConfigError(
+            f"{name} is not a YAML mapping",
+            why="its top level has no keys",
+            fix="Write it as `section: {key: value}`",
+        )
+    return _branch(data, name, 0, directory)
+
+
+def parse_value(text: str, name: str) -> Any:
+    """One YAML value out of an environment variable or ``--set``; empty text is ``None``."""
+    return _plain(_load(text, name))
+
+
+def plain(node: Node) -> Any:
+    """The node as dicts, lists and scalars."""
+    if isinstance(node, Leaf):
+        return node.value
+    return {key: plain(child) for key, child in node.children.items()}
+
+
+def leaves(node: Node, prefix: str = "") -> Iterator[tuple[str, Leaf]]:
+    """Every leaf with its dotted key."""
+    if isinstance(node, Leaf):
+        yield prefix, node
+        return
+    for key, child in node.children.items():
+        yield from leaves(child, f"{prefix}.{key}" if prefix else key)
+
+
+def origin_of(node: Node, keys: tuple[str | int, ...]) -> str:
+    """Where the key was written, or else the nearest mapping around it."""
+    for key in keys:
+        if not isinstance(node, Branch) or key not in node.children:
+            break
+        node = node.children[str(key)]
+    return node.origin
+
+
+def _load(text: str, name: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return YAML(typ="rt").load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}" if mark else name
+        raise _not_yaml(where, str(error.problem or error)) from error
+    except YAMLError as error:
+        raise _not_yaml(name, str(error)) from error
+
+
+def _not_yaml(where: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"{where} is not valid YAML",
+        why=" ".join(why.split()),
+        fix="Check the indentation (spaces, no tabs), quotes and brackets on and above this line",
+    )
+
+
+def _branch(data: Any, name: str, line: int, directory: Path | None) -> Branch:
+    origin = f"{name}:{line}" if line else name
+    children: dict[str, Node] = {}
+    for key, value in data.items():
+        at = _line(data, key) or line
+        if isinstance(value, Mapping):
+            children[str(key)] = _branch(value, name, at, directory)
+        else:
+            children[str(key)] = Leaf(_plain(value), f"{name}:{at}" if at else name, directory)
+    return Branch(origin, children)
+
+
+def _line(data: Any, key: Any) -> int:
+    """Line of a key, from 1; 0 for one that comes out of a ``<<`` merge."""
+    try:
+        return int(data.lc.key(key)[0]) + 1
+    except (KeyError, AttributeError):
+        return 0
+
+
+def _plain(value: Any) -> Any:
+    """ruamel's round-trip types (which keep formatting) as Python's own."""
+    from ruamel.yaml.scalarbool import ScalarBoolean
+
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, bool | ScalarBoolean):
+        return bool(value)
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return None if value is None else str(value)

@@ -1,0 +1,61 @@
+"""From a client's audio to turn signals: resample, cut into windows, score, follow the turn."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from pipeline.audio import LISTEN_RATE, AudioHistory, Framer, Pcm, Resampler
+from pipeline.stages import VadStreamStage
+from pipeline.turns import Endpointing, Signal, TurnTaker
+
+HISTORY_SPARE_SECONDS = 2.0
+"""More history than padding and turn detector ask for, since a pause is judged a little late."""
+
+
+class Listener:
+    """One microphone stream at ``LISTEN_RATE``, addressed by sample index since it began."""
+
+    def __init__(
+        self,
+        vad: VadStreamStage,
+        window_samples: int,
+        history_seconds: float,
+        endpointing: Endpointing,
+    ) -> None:
+        self._vad = vad
+        self._framer = Framer(window_samples)
+        self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
+        self._taker = TurnTaker(endpointing)
+        seconds = history_seconds + endpointing.prefix_padding_ms / 1000 + HISTORY_SPARE_SECONDS
+        self._history = AudioHistory(int(seconds * LISTEN_RATE))
+
+    @property
+    def heard_end(self) -> int:
+        """Index of the sample after the newest one."""
+        return self._history.end
+
+    def configure(self, endpointing: Endpointing) -> None:
+        """Take turns by other settings from now on; an open turn is forgotten."""
+        self._taker = TurnTaker(endpointing)
+
+    def resample(self, pcm: Pcm, rate: int) -> Pcm:
+        """Bring a client's audio to ``LISTEN_RATE``, with state kept between calls."""
+        if rate != self._resampler.from_rate:
+            self._resampler = Resampler(rate, LISTEN_RATE)
+        return self._resampler.feed(pcm)
+
+    async def hear(self, pcm: Pcm) -> AsyncGenerator[list[Signal], None]:
+        """Take samples at ``LISTEN_RATE``; yield the signals of each window they complete."""
+        for frame in self._framer.feed(pcm):
+            self._history.append(frame.pcm)
+            score = await self._vad.score(frame.pcm)
+            yield self._taker.feed(score, frame)
+
+    def judge(self, probability: float) -> list[Signal]:
+        return self._taker.judge(probability)
+
+    def forget_turn(self) -> None:
+        self._taker.reset()
+
+    def read(self, start: int, end: int) -> Pcm:
+        return self._history.read(start, end)

@@ -1,0 +1,191 @@
+"""JSON text <-> plain data: what goes over the wire, before it means anything.
+
+Both hot paths are short: ``input_audio_buffer.append`` skips the schema (2 us of JSON and 3 us of
+base64 for 20 ms of audio), ``response.output_audio.delta`` is put together without a JSON encoder
+(base64 needs no escaping).
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from pipeline.audio import EMPTY, Pcm, pcm_from_bytes, pcm_to_bytes
+
+APPEND = "input_audio_buffer.append"
+
+MAX_APPEND_BYTES = 15 * 1024 * 1024
+"""Audio in one append, decoded (API reference of ``input_audio_buffer.append``)."""
+
+MAX_EVENT_ID_CHARS = 512
+"""API reference: "Optional client-generated ID used to identify this event", at most 512."""
+
+DELTA_MS = 200
+"""Longest audio in one delta. 200 ms at 24 kHz are 13 kB; clients refuse frames of 1 MiB."""
+
+_BASE64_SLICE_CHARS = 64 * 1024
+"""Decoded per call: a thread that decodes a huge message lets the event loop in between."""
+
+
+class WireError(Exception):
+    """One client message that cannot be used. Becomes one ``error`` event."""
+
+    def __init__(
+        self, code: str, message: str, *, param: str | None = None, event_id: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.param = param
+        self.event_id = event_id
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientMessage:
+    """One client event. ``body`` is the whole JSON object; ``pcm`` is set for an append only."""
+
+    type: str
+    event_id: str | None
+    body: Mapping[str, Any]
+    pcm: Pcm = EMPTY
+
+
+def parse(text: str | bytes) -> ClientMessage:
+    """Read one frame. Pure, so it may run in a thread. Raises ``WireError``."""
+    if isinstance(text, bytes):
+        raise WireError("invalid_frame", "Binary frames are not supported: send JSON as text.")
+    body = _decode(text)
+    event_id = body.get("event_id")
+    if not isinstance(event_id, str) or len(event_id) > MAX_EVENT_ID_CHARS:
+        event_id = None
+    kind = body.get("type")
+    try:
+        if kind == APPEND:
+            return ClientMessage(APPEND, event_id, body, decode_audio(body.get("audio"), "audio"))
+        return ClientMessage(_text_type(kind), event_id, body)
+    except WireError as error:
+        error.event_id = event_id
+        raise
+
+
+def encode(message: Mapping[str, Any]) -> str:
+    """Compact ASCII JSON, so that any character a client sent can be sent back."""
+    return json.dumps(message, separators=(",", ":"), allow_nan=False)
+
+
+def decode_audio(audio: object, param: str) -> Pcm:
+    """Base64 of little-endian 16-bit samples. Raises ``WireError``."""
+    if audio is None:
+        raise WireError(
+            "missing_required_parameter", f"Missing required parameter: '{param}'.", param=param
+        )
+    if not isinstance(audio, str):
+        raise _invalid_audio("expected a base64 string", param)
+    if len(audio) // 4 * 3 > MAX_APPEND_BYTES + 2:
+        raise _invalid_audio("more than 15 MiB of audio in one event", param)
+    try:
+        data = b"".join(_base64_slices(audio))
+    except ValueError as error:  # binascii.Error, or a character outside ASCII
+        raise _invalid_audio("not valid base64", param) from error
+    if len(data) % 2:
+        raise _invalid_audio(f"16-bit audio needs an even number of bytes, got {len(data)}", param)
+    return pcm_from_bytes(data)
+
+
+class AudioDelta:
+    """Makes the ``response.output_audio.delta`` messages of one content part."""
+
+    def __init__(self, response_id: str, item_id: str, output_index: int) -> None:
+        fields = {
+            "type": "response.output_audio.delta",
+            "response_id": response_id,
+            "item_id": item_id,
+            "output_index": output_index,
+            "content_index": 0,
+        }
+        self._head = encode(fields)[:-1]
+
+    def encode(self, event_id: str, pcm: Pcm) -> str:
+        """``event_id`` is our own and needs no escaping."""
+        delta = binascii.b2a_base64(pcm_to_bytes(pcm), newline=False).decode("ascii")
+        return f'{self._head},"event_id":"{event_id}","delta":"{delta}"}}'
+
+
+def pieces(pcm: Pcm, rate: int) -> Iterator[Pcm]:
+    """``pcm`` in parts of at most ``DELTA_MS``."""
+    step = rate * DELTA_MS // 1000
+    for start in range(0, len(pcm), step):
+        yield pcm[start : start + step]
+
+
+# --- parts -------------------------------------------------------------------------------------
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError("number out of range")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant)
+_escaped_surrogate = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _decode(text: str) -> dict[str, Any]:
+    try:
+        body = _decoder.decode(text)
+        if "\\u" in text and _escaped_surrogate.search(text):
+            _require_encodable(body)
+    except (ValueError, RecursionError) as error:
+        raise WireError("invalid_json", _json_problem(error)) from error
+    if not isinstance(body, dict):
+        raise WireError("invalid_json", "The message is not a JSON object.")
+    return body
+
+
+def _require_encodable(body: object) -> None:
+    """Half a surrogate pair is valid JSON but no text: tokenizers and sockets fail on it."""
+    json.dumps(body, ensure_ascii=False).encode()
+
+
+def _json_problem(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"The message is not valid JSON: {error.msg} at character {error.pos}."
+    if isinstance(error, RecursionError):
+        return "The message is nested too deeply."
+    if isinstance(error, UnicodeEncodeError):
+        return "The message is not valid JSON: it has half a surrogate pair in a string."
+    return "The message is not valid JSON: a number in it cannot be represented."
+
+
+def _text_type(kind: object) -> str:
+    if kind is None:
+        raise WireError(
+            "missing_required_parameter", "Missing required parameter: 'type'.", param="type"
+        )
+    if not isinstance(kind, str):
+        raise WireError("invalid_value", "Invalid value at 'type': not a string.", param="type")
+    return kind
+
+
+def _base64_slices(text: str) -> Iterator[bytes]:
+    last = max(0, len(text) - 1) // _BASE64_SLICE_CHARS * _BASE64_SLICE_CHARS
+    for start in range(0, len(text), _BASE64_SLICE_CHARS):
+        piece = binascii.a2b_base64(text[start : start + _BASE64_SLICE_CHARS], strict_mode=True)
+        if start != last and len(piece) != _BASE64_SLICE_CHARS // 4 * 3:
+            raise ValueError("padding inside the data")
+        yield piece
+
+
+def _invalid_audio(problem: str, param: str) -> WireError:
+    return WireError("invalid_value", f"Invalid audio at '{param}': {problem}.", param=param)

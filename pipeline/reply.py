@@ -1,0 +1,370 @@
+"""A reply: one object, one TaskGroup of think, speak and play, and one way to end it early.
+
+    prompt -> think (LLM deltas) -> speak (clauses -> TTS) -> play (gate, pace, outlet)
+
+Its queues are its own and bounded, so a shut gate or a slow listener holds everything behind it
+back. A reply reaches the bus only through its outlet; ``cancel`` revokes that first, so nothing
+stale can be heard. A speculative reply is the same object whose gate is shut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pipeline.audio import Pcm, Resampler
+from pipeline.chat import AudioPart, MessageItem, TextPart
+from pipeline.commands import Modality
+from pipeline.engines import Cancelled, Finished, Message, Sampling, TextDelta, Tool, Usage
+from pipeline.errors import PromptTooLong, ReachyVoiceError
+from pipeline.events import (
+    Bus,
+    CancelReason,
+    Event,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyItemFinished,
+    ReplyItemStarted,
+    ReplyStarted,
+    ReplyText,
+    Timeline,
+)
+from pipeline.playback import PlaybackClock
+from pipeline.speech import SpeechChunker, speakable
+from pipeline.stages import ConversationStage, TtsStage
+from pipeline.work import Priority, Work
+
+CLAUSES_AHEAD = 3
+"""Clauses that may wait for the voice; the LLM pauses behind them."""
+PIECES_AHEAD = 64
+"""Pieces of output that may wait for the gate or the listener."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyPlan:
+    """What a reply is to be. ``lead_s`` ``None`` sends in a burst; ``output_rate`` in Hz."""
+
+    reply_id: str
+    item_id: str
+    modality: Modality = "audio"
+    in_conversation: bool = True
+    voice: str = ""
+    output_rate: int = 24_000
+    chunk_ms: int = 40
+    lead_s: float | None = None
+    tools: tuple[Tool, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+    metadata: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Text that goes out now; for speech, the clause whose audio follows."""
+
+    text: str
+
+
+class Outlet:
+    """A reply's only way to the bus, until it is revoked."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus: Bus | None = bus
+
+    def publish(self, event: Event) -> None:
+        if self._bus:
+            self._bus.publish(event)
+
+    def revoke(self) -> None:
+        self._bus = None
+
+
+PromptSource = Callable[[], Awaitable[Sequence[Message]]]
+"""Gives the prompt; waits for transcripts that it needs. Called again after ``forget``."""
+
+
+class Reply:
+    """One answer. ``run`` it as a task; ``confirm`` opens the gate; ``cancel`` ends it."""
+
+    def __init__(
+        self,
+        plan: ReplyPlan,
+        prompt: PromptSource,
+        conversation: ConversationStage,
+        tts: TtsStage,
+        bus: Bus,
+        *,
+        work: Work,
+        place_item: Callable[[MessageItem], str | None],
+        forget: Callable[[], bool],
+        began_at: float,
+    ) -> None:
+        """``place_item`` puts the item into the conversation and returns the id before it;
+        ``forget`` shortens a prompt that is too long; ``began_at`` is when the speech that is
+        answered ended, in the loop's time."""
+        self.plan = plan
+        self.work = work
+        self.status: Literal["waiting", "active", "finished"] = "waiting"
+        self._prompt = prompt
+        self._conversation = conversation
+        self._tts = tts
+        self._bus = bus
+        self._outlet = Outlet(bus)
+        self._place_item = place_item
+        self._forget = forget
+        self._began_at = began_at
+        self._gate = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._clauses: asyncio.Queue[str | None] = asyncio.Queue(CLAUSES_AHEAD)
+        self._pieces: asyncio.Queue[_Words | Pcm | None] = asyncio.Queue(PIECES_AHEAD)
+        self._playback = PlaybackClock()
+        self._usage = Usage()
+        self._cut_short = False
+        self._item: MessageItem | None = None
+        self._previous_item_id: str | None = None
+        self._spoken: list[tuple[str, float]] = []
+        self._marks: dict[str, float] = {}
+
+    # -- life
+
+    async def run(self) -> None:
+        """Produce the answer, hold it behind the gate, and play it. Never raises for a failure
+        of an engine: that is a reply with status ``failed``."""
+        self._task = asyncio.current_task()
+        error = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._think())
+                group.create_task(self._speak())
+                group.create_task(self._play())
+        except* (ReachyVoiceError, Cancelled) as problems:
+            error = str(problems.exceptions[0]) or "The engine was stopped"
+        await self._gate.wait()
+        self._finish("failed" if error else self._ending(), error=error)
+
+    def confirm(self) -> None:
+        """Open the gate: the turn is over, this is the answer."""
+        if self.status != "waiting":
+            return
+        self.work.promote(Priority.CONFIRMED)
+        self.mark("endpoint")
+        self._begin()
+        self._gate.set()
+
+    def cancel(self, reason: CancelReason) -> None:
+        """End it now. After this call nothing of it is published but its closing events."""
+        if self.status == "finished":
+            return
+        self._outlet.revoke()
+        self.work.cancel()
+        if self._task:
+            self._task.cancel()
+        if self.status == "active":
+            self._finish("cancelled", reason=reason)
+        self.status = "finished"
+
+    @property
+    def heard(self) -> MessageItem | None:
+        """Its item cut to what the listener has heard by now."""
+        if self._item is None:
+            return None
+        if self.plan.modality == "text":
+            return self._final_item("incomplete")
+        seconds = self._playback.heard_seconds(self._now())
+        text = heard_text(self._spoken, seconds)
+        return MessageItem(
+            self._item.id, "assistant", (AudioPart(text, seconds),), status="incomplete"
+        )
+
+    # -- think
+
+    async def _think(self) -> None:
+        chunker = SpeechChunker()
+        while True:
+            messages = await self._prompt()
+            try:
+                await self._answer(messages, chunker)
+                break
+            except PromptTooLong:
+                if not self._forget():
+                    raise
+        for clause in chunker.flush():
+            await self._pass_on(clause)
+        await self._clauses.put(None)
+
+    async def _answer(self, messages: Sequence[Message], chunker: SpeechChunker) -> None:
+        plan = self.plan
+        stream = self._conversation.reply(messages, plan.tools, plan.sampling, None, self.work)
+        async with aclosing(stream) as deltas:
+            async for delta in deltas:
+                match delta:
+                    case TextDelta(text):
+                        self.mark("first_token")
+                        if plan.modality == "text":
+                            await self._pass_on(text)
+                        else:
+                            for clause in chunker.feed(text):
+                                await self._pass_on(clause)
+                    case Finished(reason, usage):
+                        self._usage = usage
+                        self._cut_short = reason == "length"
+
+    async def _pass_on(self, clause: str) -> None:
+        self.mark("first_clause")
+        await self._clauses.put(clause)
+
+    # -- speak
+
+    async def _speak(self) -> None:
+        resampler = Resampler(self._tts.rate, self.plan.output_rate)
+        while (clause := await self._clauses.get()) is not None:
+            await self._pieces.put(_Words(clause))
+            spoken = speakable(clause) if self.plan.modality == "audio" else ""
+            if spoken:
+                await self._synthesize(spoken, resampler)
+        if self.plan.modality == "audio":
+            await self._put_audio(resampler.flush())
+        await self._pieces.put(None)
+
+    async def _synthesize(self, text: str, resampler: Resampler) -> None:
+        stream = self._tts.synthesize(text, self.plan.voice, self.work)
+        async with aclosing(stream) as chunks:
+            async for pcm in chunks:
+                await self._put_audio(resampler.feed(pcm))
+
+    async def _put_audio(self, pcm: Pcm) -> None:
+        size = self.plan.output_rate * self.plan.chunk_ms // 1000
+        for start in range(0, len(pcm), size):
+            await self._pieces.put(pcm[start : start + size])
+
+    # -- play
+
+    async def _play(self) -> None:
+        await self._gate.wait()
+        while (piece := await self._pieces.get()) is not None:
+            if isinstance(piece, _Words):
+                self._send_words(piece.text)
+            else:
+                await self._send_audio(piece)
+
+    def _send_words(self, text: str) -> None:
+        item = self._started_item()
+        self._spoken.append((text, 0.0))
+        glue = "" if self.plan.modality == "text" or len(self._spoken) == 1 else " "
+        self._outlet.publish(ReplyText(self.plan.reply_id, item.id, 0, glue + text))
+
+    async def _send_audio(self, pcm: Pcm) -> None:
+        item = self._started_item()
+        if self.plan.lead_s is not None:
+            delay = self._playback.delay(self.plan.lead_s, self._now())
+            if delay:
+                await asyncio.sleep(delay)
+        seconds = len(pcm) / self.plan.output_rate
+        self._playback.send(seconds, self._now())
+        self.mark("first_audio")
+        if self._spoken:
+            text, sent = self._spoken[-1]
+            self._spoken[-1] = (text, sent + seconds)
+        self._outlet.publish(ReplyAudio(self.plan.reply_id, item.id, 0, pcm, self.plan.output_rate))
+
+    # -- beginning and end
+
+    def _begin(self) -> None:
+        if self.status != "waiting":
+            return
+        self.status = "active"
+        plan = self.plan
+        self._outlet.publish(
+            ReplyStarted(
+                plan.reply_id,
+                plan.modality,
+                plan.in_conversation,
+                plan.voice,
+                plan.output_rate,
+                plan.sampling.max_tokens,
+                plan.metadata,
+            )
+        )
+
+    def _started_item(self) -> MessageItem:
+        if self._item is None:
+            self._item = MessageItem(self.plan.item_id, "assistant", (), "in_progress")
+            self._previous_item_id = self._place_item(self._item)
+            self._outlet.publish(
+                ReplyItemStarted(self.plan.reply_id, self._item, 0, self._previous_item_id)
+            )
+        return self._item
+
+    def _ending(self) -> Literal["completed", "incomplete"]:
+        return "incomplete" if self._cut_short else "completed"
+
+    def _finish(
+        self,
+        status: Literal["completed", "cancelled", "incomplete", "failed"],
+        *,
+        reason: CancelReason | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Publish the closing events, once, past the outlet."""
+        if self.status != "active":
+            return
+        self.status = "finished"
+        items: tuple[MessageItem, ...] = ()
+        if self._item:
+            item = self._final_item("completed" if status == "completed" else "incomplete")
+            self._place_item(item)
+            items = (item,)
+            self._bus.publish(
+                ReplyItemFinished(self.plan.reply_id, item, 0, self._previous_item_id)
+            )
+        self._bus.publish(self._timeline())
+        self._bus.publish(
+            ReplyFinished(
+                self.plan.reply_id,
+                status,
+                items,
+                self._usage,
+                "max_output_tokens" if status == "incomplete" else reason,
+                error,
+            )
+        )
+
+    def _final_item(self, status: Literal["completed", "incomplete"]) -> MessageItem:
+        assert self._item
+        if self.plan.modality == "text":
+            part: TextPart | AudioPart = TextPart("".join(text for text, _ in self._spoken))
+        else:
+            said = " ".join(text for text, _ in self._spoken)
+            part = AudioPart(said, self._playback.sent_seconds)
+        return MessageItem(self._item.id, "assistant", (part,), status)
+
+    # -- time
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def mark(self, stage: str) -> None:
+        """Note when a stage was reached first, for the timeline."""
+        self._marks.setdefault(stage, (self._now() - self._began_at) * 1000)
+
+    def _timeline(self) -> Timeline:
+        return Timeline(self.plan.reply_id, **self._marks)
+
+
+def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str:
+    """The clauses whose audio was heard, the last one cut at a word border in proportion.
+
+    ``spoken``: each clause with the seconds of its audio, in order.
+    """
+    words: list[str] = []
+    for text, seconds in spoken:
+        if heard_seconds <= 0:
+            break
+        clause = re.findall(r"\S+", text)
+        share = min(1.0, heard_seconds / seconds) if seconds else 1.0
+        words += clause[: int(len(clause) * share + 1e-9)]
+        heard_seconds -= seconds
+    return " ".join(words)

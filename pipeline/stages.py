@@ -1,0 +1,221 @@
+"""The engines as the session sees them: typed and awaitable.
+
+The ``*Stage`` protocols are what the session needs; the ``Remote*`` classes speak to a worker.
+Tests in virtual time bring scripted stages instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from pipeline.audio import Pcm
+from pipeline.engines import Delta, Grammar, Message, Partial, Sampling, Tool, Transcript, Usage
+from pipeline.work import Work
+from pipeline.worker import Remote, Worker
+
+
+class VadStreamStage(Protocol):
+    async def score(self, pcm: Pcm) -> float: ...
+
+    def close(self) -> None: ...
+
+
+class VadStage(Protocol):
+    @property
+    def window_samples(self) -> int: ...
+
+    async def open(self) -> VadStreamStage: ...
+
+
+class TurnStage(Protocol):
+    @property
+    def history_seconds(self) -> float: ...
+
+    async def score(self, pcm: Pcm, text: str, work: Work) -> float: ...
+
+
+class UtteranceStage(Protocol):
+    async def feed(self, pcm: Pcm, work: Work) -> Partial: ...
+
+    async def finish(self, work: Work) -> Transcript: ...
+
+    def close(self) -> None: ...
+
+
+class SttStage(Protocol):
+    async def open(self, language: str, work: Work) -> UtteranceStage: ...
+
+
+class ConversationStage(Protocol):
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work
+    ) -> Usage: ...
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        sampling: Sampling,
+        grammar: Grammar | None,
+        work: Work,
+    ) -> AsyncGenerator[Delta, None]: ...
+
+    def close(self) -> None: ...
+
+
+class LlmStage(Protocol):
+    def open(self) -> ConversationStage: ...
+
+
+class TtsStage(Protocol):
+    @property
+    def rate(self) -> int: ...
+
+    @property
+    def voices(self) -> Sequence[str]: ...
+
+    def synthesize(self, text: str, voice: str, work: Work) -> AsyncGenerator[Pcm, None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """All that a session needs to hear, think and speak."""
+
+    vad: VadStage
+    turn: TurnStage
+    stt: SttStage
+    llm: LlmStage
+    tts: TtsStage
+
+
+# --- over a worker -----------------------------------------------------------------------------
+
+
+class RemoteVadStream:
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+        self._work = Work()
+
+    async def score(self, pcm: Pcm) -> float:
+        return float(await self._remote.call("score", pcm, work=self._work))
+
+    def close(self) -> None:
+        self._remote.close()
+
+
+class RemoteVad:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._engine = worker.engine
+
+    @property
+    def window_samples(self) -> int:
+        return int(self._worker.attributes["window_samples"])
+
+    async def open(self) -> RemoteVadStream:
+        return RemoteVadStream(await self._engine.open("open", work=Work()))
+
+
+class RemoteTurn:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._engine = worker.engine
+
+    @property
+    def history_seconds(self) -> float:
+        return float(self._worker.attributes["history_seconds"])
+
+    async def score(self, pcm: Pcm, text: str, work: Work) -> float:
+        return float(await self._engine.call("score", pcm, text, work=work))
+
+
+class RemoteUtterance:
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        partial: Partial = await self._remote.call("feed", pcm, work=work)
+        return partial
+
+    async def finish(self, work: Work) -> Transcript:
+        transcript: Transcript = await self._remote.call("finish", work=work, cancellable=True)
+        return transcript
+
+    def close(self) -> None:
+        self._remote.close()
+
+
+class RemoteStt:
+    def __init__(self, worker: Worker) -> None:
+        self._engine = worker.engine
+
+    async def open(self, language: str, work: Work) -> RemoteUtterance:
+        return RemoteUtterance(await self._engine.open("open", language, work=work))
+
+
+class RemoteConversation:
+    """One conversation at the LLM; opened when first used, and again after an engine restart."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._engine = worker.engine
+        self._remote: Remote | None = None
+
+    async def warm(self, messages: Sequence[Message], tools: Sequence[Tool], work: Work) -> Usage:
+        remote = await self._opened(work)
+        async with aclosing(remote.stream("warm", messages, tools, work=work)) as items:
+            usages: list[Usage] = [usage async for usage in items]
+        return usages[-1]
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        sampling: Sampling,
+        grammar: Grammar | None,
+        work: Work,
+    ) -> AsyncGenerator[Delta, None]:
+        remote = await self._opened(work)
+        stream = remote.stream("reply", messages, tools, sampling, grammar, work=work)
+        async with aclosing(stream) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    def close(self) -> None:
+        if self._remote:
+            self._remote.close()
+            self._remote = None
+
+    async def _opened(self, work: Work) -> Remote:
+        if self._remote is None or not self._remote.alive:
+            self._remote = await self._engine.open("open", work=work)
+        return self._remote
+
+
+class RemoteLlm:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def open(self) -> RemoteConversation:
+        return RemoteConversation(self._worker)
+
+
+class RemoteTts:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._engine = worker.engine
+
+    @property
+    def rate(self) -> int:
+        return int(self._worker.attributes["rate"])
+
+    @property
+    def voices(self) -> Sequence[str]:
+        return tuple(self._worker.attributes["voices"])
+
+    async def synthesize(self, text: str, voice: str, work: Work) -> AsyncGenerator[Pcm, None]:
+        async with aclosing(self._engine.stream("synthesize", text, voice, work=work)) as chunks:
+            async for pcm in chunks:
+                yield pcm

@@ -1,0 +1,133 @@
+"""One utterance of the user: its recognition, and what was begun in its last pause."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline.audio import EMPTY, Pcm
+from pipeline.engines import Transcript
+from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.reply import Reply
+from pipeline.stages import SttStage, UtteranceStage
+from pipeline.work import Work
+
+
+class Recognition:
+    """Feeds one utterance to speech-to-text as it is heard; asks for its text at every pause.
+
+    ``run`` it as a task until it is cancelled. Feeding is never cancelled in the middle, so an
+    attempt that is thrown away loses no audio and doubles none.
+    """
+
+    def __init__(self, stt: SttStage, language: str) -> None:
+        self._stt = stt
+        self._language = language
+        self._work = Work()
+        self._unfed: list[Pcm] = []
+        self._feeding = True
+        self._changed = asyncio.Event()
+        self._utterance: UtteranceStage | None = None
+        self._error: ReachyVoiceError | None = None
+
+    def append(self, pcm: Pcm) -> None:
+        self._unfed.append(pcm)
+        self._tell()
+
+    async def run(self) -> None:
+        try:
+            self._utterance = await self._stt.open(self._language, self._work)
+            while True:
+                await self._feed_all()
+                await self._change()
+        except ReachyVoiceError as error:
+            self._error = error
+        finally:
+            self._feeding = False
+            self._tell()
+            if self._utterance:
+                self._utterance.close()
+
+    async def transcript(self, work: Work) -> Transcript:
+        """The final text of everything appended so far. Raises what the engine raises."""
+        while (self._unfed or self._feeding) and not self._error:
+            await self._change()
+        if self._error:
+            raise self._error
+        if self._utterance is None:
+            raise EngineError("The utterance was closed before it was recognised")
+        return await self._utterance.finish(work)
+
+    async def _feed_all(self) -> None:
+        assert self._utterance
+        self._feeding = True
+        while self._unfed:
+            pcm = np.concatenate(self._unfed)
+            self._unfed.clear()
+            await self._utterance.feed(pcm, self._work)
+        self._feeding = False
+        self._tell()
+
+    def _tell(self) -> None:
+        """Wake everybody who waits now."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _change(self) -> None:
+        await self._changed.wait()
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """What is done in one pause in case the turn is over: transcript, judgement, gated reply."""
+
+    work: Work
+    speech_end: int
+    end: int
+    """First sample index behind the range that will be committed."""
+    paused_at: float
+    """When the last speech sample arrived, in the loop's time."""
+    wants_reply: bool
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    reply: Reply | None = None
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class UserTurn:
+    """An open utterance. ``start`` and ``fed_to`` are sample indexes of the listener's stream."""
+
+    item_id: str
+    start: int
+    fed_to: int
+    recognition: Recognition
+    recognising: asyncio.Task[None]
+    attempt: Attempt | None = None
+
+
+class PushToTalkBuffer:
+    """What a client without turn detection has appended and not yet committed."""
+
+    def __init__(self, capacity_samples: int) -> None:
+        self.samples = 0
+        self._capacity_samples = capacity_samples
+        self._pieces: list[Pcm] = []
+
+    def append(self, pcm: Pcm) -> bool:
+        """False when it is full; nothing is taken then."""
+        if self.samples + len(pcm) > self._capacity_samples:
+            return False
+        self._pieces.append(pcm)
+        self.samples += len(pcm)
+        return True
+
+    def take(self) -> Pcm:
+        pcm = np.concatenate(self._pieces) if self._pieces else EMPTY
+        self.clear()
+        return pcm
+
+    def clear(self) -> None:
+        self._pieces.clear()
+        self.samples = 0

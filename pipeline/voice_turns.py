@@ -1,0 +1,235 @@
+"""The user's turns by voice: from turn signals to committed speech.
+
+At the first silent frames an ``Attempt`` begins: the final transcript first, then the reply
+behind its gate and beside it the turn detector, whose probability sets how long to wait. When the
+user goes on, the attempt dies unseen. When the turn has ended, the speech is committed and the
+gate opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines import Cancelled, Transcript
+from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.events import (
+    Bus,
+    SpeculationDiscarded,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+    SpeechStopped,
+    TurnJudged,
+)
+from pipeline.listening import Listener
+from pipeline.reply import Reply
+from pipeline.stages import Stages
+from pipeline.turns import Ended, Endpointing, Paused, Resumed, Signal, Started
+from pipeline.utterance import Attempt, Recognition, UserTurn
+from pipeline.work import Priority, Work
+
+
+class Speaker(Protocol):
+    """What a voice turn asks of its session."""
+
+    def speech_started(self) -> None:
+        """Somebody speaks: a reply that may be interrupted ends."""
+        ...
+
+    def begin_reply(self, said: str, attempt: Attempt) -> Reply | None:
+        """A reply behind a shut gate to what was said; ``None`` if none is wanted now."""
+        ...
+
+    def commit_speech(
+        self, item_id: str, said: Transcript | ReachyVoiceError, seconds: float
+    ) -> None:
+        """The utterance becomes an item of the conversation."""
+        ...
+
+
+class VoiceTurns:
+    """Follows one listener. Lives in the session's TaskGroup."""
+
+    def __init__(
+        self,
+        session: Speaker,
+        listener: Listener,
+        stages: Stages,
+        bus: Bus,
+        tasks: asyncio.TaskGroup,
+        new_id: Callable[[str], str],
+    ) -> None:
+        self._session = session
+        self._listener = listener
+        self._stages = stages
+        self._bus = bus
+        self._tasks = tasks
+        self._new_id = new_id
+        self._endpointing = Endpointing()
+        self._language = ""
+        self._wants_reply = True
+        self._turn: UserTurn | None = None
+        self._closed_to = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether an utterance is open."""
+        return self._turn is not None
+
+    def configure(self, endpointing: Endpointing, language: str, wants_reply: bool) -> None:
+        self._endpointing = endpointing
+        self._language = language
+        self._wants_reply = wants_reply
+
+    async def hear(self, pcm: Pcm) -> None:
+        """Take samples at ``LISTEN_RATE``."""
+        async for signals in self._listener.hear(pcm):
+            self._follow(signals)
+            if self._turn and self._turn.attempt is None:
+                self._feed(self._turn, self._listener.heard_end)
+
+    def commit_now(self) -> bool:
+        """The client ends the turn itself, without a reply. False when none is open."""
+        turn = self._turn
+        if turn is None:
+            return False
+        self._discard_attempt(turn)
+        self._listener.forget_turn()
+        self._begin_attempt(turn, Paused(self._listener.heard_end, self._listener.heard_end), False)
+        self._end(turn)
+        return True
+
+    def drop(self) -> None:
+        """Forget an open utterance; nothing of it is committed."""
+        turn, self._turn = self._turn, None
+        self._listener.forget_turn()
+        if turn is None:
+            return
+        self._discard_attempt(turn)
+        self._close(turn)
+        self._bus.publish(SpeechStopped(turn.item_id, _ms(self._listener.heard_end)))
+
+    # -- signals
+
+    def _follow(self, signals: list[Signal]) -> None:
+        for signal in signals:
+            match signal:
+                case Started():
+                    self._open(signal)
+                case Paused():
+                    self._pause(signal)
+                case Resumed():
+                    self._resume(signal)
+                case Ended():
+                    if self._turn:
+                        self._end(self._turn)
+
+    def _open(self, signal: Started) -> None:
+        padding = self._endpointing.prefix_padding_ms * LISTEN_RATE // 1000
+        start = max(signal.start - padding, self._closed_to, 0)
+        recognition = Recognition(self._stages.stt, self._language)
+        task = self._tasks.create_task(recognition.run())
+        self._turn = UserTurn(self._new_id("item"), start, start, recognition, task)
+        self._bus.publish(SpeechStarted(self._turn.item_id, _ms(start)))
+        self._session.speech_started()
+
+    def _pause(self, signal: Paused) -> None:
+        if self._turn:
+            self._bus.publish(SpeechPaused(self._turn.item_id, _ms(signal.speech_end)))
+            self._begin_attempt(self._turn, signal, self._wants_reply)
+
+    def _resume(self, signal: Resumed) -> None:
+        if self._turn:
+            self._bus.publish(SpeechResumed(self._turn.item_id, _ms(signal.start)))
+            self._discard_attempt(self._turn)
+
+    def _end(self, turn: UserTurn) -> None:
+        """The turn is over; its attempt commits it as soon as the transcript is there."""
+        assert turn.attempt
+        self._closed_to = turn.attempt.end
+        self._turn = None
+        turn.attempt.ended.set()
+
+    # -- attempts
+
+    def _begin_attempt(self, turn: UserTurn, pause: Paused, wants_reply: bool) -> None:
+        self._feed(turn, pause.end)
+        since = (self._listener.heard_end - pause.speech_end) / LISTEN_RATE
+        paused_at = asyncio.get_running_loop().time() - since
+        work = Work(Priority.SPECULATIVE)
+        attempt = Attempt(work, pause.speech_end, pause.end, paused_at, wants_reply)
+        turn.attempt = attempt
+        attempt.task = self._tasks.create_task(self._attempt(turn, attempt))
+
+    def _discard_attempt(self, turn: UserTurn) -> None:
+        attempt, turn.attempt = turn.attempt, None
+        if attempt is None:
+            return
+        attempt.work.cancel()
+        if attempt.reply:
+            attempt.reply.cancel("resumed")
+        if attempt.task:
+            attempt.task.cancel()
+        self._bus.publish(SpeculationDiscarded(turn.item_id, attempt.work.engine_seconds))
+
+    async def _attempt(self, turn: UserTurn, attempt: Attempt) -> None:
+        said = await self._transcript(turn, attempt)
+        text = said.text if isinstance(said, Transcript) else ""
+        if text and attempt.wants_reply:
+            attempt.reply = self._session.begin_reply(text, attempt)
+        async with asyncio.TaskGroup() as group:
+            judging = group.create_task(self._judge(turn, attempt, text))
+            await attempt.ended.wait()
+            judging.cancel()
+        self._commit(turn, attempt, said)
+
+    async def _transcript(self, turn: UserTurn, attempt: Attempt) -> Transcript | ReachyVoiceError:
+        try:
+            return await turn.recognition.transcript(attempt.work)
+        except ReachyVoiceError as error:
+            return error
+        except Cancelled:
+            return EngineError("The utterance was not recognised", why="the engine is stopping")
+
+    async def _judge(self, turn: UserTurn, attempt: Attempt, text: str) -> None:
+        """Ask the turn detector once, early: a longer silence only makes it more credulous."""
+        probability = 1.0
+        if text:
+            seconds = self._stages.turn.history_seconds
+            start = max(turn.start, attempt.end - int(seconds * LISTEN_RATE))
+            pcm = self._listener.read(start, attempt.end)
+            try:
+                probability = await self._stages.turn.score(pcm, text, attempt.work)
+            except (ReachyVoiceError, Cancelled):
+                return
+        wait_ms = self._endpointing.wait_ms(probability)
+        self._bus.publish(TurnJudged(turn.item_id, probability, wait_ms))
+        if self._turn is turn and turn.attempt is attempt:
+            self._follow(self._listener.judge(probability))
+
+    def _commit(
+        self, turn: UserTurn, attempt: Attempt, said: Transcript | ReachyVoiceError
+    ) -> None:
+        self._close(turn)
+        self._bus.publish(SpeechStopped(turn.item_id, _ms(attempt.end)))
+        if isinstance(said, Transcript) and not said.text:
+            return
+        self._session.commit_speech(turn.item_id, said, (attempt.end - turn.start) / LISTEN_RATE)
+        if attempt.reply:
+            attempt.reply.confirm()
+
+    def _feed(self, turn: UserTurn, end: int) -> None:
+        pcm = self._listener.read(turn.fed_to, end)
+        if len(pcm):
+            turn.recognition.append(pcm)
+            turn.fed_to = end
+
+    def _close(self, turn: UserTurn) -> None:
+        turn.recognising.cancel()
+
+
+def _ms(index: int) -> int:
+    return index * 1000 // LISTEN_RATE

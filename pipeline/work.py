@@ -1,0 +1,58 @@
+"""Work: what one reply asks of all engines, cancelled and re-prioritised as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+
+
+class Priority(IntEnum):
+    """Engines serve the lowest number first, and step aside for it within one slice."""
+
+    CONFIRMED = 0
+    SPECULATIVE = 1
+    WARM_UP = 2
+
+
+class Work:
+    """A unit of intent that engines work for. Used on the event loop only.
+
+    ``engine_seconds`` adds up what engines have spent on it.
+    """
+
+    def __init__(self, priority: Priority = Priority.CONFIRMED) -> None:
+        self._priority = priority
+        self._cancelled = False
+        self._listeners: dict[object, Callable[[Work], None]] = {}
+        self.engine_seconds = 0.0
+
+    @property
+    def priority(self) -> Priority:
+        return self._priority
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def promote(self, priority: Priority) -> None:
+        """Change how urgent it is; running and waiting jobs notice at once."""
+        if priority != self._priority:
+            self._priority = priority
+            self._tell()
+
+    def cancel(self) -> None:
+        """Stop every job of it, wherever it runs. Cancelling twice is harmless."""
+        if not self._cancelled:
+            self._cancelled = True
+            self._tell()
+
+    def watch(self, key: object, listener: Callable[[Work], None]) -> None:
+        """Have ``listener`` called on every change, until ``unwatch(key)``."""
+        self._listeners[key] = listener
+
+    def unwatch(self, key: object) -> None:
+        self._listeners.pop(key, None)
+
+    def _tell(self) -> None:
+        for listener in list(self._listeners.values()):
+            listener(self)

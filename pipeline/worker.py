@@ -1,0 +1,316 @@
+"""Turns an engine's blocking code into something awaitable, bounded, cancellable, restartable.
+
+A worker runs one engine inline, in a thread, or in a child process, behind the same ``Remote``.
+``run()`` is the worker's life: it belongs into a TaskGroup and returns after ``close()``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline.engines import Cancelled, EngineOptions, EngineSpec
+from pipeline.errors import EngineCrashed
+from pipeline.host import (
+    Answer,
+    Cancel,
+    Credit,
+    Done,
+    Drop,
+    EngineHost,
+    Item,
+    Promote,
+    Request,
+    Submit,
+    describe,
+)
+from pipeline.work import Work
+
+log = logging.getLogger("reachy_voice.worker")
+
+
+class _Pending:
+    """One job seen from the loop: a bounded stream of items and one end."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.items: deque[Any] = deque()
+        self.done: Done | None = None
+        self.changed = asyncio.Event()
+
+
+class Remote:
+    """An object inside a worker: the engine itself, or something that was opened on it."""
+
+    def __init__(self, worker: Worker, target: int, generation: int) -> None:
+        self._worker = worker
+        self._target = target
+        self._generation = generation
+
+    @property
+    def alive(self) -> bool:
+        """False once the engine was restarted: what was opened on the old one is gone."""
+        return self._target == 0 or self._generation == self._worker.generation
+
+    async def call(self, method: str, *args: Any, work: Work, cancellable: bool = False) -> Any:
+        """Run a method to its end. Raises what it raises, ``Cancelled``, or ``EngineCrashed``."""
+        job, pending = self._submit(method, args, work, cancellable, None)
+        try:
+            while pending.done is None:
+                pending.changed.clear()
+                await pending.changed.wait()
+        finally:
+            self._worker.release(job)
+        if pending.done.error:
+            raise pending.done.error
+        return pending.done.value
+
+    async def stream(self, method: str, *args: Any, work: Work) -> AsyncGenerator[Any, None]:
+        """Iterate over a generator method; leaving the loop cancels it."""
+        job, pending = self._submit(method, args, work, True, None)
+        try:
+            while True:
+                while pending.items:
+                    value = pending.items.popleft()
+                    self._worker.post(Credit(job))
+                    yield value
+                if pending.done:
+                    if pending.done.error:
+                        raise pending.done.error
+                    return
+                pending.changed.clear()
+                await pending.changed.wait()
+        finally:
+            self._worker.release(job)
+
+    async def open(self, method: str, *args: Any, work: Work) -> Remote:
+        """Call a method that returns an object, and keep that object inside the worker."""
+        target = self._worker.new_id()
+        generation = self._worker.generation
+        job, pending = self._submit(method, args, work, False, target)
+        try:
+            while pending.done is None:
+                pending.changed.clear()
+                await pending.changed.wait()
+        except BaseException:
+            self._worker.post(Drop(target))
+            raise
+        finally:
+            self._worker.release(job)
+        if pending.done.error:
+            raise pending.done.error
+        return Remote(self._worker, target, generation)
+
+    def close(self) -> None:
+        """Let go of the object; it is closed when the engine gets to it."""
+        if self.alive:
+            self._worker.post(Drop(self._target))
+
+    def _submit(
+        self, method: str, args: tuple[Any, ...], work: Work, cancellable: bool, keep: int | None
+    ) -> tuple[int, _Pending]:
+        if not self.alive:
+            raise EngineCrashed(f"The {self._worker.name} engine was restarted under this call")
+        return self._worker.submit(self._target, method, args, work, cancellable, keep)
+
+
+class Worker:
+    """What the three placements share: jobs, answers, health."""
+
+    def __init__(self, spec: EngineSpec, options: EngineOptions, weights: Path | None) -> None:
+        self.name = f"{spec.kind} {spec.name}"
+        self.generation = 0
+        self.problem: str | None = "is starting"
+        """Why it is not ready, or ``None``."""
+        self.attributes: dict[str, Any] = {}
+        """The engine's plain attributes, once it is ready."""
+        self.engine = Remote(self, 0, 0)
+        self._spec = spec
+        self._options = options
+        self._weights = weights
+        self._ids = itertools.count(1)
+        self._pending: dict[int, _Pending] = {}
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Build the engine, call ``ready``, then live until ``close``."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def post(self, request: Request) -> None:
+        raise NotImplementedError
+
+    def new_id(self) -> int:
+        return next(self._ids)
+
+    def submit(
+        self,
+        target: int,
+        method: str,
+        args: tuple[Any, ...],
+        work: Work,
+        cancellable: bool,
+        keep: int | None,
+    ) -> tuple[int, _Pending]:
+        if self.problem:
+            raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem)
+        job = self.new_id()
+        pending = self._pending[job] = _Pending(work)
+        work.watch(job, lambda changed: self._work_changed(job, changed))
+        self.post(Submit(job, target, method, args, int(work.priority), cancellable, keep))
+        if work.cancelled:
+            self.post(Cancel(job))
+        return job, pending
+
+    def release(self, job: int) -> None:
+        """The caller no longer waits: stop the job if it still runs."""
+        pending = self._pending.get(job)
+        if pending:
+            pending.work.unwatch(job)
+            self.post(Cancel(job))
+
+    def _work_changed(self, job: int, work: Work) -> None:
+        self.post(Cancel(job) if work.cancelled else Promote(job, int(work.priority)))
+
+    def _answer(self, answer: Answer) -> None:
+        pending = self._pending.get(answer.job)
+        if pending is None:
+            return
+        if isinstance(answer, Item):
+            pending.items.append(answer.value)
+        else:
+            del self._pending[answer.job]
+            pending.done = answer
+            pending.work.unwatch(answer.job)
+            pending.work.engine_seconds += answer.engine_seconds
+        pending.changed.set()
+
+    def _fail_pending(self, error: BaseException) -> None:
+        for job in list(self._pending):
+            self._answer(Done(job, None, error, 0.0))
+
+
+class InlineWorker(Worker):
+    """Runs each call on the loop itself: for engines that take less than a context switch."""
+
+    _host: EngineHost
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        self._closed = asyncio.Event()
+        engine = self._spec.build(self._options, self._weights)
+        self._host = EngineHost(engine, self._answer)
+        self.attributes = describe(engine)
+        self.problem = None
+        ready()
+        await self._closed.wait()
+        self.problem = "is closed"
+        self._fail_pending(Cancelled())
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def post(self, request: Request) -> None:
+        self._host.receive(request)
+        self._host.run_until_idle()
+
+
+class ThreadWorker(Worker):
+    """Runs the engine in a thread of its own: for native code that releases the GIL."""
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        options: EngineOptions,
+        weights: Path | None,
+        hang_timeout_s: float = 30.0,
+    ) -> None:
+        super().__init__(spec, options, weights)
+        self._hang_timeout_s = hang_timeout_s
+        self._host: EngineHost | None = None
+        self._closing = False
+
+    @property
+    def stuck(self) -> bool:
+        """True while one step lasts longer than the hang time-out; a thread cannot be killed."""
+        began = self._host.step_began if self._host else None
+        return began is not None and time.monotonic() - began > self._hang_timeout_s
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        built: asyncio.Future[None] = loop.create_future()
+        ended = asyncio.Event()
+
+        def tell(function: Callable[..., Any], *args: Any) -> None:
+            loop.call_soon_threadsafe(function, *args)
+
+        thread = threading.Thread(
+            target=self._thread, args=(tell, built, ended), name=self.name, daemon=True
+        )
+        thread.start()
+        try:
+            await built
+            self.problem = None
+            ready()
+            await ended.wait()
+        finally:
+            self.close()
+            self.problem = "is closed"
+            self._fail_pending(Cancelled())
+            await ended.wait()
+
+    def _thread(
+        self, tell: Callable[..., None], built: asyncio.Future[None], ended: asyncio.Event
+    ) -> None:
+        try:
+            engine = self._spec.build(self._options, self._weights)
+        except BaseException as error:
+            tell(_set_exception, built, error)
+        else:
+            self.attributes = describe(engine)
+            self._host = EngineHost(engine, lambda answer: tell(self._answer, answer))
+            if self._closing:
+                self._host.close()
+            tell(_set_result, built)
+            self._host.run()
+        finally:
+            tell(ended.set)
+
+    def close(self) -> None:
+        self._closing = True
+        if self._host:
+            self._host.close()
+
+    def post(self, request: Request) -> None:
+        if self._host:
+            self._host.receive(request)
+
+
+def _set_result(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _set_exception(future: asyncio.Future[None], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def worker_for(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> Worker:
+    """The worker that the options, or else the engine's author, ask for."""
+    match options.run_in or spec.run_in:
+        case "inline":
+            return InlineWorker(spec, options, weights)
+        case "thread":
+            return ThreadWorker(spec, options, weights)
+        case "process":
+            from pipeline.process_worker import ProcessWorker
+
+            return ProcessWorker(spec, options, weights)
