@@ -133,6 +133,9 @@ class Reply:
     async def run(self) -> None:
         """Produce the answer, hold it behind the gate, and play it. Never raises for a failure
         of an engine: that is a reply with status ``failed``."""
+        if self.status == "finished":
+            # Cancelled before the task had its first step.
+            return
         self._task = asyncio.current_task()
         error = None
         try:

@@ -1,0 +1,263 @@
+"""Scripted engines and a scene to play them in, for tests in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.commands import AppendAudio, Command, SessionConfig
+from pipeline.engines import (
+    Delta,
+    Finished,
+    Grammar,
+    Message,
+    Partial,
+    Sampling,
+    TextDelta,
+    Tool,
+    Transcript,
+    Usage,
+)
+from pipeline.events import Bus, Event, Published
+from pipeline.replies import SessionSettings
+from pipeline.session import Session
+from pipeline.stages import Stages
+from pipeline.work import Work
+
+E = TypeVar("E")
+
+
+class LevelVad:
+    """Speech is what is not silent."""
+
+    window_samples = 512
+
+    async def open(self) -> LevelVad:
+        return self
+
+    async def score(self, pcm: Pcm) -> float:
+        return 0.99 if np.abs(pcm.astype(int)).mean() > 500 else 0.01
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class ScriptedTurn:
+    probability: float = 0.95
+    takes_s: float = 0.05
+    history_seconds: float = 8.0
+    heard: list[int] = field(default_factory=list)
+
+    async def score(self, pcm: Pcm, text: str, work: Work) -> float:
+        self.heard.append(len(pcm))
+        await asyncio.sleep(self.takes_s)
+        return self.probability
+
+
+@dataclass
+class ScriptedStt:
+    """Gives ``texts`` one after the other, the last one again and again."""
+
+    texts: Sequence[str] = ("hello",)
+    takes_s: float = 0.06
+    error: Exception | None = None
+    open_utterances: int = 0
+    finished: list[Pcm] = field(default_factory=list)
+
+    async def open(self, language: str, work: Work) -> ScriptedUtterance:
+        self.open_utterances += 1
+        return ScriptedUtterance(self)
+
+    def text(self) -> str:
+        return self.texts[min(len(self.finished), len(self.texts)) - 1]
+
+
+@dataclass
+class ScriptedUtterance:
+    stt: ScriptedStt
+    pcm: list[Pcm] = field(default_factory=list)
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        self.pcm.append(pcm)
+        return Partial()
+
+    async def finish(self, work: Work) -> Transcript:
+        await asyncio.sleep(self.stt.takes_s)
+        if self.stt.error:
+            raise self.stt.error
+        pcm = np.concatenate(self.pcm)
+        self.stt.finished.append(pcm)
+        return Transcript(self.stt.text(), len(pcm) / LISTEN_RATE)
+
+    def close(self) -> None:
+        self.stt.open_utterances -= 1
+
+
+@dataclass
+class ScriptedLlm:
+    deltas: Sequence[str] = ("Hello ", "there, ", "my ", "friend. ", "How ", "are ", "you?")
+    first_s: float = 0.1
+    per_token_s: float = 0.02
+    errors: list[Exception] = field(default_factory=list)
+    """Raised one after the other instead of an answer."""
+    prompts: list[list[Message]] = field(default_factory=list)
+    warmed: list[list[Message]] = field(default_factory=list)
+    open_conversations: int = 0
+    running: int = 0
+
+    def open(self) -> ScriptedConversation:
+        self.open_conversations += 1
+        return ScriptedConversation(self)
+
+
+@dataclass
+class ScriptedConversation:
+    llm: ScriptedLlm
+
+    async def warm(self, messages: Sequence[Message], tools: Sequence[Tool], work: Work) -> Usage:
+        self.llm.warmed.append(list(messages))
+        return Usage()
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        sampling: Sampling,
+        grammar: Grammar | None,
+        work: Work,
+    ) -> AsyncGenerator[Delta, None]:
+        self.llm.prompts.append(list(messages))
+        self.llm.running += 1
+        try:
+            await asyncio.sleep(self.llm.first_s)
+            if self.llm.errors:
+                raise self.llm.errors.pop(0)
+            limit = sampling.max_tokens or len(self.llm.deltas)
+            for delta in self.llm.deltas[:limit]:
+                yield TextDelta(delta)
+                await asyncio.sleep(self.llm.per_token_s)
+            cut = limit < len(self.llm.deltas)
+            yield Finished("length" if cut else "stop", Usage(10, 4, 6, limit))
+        finally:
+            self.llm.running -= 1
+
+    def close(self) -> None:
+        self.llm.open_conversations -= 1
+
+
+@dataclass
+class ScriptedTts:
+    first_s: float = 0.08
+    seconds_per_word: float = 0.3
+    rate: int = 16_000
+    voices: Sequence[str] = ("joe",)
+    error: Exception | None = None
+    said: list[str] = field(default_factory=list)
+
+    async def synthesize(self, text: str, voice: str, work: Work) -> AsyncGenerator[Pcm, None]:
+        self.said.append(text)
+        await asyncio.sleep(self.first_s)
+        if self.error:
+            raise self.error
+        yield np.full(int(self.seconds_per_word * self.rate * len(text.split())), 1000, np.int16)
+
+
+@dataclass
+class Scene:
+    """A session with scripted engines, a microphone, and everything that was published."""
+
+    session: Session
+    log: list[Published]
+    stages: Stages
+    loop: asyncio.AbstractEventLoop
+
+    async def do(self, *commands: Command) -> None:
+        for command in commands:
+            await self.session.submit(command)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let everything that can happen now happen."""
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    async def hear(self, seconds: float, *, level: int = 0, rate: int = 16_000) -> None:
+        """Feed 20 ms chunks in real time."""
+        for _ in range(round(seconds / 0.02)):
+            chunk = np.full(rate // 50, level, dtype=np.int16)
+            await self.session.submit(AppendAudio(chunk, rate))
+            await asyncio.sleep(0.02)
+
+    async def say(self, seconds: float) -> None:
+        await self.hear(seconds, level=3000)
+
+    def events(self, kind: type[E]) -> list[E]:
+        return [event for _, event in self.log if isinstance(event, kind)]
+
+    def time_of(self, kind: type[Any]) -> float:
+        """When the first event of this kind was published, in seconds."""
+        return next(at for at, event in self.log if isinstance(event, kind))
+
+    def names(self, *without: type[Any]) -> list[str]:
+        """Names of the events in order; neighbours of one name count once."""
+        names = [type(event).__name__ for _, event in self.log if not isinstance(event, without)]
+        return [name for name, _ in itertools.groupby(names)]
+
+
+@asynccontextmanager
+async def scene(
+    *,
+    config: SessionConfig | None = None,
+    settings: SessionSettings | None = None,
+    turn: ScriptedTurn | None = None,
+    stt: ScriptedStt | None = None,
+    llm: ScriptedLlm | None = None,
+    tts: ScriptedTts | None = None,
+) -> AsyncIterator[Scene]:
+    stages = Stages(
+        LevelVad(),
+        turn or ScriptedTurn(),
+        stt or ScriptedStt(),
+        llm or ScriptedLlm(),
+        tts or ScriptedTts(),
+    )
+    bus = Bus()
+    log: list[Published] = []
+    subscription = bus.subscribe()
+    counter = itertools.count(1)
+    session = Session(
+        stages,
+        config or SessionConfig(instructions="Be brief.", input_rate=16_000, output_rate=16_000),
+        settings or SessionSettings(),
+        bus,
+        lambda prefix: f"{prefix}_{next(counter)}",
+    )
+
+    async def record() -> None:
+        async for published in subscription:
+            log.append(published)
+
+    recorder = asyncio.create_task(record())
+    running = asyncio.create_task(session.run())
+    try:
+        played = Scene(session, log, stages, asyncio.get_running_loop())
+        await played.settle()
+        yield played
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        bus.close()
+        await recorder
+    if not running.cancelled() and (error := running.exception()):
+        raise error
+
+
+__all__ = ["Event", "Scene", "ScriptedLlm", "ScriptedStt", "ScriptedTts", "ScriptedTurn", "scene"]
