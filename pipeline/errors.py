@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class ReachyVoiceError(Exception):
     """A failure with a next step.
@@ -18,9 +20,17 @@ class ReachyVoiceError(Exception):
         self.why = why
         self.fix = fix
 
+    def __reduce__(self) -> tuple[Callable[..., ReachyVoiceError], tuple[object, ...]]:
+        # Errors cross process borders; keyword-only arguments do not survive pickling by default.
+        return _rebuild, (type(self), self.what, self.why, self.fix)
+
     def __str__(self) -> str:
         text = self.what if not self.why else f"{self.what}: {self.why}"
         return f"{text}. {self.fix}" if self.fix else text
+
+
+def _rebuild(kind: type[ReachyVoiceError], what: str, why: str, fix: str) -> ReachyVoiceError:
+    return kind(what, why=why, fix=fix)
 
 
 class ConfigError(ReachyVoiceError):
@@ -63,7 +73,7 @@ class PromptTooLong(EngineError):
         self.prompt_tokens = prompt_tokens
         self.limit_tokens = limit_tokens
 
-    def __reduce__(self) -> tuple[type[PromptTooLong], tuple[int, int]]:
+    def __reduce__(self) -> tuple[Callable[..., ReachyVoiceError], tuple[object, ...]]:
         return type(self), (self.prompt_tokens, self.limit_tokens)
 
 

@@ -177,29 +177,38 @@ class EngineHost:
         """Work until ``close``."""
         while True:
             with self._changed:
-                while not (job := self._next_job()) and not self._drops and not self._closed:
+                while not (self._choose() or self._drops or self._closed):
                     self._changed.wait()
-            if job is None and not self._drops and self._closed:
-                return
-            self._work(job)
+                if not self._running and not self._drops:
+                    return
+            self._work()
 
     def run_until_idle(self) -> None:
         """Work until nothing can be done now (the inline host)."""
-        while (job := self._next_job()) or self._drops:
-            self._work(job)
+        while self._choose() or self._drops:
+            self._work()
 
-    def _work(self, job: _Job | None) -> None:
+    def _choose(self) -> bool:
+        """Make the most urgent runnable job the running one.
+
+        Under the lock that ``receive`` takes, so a more urgent job that arrives from here on
+        finds whom to preempt.
+        """
+        runnable = (job for job in self._jobs.values() if job.runnable)
+        job = min(runnable, key=lambda j: (not j.cancelled, j.priority, j.turn), default=None)
+        self._running = job
+        if job:
+            job.preempted = False
+            job.turn = next(self._turns)
+        return job is not None
+
+    def _work(self) -> None:
+        job = self._running
         # A cancelled job closes its generator before the object under it is dropped.
         if job is None or not job.cancelled:
             self._drop_objects()
         if job:
             self._step(job)
-
-    def _next_job(self) -> _Job | None:
-        runnable = (job for job in self._jobs.values() if job.runnable)
-        return min(
-            runnable, key=lambda job: (not job.cancelled, job.priority, job.turn), default=None
-        )
 
     def _preempt_for(self, job: _Job) -> None:
         if self._running and job.priority < self._running.priority:
@@ -214,10 +223,6 @@ class EngineHost:
                 kept.close()
 
     def _step(self, job: _Job) -> None:
-        with self._changed:
-            self._running = job
-            job.preempted = False
-            job.turn = next(self._turns)
         began = self.step_began = time.monotonic()
         if self._hang_timeout_s:
             faulthandler.dump_traceback_later(self._hang_timeout_s, exit=True)

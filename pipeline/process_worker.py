@@ -127,7 +127,8 @@ class ProcessWorker(Worker):
             while (answer := await self._read()) is not None:
                 self._answer(answer)
         finally:
-            self.problem = self.problem or "its process ended; it is being started again"
+            ended = "its process ended; it is being started again"
+            self.problem = self.problem or ("is closed" if self._closing.is_set() else ended)
             self._fail_pending(
                 Cancelled()
                 if self._closing.is_set()

@@ -205,7 +205,7 @@ class InlineWorker(Worker):
 
     async def run(self, ready: Callable[[], None]) -> None:
         self._closed = asyncio.Event()
-        engine = self._spec.build(self._options, self._weights)
+        engine = await asyncio.to_thread(self._spec.build, self._options, self._weights)
         self._host = EngineHost(engine, self._answer)
         self.attributes = describe(engine)
         self.problem = None

@@ -103,8 +103,8 @@ class Response:
         }
 
     def start(self, send: Send) -> None:
-        status = {"status": "in_progress", "status_details": None, "usage": None, "output": []}
-        send("response.created", response={**self._fields, **status})
+        begun: dict[str, Any] = {"status": "in_progress", "status_details": None, "output": []}
+        send("response.created", response={**self._fields, **begun, "usage": None})
 
     def start_item(self, event: ReplyItemStarted, send: Send) -> None:
         item = OutputItem(event, self._spoken, self._in_conversation)
@@ -164,5 +164,3 @@ def _usage(usage: Usage) -> Mapping[str, Any]:
         },
         "output_token_details": {"text_tokens": usage.generated, "audio_tokens": 0},
     }
-
-

@@ -16,6 +16,9 @@ from pydantic_core import ErrorDetails
 
 from pipeline.realtime.wire import WireError
 
+_INT32 = 2**31 - 1
+"""Largest number that is passed on."""
+
 
 class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -37,7 +40,7 @@ def _voice_name(value: object) -> object:
 def _max_tokens(value: object) -> object:
     if value is None or value == "inf":
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _INT32:
         return value
     raise ValueError('must be "inf" or a whole number from 1')
 
@@ -76,6 +79,7 @@ Voice = Annotated[str, Field(min_length=1, max_length=256), BeforeValidator(_voi
 MaxTokens = Annotated[Any, BeforeValidator(_max_tokens)]
 ToolChoice = Annotated[Any, BeforeValidator(_tool_choice)]
 Modalities = Annotated[Any, BeforeValidator(_one_modality)]
+Count = Annotated[int, Field(ge=0, le=_INT32)]
 JsonObject = dict[str, Any]
 
 
@@ -102,7 +106,7 @@ class TurnDetectionFields(Shape):
     threshold: Annotated[float, Field(ge=0, le=1)] | None = None
     prefix_padding_ms: Annotated[int, Field(ge=0, le=60_000)] | None = None
     silence_duration_ms: Annotated[int, Field(ge=0, le=60_000)] | None = None
-    idle_timeout_ms: Annotated[int, Field(ge=0)] | None = None
+    idle_timeout_ms: Count | None = None
     eagerness: Literal["low", "medium", "high", "auto"] | None = None
     create_response: bool | None = None
     interrupt_response: bool | None = None
@@ -225,8 +229,8 @@ class ItemDelete(ClientEvent):
 
 class ItemTruncate(ClientEvent):
     item_id: ItemId
-    content_index: Annotated[int, Field(ge=0)]
-    audio_end_ms: Annotated[int, Field(ge=0)]
+    content_index: Count
+    audio_end_ms: Count
 
 
 class ResponseAudioOutput(Shape):
@@ -276,8 +280,6 @@ def read(shape: type[Read], body: Mapping[str, Any]) -> Read:
         return shape.model_validate(body)
     except ValidationError as error:
         _refuse(body, error.errors(include_url=False)[0])
-    except RecursionError:
-        raise WireError("invalid_value", "The message is nested too deeply.") from None
 
 
 def _refuse(body: Mapping[str, Any], problem: ErrorDetails) -> NoReturn:
@@ -288,7 +290,7 @@ def _refuse(body: Mapping[str, Any], problem: ErrorDetails) -> NoReturn:
         )
     if problem["type"] == "extra_forbidden":
         raise WireError("unknown_parameter", f"Unknown parameter: '{path}'.", param=path)
-    why = problem["msg"].removeprefix("Value error, ")
+    why = problem["msg"].removeprefix("Value error, ")[:300]
     raise WireError("invalid_value", f"Invalid value at '{path}': {why}.", param=path)
 
 

@@ -43,6 +43,7 @@ _SEMANTIC_VAD: Mapping[str, Any] = {
 }
 """Nominal defaults of the API reference."""
 
+_SHOWN_WHEN_SET = frozenset({"parallel_tool_calls", "reasoning"})
 _FIXED = frozenset({"type", "id", "object", "expires_at", "model"})
 _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
@@ -153,9 +154,14 @@ class EffectiveSession:
             "voice": self._voice,
             "speed": self._speed,
         }
+        fields = {
+            name: value
+            for name, value in self._fields.items()
+            if value is not None or name not in _SHOWN_WHEN_SET
+        }
         return {
             **self._identity,
-            **self._fields,
+            **fields,
             "audio": {"input": audio_input, "output": audio_output},
         }
 

@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from pipeline.audio import EMPTY, Pcm, pcm_from_bytes, pcm_to_bytes
@@ -27,6 +27,9 @@ MAX_EVENT_ID_CHARS = 512
 
 DELTA_MS = 200
 """Longest audio in one delta. 200 ms at 24 kHz are 13 kB; clients refuse frames of 1 MiB."""
+
+MAX_DEPTH = 100
+"""Nesting of a message. Whatever is deeper could be read, but not always written again."""
 
 _BASE64_SLICE_CHARS = 64 * 1024
 """Decoded per call: a thread that decodes a huge message lets the event loop in between."""
@@ -52,7 +55,7 @@ class ClientMessage:
     type: str
     event_id: str | None
     body: Mapping[str, Any]
-    pcm: Pcm = EMPTY
+    pcm: Pcm = field(default_factory=lambda: EMPTY)
 
 
 def parse(text: str | bytes) -> ClientMessage:
@@ -146,6 +149,8 @@ def _decode(text: str) -> dict[str, Any]:
         body = _decoder.decode(text)
         if "\\u" in text and _escaped_surrogate.search(text):
             _require_encodable(body)
+        if text.count("[") + text.count("{") > MAX_DEPTH:
+            _require_shallow(body)
     except (ValueError, RecursionError) as error:
         raise WireError("invalid_json", _json_problem(error)) from error
     if not isinstance(body, dict):
@@ -156,6 +161,20 @@ def _decode(text: str) -> dict[str, Any]:
 def _require_encodable(body: object) -> None:
     """Half a surrogate pair is valid JSON but no text: tokenizers and sockets fail on it."""
     json.dumps(body, ensure_ascii=False).encode()
+
+
+def _require_shallow(body: object) -> None:
+    level: list[Any] = [body]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return
+    raise RecursionError
+
+
+def _children(node: dict[str, Any] | list[Any]) -> Iterator[Any]:
+    children = node.values() if isinstance(node, dict) else node
+    return (child for child in children if isinstance(child, dict | list))
 
 
 def _json_problem(error: Exception) -> str:

@@ -46,8 +46,7 @@ def _power_spectrum(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     padded = np.pad(samples, WINDOW_SAMPLES // 2, mode="reflect")
     frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW_SAMPLES)[::HOP_SAMPLES]
     spectrum = np.fft.rfft(frames[: len(samples) // HOP_SAMPLES] * _hann(), axis=1)
-    power: NDArray[np.float32] = spectrum.real**2 + spectrum.imag**2
-    return power
+    return np.asarray(spectrum.real**2 + spectrum.imag**2, dtype=np.float32)
 
 
 @cache
@@ -76,4 +75,6 @@ def _to_mel(hertz: float) -> float:
 
 def _to_hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
     above_knee = np.maximum(mel - _KNEE_HERTZ / _HERTZ_PER_MEL, 0)
-    return np.where(above_knee > 0, _KNEE_HERTZ * np.exp(above_knee * _LOG_STEP), mel * _HERTZ_PER_MEL)
+    return np.where(
+        above_knee > 0, _KNEE_HERTZ * np.exp(above_knee * _LOG_STEP), mel * _HERTZ_PER_MEL
+    )

@@ -43,7 +43,8 @@ class SileroStream:
     def __init__(self, session: Any) -> None:
         self._session = session
         self._rate = np.array(LISTEN_RATE, dtype=np.int64)
-        self.reset()
+        self._samples = np.zeros((1, _CONTEXT_SAMPLES + WINDOW_SAMPLES), dtype=np.float32)
+        self._state = np.zeros(_STATE_SHAPE, dtype=np.float32)
 
     def score(self, pcm: Pcm) -> float:
         """Probability of speech in the next 512 samples. Raises ``ValueError`` on other lengths."""
@@ -58,7 +59,7 @@ class SileroStream:
 
     def reset(self) -> None:
         """Forget everything heard, as at the start of a stream."""
-        self._samples = np.zeros((1, _CONTEXT_SAMPLES + WINDOW_SAMPLES), dtype=np.float32)
+        self._samples.fill(0)
         self._state = np.zeros(_STATE_SHAPE, dtype=np.float32)
 
 

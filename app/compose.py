@@ -1,0 +1,112 @@
+"""The composition root: settings in, a running assistant out; nothing else builds engines."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from app.settings import Settings
+from app.weights import WeightsCache
+from pipeline.commands import SessionConfig
+from pipeline.engines import EngineOptions, Kind, engine_spec, require_modules
+from pipeline.errors import ReachyVoiceError
+from pipeline.events import Bus
+from pipeline.replies import SessionSettings
+from pipeline.session import Session
+from pipeline.stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad, Stages
+from pipeline.worker import ThreadWorker, Worker, worker_for
+
+
+def new_id(prefix: str) -> str:
+    """A fresh id in the style of the Realtime API, such as ``item_5f2c…``."""
+    return f"{prefix}_{secrets.token_hex(10)}"
+
+
+class Assistant:
+    """Every engine, and sessions over them. ``run`` it in a TaskGroup; ``close`` ends it."""
+
+    def __init__(self, settings: Settings, cache: WeightsCache) -> None:
+        """Raises ``MissingExtra`` or ``WeightsError`` before anything heavy is loaded."""
+        self.settings = settings
+        cache.check(settings.weights())
+        self._workers = {kind: _worker(settings, cache, kind) for kind in Kind}
+        self._sessions: set[Session] = set()
+        self.ready = asyncio.Event()
+        self.stages = Stages(
+            RemoteVad(self._workers[Kind.VAD]),
+            RemoteTurn(self._workers[Kind.TURN]),
+            RemoteStt(self._workers[Kind.STT]),
+            RemoteLlm(self._workers[Kind.LLM]),
+            RemoteTts(self._workers[Kind.TTS]),
+        )
+
+    async def run(self) -> None:
+        """Build and warm every engine, then live until ``close``. Raises what a build raises."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for worker in self._workers.values():
+                    group.create_task(worker.run(self._worker_ready))
+        except* ReachyVoiceError as errors:
+            raise first_error(errors) from None
+
+    def close(self) -> None:
+        self.ready.clear()
+        for worker in self._workers.values():
+            worker.close()
+
+    def _worker_ready(self) -> None:
+        if not any(worker.problem for worker in self._workers.values()):
+            self.ready.set()
+
+    def readiness(self) -> Mapping[str, str | None]:
+        """Per engine, why it is not ready, or ``None``."""
+        return {str(kind): _problem(worker) for kind, worker in self._workers.items()}
+
+    # -- sessions
+
+    @property
+    def voices(self) -> tuple[str, ...]:
+        return tuple(self.stages.tts.voices)
+
+    def session(self, bus: Bus, config: SessionConfig) -> Session:
+        settings = self.settings
+        session_settings = SessionSettings(
+            endpointing=settings.endpointing,
+            sampling=settings.conversation.sampling.build(),
+            lead_ms=settings.playback.lead_ms,
+            chunk_ms=settings.playback.chunk_ms,
+        )
+        return Session(self.stages, config, session_settings, bus, new_id)
+
+
+def _worker(settings: Settings, cache: WeightsCache, kind: Kind) -> Worker:
+    options = settings.engine(kind)
+    spec = engine_spec(kind, options.engine)
+    require_modules(spec)
+    name = getattr(options, "weights", None)
+    weights: Path | None = cache.path(name) if name else None
+    return worker_for(spec, _placed(options, cache), weights)
+
+
+def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
+    """Fill in where an engine may keep files of its own."""
+    if getattr(options, "saved_prefix_dir", "") is None:
+        return options.model_copy(update={"saved_prefix_dir": cache.directory.parent / "prefixes"})
+    return options
+
+
+def _problem(worker: Worker) -> str | None:
+    if isinstance(worker, ThreadWorker) and worker.stuck:
+        return "hangs"
+    return worker.problem
+
+
+def first_error(errors: BaseExceptionGroup[ReachyVoiceError]) -> ReachyVoiceError:
+    """The first leaf of an exception group."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, ReachyVoiceError)
+    return error

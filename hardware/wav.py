@@ -1,0 +1,66 @@
+"""Recordings as a microphone, and files as a loudspeaker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import soxr
+
+from pipeline.audio import Pcm, from_float
+from pipeline.errors import AudioFormatError
+
+_FIX = "Give a WAV, FLAC, OGG or MP3 recording; any rate, width and number of channels will do"
+
+
+def read_recording(path: Path, rate: int) -> Pcm:
+    """The whole recording as mono int16 at ``rate`` Hz; channels are averaged.
+
+    Raises ``AudioFormatError`` when there is no such file, no audio in it, or no sound file.
+    """
+    import soundfile
+
+    if not path.is_file():
+        raise AudioFormatError(f"There is no recording {path}", fix="Check the path")
+    try:
+        samples, file_rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except soundfile.LibsndfileError as error:
+        raise AudioFormatError(
+            f"{path} is not a recording that can be read", why=error.error_string, fix=_FIX
+        ) from error
+    if not len(samples):
+        raise AudioFormatError(f"{path} has no audio in it", why="it is 0 samples long", fix=_FIX)
+    mono = samples.mean(axis=1)
+    if file_rate != rate:
+        mono = soxr.resample(mono, file_rate, rate)
+    return from_float(mono)
+
+
+def write_recording(path: Path, pcm: Pcm, rate: int) -> None:
+    """Write mono 16-bit audio; the ending of ``path`` names the format.
+
+    Raises ``AudioFormatError`` when the file cannot be written.
+    """
+    import soundfile
+
+    try:
+        soundfile.write(path, pcm, rate, subtype="PCM_16")
+    except (soundfile.LibsndfileError, TypeError, ValueError, OSError) as error:
+        raise AudioFormatError(
+            f"{path} cannot be written", why=str(error), fix="Give a .wav path in a folder you own"
+        ) from error
+
+
+def speech_end(pcm: Pcm, rate: int, floor_db: float = 35.0) -> int:
+    """Index after the last sample that is loud enough to be speech.
+
+    A 10 ms window counts as loud when it is at most ``floor_db`` below the loudest one. This is
+    the label that latencies are measured from.
+    """
+    size = rate // 100
+    windows = pcm[: len(pcm) // size * size].reshape(-1, size).astype(np.float64)
+    if not len(windows):
+        return len(pcm)
+    power = (windows**2).mean(axis=1)
+    loud = np.flatnonzero(power >= power.max() * 10 ** (-floor_db / 10))
+    return (int(loud[-1]) + 1) * size
