@@ -127,7 +127,7 @@ def _read(path: Path) -> dict[str, Entry]:
         except ValidationError as errors:
             problems += [_problem(node, name, e["loc"], e["msg"]) for e in errors.errors()]
     if problems:
-        raise ConfigError("The weights catalogue cannot be used", why="\n  ".join(["", *problems]))
+        raise ConfigError("The weights catalogue cannot be used", why="\n  ".join(problems))
     return entries
 
 

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from app.settings import Settings
 from app.weights import WeightsCache
+from pipeline.audio import Pcm
 from pipeline.commands import SessionConfig
 from pipeline.engines import EngineOptions, Kind, engine_spec, require_modules
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import Bus
+from pipeline.realtime.session_config import SessionDefaults
 from pipeline.replies import SessionSettings
 from pipeline.session import Session
 from pipeline.stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad, Stages
+from pipeline.turns import Endpointing
+from pipeline.work import Work
 from pipeline.worker import ThreadWorker, Worker, worker_for
 
 
@@ -32,7 +40,7 @@ class Assistant:
         self.settings = settings
         cache.check(settings.weights())
         self._workers = {kind: _worker(settings, cache, kind) for kind in Kind}
-        self._sessions: set[Session] = set()
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.ready = asyncio.Event()
         self.stages = Stages(
             RemoteVad(self._workers[Kind.VAD]),
@@ -42,12 +50,18 @@ class Assistant:
             RemoteTts(self._workers[Kind.TTS]),
         )
 
-    async def run(self) -> None:
+    async def run(self, on_engine_ready: Callable[[Kind], None] = lambda kind: None) -> None:
         """Build and warm every engine, then live until ``close``. Raises what a build raises."""
+
+        def ready(kind: Kind) -> None:
+            on_engine_ready(kind)
+            if not any(worker.problem for worker in self._workers.values()):
+                self.ready.set()
+
         try:
             async with asyncio.TaskGroup() as group:
-                for worker in self._workers.values():
-                    group.create_task(worker.run(self._worker_ready))
+                for kind, worker in self._workers.items():
+                    group.create_task(worker.run(partial(ready, kind)))
         except* ReachyVoiceError as errors:
             raise first_error(errors) from None
 
@@ -56,29 +70,68 @@ class Assistant:
         for worker in self._workers.values():
             worker.close()
 
-    def _worker_ready(self) -> None:
-        if not any(worker.problem for worker in self._workers.values()):
-            self.ready.set()
-
     def readiness(self) -> Mapping[str, str | None]:
         """Per engine, why it is not ready, or ``None``."""
         return {str(kind): _problem(worker) for kind, worker in self._workers.items()}
 
-    # -- sessions
+    def describe(self, kind: Kind) -> str:
+        """The engine of one kind and the weights it uses, for a person."""
+        options = self.settings.engine(kind)
+        weights = getattr(options, "weights", None)
+        return f"{options.engine} ({weights})" if weights else options.engine
 
-    @property
-    def voices(self) -> tuple[str, ...]:
-        return tuple(self.stages.tts.voices)
+    # -- sessions (app.realtime_socket.Assistant)
+
+    def defaults(self) -> SessionDefaults:
+        """What a session is before its client says anything. Engines must be ready."""
+        conversation = self.settings.conversation
+        voices = self.stages.tts.voices
+        return SessionDefaults(
+            model="reachy-voice",
+            voice=getattr(self.settings.tts, "voice", None) or voices[0],
+            voices=voices,
+            instructions=conversation.instructions,
+            language=conversation.language,
+        )
 
     def session(self, bus: Bus, config: SessionConfig) -> Session:
         settings = self.settings
         session_settings = SessionSettings(
-            endpointing=settings.endpointing,
+            endpointing=Endpointing(**settings.endpointing.model_dump()),
             sampling=settings.conversation.sampling.build(),
             lead_ms=settings.playback.lead_ms,
             chunk_ms=settings.playback.chunk_ms,
         )
-        return Session(self.stages, config, session_settings, bus, new_id)
+        session = Session(self.stages, config, session_settings, bus, new_id)
+        self._sessions.add(session)
+        return session
+
+    def busy(self) -> bool:
+        """Whether any reply is being given."""
+        return any(session.busy for session in self._sessions)
+
+    async def idle(self) -> None:
+        """Wait until no reply is being given."""
+        for session in list(self._sessions):
+            await session.quiet()
+
+
+async def synthesize_alone(
+    settings: Settings, cache: WeightsCache, texts: Sequence[str]
+) -> list[tuple[Pcm, int]]:
+    """Each text spoken by the configured voice, without the rest: (int16 mono, rate in Hz)."""
+    worker = _worker(settings, cache, Kind.TTS)
+    tts = RemoteTts(worker)
+    ready = asyncio.Event()
+    spoken = []
+    async with asyncio.TaskGroup() as group:
+        group.create_task(worker.run(ready.set))
+        await ready.wait()
+        for text in texts:
+            chunks = [pcm async for pcm in tts.synthesize(text, "", Work())]
+            spoken.append((np.concatenate(chunks), tts.rate))
+        worker.close()
+    return spoken
 
 
 def _worker(settings: Settings, cache: WeightsCache, kind: Kind) -> Worker:
@@ -93,7 +146,7 @@ def _worker(settings: Settings, cache: WeightsCache, kind: Kind) -> Worker:
 def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
     """Fill in where an engine may keep files of its own."""
     if getattr(options, "saved_prefix_dir", "") is None:
-        return options.model_copy(update={"saved_prefix_dir": cache.directory.parent / "prefixes"})
+        return options.model_copy(update={"saved_prefix_dir": cache.directory / "prefixes"})
     return options
 
 

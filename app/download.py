@@ -184,12 +184,12 @@ def _copy(
     report: Report,
 ) -> None:
     report(Progress(remote.label, done, total))
-    for block in response.iter_raw(BLOCK_BYTES // 4):
+    # Blocks as they come, written at once: when the connection is lost, the part has all of them.
+    for block in response.iter_raw():
         done += len(block)
         if remote.size is not None and done > remote.size:
             raise _wrong_size(remote.label, done, remote.size)
         file.write(block)
-        # Unbuffered, so that the part holds all that came when the connection is lost.
         file.flush()
         report(Progress(remote.label, done, total))
 

@@ -76,7 +76,8 @@ def fetch_wheel(
         return target
 
 
-_ONLY_THIS = ("--no-deps", "--only-binary=:all:", "--quiet")
+_ONLY_THIS = ("--no-deps", "--only-binary=:all:", "--quiet", "--retries=2")
+"""pip names a network failure only when it retries, and its own five times take long."""
 
 
 def _pinned(wheel: WheelSource) -> str:

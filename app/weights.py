@@ -7,7 +7,7 @@ In the cache directory: ``weights/NAME/`` (complete and checked), ``staging/`` a
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -97,11 +97,10 @@ def _size_is_right(path: Path, size: int | None) -> bool | None:
 
 
 def _not_here(names: list[str], state: State) -> WeightsError:
-    many = len(names) > 1
     word = "damaged" if state == "damaged" else "not here"
     return WeightsError(
         f"The weights {', '.join(names)} are {word}",
-        fix=f"Run: reachy-voice models pull {' '.join(names) if not many else ''}".rstrip(),
+        fix=f"Run: reachy-voice models pull {' '.join(names)}",
     )
 
 
@@ -114,8 +113,8 @@ def _delete(directory: Path) -> int:
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Only one process at a time changes the cache; the others wait here."""
+def locked(directory: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Only one process at a time changes the cache; the others say so and wait here."""
     import fcntl
 
     try:
@@ -128,5 +127,9 @@ def locked(directory: Path) -> Iterator[None]:
             fix="Set paths.cache_dir to a directory of yours",
         ) from error
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -69,8 +69,18 @@ def parse_tree(text: str, name: str, directory: Path | None = None) -> Branch:
 
 
 def parse_value(text: str, name: str) -> Any:
-    """One YAML value out of an environment variable or ``--set``; empty text is ``None``."""
-    return _plain(_load(text, name))
+    """One YAML value out of an environment variable or ``--set``; empty text is ``None``.
+
+    Lists and mappings are written in brackets. Any other text that YAML would not take for one
+    scalar (``Reachy: a robot``) is meant as it is.
+    """
+    if text.lstrip().startswith(("[", "{")):
+        return _plain(_load(text, name))
+    try:
+        value = _plain(_load(text, name))
+    except ConfigError:
+        return text
+    return text if isinstance(value, dict | list) else value
 
 
 def plain(node: Node) -> Any:

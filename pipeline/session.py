@@ -115,6 +115,11 @@ class Session:
         """Wait until no reply is being given."""
         await self._replies.quiet.wait()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a reply is being made or given."""
+        return not self._replies.quiet.is_set()
+
     async def _next_command(self) -> Command:
         if not self._turns.open:
             return await self._inbox.get()

@@ -265,6 +265,7 @@ class ThreadWorker(Worker):
             self.problem = "is closed"
             self._fail_pending(Cancelled())
             await ended.wait()
+            thread.join()
 
     def _thread(
         self, tell: Callable[..., None], built: asyncio.Future[None], ended: asyncio.Event

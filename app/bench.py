@@ -1,0 +1,197 @@
+"""Measuring a server as its users hear it: from the last sample of speech to the first sample of
+the answer, in real time, over the real WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+
+from app.process_usage import Usage, usage
+from app.realtime_client import RATE, RealtimeClient, SpokenTurn, connect
+from app.server import bind
+from app.serving import PATH
+from hardware.wav import speech_end
+from pipeline.audio import Pcm
+from pipeline.errors import ReachyVoiceError
+
+STAGES = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
+VOICE_TO_VOICE = "voice_to_voice"
+SHORT_SENTENCES = ("What is the weather like today?", "Turn around and look at me.", "Who are you?")
+PAUSE_SECONDS = 0.5
+"""Silence between an answer and the next question."""
+START_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """One recorded question at ``RATE``. ``synthetic``: made by a TTS engine."""
+
+    name: str
+    pcm: Pcm
+    synthetic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One turn: ms after the end of speech per stage, and the machine's load average then."""
+
+    clip: str
+    first: bool
+    ms: Mapping[str, float]
+    load: float
+    answer_seconds: float
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything one benchmark measured."""
+
+    turns: list[Measured] = field(default_factory=list)
+    starts_s: list[float] = field(default_factory=list)
+    ready: Usage | None = None
+    after: Usage | None = None
+    idle_core_percent: float | None = None
+    turns_core_percent: float | None = None
+
+
+# --- the server --------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def spawned_server(arguments: Sequence[str]) -> AsyncIterator[tuple[str, int, float]]:
+    """A server process of its own: (URL, pid, seconds from start to ready)."""
+    with bind("127.0.0.1", 0) as probe:
+        port = probe.getsockname()[1]
+    began = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app.cli", "serve", "--port", str(port), *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr
+    try:
+        log = await _read_until_ready(process.stderr)
+        if log is not None:
+            raise ReachyVoiceError("The server did not start", why=log[-2000:])
+        seconds = time.monotonic() - began
+        await _check_ready(port)
+        yield f"ws://127.0.0.1:{port}{PATH}", process.pid, seconds
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def _read_until_ready(stderr: asyncio.StreamReader) -> str | None:
+    """The log if the server ended before it said that it is ready, else ``None``."""
+    log = ""
+    async with asyncio.timeout(START_TIMEOUT_S):
+        while line := (await stderr.readline()).decode():
+            log += line
+            if line.startswith("Ready."):
+                return None
+    return log
+
+
+async def _check_ready(port: int) -> None:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        response = await client.get(f"http://127.0.0.1:{port}/ready")
+    if response.status_code != 200:
+        raise ReachyVoiceError("The server says that it is not ready", why=response.text)
+
+
+# --- measuring ---------------------------------------------------------------------------------
+
+
+async def measure_turns(
+    url: str, clips: Sequence[Clip], turns: int, *, per_conversation: int, first: bool = True
+) -> list[Measured]:
+    """``turns`` turns over the clips, in conversations of ``per_conversation``.
+
+    ``first``: the server has not answered anybody yet, so its first turn stands apart.
+    """
+    measured: list[Measured] = []
+    while len(measured) < turns:
+        async with connect(url) as client:
+            await client.configure()
+            for _ in range(min(per_conversation, turns - len(measured))):
+                clip = clips[len(measured) % len(clips)]
+                measured.append(await _measure(client, clip, first and not measured))
+    return measured
+
+
+async def _measure(client: RealtimeClient, clip: Clip, first: bool) -> Measured:
+    pause = np.zeros(int(PAUSE_SECONDS * RATE), dtype=np.int16)
+    pcm = np.concatenate((pause, clip.pcm))
+    turn = await client.speak(pcm, len(pause) + speech_end(clip.pcm, RATE))
+    return Measured(clip.name, first, _milliseconds(turn), os.getloadavg()[0], len(turn.pcm) / RATE)
+
+
+def _milliseconds(turn: SpokenTurn) -> dict[str, float]:
+    known = {stage: turn.timeline_ms.get(stage) for stage in STAGES}
+    ms = {stage: value for stage, value in known.items() if value is not None}
+    return {**ms, VOICE_TO_VOICE: turn.voice_to_voice_ms}
+
+
+async def measure_idle(url: str, pid: int, seconds: float) -> float:
+    """Per cent of one core that a connected client costs who streams silence."""
+    async with connect(url) as client:
+        await client.configure()
+        before = usage(pid).cpu_seconds
+        await client.stay_silent(seconds)
+        return (usage(pid).cpu_seconds - before) / seconds * 100
+
+
+# --- statistics --------------------------------------------------------------------------------
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """Nearest-rank percentile; NaN for no values."""
+    ordered = sorted(value for value in values if not math.isnan(value))
+    if not ordered:
+        return math.nan
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """The run as data: per stage n and percentiles of the warm turns, the first turns apart."""
+    warm = [turn for turn in run.turns if not turn.first]
+    cold = [turn.ms[VOICE_TO_VOICE] for turn in run.turns if turn.first]
+    warm_median = percentile((turn.ms[VOICE_TO_VOICE] for turn in warm), 50)
+    return {
+        "n": len(warm),
+        "stages_ms": {stage: _stage(warm, stage) for stage in (*STAGES, VOICE_TO_VOICE)},
+        "first_turn_ms": {"n": len(cold), "p50": percentile(cold, 50)},
+        "first_to_warm_ratio": percentile(cold, 50) / warm_median if cold and warm else None,
+        "start_to_ready_s": {"n": len(run.starts_s), "p50": percentile(run.starts_s, 50)},
+        "rss_mib": {
+            "ready": run.ready.rss_mib if run.ready else None,
+            "after": run.after.rss_mib if run.after else None,
+        },
+        "core_percent": {"silent_client": run.idle_core_percent, "turns": run.turns_core_percent},
+        "load_average": {
+            "p50": percentile((turn.load for turn in run.turns), 50),
+            "max": max((turn.load for turn in run.turns), default=None),
+        },
+        "turns": [{"clip": t.clip, "first": t.first, "load": t.load, **t.ms} for t in run.turns],
+    }
+
+
+def _stage(turns: Sequence[Measured], stage: str) -> dict[str, float]:
+    values = [turn.ms[stage] for turn in turns if stage in turn.ms]
+    return {
+        "n": len(values),
+        "p50": percentile(values, 50),
+        "p95": percentile(values, 95),
+        "p99": percentile(values, 99),
+    }

@@ -1,0 +1,60 @@
+"""The command line: verbs that parse, call and print. Every error has a next step."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from app.commands import ask, bench, config, doctor, models, serve
+from pipeline.errors import ReachyVoiceError
+
+cli = typer.Typer(
+    name="reachy-voice",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A voice for a robot that runs wholly on this machine, behind the OpenAI Realtime API.",
+    epilog="Next step: reachy-voice serve, or reachy-voice doctor when something does not work.",
+)
+cli.command()(serve.serve)
+cli.command()(ask.ask)
+cli.command()(bench.bench)
+cli.command()(doctor.doctor)
+cli.add_typer(models.app, name="models")
+cli.add_typer(config.app, name="config")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(importlib.metadata.version("reachy-voice"))
+        raise typer.Exit
+
+
+@cli.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user is a message, never a traceback."""
+    try:
+        cli()
+    except ReachyVoiceError as error:
+        console = Console(stderr=True, highlight=False)
+        console.print(f"[bold red]{escape(error.what)}[/]")
+        if error.why:
+            console.print(f"  why: {escape(error.why)}")
+        if error.fix:
+            console.print(f"  [bold]do:  {escape(error.fix)}[/]")
+        raise SystemExit(error.exit_code) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""``reachy-voice ask``: send a recorded question, get the spoken answer and the timeline."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from app.commands.models import open_cache
+from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.compose import Assistant
+from app.realtime_client import RATE, SpokenTurn, connect
+from app.serving import local_server
+from app.settings_load import load_settings
+from hardware.wav import read_recording, speech_end, write_recording
+from pipeline.audio import Pcm
+
+STAGES = {
+    "endpoint": "the turn is over",
+    "transcript": "transcript",
+    "first_token": "first token",
+    "first_clause": "first clause",
+    "first_audio": "first audio",
+}
+
+QuestionArgument = Annotated[Path, typer.Argument(help="A recording of a spoken question.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Where to write the spoken answer (.wav).")
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", help="A running server, ws://HOST:PORT/v1/realtime; else one's own."),
+]
+
+
+def ask(
+    question: QuestionArgument,
+    out: OutOption = None,
+    url: UrlOption = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say a recording to the assistant in real time; print what it heard, answered, and when."""
+    pcm = read_recording(question, RATE)
+    console = Console(stderr=True, highlight=False)
+    if url:
+        turn = asyncio.run(_ask(url, pcm))
+    else:
+        settings = load_settings(config, overrides or ()).settings
+        console.print("[dim]Warming the engines ...[/]")
+        turn = asyncio.run(_ask_own_server(Assistant(settings, open_cache(settings)), pcm))
+    if out:
+        write_recording(out, turn.pcm, RATE)
+    if as_json:
+        typer.echo(json.dumps(as_data(turn), indent=2, ensure_ascii=False))
+    else:
+        _print(turn, out)
+
+
+async def _ask_own_server(assistant: Assistant, pcm: Pcm) -> SpokenTurn:
+    async with local_server(assistant) as url:
+        return await _ask(url, pcm)
+
+
+async def _ask(url: str, pcm: Pcm) -> SpokenTurn:
+    async with connect(url) as client:
+        await client.configure()
+        return await client.speak(pcm, speech_end(pcm, RATE))
+
+
+def as_data(turn: SpokenTurn) -> dict[str, object]:
+    """The turn for a program; times in ms after the end of speech."""
+    return {
+        "heard": turn.heard,
+        "answered": turn.answered,
+        "answer_seconds": round(len(turn.pcm) / RATE, 2),
+        "timeline_ms": {
+            stage: None if ms is None else round(ms) for stage, ms in turn.timeline_ms.items()
+        },
+        "voice_to_voice_ms": round(turn.voice_to_voice_ms),
+        "usage": turn.usage,
+    }
+
+
+def _print(turn: SpokenTurn, out: Path | None) -> None:
+    console = Console(highlight=False)
+    console.print(f"[dim]heard   [/] {escape(turn.heard)}")
+    console.print(f"[dim]answered[/] {escape(turn.answered)}")
+    console.print()
+    console.print(f"[dim]{0:>7} ms[/]  end of speech")
+    known = [(ms, STAGES[name]) for name, ms in turn.timeline_ms.items() if ms is not None]
+    for ms, what in sorted(known):
+        console.print(f"{ms:>7.0f} ms  {what}")
+    console.print(f"[bold]{turn.voice_to_voice_ms:>7.0f} ms  first audio received[/]")
+    if out:
+        console.print(f"\n{len(turn.pcm) / RATE:.1f} s of speech written to {out}")

@@ -1,0 +1,194 @@
+"""``reachy-voice bench``: how fast does it answer, on this machine, measured from the audio?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from app.bench import (
+    SHORT_SENTENCES,
+    Clip,
+    Run,
+    measure_idle,
+    measure_turns,
+    spawned_server,
+    summary,
+)
+from app.commands.models import open_cache
+from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.compose import synthesize_alone
+from app.process_usage import usage
+from app.realtime_client import RATE
+from app.settings_load import load_settings
+from hardware.wav import read_recording
+from pipeline.audio import Resampler
+from pipeline.errors import AudioFormatError
+
+RecordingsArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Recordings or folders of them; without any, the voice makes questions."),
+]
+TurnsOption = Annotated[int, typer.Option(min=1, help="Warm turns to measure.")]
+StartsOption = Annotated[int, typer.Option(min=1, help="Server starts, each with a first turn.")]
+UrlOption = Annotated[
+    str | None, typer.Option("--url", help="Measure a running server instead of starting some.")
+]
+IdleOption = Annotated[float, typer.Option(min=0, help="Seconds of silent client to measure.")]
+OutOption = Annotated[Path | None, typer.Option("--out", help="Also write the JSON here.")]
+CompareOption = Annotated[
+    Path | None, typer.Option("--compare", help="JSON of an earlier run to set beside this one.")
+]
+
+
+def bench(
+    recordings: RecordingsArgument = None,
+    turns: TurnsOption = 50,
+    starts: StartsOption = 1,
+    idle_seconds: IdleOption = 10.0,
+    url: UrlOption = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    out: OutOption = None,
+    compare: CompareOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Replay recordings in real time and measure last speech sample -> first reply sample."""
+    old = _read_json(compare) if compare else None
+    clips = _clips(recordings or [], config, overrides or [])
+    server = [*(("--config", config) if config else ()), *_flags(overrides or [])]
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("measuring", total=turns + starts)
+        run = asyncio.run(
+            _run(
+                clips, turns, starts, idle_seconds, url, server, lambda n: progress.advance(bar, n)
+            )
+        )
+    data = summary(run)
+    data["synthetic_clips"] = [clip.name for clip in clips if clip.synthetic]
+    if out:
+        out.write_text(json.dumps(data, indent=2), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(data, indent=2))
+    else:
+        print_report(data, old)
+
+
+async def _run(
+    clips: list[Clip],
+    turns: int,
+    starts: int,
+    idle_seconds: float,
+    url: str | None,
+    server: list[str],
+    advance: Any,
+) -> Run:
+    run = Run()
+    if url:
+        run.turns += await measure_turns(url, clips, turns, per_conversation=10, first=False)
+        return run
+    for start in range(starts):
+        async with spawned_server(server) as (own_url, pid, seconds):
+            run.starts_s.append(seconds)
+            run.ready = run.ready or usage(pid)
+            run.turns += await measure_turns(
+                own_url, clips[start % len(clips) :], 1, per_conversation=1
+            )
+            advance(1)
+            if start + 1 < starts:
+                continue
+            loop = asyncio.get_running_loop()
+            before, began = usage(pid), loop.time()
+            for done in range(0, turns, 10):
+                run.turns += await measure_turns(
+                    own_url,
+                    clips[done % len(clips) :] + clips[: done % len(clips)],
+                    min(10, turns - done),
+                    per_conversation=10,
+                    first=False,
+                )
+                advance(10)
+            run.after = usage(pid)
+            spent = run.after.cpu_seconds - before.cpu_seconds
+            run.turns_core_percent = spent / (loop.time() - began) * 100
+            if idle_seconds:
+                run.idle_core_percent = await measure_idle(own_url, pid, idle_seconds)
+    return run
+
+
+def _clips(paths: list[Path], config: str | None, overrides: list[str]) -> list[Clip]:
+    files = [
+        file for path in paths for file in (sorted(path.glob("*.wav")) if path.is_dir() else [path])
+    ]
+    if paths and not files:
+        raise AudioFormatError("There is no .wav in these folders", fix="Give other recordings")
+    if files:
+        return [Clip(file.stem, read_recording(file, RATE)) for file in files]
+    settings = load_settings(config, overrides).settings
+    spoken = asyncio.run(synthesize_alone(settings, open_cache(settings), SHORT_SENTENCES))
+    clips = []
+    for text, (pcm, rate) in zip(SHORT_SENTENCES, spoken, strict=True):
+        clips.append(Clip(text, Resampler(rate, RATE).feed(pcm), synthetic=True))
+    return clips
+
+
+def _flags(overrides: list[str]) -> list[str]:
+    return [flag for override in overrides for flag in ("--set", override)]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        _ = data["stages_ms"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AudioFormatError(
+            f"{path} is not the JSON of a benchmark", why=str(error), fix="Make one with --out"
+        ) from error
+    return data
+
+
+def print_report(data: dict[str, Any], old: dict[str, Any] | None) -> None:
+    """The table; with ``old``, the ratio of the medians beside it."""
+    console = Console(highlight=False)
+    table = Table("ms after the end of speech", box=None, pad_edge=False)
+    for name in ("n", "P50", "P95", "P99", *(("old P50", "ratio") if old else ())):
+        table.add_column(name, justify="right")
+    for stage, row in data["stages_ms"].items():
+        cells = [f"{row['n']}", *(f"{row[p]:.0f}" for p in ("p50", "p95", "p99"))]
+        if old:
+            before = old["stages_ms"].get(stage, {}).get("p50", float("nan"))
+            cells += [f"{before:.0f}", f"{row['p50'] / before:.2f}"]
+        table.add_row(stage.replace("_", " "), *cells)
+    console.print(table)
+    _print_rest(console, data)
+
+
+def _print_rest(console: Console, data: dict[str, Any]) -> None:
+    first, ratio = data["first_turn_ms"], data["first_to_warm_ratio"]
+    if first["n"]:
+        console.print(
+            f"first turn after ready: {first['p50']:.0f} ms (n={first['n']}), "
+            f"{ratio:.2f} x the warm median"
+        )
+    start = data["start_to_ready_s"]
+    if start["n"]:
+        console.print(f"start to ready: {start['p50']:.1f} s (n={start['n']})")
+    rss, core = data["rss_mib"], data["core_percent"]
+    if rss["ready"]:
+        console.print(f"RSS: {rss['ready']:.0f} MiB ready, {rss['after']:.0f} MiB after the turns")
+    if core["turns"] is not None:
+        console.print(f"CPU: {core['turns']:.0f} % of a core in conversation", end="")
+        silent = core["silent_client"]
+        console.print(f", {silent:.1f} % with a silent client" if silent is not None else "")
+    load = data["load_average"]
+    console.print(
+        f"load average during the turns: {load['p50']:.2f} median, {load['max']:.2f} at most"
+    )
+    if data["synthetic_clips"]:
+        console.print("The questions were synthetic, made by the configured voice.")

@@ -1,0 +1,100 @@
+"""``reachy-voice config``: check, explain, schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.commands.options import JsonOption, SetOption
+from app.settings import Loaded
+from app.settings_load import display_name, load_settings
+from pipeline.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True, help="Check and explain the settings.")
+
+FileArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[FILE]", help="A YAML file or a profile; the default without it."),
+]
+
+
+@app.command()
+def check(file: FileArgument = None, overrides: SetOption = None) -> None:
+    """Read the settings as the server would, and say what is wrong with them."""
+    loaded = load_settings(file, overrides or ())
+    files = " < ".join(display_name(path) for path in loaded.files)
+    typer.echo(f"OK: {files}")
+
+
+@app.command()
+def explain(
+    file: FileArgument = None, overrides: SetOption = None, as_json: JsonOption = False
+) -> None:
+    """Print every setting with its value and where it comes from."""
+    rows = explained(load_settings(file, overrides or ()))
+    if as_json:
+        table = {key: {"value": value, "origin": origin} for key, value, origin in rows}
+        typer.echo(json.dumps(table, indent=2, ensure_ascii=False))
+        return
+    lines = [
+        (f"{key}: {json.dumps(value, ensure_ascii=False)}", origin) for key, value, origin in rows
+    ]
+    width = max(len(line) for line, _ in lines if len(line) <= 60)
+    for line, origin in lines:
+        typer.echo(f"{line:<{width}}  # {origin}")
+
+
+@app.command()
+def schema(
+    only_check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail if the file is out of date.")
+    ] = False,
+) -> None:
+    """Write config/schema.json, which gives editors completion and checks."""
+    from app.settings_schema import schema_path, schema_text
+
+    path = schema_path()
+    name = display_name(path.resolve())
+    text = schema_text()
+    if _text_of(path) == text:
+        typer.echo(f"{name} is up to date")
+    elif only_check:
+        raise ConfigError(
+            f"{name} is out of date",
+            why="the settings or an engine's options have changed",
+            fix="Run: reachy-voice config schema",
+        )
+    else:
+        path.write_text(text, encoding="utf-8")
+        typer.echo(f"{name} written")
+
+
+def explained(loaded: Loaded) -> list[tuple[str, Any, str]]:
+    """Key, value, origin of every setting, in the order of the sections."""
+    values = loaded.settings.model_dump(mode="json")
+    return [(key, value, _origin(loaded, key)) for key, value in _flat(values)]
+
+
+def _origin(loaded: Loaded, key: str) -> str:
+    """What nobody wrote down is the engine's (or our own) default."""
+    if key in loaded.origins:
+        return loaded.origins[key]
+    section = getattr(loaded.settings, key.partition(".")[0])
+    engine = getattr(section, "engine", None)
+    return f"default of {engine}" if engine else "built-in default"
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""

@@ -1,0 +1,171 @@
+"""``reachy-voice models``: list, pull, verify, rm."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from app.catalogue import Catalogue
+from app.commands.options import ConfigOption, JsonOption, OfflineOption, SetOption
+from app.download import Progress, Report, megabytes
+from app.pull import pull as pull_weights
+from app.settings import Settings
+from app.settings_load import load_settings
+from app.weights import WeightsCache
+from pipeline.errors import WeightsError
+
+app = typer.Typer(no_args_is_help=True, help="Fetch, check and delete the models' weights.")
+
+NamesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAMES]...", help="As in `models list`; default: what is configured."),
+]
+
+
+def open_cache(settings: Settings) -> WeightsCache:
+    """The cache and catalogue that these settings mean."""
+    catalogue = Catalogue.load(settings.paths.catalogue)
+    return WeightsCache(settings.paths.cache(os.environ), catalogue)
+
+
+@app.command("list")
+def list_(
+    config: ConfigOption = None, overrides: SetOption = None, as_json: JsonOption = False
+) -> None:
+    """Show the catalogue: size, licence, memory, and whether it is here."""
+    settings = load_settings(config, overrides or ()).settings
+    rows = catalogue_rows(open_cache(settings), settings)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+    else:
+        _print_table(rows)
+
+
+def catalogue_rows(cache: WeightsCache, settings: Settings) -> list[dict[str, Any]]:
+    """One plain dict for each entry of the catalogue."""
+    used = settings.weights()
+    return [
+        {
+            "name": name,
+            "kind": entry.kind,
+            "state": cache.state(name),
+            "used": name in used,
+            "size_bytes": entry.size,
+            "memory_mb": entry.memory_mb,
+            "licence": entry.licence,
+            "notice": entry.notice,
+            "url": entry.url,
+            "source": entry.source,
+            "summary": entry.summary,
+            "path": str(cache.home(name)),
+        }
+        for name, entry in cache.catalogue.entries.items()
+    ]
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    """Plain text of its natural width: a narrow window must not cut names off."""
+    table = [("", "NAME", "KIND", "STATE", "SIZE", "MEMORY", "LICENCE")]
+    for row in rows:
+        mark = "*" if row["used"] else ""
+        size, memory = megabytes(row["size_bytes"]), f"{row['memory_mb']} MB"
+        table.append((mark, row["name"], row["kind"], row["state"], size, memory, row["licence"]))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for cells in table:
+        padded = [
+            cell.rjust(width) if column in _NUMBERS else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        typer.echo("  ".join(padded).rstrip())
+    typer.echo("* used by these settings; --json has sources, notices and summaries too")
+
+
+_NUMBERS = (4, 5)
+"""Columns that are aligned to the right."""
+
+
+@app.command()
+def pull(
+    names: NamesArgument = None,
+    offline: OfflineOption = False,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Fetch weights; what is here already stays as it is."""
+    settings = load_settings(config, overrides or ()).settings
+    cache = open_cache(settings)
+    wanted = names or settings.weights()
+    pulled = pull_with_bars(cache, wanted, offline=offline)
+    here = f"{len(wanted)} of {len(wanted)} here, in {cache.directory / 'weights'}"
+    typer.echo(f"Pulled {', '.join(pulled)}; {here}" if pulled else f"Nothing to do: {here}")
+
+
+def pull_with_bars(cache: WeightsCache, names: list[str], *, offline: bool = False) -> list[str]:
+    """``app.pull.pull`` with a progress bar for each file on standard error."""
+    with progress_bars() as report:
+        return pull_weights(cache, names, report, offline=offline)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Report]:
+    """Bars with bytes, speed and the time that is left."""
+    from rich import progress as bars
+    from rich.table import Column
+
+    def column() -> Column:
+        return Column(no_wrap=True)
+
+    with bars.Progress(
+        bars.TextColumn("{task.description}", table_column=column()),
+        bars.BarColumn(bar_width=12),
+        bars.DownloadColumn(table_column=column()),
+        bars.TransferSpeedColumn(table_column=column()),
+        bars.TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        console=Console(stderr=True),
+    ) as display:
+        tasks: dict[str, bars.TaskID] = {}
+
+        def report(now: Progress) -> None:
+            if now.label not in tasks:
+                tasks[now.label] = display.add_task(now.label)
+            display.update(tasks[now.label], completed=now.done, total=now.total)
+
+        yield report
+
+
+@app.command()
+def verify(
+    names: NamesArgument = None, config: ConfigOption = None, overrides: SetOption = None
+) -> None:
+    """Hash the weights that are here (or NAMES) and compare them with the catalogue."""
+    cache = open_cache(load_settings(config, overrides or ()).settings)
+    entries = cache.catalogue.entries
+    chosen = names or [name for name in entries if cache.state(name) != "absent"]
+    wrong = {name: what for name, what in cache.verify(chosen).items() if what}
+    for name in chosen:
+        typer.echo(f"{name}: {wrong.get(name, 'OK')}")
+    if wrong:
+        raise WeightsError(
+            f"{len(wrong)} of {len(chosen)} weights are not as they should be",
+            why="; ".join(f"{name}: {what}" for name, what in wrong.items()),
+            fix="Run: reachy-voice models rm {0} && reachy-voice models pull {0}".format(
+                " ".join(wrong)
+            ),
+        )
+
+
+@app.command()
+def rm(
+    names: Annotated[list[str], typer.Argument(help="As in `models list`.")],
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Delete weights from the cache."""
+    cache = open_cache(load_settings(config, overrides or ()).settings)
+    typer.echo(f"{megabytes(cache.remove(names))} freed")

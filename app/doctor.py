@@ -1,0 +1,272 @@
+"""Is this machine ready? Each check is a small function, and each failure says what to do."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from app.catalogue import Catalogue
+from app.download import SPARE_BYTES
+from app.settings import Settings
+from app.settings_load import load_settings
+from app.weights import WeightsCache
+from pipeline.engines import EngineSpec, Kind, engine_spec, require_modules
+from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
+
+State = Literal["ok", "warn", "fail"]
+
+OLDEST_PYTHON = (3, 11)
+SERVER_MB = 200
+"""What the server takes besides its models: the interpreter, numpy and onnxruntime."""
+MOONSHINE_GLIBC = (2, 34)
+"""From the tag of moonshine-voice's Linux wheels, manylinux_2_34."""
+COMPILERS = ("c++", "g++", "clang++")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding. ``fix`` is the next step, empty where nothing is to be done."""
+
+    name: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+def examine(
+    config: str | None = None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> list[Check]:
+    """Every check, in the order in which a person should mend things."""
+    settings, configuration = check_settings(config, overrides, environ)
+    checks = [check_python(), configuration]
+    if settings is None:
+        return [*checks, check_compiler(("llama_cpp",)), check_cpu(_cpu_flags())]
+    specs = [engine_spec(kind, settings.engine(kind).engine) for kind in Kind]
+    modules = tuple(module for spec in specs for module in spec.modules)
+    checks += [check_compiler(modules), *check_libc(modules), *map(check_engine, specs)]
+    checks += [*check_weights_and_room(settings, environ), check_cpu(_cpu_flags())]
+    return [*checks, check_port(settings.server.host, settings.server.port)]
+
+
+# --- software ----------------------------------------------------------------------------------
+
+
+def check_python(version: tuple[int, int] = (sys.version_info[0], sys.version_info[1])) -> Check:
+    found = ".".join(map(str, version))
+    if version >= OLDEST_PYTHON:
+        return Check("Python", "ok", found)
+    needed = ".".join(map(str, OLDEST_PYTHON))
+    return Check("Python", "fail", f"{found}, {needed} or newer is needed", "Install a newer one")
+
+
+def check_settings(
+    config: str | None, overrides: Sequence[str], environ: Mapping[str, str]
+) -> tuple[Settings | None, Check]:
+    """Broken settings are one finding; the other checks go on with the defaults."""
+    try:
+        loaded = load_settings(config, overrides, environ)
+    except ConfigError as error:
+        why = f"{error.what}: {error.why}" if error.why else error.what
+        return _default_settings(), Check("settings", "fail", why, error.fix)
+    return loaded.settings, Check("settings", "ok", f"{len(loaded.origins)} values")
+
+
+def _default_settings() -> Settings | None:
+    try:
+        return load_settings(environ={}).settings
+    except ReachyVoiceError:
+        return None
+
+
+def check_compiler(modules: Sequence[str]) -> Check:
+    """llama-cpp-python is built from source, so the compiler is needed exactly once."""
+    if "llama_cpp" not in modules:
+        return Check("C++ compiler", "ok", "not needed by these engines")
+    if importlib.util.find_spec("llama_cpp") is not None:
+        return Check("C++ compiler", "ok", "not needed, llama-cpp-python is built")
+    names = [name for name in (os.environ.get("CXX"), *COMPILERS) if name]
+    if found := next(filter(None, map(shutil.which, names)), None):
+        return Check("C++ compiler", "ok", found)
+    mac = sys.platform == "darwin"
+    fix = "Run: xcode-select --install" if mac else "Run: sudo apt install build-essential"
+    return Check("C++ compiler", "fail", "none found, llama-cpp-python cannot be built", fix)
+
+
+def check_libc(
+    modules: Sequence[str], libc: tuple[str, str] | None = None, system: str = sys.platform
+) -> Iterator[Check]:
+    """moonshine-voice's Linux wheel needs a recent glibc; elsewhere there is nothing to check."""
+    if "moonshine_voice" not in modules or system != "linux":
+        return
+    name, version = libc or platform.libc_ver()
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    needed = ".".join(map(str, MOONSHINE_GLIBC))
+    if name == "glibc" and numbers >= MOONSHINE_GLIBC:
+        yield Check("C library", "ok", f"glibc {version}")
+        return
+    detail = f"{name or 'unknown'} {version}, moonshine-voice needs glibc {needed}".replace(
+        "  ", " "
+    )
+    yield Check("C library", "fail", detail, "Use Debian 12, Ubuntu 22.04 or newer")
+
+
+def check_engine(spec: EngineSpec) -> Check:
+    """Are the engine's packages installed?"""
+    name = f"{spec.kind} engine"
+    try:
+        require_modules(spec)
+    except MissingExtra as error:
+        return Check(name, "fail", f"{spec.name}: {error.why}", error.fix)
+    return Check(name, "ok", spec.name)
+
+
+# --- weights, disk, memory ---------------------------------------------------------------------
+
+
+def check_weights_and_room(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
+    """Weights, the disk that they need and the memory that they take."""
+    try:
+        cache = WeightsCache(
+            settings.paths.cache(environ), Catalogue.load(settings.paths.catalogue)
+        )
+        names = settings.weights()
+        entries = [cache.catalogue[name] for name in names]
+    except (ConfigError, WeightsError) as error:
+        yield Check("weights", "fail", f"{error.what}: {error.why}", error.fix)
+        return
+    yield check_weights(cache, names)
+    missing = sum(cache.catalogue[name].size for name in cache.missing(names))
+    yield check_disk(cache.directory, missing)
+    yield check_memory(sum(entry.memory_mb for entry in entries) + SERVER_MB, *memory_mb())
+
+
+def check_weights(cache: WeightsCache, names: Sequence[str]) -> Check:
+    """Sizes only; ``models verify`` reads every byte."""
+    if not (missing := cache.missing(names)):
+        return Check("weights", "ok", f"{len(names)} of {len(names)} in {cache.directory}")
+    detail = ", ".join(f"{name} ({cache.state(name)})" for name in missing)
+    return Check("weights", "fail", detail, f"Run: reachy-voice models pull {' '.join(missing)}")
+
+
+def check_disk(directory: Path, needed_bytes: int) -> Check:
+    """Is there room for the weights that are still missing?"""
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    detail = f"{free / 1e9:.1f} GB free at {existing}"
+    if free >= needed_bytes + SPARE_BYTES:
+        return Check("disk", "ok", detail)
+    needed = f"{(needed_bytes + SPARE_BYTES) / 1e9:.1f} GB needed"
+    fix = "Free some space, or set paths.cache_dir to another disk"
+    return Check("disk", "fail", f"{detail}, {needed}", fix)
+
+
+def check_memory(needed_mb: int, total_mb: int, available_mb: int) -> Check:
+    """``available_mb``: what programs could take now without swapping; 0 if unknown."""
+    detail = f"{available_mb:,} of {total_mb:,} MB available, about {needed_mb:,} MB needed"
+    if total_mb < needed_mb:
+        return Check("memory", "fail", detail, "Choose smaller models: reachy-voice models list")
+    if available_mb < needed_mb:
+        return Check("memory", "warn", detail, "Close other programs, or choose smaller models")
+    return Check("memory", "ok", detail)
+
+
+def memory_mb(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
+    """Total and available memory in MB."""
+    if meminfo.exists():
+        rows = (line.split() for line in meminfo.read_text().splitlines())
+        kib = {row[0]: int(row[1]) for row in rows if len(row) > 1}
+        return kib["MemTotal:"] * 1024 // 10**6, kib.get("MemAvailable:", 0) * 1024 // 10**6
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 10**6
+    return total, total
+
+
+# --- processor and port ------------------------------------------------------------------------
+
+
+def check_cpu(flags: frozenset[str], cores: int | None = None) -> Check:
+    """Cores, and AVX2 where the processor is an x86; empty ``flags`` mean another kind."""
+    cores = cores or _usable_cores()
+    detail = f"{cores} cores" + (", AVX2" if "avx2" in flags else "")
+    if flags and "avx2" not in flags:
+        return Check("processor", "warn", f"{detail}, no AVX2", "Expect slow answers")
+    if cores < 2:
+        return Check("processor", "warn", detail, "Two cores or more answer without stalls")
+    return Check("processor", "ok", detail)
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Flags of an x86 processor on Linux; empty elsewhere."""
+    if platform.machine() not in ("x86_64", "AMD64", "i686") or not cpuinfo.exists():
+        return frozenset()
+    for line in cpuinfo.read_text().splitlines():
+        if line.startswith("flags"):
+            return frozenset(line.partition(":")[2].split())
+    return frozenset()
+
+
+def check_port(host: str, port: int) -> Check:
+    """Free, or taken by a server of ours."""
+    where = f"{host}:{port}"
+    if port == 0:
+        return Check("port", "ok", "any free one")
+    error = _bind_error(host, port)
+    if error is None:
+        return Check("port", "ok", f"{where} is free")
+    if error.errno == errno.EADDRINUSE and _is_ours(host, port):
+        return Check("port", "ok", f"reachy-voice is already serving on {where}")
+    return Check("port", "fail", f"{where}: {error.strerror or error}", _port_fix(error, port))
+
+
+def _port_fix(error: OSError, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        other = port + 1 if port < 65535 else port - 1
+        return f"Stop the other program, or use --set server.port={other}"
+    if error.errno == errno.EACCES:
+        return "Use a port above 1023: --set server.port=8765"
+    return "Correct server.host: 127.0.0.1, 0.0.0.0 or an address of this machine"
+
+
+def _bind_error(host: str, port: int) -> OSError | None:
+    """Why the port cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            # As a server does, so that a port just left does not count as taken.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        return error
+    return None
+
+
+def _is_ours(host: str, port: int) -> bool:
+    """Does ``/v1/models`` there name this project as the owner?"""
+    import httpx
+
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1/models"
+    try:
+        answer = httpx.get(url, timeout=2, trust_env=False)
+        return "reachy-voice" in json.dumps(answer.json())
+    except (httpx.HTTPError, ValueError):
+        return False

@@ -1,0 +1,57 @@
+"""Plain HTTP on the server's port: is it alive, is it ready, what does it serve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from app.realtime_socket import Assistant
+
+RETRY_AFTER_S = 2
+"""Engines take seconds to warm up."""
+
+
+def unready(assistant: Assistant) -> Mapping[str, str]:
+    """Engines that are not ready, and why."""
+    return {name: why for name, why in assistant.readiness().items() if why is not None}
+
+
+def not_ready_response(reasons: Mapping[str, str]) -> JSONResponse:
+    body = {"ready": False, "reasons": dict(reasons)}
+    return JSONResponse(body, 503, headers={"Retry-After": str(RETRY_AFTER_S)})
+
+
+async def health(request: Request) -> JSONResponse:
+    """200 as long as the event loop turns."""
+    return JSONResponse({"status": "ok"})
+
+
+async def ready(request: Request) -> JSONResponse:
+    """200 when every engine is ready, else 503 with the reasons."""
+    reasons = unready(request.app.state.assistant)
+    return not_ready_response(reasons) if reasons else JSONResponse({"ready": True, "reasons": {}})
+
+
+async def models(request: Request) -> JSONResponse:
+    """The list that model pickers ask for. One cascade is one model."""
+    assistant: Assistant = request.app.state.assistant
+    model = {"id": assistant.defaults().model, "object": "model", "created": 0}
+    return JSONResponse({"object": "list", "data": [{**model, "owned_by": "reachy-voice"}]})
+
+
+async def upgrade_required(request: Request) -> JSONResponse:
+    """For somebody who opens the WebSocket's address in a browser."""
+    text = "This is a WebSocket endpoint. Connect with an OpenAI Realtime client: ws://..."
+    return JSONResponse({"error": {"message": text}}, 426, headers={"Upgrade": "websocket"})
+
+
+ROUTES = (
+    Route("/health", health),
+    Route("/ready", ready),
+    Route("/v1/models", models),
+    Route("/v1/realtime", upgrade_required),
+    Route("/realtime", upgrade_required),
+)

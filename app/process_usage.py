@@ -1,0 +1,31 @@
+"""What a server costs: CPU time and resident memory of a process and its children."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psutil
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """``cpu_seconds`` since the processes began; ``rss_mib`` counts shared pages once each."""
+
+    cpu_seconds: float
+    rss_mib: float
+
+
+def usage(pid: int) -> Usage:
+    """Of ``pid`` and everything it started. A process that ends meanwhile counts as nothing."""
+    cpu = rss = 0.0
+    root = psutil.Process(pid)
+    for process in [root, *root.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+            cpu += times.user + times.system
+            rss += process.memory_info().rss / MIB
+        except psutil.NoSuchProcess:
+            continue
+    return Usage(cpu, rss)

@@ -1,0 +1,96 @@
+"""A server's life: listen, build the engines, announce, serve, drain, close the engines."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from app.compose import Assistant, first_error
+from app.server import bind, build_app, serve
+from pipeline.engines import Kind
+from pipeline.errors import ReachyVoiceError
+
+PATH = "/v1/realtime"
+
+
+async def run_server(
+    assistant: Assistant,
+    *,
+    on_engine_ready: Callable[[Kind], None],
+    on_ready: Callable[[int], None],
+    port: int | None = None,
+) -> None:
+    """Serve until a signal. ``on_ready`` gets the port once a client would be answered.
+
+    The port is taken before any engine is built, so that a taken one is known at once. Raises
+    ``ReachyVoiceError``.
+    """
+    settings = assistant.settings.server
+    listener = bind(settings.host, settings.port if port is None else port)
+    app = build_app(assistant, max_sessions=settings.max_sessions)
+
+    async def announce() -> None:
+        await assistant.ready.wait()
+        on_ready(listener.getsockname()[1])
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(assistant.run(on_engine_ready))
+            announcing = group.create_task(announce())
+            await serve(
+                app,
+                settings.host,
+                settings.port,
+                on_listening=lambda: None,
+                drain_s=settings.drain_s,
+                max_message_bytes=settings.max_message_mb * 1024 * 1024,
+                listener=listener,
+            )
+            announcing.cancel()
+            assistant.close()
+    except* ReachyVoiceError as errors:
+        raise first_error(errors) from None
+
+
+@asynccontextmanager
+async def local_server(
+    assistant: Assistant, on_engine_ready: Callable[[Kind], None] = lambda kind: None
+) -> AsyncIterator[str]:
+    """A server of one's own on a free loopback port, for as long as the context lasts."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[int] = loop.create_future()
+    running = asyncio.create_task(
+        run_server(assistant, on_engine_ready=on_engine_ready, on_ready=ready.set_result, port=0)
+    )
+    try:
+        either: set[asyncio.Future[Any]] = {running, ready}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+        yield f"ws://127.0.0.1:{ready.result()}{PATH}"
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+    if not running.cancelled() and (error := running.exception()):
+        raise error
+
+
+def lan_addresses() -> list[str]:
+    """Addresses under which other machines may reach this one, likeliest first."""
+    found: list[str] = []
+    # Connecting a datagram socket sends nothing; it only picks the interface with the route out.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            found.append(probe.getsockname()[0])
+        except OSError:
+            pass
+    try:
+        infos = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
+        found += [str(info[4][0]) for info in infos]
+    except OSError:
+        pass
+    return list(dict.fromkeys(ip for ip in found if not ip.startswith("127.")))

@@ -1,0 +1,170 @@
+"""Word error rate of Moonshine on recordings of people.
+
+    python -m benchmarks.wer [--weights DIRECTORY]
+
+Prints the rate, the latency and the errors of each clip. Texts are normalised first: case,
+punctuation, titles, and whole numbers up to 999 do not count as errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import time
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pipeline.audio import Pcm
+from pipeline.engines import Stt
+from pipeline.stt import moonshine
+
+# fmt: off
+_UNITS = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen",
+]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+# fmt: on
+_SHORT_FORMS = {"mr": "mister", "mrs": "missus", "dr": "doctor", "ok": "okay"}
+_DEFAULT_WEIGHTS = Path("~/.cache/reachy-voice/weights/moonshine-tiny-en")
+
+
+# --- normalisation -----------------------------------------------------------------------------
+
+
+def words(text: str) -> list[str]:
+    """The words of ``text``, normalised; hyphens part words, apostrophes vanish."""
+    plain = unicodedata.normalize("NFKD", text).lower()
+    plain = re.sub(r"['\u2019\u0300-\u036f]", "", plain)
+    found = re.findall(r"[^\W\d_]+|\d+", plain)
+    return [word for token in found for word in _spelled(token)]
+
+
+def _spelled(token: str) -> list[str]:
+    if not token.isdecimal():
+        return [_SHORT_FORMS.get(token, token)]
+    return _number(int(token)) if len(token) <= 3 else [token]
+
+
+def _number(value: int) -> list[str]:
+    if value >= 100:
+        rest = _number(value % 100) if value % 100 else []
+        return [_UNITS[value // 100], "hundred", *rest]
+    if value < 20:
+        return [_UNITS[value]]
+    return [_TENS[value // 10 - 2], *([_UNITS[value % 10]] if value % 10 else [])]
+
+
+# --- the rate ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WordErrors:
+    """Wrong, missing and invented words, of ``words`` that were said."""
+
+    errors: int
+    words: int
+
+    @property
+    def rate(self) -> float:
+        return self.errors / self.words if self.words else float(self.errors > 0)
+
+
+def word_errors(said: str, heard: str) -> WordErrors:
+    """Levenshtein distance between the normalised words."""
+    reference, hypothesis = words(said), words(heard)
+    distances = list(range(len(hypothesis) + 1))
+    for row, wanted in enumerate(reference, start=1):
+        diagonal, distances[0] = distances[0], row
+        for column, got in enumerate(hypothesis, start=1):
+            substituted = diagonal + (wanted != got)
+            diagonal = distances[column]
+            distances[column] = min(substituted, diagonal + 1, distances[column - 1] + 1)
+    return WordErrors(distances[-1], len(reference))
+
+
+def total(parts: Iterable[WordErrors]) -> WordErrors:
+    """Over all words, not the mean of the rates."""
+    counted = list(parts)
+    return WordErrors(sum(part.errors for part in counted), sum(part.words for part in counted))
+
+
+# --- the script --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    name: str
+    seconds: float
+    latency_s: float
+    said: str
+    heard: str
+
+    @property
+    def errors(self) -> WordErrors:
+        return word_errors(self.said, self.heard)
+
+
+class Clip(Protocol):
+    """A recording with known words, as in ``tests/recordings.py``; 16 kHz."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def pcm(self) -> Pcm: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+class _Uncancelled:
+    cancelled = False
+    preempted = False
+
+
+def measure(stt: Stt, clips: Iterable[Clip]) -> list[Result]:
+    """Transcribe each clip once, whole."""
+    return [_transcribe(stt, clip) for clip in clips]
+
+
+def _transcribe(stt: Stt, clip: Clip) -> Result:
+    began = time.perf_counter()
+    utterance = stt.open("en")
+    utterance.feed(clip.pcm)
+    transcript = utterance.finish(_Uncancelled())
+    latency_s = time.perf_counter() - began
+    return Result(clip.name, transcript.seconds, latency_s, clip.text, transcript.text)
+
+
+def report(results: Sequence[Result]) -> None:
+    print(f"{'clip':<16}{'audio s':>8}{'ms':>7}{'errors':>8}  heard, where it differs")
+    for each in results:
+        heard = each.heard if each.errors.errors else ""
+        counted = f"{each.errors.errors}/{each.errors.words}"
+        print(
+            f"{each.name:<16}{each.seconds:>8.2f}{each.latency_s * 1000:>7.0f}{counted:>8}  {heard}"
+        )
+    overall = total(each.errors for each in results)
+    load = os.getloadavg()[0]
+    print(
+        f"WER {overall.rate:.1%} ({overall.errors}/{overall.words} words), load average {load:.2f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Word error rate on recordings of people")
+    parser.add_argument("--weights", type=Path, default=_DEFAULT_WEIGHTS)
+    stt = moonshine.build(moonshine.MoonshineOptions(), parser.parse_args().weights.expanduser())
+    recordings = importlib.import_module("tests.recordings")
+    report(measure(stt, recordings.real_recordings()))
+
+
+if __name__ == "__main__":
+    main()

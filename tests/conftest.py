@@ -1,0 +1,34 @@
+"""What many tests need: weights, and one assistant with every real engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.pull import pull
+from app.settings_load import load_settings
+from app.weights import WeightsCache
+
+# Idle OpenMP threads of one engine must not spin on the cores that another one needs.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@pytest.fixture(scope="session")
+def cache() -> WeightsCache:
+    """The machine's own weights cache."""
+    return WeightsCache(load_settings(None).settings.paths.cache(os.environ))
+
+
+@pytest.fixture(scope="session")
+def weights(cache: WeightsCache) -> Callable[[str], Path]:
+    """``weights(name)``: the directory of a catalogue entry, fetched if it is not there yet."""
+
+    def path(name: str) -> Path:
+        if cache.missing([name]):
+            pull(cache, [name])
+        return cache.path(name)
+
+    return path

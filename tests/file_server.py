@@ -1,0 +1,87 @@
+"""A small HTTP server on the loopback that can resume, lie, stall out and hang up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class FileServer:
+    """What is served, how badly, and what was asked for."""
+
+    url: str
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Path with its leading slash -> content."""
+    statuses: list[int] = field(default_factory=list)
+    """The next answers, instead of files."""
+    hang_up_after: list[int] = field(default_factory=list)
+    """For each of the next requests: bytes after which the connection is dropped."""
+    resumes: bool = True
+    """Whether ``Range`` is understood."""
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    """Path and headers (lower case) of each request."""
+
+    @property
+    def ranges(self) -> list[str]:
+        """The ``Range`` header of each request, empty where there was none."""
+        return [headers.get("range", "") for _, headers in self.requests]
+
+
+@contextmanager
+def file_server() -> Iterator[FileServer]:
+    """Serve until the block ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            state.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
+            content = state.files.get(self.path)
+            if state.statuses:
+                self._end_with(state.statuses.pop(0))
+            elif content is None:
+                self._end_with(404)
+            else:
+                self._send(content)
+
+        def _end_with(self, status: int) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def _send(self, content: bytes) -> None:
+            start = 0
+            asked = self.headers.get("Range", "")
+            if asked and state.resumes:
+                start = int(asked.removeprefix("bytes=").rstrip("-"))
+                if start >= len(content):
+                    self._end_with(416)
+                    return
+                self.send_response(206)
+                whole = len(content)
+                self.send_header("Content-Range", f"bytes {start}-{whole - 1}/{whole}")
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(len(content) - start))
+            if self.path.endswith("/"):
+                self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            limit = state.hang_up_after.pop(0) if state.hang_up_after else len(content)
+            self.wfile.write(content[start : start + limit])
+            self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state = FileServer(url=f"http://127.0.0.1:{server.server_address[1]}")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

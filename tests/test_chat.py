@@ -1,0 +1,120 @@
+"""The conversation and the prompt made from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.chat import (
+    AudioPart,
+    Chat,
+    DuplicateItem,
+    FunctionCallItem,
+    FunctionOutputItem,
+    MessageItem,
+    TextPart,
+    UnknownItem,
+    prompt,
+)
+from pipeline.engines import Message
+from pipeline.playback import PlaybackClock
+from pipeline.reply import heard_text
+
+
+def user(item_id: str, text: str = "hi") -> MessageItem:
+    return MessageItem(item_id, "user", (TextPart(text),))
+
+
+def test_items_keep_their_order_and_know_who_is_before_them() -> None:
+    chat = Chat()
+    assert chat.add(user("a")) is None
+    assert chat.add(user("c")) == "a"
+    assert chat.add(user("b"), after="a") == "a"
+    assert chat.add(user("0"), after=Chat.ROOT) is None
+    assert [item.id for item in chat.items] == ["0", "a", "b", "c"]
+    assert chat.previous_id("b") == "a"
+    assert chat.last_id == "c"
+    with pytest.raises(DuplicateItem):
+        chat.add(user("a"))
+    with pytest.raises(UnknownItem):
+        chat.add(user("d"), after="nowhere")
+
+
+def test_truncation_keeps_the_words_that_were_heard() -> None:
+    chat = Chat()
+    chat.add(MessageItem("a", "assistant", (AudioPart("one two three four", 2.0),)))
+    chat.truncate("a", 1.0)
+    assert chat.get("a").parts == (AudioPart("one two", 1.0),)  # type: ignore[union-attr]
+    chat.truncate("a", 5.0)
+    assert chat.get("a").parts == (AudioPart("one two", 1.0),)  # type: ignore[union-attr]
+
+
+def test_forgetting_keeps_the_items_but_shortens_the_context() -> None:
+    chat = Chat()
+    for n in range(5):
+        chat.add(user(str(n)))
+    assert chat.forget_oldest()
+    assert [item.id for item in chat.context] == ["3", "4"]
+    assert len(chat.items) == 5
+    chat.delete("0")
+    assert [item.id for item in chat.context] == ["3", "4"]
+    assert chat.forget_oldest()
+    assert not chat.forget_oldest()
+    assert [item.id for item in chat.context] == ["4"]
+
+
+def test_a_call_and_its_output_are_never_torn_apart_by_forgetting() -> None:
+    chat = Chat()
+    chat.add(user("a"))
+    chat.add(FunctionCallItem("b", "call", "dance", "{}"))
+    chat.add(FunctionOutputItem("c", "call", "done"))
+    chat.add(user("d"))
+    assert chat.forget_oldest()
+    assert [item.id for item in chat.context] == ["d"]
+
+
+def test_the_prompt_merges_what_was_said_in_two_breaths() -> None:
+    items = (
+        user("a", "What is"),
+        MessageItem("b", "assistant", (AudioPart("", 0.0),)),
+        user("c", "the time?"),
+        FunctionCallItem("d", "call_1", "clock", '{"zone": "UTC"}'),
+        FunctionOutputItem("e", "call_1", "noon"),
+        MessageItem("f", "assistant", (AudioPart("It is noon.", 1.0),)),
+    )
+    messages = prompt("Be brief.", items)
+    assert [(m.role, m.content) for m in messages] == [
+        ("system", "Be brief."),
+        ("user", "What is the time?"),
+        ("assistant", ""),
+        ("tool", "noon"),
+        ("assistant", "It is noon."),
+    ]
+    assert messages[2].tool_calls[0]["function"]["arguments"] == {"zone": "UTC"}
+
+
+def test_appending_items_never_changes_the_beginning_of_the_prompt() -> None:
+    items = (user("a"), MessageItem("b", "assistant", (TextPart("yes"),)), user("c"))
+    for n in range(1, 3):
+        assert prompt("x", items)[: n + 1] == prompt("x", items[:n])
+    assert prompt("", ()) == []
+    assert prompt("x", (MessageItem("a", "user"),)) == [Message("system", "x")]
+
+
+def test_heard_text_is_cut_in_the_clause_that_was_playing() -> None:
+    spoken = [("Hello there,", 1.0), ("my dear old friend.", 2.0)]
+    assert heard_text(spoken, 0.0) == ""
+    assert heard_text(spoken, 1.0) == "Hello there,"
+    assert heard_text(spoken, 2.0) == "Hello there, my dear"
+    assert heard_text(spoken, 9.0) == "Hello there, my dear old friend."
+
+
+def test_the_playback_clock_knows_what_was_heard() -> None:
+    clock = PlaybackClock()
+    assert clock.delay(0.25, now=10.0) == 0.0
+    clock.send(1.0, now=10.0)
+    assert clock.heard_seconds(10.4) == pytest.approx(0.4)
+    assert clock.delay(0.25, now=10.4) == pytest.approx(0.35)
+    # A stall: the player ran dry, and what comes later starts when it comes.
+    clock.send(1.0, now=12.0)
+    assert clock.heard_seconds(12.5) == pytest.approx(1.5)
+    assert clock.heard_seconds(99.0) == pytest.approx(2.0)

@@ -1,0 +1,325 @@
+"""Settings: what wins, where it came from, and what a person reads after a mistake."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.settings import EndpointingSettings, PathSettings, Settings
+from app.settings_check import SettingsError
+from app.settings_load import config_dir, load_settings, profile_names
+from app.settings_schema import build_schema, schema_path, schema_text
+from app.yaml_tree import leaves, read_tree
+from pipeline.engines import EngineOptions, EngineSpec, Kind, Sampling
+from pipeline.errors import ConfigError
+
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a YAML file into the working directory; returns its path for ``load_settings``."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str, name: str = "my.yaml") -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def load(path: str | None = None, *overrides: str, **environ: str) -> Any:
+    return load_settings(path, overrides, environ)
+
+
+def problems(path: str | None = None, *overrides: str, **environ: str) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as raised:
+        load(path, *overrides, **environ)
+    return raised.value.problems
+
+
+def error(path: str | None = None, *overrides: str, **environ: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load(path, *overrides, **environ)
+    assert raised.value.exit_code == 3
+    return str(raised.value)
+
+
+# --- the shipped files -------------------------------------------------------------------------
+
+
+def test_default_yaml_agrees_with_the_models_and_has_every_key() -> None:
+    tree = read_tree(config_dir() / "default.yaml")
+    loaded = load()
+    written = {key for key, _ in leaves(tree)}
+    for name, field in Settings.model_fields.items():
+        section = getattr(loaded.settings, name)
+        engine = {"engine": section.engine} if name in list(Kind) else {}
+        assert section == type(section)(**engine), f"{name} in default.yaml differs from {field}"
+        for key, value in section.model_dump().items():
+            keys = [f"{key}.{inner}" for inner in value] if isinstance(value, dict) else [key]
+            optional = name in list(Kind) and key == "run_in"
+            assert optional or {f"{name}.{k}" for k in keys} <= written, f"{name}.{key} is missing"
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_profile_is_valid_and_names_the_schema(name: str) -> None:
+    path = load(name).files[-1]
+    modeline = path.read_text().splitlines()[0]
+    assert modeline.startswith("# yaml-language-server: $schema=")
+    assert (path.parent / modeline.partition("=")[2]).resolve() == schema_path().resolve()
+
+
+def test_schema_json_is_up_to_date() -> None:
+    assert schema_path().read_text() == schema_text(), "run: reachy-voice config schema"
+
+
+def test_schema_knows_each_engines_own_keys() -> None:
+    schema = build_schema()
+    choices = [c["$ref"].rpartition("/")[2] for c in schema["properties"]["turn"]["anyOf"]]
+    engines = {schema["$defs"][name]["properties"]["engine"]["const"] for name in choices}
+    assert engines == {"silence", "smart-turn"}
+    assert schema["properties"]["extends"]
+    assert schema["additionalProperties"] is False
+
+
+def test_works_from_any_directory(tmp_path: Path) -> None:
+    code = (
+        "from app.settings_load import load_settings; print(load_settings().settings.server.port)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(config_dir().parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "8765"
+
+
+# --- what wins ---------------------------------------------------------------------------------
+
+
+def test_each_layer_wins_over_the_one_before_and_is_remembered(write: Write) -> None:
+    write("server: {port: 1, max_sessions: 1, drain_s: 1}\nplayback: {lead_ms: 1}", "base.yaml")
+    path = write("extends: ./base.yaml\nserver:\n  port: 2\n  max_sessions: 2\n  drain_s: 2")
+    environ = {"REACHY_VOICE__SERVER__PORT": "3", "REACHY_VOICE__SERVER__MAX_SESSIONS": "3"}
+    loaded = load(path, "server.port=4", **environ)
+
+    server = loaded.settings.server
+    assert (server.port, server.max_sessions, server.drain_s) == (4, 3, 2)
+    assert loaded.settings.playback.lead_ms == 1
+    assert loaded.origins["server.port"] == "--set server.port"
+    expected = "environment REACHY_VOICE__SERVER__MAX_SESSIONS"
+    assert loaded.origins["server.max_sessions"] == expected
+    assert loaded.origins["server.drain_s"] == "my.yaml:5"
+    assert loaded.origins["playback.lead_ms"] == "base.yaml:2"
+    assert loaded.origins["server.host"].startswith("config/default.yaml:")
+    assert [path.name for path in loaded.files] == ["default.yaml", "base.yaml", "my.yaml"]
+
+
+def test_extends_is_relative_to_the_file_that_says_it(write: Write) -> None:
+    write("extends: ../base.yaml", "deeper/middle.yaml")
+    write("server: {port: 5}", "base.yaml")
+    assert load(write("extends: deeper/middle.yaml")).settings.server.port == 5
+
+
+def test_an_empty_file_changes_nothing(write: Write) -> None:
+    assert load(write("")).settings == load().settings
+
+
+def test_yaml_types_of_environment_and_set(write: Write) -> None:
+    settings = load(
+        None,
+        "conversation.sampling.max_tokens=null",
+        "conversation.instructions=a: b = c",
+        REACHY_VOICE__CONVERSATION__SAMPLING__SEED="7",
+    ).settings
+    assert settings.conversation.sampling.build() == Sampling(seed=7, max_tokens=None)
+    assert settings.conversation.instructions == "a: b = c"
+
+
+def test_other_variables_are_none_of_ours() -> None:
+    assert load(None, REACHY_VOICE_OFFLINE="1", REACHY="x").settings == load().settings
+
+
+def test_naming_another_engine_starts_its_section_afresh(write: Write) -> None:
+    path = write("turn: {engine: silence, probability: 0.25}")
+    assert load(path).settings.turn.model_dump()["probability"] == 0.25
+    # The base's `weights: smart-turn-v3.2` would be an unknown key here.
+    loaded = load(None, "turn.engine=silence")
+    assert loaded.settings.turn.engine == "silence"
+    assert "turn.weights" not in loaded.origins
+    both = load(None, REACHY_VOICE__TURN__PROBABILITY="0.75", REACHY_VOICE__TURN__ENGINE="silence")
+    assert both.settings.turn.model_dump()["probability"] == 0.75
+
+
+def test_naming_the_same_engine_merges(write: Write) -> None:
+    base = write("vad: {run_in: process}", "base.yaml")
+    settings = load(write(f"extends: {base}\nvad: {{engine: silero}}")).settings
+    assert settings.vad.run_in == "process"
+
+
+def test_a_whole_section_can_be_set_at_once() -> None:
+    settings = load(None, "turn={engine: silence, probability: 0.5}").settings
+    assert settings.turn.model_dump()["probability"] == 0.5
+
+
+def test_swapping_an_engine_changes_the_weights_that_are_needed() -> None:
+    assert "smart-turn-v3.2" in load().settings.weights()
+    assert "smart-turn-v3.2" not in load(None, "turn.engine=silence").settings.weights()
+
+
+def test_an_engine_of_a_third_party(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Options(EngineOptions):
+        level: int = 3
+
+    spec = EngineSpec("theirs", Kind.VAD, Options, lambda options, weights: None)
+
+    class Point:
+        name = "theirs"
+
+        def load(self) -> EngineSpec:
+            return spec
+
+    def entry_points(group: str, name: str = "theirs") -> list[Point]:
+        return [Point()] if group == "reachy_voice.vad" and name == "theirs" else []
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    assert load(None, "vad={engine: theirs, level: 4}").settings.vad == Options(
+        engine="theirs", level=4
+    )
+    (problem,) = problems(None, "vad={engine: theirs, levle: 4}")
+    assert "did you mean vad.level?" in problem
+    assert "theirs" not in json.dumps(build_schema()), "the schema is of the built-ins only"
+
+
+def test_paths_start_at_their_file(write: Write, tmp_path: Path) -> None:
+    path = write("paths: {cache_dir: cache, catalogue: ~/mine.yaml}", "deeper/my.yaml")
+    paths = load(path).settings.paths
+    assert paths.cache({}) == tmp_path / "deeper" / "cache"
+    assert paths.catalogue == Path.home() / "mine.yaml"
+
+
+def test_the_cache_follows_xdg() -> None:
+    assert PathSettings().cache({"XDG_CACHE_HOME": "/x"}) == Path("/x/reachy-voice")
+    assert PathSettings().cache({}) == Path.home() / ".cache/reachy-voice"
+
+
+# --- mistakes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "server:\n  prot: 1",
+            "my.yaml:2: server.prot is not a known key; did you mean server.port?",
+        ),
+        ("sever: {port: 1}", "my.yaml:1: sever is not a known key; did you mean server?"),
+        (
+            "\nvad: {wieghts: x}",
+            "my.yaml:2: vad.wieghts is not a known key; did you mean vad.weights?",
+        ),
+        (
+            "conversation:\n  sampling:\n    temprature: 1",
+            "my.yaml:3: conversation.sampling.temprature is not a known key; "
+            "did you mean conversation.sampling.temperature?",
+        ),
+        (
+            "conversation: {temperature: 1}",
+            "my.yaml:1: conversation.temperature is not a known key; "
+            "did you mean conversation.sampling.temperature?",
+        ),
+        (
+            "playback: {zzz: 1}",
+            "my.yaml:1: playback.zzz is not a known key; known here: lead_ms, chunk_ms",
+        ),
+        ("server: {port: '1'}", 'my.yaml:1: server.port: input should be a valid integer, not "1"'),
+        (
+            "server: {port: true}",
+            "my.yaml:1: server.port: input should be a valid integer, not true",
+        ),
+        (
+            "server:\n  port: 70000",
+            "my.yaml:2: server.port: input should be less than or equal to 65535, not 70000",
+        ),
+        ("server: 3", "my.yaml:1: server must be a section with keys (host, port,"),
+        ("tts:", "my.yaml:1: tts must name its engine"),
+        ("stt: {engine: monshine}", "there is no stt engine 'monshine'; did you mean 'moonshine'?"),
+        (
+            "endpointing:\n  clear_wait_ms: 600",
+            "endpointing: the waits must rise: clear_wait_ms, likely_wait_ms, unsure_wait_ms",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_file_line_and_key(write: Write, text: str, expected: str) -> None:
+    (problem,) = problems(write(text))
+    assert expected in problem
+
+
+def test_all_mistakes_at_once(write: Write) -> None:
+    path = write("server: {prot: 1, port: x}\nfoo: 1\nstt: {engine: none}\nplayback: {lead_ms: -1}")
+    found = problems(path, "conversation.language=English", REACHY_VOICE__VAD__NOPE="1")
+    assert len(found) == 7
+    assert sum(line.startswith("my.yaml:") for line in found) == 5
+    assert any(line.startswith("--set conversation.language: ") for line in found)
+    assert any(line.startswith("environment REACHY_VOICE__VAD__NOPE: vad.nope") for line in found)
+    assert "7 problems" in error(path, "conversation.language=English", REACHY_VOICE__VAD__NOPE="1")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a: [1\nb: 2", 2), ("server:\n\tport: 1", 2), ("a: 1\nb: 2\na: 3", 3), ("a: *nothing", 1)],
+)
+def test_yaml_that_is_none(write: Write, text: str, line: int) -> None:
+    assert f"my.yaml:{line} is not valid YAML" in error(write(text))
+
+
+def test_other_files_that_are_no_settings(write: Write, tmp_path: Path) -> None:
+    assert "not a YAML mapping" in error(write("- a\n- b"))
+    assert "is not valid YAML" in error(write("a: \x00"))
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "cannot be read" in error(str(tmp_path / "binary.yaml"))
+    assert "gone.yaml does not exist" in error("gone.yaml")
+
+
+def test_profiles_that_do_not_exist(write: Write) -> None:
+    assert "Did you mean 'espeak'?" in error("espaek")
+    assert "my.yaml:2: There is no profile called 'nope'" in error(write("\nextends: nope"))
+    assert "my.yaml:1: extends must be" in error(write("extends: [a, b]"))
+
+
+def test_profiles_in_a_circle(write: Write) -> None:
+    write("extends: ./my.yaml", "other.yaml")
+    assert "my.yaml -> other.yaml -> my.yaml" in error(write("extends: ./other.yaml"))
+
+
+@pytest.mark.parametrize("text", ["server.port", "=3", "server.=3", ".port=3"])
+def test_a_set_that_is_none(text: str) -> None:
+    assert "not section.key=value" in error(None, text)
+
+
+def test_a_set_with_broken_yaml() -> None:
+    assert "--set server.port:1 is not valid YAML" in error(None, "server.port=[1")
+
+
+def test_a_set_into_a_scalar() -> None:
+    (problem,) = problems(None, "server.port.x=1")
+    assert problem.startswith("--set server.port.x: server.port: input should be a valid integer")
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        EndpointingSettings().onset_ms = 3  # type: ignore[misc]

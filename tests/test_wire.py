@@ -1,0 +1,140 @@
+"""JSON <-> plain data: what is read, what is refused, and that nothing else happens."""
+
+from __future__ import annotations
+
+import base64
+import json
+import string
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.realtime import wire
+from pipeline.realtime.wire import WireError
+
+
+def append(audio: object) -> str:
+    return json.dumps({"type": "input_audio_buffer.append", "audio": audio})
+
+
+@given(st.binary(max_size=400_000).filter(lambda data: len(data) % 2 == 0))
+def test_audio_survives_the_wire(data: bytes) -> None:
+    message = wire.parse(append(base64.b64encode(data).decode()))
+    assert message.pcm.dtype == np.int16
+    assert message.pcm.astype("<i2").tobytes() == data
+
+
+def test_samples_are_little_endian() -> None:
+    message = wire.parse(append(base64.b64encode(b"\x01\x02\xff\xff").decode()))
+    assert message.pcm.tolist() == [0x0201, -1]
+
+
+@pytest.mark.parametrize(
+    ("audio", "says"),
+    [
+        ("AAA", "base64"),  # padding is missing
+        ("AAA=AAAA", "base64"),  # something follows the padding
+        ("AA\nAA", "base64"),
+        ("AA-_", "base64"),  # the URL alphabet
+        ("ÄÖÜß", "base64"),
+        ("AAAA", "even number"),  # 3 bytes
+        ("A" * 65_532 + "AAA=" + "AAAA", "base64"),  # padding at a border of our slices
+        (17, "string"),
+        (["AAAA"], "string"),
+    ],
+)
+def test_bad_audio_is_refused(audio: object, says: str) -> None:
+    with pytest.raises(WireError, match=says) as refused:
+        wire.parse(append(audio))
+    assert (refused.value.code, refused.value.param) == ("invalid_value", "audio")
+
+
+def test_audio_over_15_mib_is_refused_before_it_is_decoded() -> None:
+    whole = base64.b64encode(bytes(wire.MAX_APPEND_BYTES)).decode()
+    assert len(wire.parse(append(whole)).pcm) == wire.MAX_APPEND_BYTES // 2
+    with pytest.raises(WireError, match="15 MiB"):
+        wire.parse(append(whole + "AAAA"))
+
+
+def test_an_append_without_audio_names_what_is_missing() -> None:
+    with pytest.raises(WireError) as refused:
+        wire.parse('{"type":"input_audio_buffer.append","event_id":"mine"}')
+    assert refused.value.code == "missing_required_parameter"
+    assert refused.value.event_id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "invalid_json"),
+        ("hello", "invalid_json"),
+        ("[]", "invalid_json"),
+        ("null", "invalid_json"),
+        ('{"type":"x"', "invalid_json"),
+        ('{"type":"x","n":NaN}', "invalid_json"),
+        ('{"type":"x","n":-Infinity}', "invalid_json"),
+        ('{"type":"x","n":1e999}', "invalid_json"),
+        ('{"type":"x","n":' + "9" * 5000 + "}", "invalid_json"),
+        ('{"type":"x","s":"\\ud800"}', "invalid_json"),
+        ('{"type":"x","n":' + "[" * 200 + "]" * 200 + "}", "invalid_json"),
+        ("[" * 100_000, "invalid_json"),
+        ("{}", "missing_required_parameter"),
+        ('{"type":7}', "invalid_value"),
+        (b'{"type":"x"}', "invalid_frame"),
+    ],
+)
+def test_what_is_no_client_event_is_refused(text: str | bytes, code: str) -> None:
+    with pytest.raises(WireError) as refused:
+        wire.parse(text)
+    assert refused.value.code == code
+    assert len(refused.value.message) < 400
+
+
+def test_many_siblings_are_not_deep_nesting() -> None:
+    wire.parse(json.dumps({"type": "x", "tools": [{"a": [1]}] * 500}))
+
+
+def test_an_emoji_sent_as_a_surrogate_pair_is_text() -> None:
+    assert wire.parse('{"type":"x","s":"\\ud83e\\udd16"}').body["s"] == "🤖"
+
+
+@given(st.text(max_size=50))
+def test_any_character_can_be_sent_back(text: str) -> None:
+    encoded = wire.encode({"text": text})
+    assert encoded.isascii()
+    assert json.loads(encoded) == {"text": text}
+
+
+def test_an_event_id_that_is_too_long_is_not_repeated() -> None:
+    assert wire.parse(json.dumps({"type": "x", "event_id": "e" * 512})).event_id == "e" * 512
+    assert wire.parse(json.dumps({"type": "x", "event_id": "e" * 513})).event_id is None
+
+
+@given(
+    st.lists(st.integers(-32768, 32767), max_size=300),
+    st.text(string.printable, min_size=1, max_size=20),
+)
+def test_the_audio_delta_is_what_a_json_encoder_would_write(
+    samples: list[int], item_id: str
+) -> None:
+    pcm = np.array(samples, dtype=np.int16)
+    event = json.loads(wire.AudioDelta("resp_1", item_id, 2).encode("event_9", pcm))
+    assert base64.b64decode(event.pop("delta")) == pcm.astype("<i2").tobytes()
+    assert event == {
+        "type": "response.output_audio.delta",
+        "event_id": "event_9",
+        "response_id": "resp_1",
+        "item_id": item_id,
+        "output_index": 2,
+        "content_index": 0,
+    }
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 24_000])
+def test_long_audio_is_sent_in_pieces_of_at_most_200_ms(rate: int) -> None:
+    pcm = np.arange(rate * 3 + 7, dtype=np.int16)
+    parts = list(wire.pieces(pcm, rate))
+    assert max(len(part) for part in parts) == rate // 5
+    assert np.array_equal(np.concatenate(parts), pcm)
