@@ -4,11 +4,12 @@ the answer, in real time, over the real WebSocket."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ from pipeline.errors import ReachyVoiceError
 STAGES = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
 VOICE_TO_VOICE = "voice_to_voice"
 SHORT_SENTENCES = ("What is the weather like today?", "Turn around and look at me.", "Who are you?")
+TURNS_PER_CONVERSATION = 10
 PAUSE_SECONDS = 0.5
 """Silence between an answer and the next question."""
 START_TIMEOUT_S = 120.0
@@ -52,6 +54,24 @@ class Measured:
     answer_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to measure."""
+
+    turns: int
+    starts: int
+    idle_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """A server process that is ready."""
+
+    url: str
+    pid: int
+    start_seconds: float
+
+
 @dataclass(slots=True)
 class Run:
     """Everything one benchmark measured."""
@@ -68,8 +88,8 @@ class Run:
 
 
 @asynccontextmanager
-async def spawned_server(arguments: Sequence[str]) -> AsyncIterator[tuple[str, int, float]]:
-    """A server process of its own: (URL, pid, seconds from start to ready)."""
+async def spawned_server(arguments: Sequence[str]) -> AsyncIterator[Spawned]:
+    """A server process of its own, ready."""
     with bind("127.0.0.1", 0) as probe:
         port = probe.getsockname()[1]
     began = time.monotonic()
@@ -85,7 +105,7 @@ async def spawned_server(arguments: Sequence[str]) -> AsyncIterator[tuple[str, i
             raise ReachyVoiceError("The server did not start", why=log[-2000:])
         seconds = time.monotonic() - began
         await _check_ready(port)
-        yield f"ws://127.0.0.1:{port}{PATH}", process.pid, seconds
+        yield Spawned(f"ws://127.0.0.1:{port}{PATH}", process.pid, seconds)
     finally:
         if process.returncode is None:
             process.terminate()
@@ -113,20 +133,61 @@ async def _check_ready(port: int) -> None:
 # --- measuring ---------------------------------------------------------------------------------
 
 
-async def measure_turns(
-    url: str, clips: Sequence[Clip], turns: int, *, per_conversation: int, first: bool = True
-) -> list[Measured]:
-    """``turns`` turns over the clips, in conversations of ``per_conversation``.
+async def measure_own_servers(
+    arguments: Sequence[str], clips: Sequence[Clip], plan: Plan, advance: Callable[[], None]
+) -> Run:
+    """Start ``plan.starts`` servers one after the other, each with one first turn; the last one
+    gets the warm turns and the silent client."""
+    run = Run()
+    for start in range(plan.starts):
+        async with spawned_server(arguments) as server:
+            run.starts_s.append(server.start_seconds)
+            run.ready = run.ready or usage(server.pid)
+            run.turns += await _conversation(server.url, [clips[start % len(clips)]], True, advance)
+            if start + 1 == plan.starts:
+                await _measure_warm(run, server, clips, plan, advance)
+    return run
 
-    ``first``: the server has not answered anybody yet, so its first turn stands apart.
-    """
-    measured: list[Measured] = []
-    while len(measured) < turns:
-        async with connect(url) as client:
-            await client.configure()
-            for _ in range(min(per_conversation, turns - len(measured))):
-                clip = clips[len(measured) % len(clips)]
-                measured.append(await _measure(client, clip, first and not measured))
+
+async def measure_running_server(
+    url: str, clips: Sequence[Clip], plan: Plan, advance: Callable[[], None]
+) -> Run:
+    """Only the warm turns: when the server began and what it costs is not ours to know."""
+    run = Run()
+    for part in _conversations(clips, plan.turns):
+        run.turns += await _conversation(url, part, False, advance)
+    return run
+
+
+async def _measure_warm(
+    run: Run, server: Spawned, clips: Sequence[Clip], plan: Plan, advance: Callable[[], None]
+) -> None:
+    before, began = usage(server.pid), time.monotonic()
+    warm = await measure_running_server(server.url, clips, plan, advance)
+    run.turns += warm.turns
+    run.after = usage(server.pid)
+    spent = run.after.cpu_seconds - before.cpu_seconds
+    run.turns_core_percent = spent / (time.monotonic() - began) * 100
+    if plan.idle_seconds:
+        run.idle_core_percent = await measure_idle(server.url, server.pid, plan.idle_seconds)
+
+
+def _conversations(clips: Sequence[Clip], turns: int) -> Iterator[list[Clip]]:
+    """``turns`` clips in rotation, in conversations of ``TURNS_PER_CONVERSATION``."""
+    endless = itertools.islice(itertools.cycle(clips), turns)
+    while part := list(itertools.islice(endless, TURNS_PER_CONVERSATION)):
+        yield part
+
+
+async def _conversation(
+    url: str, clips: Sequence[Clip], first: bool, advance: Callable[[], None]
+) -> list[Measured]:
+    measured = []
+    async with connect(url) as client:
+        await client.configure()
+        for clip in clips:
+            measured.append(await _measure(client, clip, first))
+            advance()
     return measured
 
 

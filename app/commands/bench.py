@@ -15,16 +15,11 @@ from rich.table import Table
 from app.bench import (
     SHORT_SENTENCES,
     Clip,
-    Run,
-    measure_idle,
-    measure_turns,
-    spawned_server,
     summary,
 )
 from app.commands.models import open_cache
 from app.commands.options import ConfigOption, JsonOption, SetOption
 from app.compose import synthesize_alone
-from app.process_usage import usage
 from app.realtime_client import RATE
 from app.settings_load import load_settings
 from hardware.wav import read_recording
@@ -63,13 +58,17 @@ def bench(
     old = _read_json(compare) if compare else None
     clips = _clips(recordings or [], config, overrides or [])
     server = [*(("--config", config) if config else ()), *_flags(overrides or [])]
+    plan = Plan(turns, starts, idle_seconds)
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("measuring", total=turns + starts)
-        run = asyncio.run(
-            _run(
-                clips, turns, starts, idle_seconds, url, server, lambda n: progress.advance(bar, n)
-            )
-        )
+        bar = progress.add_task("measuring", total=turns + (0 if url else starts))
+
+        def advance() -> None:
+            progress.advance(bar)
+
+        if url:
+            run = asyncio.run(measure_running_server(url, clips, plan, advance))
+        else:
+            run = asyncio.run(measure_own_servers(server, clips, plan, advance))
     data = summary(run)
     data["synthetic_clips"] = [clip.name for clip in clips if clip.synthetic]
     if out:
@@ -78,48 +77,6 @@ def bench(
         typer.echo(json.dumps(data, indent=2))
     else:
         print_report(data, old)
-
-
-async def _run(
-    clips: list[Clip],
-    turns: int,
-    starts: int,
-    idle_seconds: float,
-    url: str | None,
-    server: list[str],
-    advance: Any,
-) -> Run:
-    run = Run()
-    if url:
-        run.turns += await measure_turns(url, clips, turns, per_conversation=10, first=False)
-        return run
-    for start in range(starts):
-        async with spawned_server(server) as (own_url, pid, seconds):
-            run.starts_s.append(seconds)
-            run.ready = run.ready or usage(pid)
-            run.turns += await measure_turns(
-                own_url, clips[start % len(clips) :], 1, per_conversation=1
-            )
-            advance(1)
-            if start + 1 < starts:
-                continue
-            loop = asyncio.get_running_loop()
-            before, began = usage(pid), loop.time()
-            for done in range(0, turns, 10):
-                run.turns += await measure_turns(
-                    own_url,
-                    clips[done % len(clips) :] + clips[: done % len(clips)],
-                    min(10, turns - done),
-                    per_conversation=10,
-                    first=False,
-                )
-                advance(10)
-            run.after = usage(pid)
-            spent = run.after.cpu_seconds - before.cpu_seconds
-            run.turns_core_percent = spent / (loop.time() - began) * 100
-            if idle_seconds:
-                run.idle_core_percent = await measure_idle(own_url, pid, idle_seconds)
-    return run
 
 
 def _clips(paths: list[Path], config: str | None, overrides: list[str]) -> list[Clip]:

@@ -1,0 +1,66 @@
+"""Recordings of every kind become mono int16, and what is none is refused with a next step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from hardware.wav import read_recording, speech_end, write_recording
+from pipeline.errors import AudioFormatError
+
+
+@pytest.mark.parametrize(
+    ("rate", "channels", "subtype"),
+    [(48_000, 2, "PCM_16"), (8_000, 1, "PCM_U8"), (44_100, 1, "FLOAT"), (16_000, 6, "PCM_24")],
+)
+def test_any_recording_becomes_mono_at_the_rate(
+    tmp_path: Path, rate: int, channels: int, subtype: str
+) -> None:
+    path = tmp_path / "tone.wav"
+    samples = np.sin(2 * np.pi * 440 * np.arange(rate) / rate) * 0.5
+    soundfile.write(path, np.repeat(samples[:, None], channels, axis=1), rate, subtype=subtype)
+    pcm = read_recording(path, 24_000)
+    assert pcm.dtype == np.int16
+    assert len(pcm) == pytest.approx(24_000, abs=2)
+    spectrum = np.abs(np.fft.rfft(pcm.astype(float)))
+    assert spectrum.argmax() * 24_000 / len(pcm) == pytest.approx(440, abs=1)
+    assert np.abs(pcm[1000:-1000]).max() == pytest.approx(16384, rel=0.03)
+
+
+def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.wav"
+    soundfile.write(empty, np.zeros(0, np.int16), 16_000)
+    text = tmp_path / "text.wav"
+    text.write_text("This is not a sound.")
+    nothing = tmp_path / "nothing.wav"
+    nothing.write_bytes(b"")
+    for path, what in [
+        (empty, "has no audio in it"),
+        (text, "is not a recording that can be read"),
+        (nothing, "is not a recording that can be read"),
+        (tmp_path / "absent.wav", "There is no recording"),
+        (tmp_path, "There is no recording"),
+    ]:
+        with pytest.raises(AudioFormatError, match=what) as caught:
+            read_recording(path, 16_000)
+        assert caught.value.fix
+
+
+def test_writing_round_trips_and_a_bad_place_is_refused(tmp_path: Path) -> None:
+    pcm = np.arange(-500, 500, dtype=np.int16)
+    write_recording(tmp_path / "a.wav", pcm, 24_000)
+    assert np.abs(read_recording(tmp_path / "a.wav", 24_000) - pcm).max() <= 1
+    for path in (tmp_path / "no" / "folder.wav", tmp_path / "a.unknown"):
+        with pytest.raises(AudioFormatError, match="cannot be written"):
+            write_recording(path, pcm, 24_000)
+
+
+def test_the_end_of_speech_is_where_the_loud_part_ends() -> None:
+    rng = np.random.default_rng(1)
+    noise = rng.normal(0, 10, 24_000 * 3).astype(np.int16)
+    noise[12_000:36_000] += (9000 * np.sin(np.arange(24_000) / 10)).astype(np.int16)
+    assert speech_end(noise, 24_000) == pytest.approx(36_000, abs=240)
+    assert speech_end(np.zeros(100, np.int16), 24_000) == 100
