@@ -15,6 +15,13 @@ from rich.table import Table
 from app.bench import (
     SHORT_SENTENCES,
     Clip,
+    Plan,
+    measure_own_servers,
+    measure_running_server,
+    summary,
+)
+    SHORT_SENTENCES,
+    Clip,
     summary,
 )
 from app.commands.models import open_cache
