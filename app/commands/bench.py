@@ -20,10 +20,6 @@ from app.bench import (
     measure_running_server,
     summary,
 )
-    SHORT_SENTENCES,
-    Clip,
-    summary,
-)
 from app.commands.models import open_cache
 from app.commands.options import ConfigOption, JsonOption, SetOption
 from app.compose import synthesize_alone
