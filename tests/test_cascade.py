@@ -1,0 +1,254 @@
+"""Every real engine in one process: what was heard, that the answer is speech, and the order.
+
+Audio comes faster than real time, from a back-pressured source; no test asserts what the language
+model says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from recordings import Recording, Uncancelled, real_recordings, recording
+
+from app.compose import Assistant
+from app.settings_load import load_settings
+from app.weights import WeightsCache
+from benchmarks.wer import total, word_errors
+from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
+from pipeline.chat import MessageItem, TextPart
+from pipeline.commands import (
+    AddItem,
+    AppendAudio,
+    CommitAudio,
+    CreateResponse,
+    ResponseOptions,
+    SessionConfig,
+)
+from pipeline.engines import Tool
+from pipeline.events import (
+    Bus,
+    Event,
+    ReplyAudio,
+    ReplyFinished,
+    SpeechStarted,
+    SpeechStopped,
+    Timeline,
+    TranscriptReady,
+)
+from pipeline.session import Session
+
+pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
+E = TypeVar("E")
+
+QUICK = ("llm.threads=1", "conversation.sampling.max_tokens=24", "conversation.sampling.seed=1")
+VOICE = SessionConfig(
+    instructions="You are Reachy, a small robot. Answer in one short sentence.",
+    input_rate=LISTEN_RATE,
+    output_rate=24_000,
+)
+PUSH_TO_TALK = replace(VOICE, turn_detection=None)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def assistant(
+    weights: Callable[[str], Path], cache: WeightsCache
+) -> AsyncIterator[Assistant]:
+    settings = load_settings(None, QUICK).settings
+    for name in settings.weights():
+        weights(name)
+    built = Assistant(settings, cache)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(built.run())
+        await built.ready.wait()
+        yield built
+        built.close()
+
+
+@dataclass
+class Talk:
+    """A session and all it published."""
+
+    session: Session
+    bus: Bus
+    events: list[Event] = field(default_factory=list)
+    heard: AudioHistory = field(default_factory=lambda: AudioHistory(LISTEN_RATE * 60))
+
+    async def hear(self, pcm: Pcm) -> None:
+        for start in range(0, len(pcm), 320):
+            self.heard.append(pcm[start : start + 320])
+            await self.session.submit(AppendAudio(pcm[start : start + 320], LISTEN_RATE))
+
+    def all(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def until(self, kind: type[Any], count: int = 1) -> None:
+        """Wait until ``count`` events of this kind were published."""
+        subscription = self.bus.subscribe()
+        if len(self.all(kind)) >= count:
+            return
+        async for _ in subscription:
+            if len(self.all(kind)) >= count:
+                return
+
+
+@asynccontextmanager
+async def talk(assistant: Assistant, config: SessionConfig) -> AsyncIterator[Talk]:
+    bus = Bus()
+    subscription = bus.subscribe()
+    talking = Talk(assistant.session(bus, config), bus)
+
+    async def record() -> None:
+        async for _, event in subscription:
+            talking.events.append(event)
+
+    async with asyncio.TaskGroup() as group:
+        recorder = group.create_task(record())
+        running = group.create_task(talking.session.run())
+        try:
+            yield talking
+        finally:
+            running.cancel()
+            bus.close()
+            recorder.cancel()
+
+
+def answer_audio(talking: Talk) -> Pcm:
+    chunks = [event.pcm for event in talking.all(ReplyAudio)]
+    return np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
+
+
+async def transcribe(assistant: Assistant, pcm: Pcm, rate: int) -> str:
+    """What our own recogniser hears in ``pcm``."""
+    resampler = Resampler(rate, LISTEN_RATE)
+    whole = np.concatenate((resampler.feed(pcm), resampler.flush()))
+    async with talk(assistant, PUSH_TO_TALK) as talking:
+        await talking.hear(whole)
+        await talking.session.submit(CommitAudio())
+        await talking.until(TranscriptReady)
+    return talking.all(TranscriptReady)[0].text
+
+
+def silence(seconds: float) -> Pcm:
+    return np.random.default_rng(0).normal(0, 8, int(seconds * LISTEN_RATE)).astype(np.int16)
+
+
+async def test_a_recorded_question_gets_a_spoken_answer(assistant: Assistant) -> None:
+    asked = recording("librivox-0880")
+    async with talk(assistant, VOICE) as talking:
+        await talking.hear(np.concatenate((silence(0.5), asked.pcm, silence(1.2))))
+        await talking.until(ReplyFinished)
+    [finished] = talking.all(ReplyFinished)
+    assert finished.status in ("completed", "incomplete")
+    assert word_errors(asked.text, talking.all(TranscriptReady)[0].text).rate <= 0.2
+    [timeline] = talking.all(Timeline)
+    moments = [timeline.transcript, timeline.first_token, timeline.first_clause]
+    assert all(moment is not None for moment in moments)
+    assert moments == sorted(m for m in moments if m is not None)
+    said = finished.items[0].text
+    heard = await transcribe(assistant, answer_audio(talking), VOICE.output_rate)
+    # It is speech, and it says what the transcript claims.
+    assert word_errors(said, heard).rate <= 0.35, (said, heard)
+
+
+async def test_word_errors_and_the_final_equals_a_batch_pass_over_the_committed_range(
+    assistant: Assistant, weights: Callable[[str], Path]
+) -> None:
+    from pipeline.stt.moonshine import SPEC, MoonshineOptions
+
+    batch = SPEC.build(MoonshineOptions(), weights("moonshine-tiny-en"))
+    errors = []
+    for clip in real_recordings():
+        if clip.seconds > 12:
+            continue
+        async with talk(assistant, VOICE) as talking:
+            await talking.hear(np.concatenate((silence(0.6), clip.pcm, silence(1.5))))
+            await talking.until(TranscriptReady)
+            await asyncio.wait_for(talking.session.quiet(), 60)
+        texts = talking.all(TranscriptReady)
+        starts, stops = talking.all(SpeechStarted), talking.all(SpeechStopped)
+        for started, stopped, final in zip(starts, stops, texts, strict=False):
+            span = talking.heard.read(started.audio_ms * 16, stopped.audio_ms * 16)
+            utterance = batch.open("en")
+            utterance.feed(span)
+            assert utterance.finish(Uncancelled()).text == final.text
+        errors.append(word_errors(clip.text, " ".join(event.text for event in texts)))
+    assert len(errors) >= 10
+    assert total(errors).rate <= 0.06, total(errors)
+
+
+async def test_push_to_talk_and_a_text_turn(assistant: Assistant) -> None:
+    asked: Recording = recording("goforward")
+    async with talk(assistant, PUSH_TO_TALK) as talking:
+        await talking.hear(asked.pcm)
+        await talking.session.submit(CommitAudio())
+        await talking.session.submit(CreateResponse(ResponseOptions(modality="text")))
+        await talking.until(ReplyFinished)
+        item = MessageItem("again", "user", (TextPart("And now turn around."),))
+        await talking.session.submit(AddItem(item))
+        await talking.session.submit(CreateResponse())
+        await talking.until(ReplyFinished, 2)
+    assert word_errors(asked.text, talking.all(TranscriptReady)[0].text).errors == 0
+    first, second = talking.all(ReplyFinished)
+    assert first.items[0].text
+    assert len(answer_audio(talking)) > 0
+    # The second prompt begins with the first one and its answer: read from the KV cache.
+    assert second.usage.cached > first.usage.prompt
+    assert second.usage.cached + second.usage.evaluated == second.usage.prompt
+
+
+async def test_the_same_tools_again_come_from_the_cache(assistant: Assistant) -> None:
+    tools = tuple(
+        Tool(f"tool_{n}", f"Does thing number {n} to the robot.", {"type": "object"})
+        for n in range(4)
+    )
+    config = replace(PUSH_TO_TALK, tools=tools)
+    usages = []
+    for _ in range(2):
+        async with talk(assistant, config) as talking:
+            await talking.session.submit(AddItem(MessageItem("a", "user", (TextPart("Hi"),))))
+            await talking.session.submit(CreateResponse(ResponseOptions(modality="text")))
+            await talking.until(ReplyFinished)
+        usages.append(talking.all(ReplyFinished)[0].usage)
+    assert usages[1].cached >= usages[1].prompt - 20
+
+
+async def test_two_conversations_at_once_both_get_their_answers(assistant: Assistant) -> None:
+    async def one(name: str) -> str:
+        asked = recording(name)
+        async with talk(assistant, VOICE) as talking:
+            await talking.hear(np.concatenate((silence(0.5), asked.pcm, silence(1.2))))
+            await talking.until(ReplyFinished)
+        assert talking.all(ReplyFinished)[0].status in ("completed", "incomplete")
+        return talking.all(TranscriptReady)[0].text
+
+    async with asyncio.timeout(90):
+        texts = await asyncio.gather(one("goforward"), one("cards-003"))
+    assert word_errors(recording("goforward").text, texts[0]).errors == 0
+    assert word_errors(recording("cards-003").text, texts[1]).errors <= 1
+
+
+async def test_leaving_in_the_middle_of_a_reply_stops_the_engines(assistant: Assistant) -> None:
+    long = replace(PUSH_TO_TALK, max_output_tokens=2000)
+    async with talk(assistant, long) as talking:
+        await talking.session.submit(AddItem(MessageItem("a", "user", (TextPart("Hi"),))))
+        await talking.session.submit(CreateResponse())
+        await talking.until(ReplyAudio)
+    # Nothing is left to do for a conversation that is gone.
+    async with asyncio.timeout(10):
+        for worker in assistant._workers.values():
+            while worker._pending:
+                await next(iter(worker._pending.values())).changed.wait()
+
+
+def test_the_recordings_are_people() -> None:
+    assert len([clip for clip in real_recordings() if not clip.synthetic]) >= 13
+    assert list(itertools.islice(real_recordings(), 1))
