@@ -144,8 +144,11 @@ class RealtimeClient:
                         turn.first_audio_at = asyncio.get_running_loop().time()
                     turn.audio.append(pcm_from_bytes(base64.b64decode(event["delta"])))
                 case "reachy_voice.timeline":
-                    skip = ("type", "event_id", "response_id")
-                    turn.timeline_ms = {k: v for k, v in event.items() if k not in skip}
+                    turn.timeline_ms = {
+                        key.removesuffix("_ms"): value
+                        for key, value in event.items()
+                        if key.endswith("_ms")
+                    }
                 case "error":
                     raise TurnFailed("The server refused", why=event["error"]["message"])
         response = event["response"]
