@@ -3,7 +3,7 @@
     python -m benchmarks.wer [--weights DIRECTORY]
 
 Prints the rate, the latency and the errors of each clip. Texts are normalised first: case,
-punctuation, titles, and whole numbers up to 999 do not count as errors.
+punctuation, titles, and how a number is written do not count as errors.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def words(text: str) -> list[str]:
 def _spelled(token: str) -> list[str]:
     if not token.isdecimal():
         return [_SHORT_FORMS.get(token, token)]
-    return _number(int(token)) if len(token) <= 3 else [token]
+    if len(token) <= 3:
+        return _number(int(token))
+    return [_UNITS[int(digit)] for digit in token]  # long ones are codes, said digit by digit
 
 
 def _number(value: int) -> list[str]:

@@ -39,7 +39,7 @@ def transcribe(stt: Moonshine, *pieces: Pcm) -> Transcript:
     [
         ("Mr. Smith's 21 cold-hearted dogs!", "mister smiths twenty one cold hearted dogs"),
         ("I'll — go; 310 metres, café", "ill go three hundred ten metres cafe"),
-        ("0 7 100 2026", "zero seven one hundred 2026"),
+        ("0 7 100 2026", "zero seven one hundred two zero two six"),
         ("…", ""),
     ],
 )
