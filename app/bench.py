@@ -51,7 +51,8 @@ class Measured:
     first: bool
     ms: Mapping[str, float]
     load: float
-    answer_seconds: float
+    cut_off: bool
+    """An answer began before the speaker was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ async def _measure(client: RealtimeClient, clip: Clip, first: bool) -> Measured:
     pause = np.zeros(int(PAUSE_SECONDS * RATE), dtype=np.int16)
     pcm = np.concatenate((pause, clip.pcm))
     turn = await client.speak(pcm, len(pause) + speech_end(clip.pcm, RATE))
-    return Measured(clip.name, first, _milliseconds(turn), os.getloadavg()[0], len(turn.pcm) / RATE)
+    return Measured(clip.name, first, _milliseconds(turn), os.getloadavg()[0], turn.cut_offs > 0)
 
 
 def _milliseconds(turn: SpokenTurn) -> dict[str, float]:
@@ -231,6 +232,7 @@ def summary(run: Run) -> dict[str, Any]:
     warm_median = percentile((turn.ms[VOICE_TO_VOICE] for turn in warm), 50)
     return {
         "n": len(warm),
+        "cut_off": sum(turn.cut_off for turn in run.turns),
         "stages_ms": {stage: _stage(warm, stage) for stage in (*STAGES, VOICE_TO_VOICE)},
         "first_turn_ms": {"n": len(cold), "p50": percentile(cold, 50)},
         "first_to_warm_ratio": percentile(cold, 50) / warm_median if cold and warm else None,
@@ -244,12 +246,15 @@ def summary(run: Run) -> dict[str, Any]:
             "p50": percentile((turn.load for turn in run.turns), 50),
             "max": max((turn.load for turn in run.turns), default=None),
         },
-        "turns": [{"clip": t.clip, "first": t.first, "load": t.load, **t.ms} for t in run.turns],
+        "turns": [
+            {"clip": t.clip, "first": t.first, "load": t.load, "cut_off": t.cut_off, **t.ms}
+            for t in run.turns
+        ],
     }
 
 
 def _stage(turns: Sequence[Measured], stage: str) -> dict[str, float]:
-    values = [turn.ms[stage] for turn in turns if stage in turn.ms]
+    values = [turn.ms[stage] for turn in turns if not math.isnan(turn.ms.get(stage, math.nan))]
     return {
         "n": len(values),
         "p50": percentile(values, 50),

@@ -24,6 +24,8 @@ RATE = 24_000
 """Hz, both ways: the Realtime API's default."""
 CHUNK_MS = 20
 TURN_TIMEOUT_S = 60.0
+LAST_ANSWER_S = 3.0
+"""How long after the speech to wait for another answer when there was one already."""
 
 
 class TurnFailed(ReachyVoiceError):
@@ -47,20 +49,34 @@ class SpokenTurn:
     answered: str = ""
     audio: list[Pcm] = field(default_factory=list)
     first_audio_at: float | None = None
+    cut_offs: int = 0
+    """Answers that began before the speaker was done."""
     timeline_ms: dict[str, float | None] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
 
     @property
     def voice_to_voice_ms(self) -> float:
-        """Last speech sample sent -> first reply sample received."""
-        if self.first_audio_at is None:
+        """Last speech sample sent -> first reply sample received; NaN if it came before."""
+        if self.first_audio_at is None or self.first_audio_at < self.speech_end_at:
             return float("nan")
         return (self.first_audio_at - self.speech_end_at) * 1000
+
+    def forget_answer(self) -> None:
+        """It answered too early: only the answer to the last words counts."""
+        self.answered = ""
+        self.audio.clear()
+        self.first_audio_at = None
 
     @property
     def pcm(self) -> Pcm:
         """The spoken answer, int16 mono at ``RATE``."""
         return np.concatenate(self.audio) if self.audio else np.zeros(0, dtype=np.int16)
+
+
+def _raise_if_failed(response: dict[str, Any]) -> None:
+    if response["status"] == "failed":
+        error = (response.get("status_details") or {}).get("error") or {}
+        raise TurnFailed("The server could not answer", why=str(error.get("message", "")))
 
 
 class RealtimeClient:
@@ -133,29 +149,60 @@ class RealtimeClient:
             await self._send({"type": "input_audio_buffer.append", "audio": audio})
 
     async def _listen(self, turn: SpokenTurn) -> None:
-        while (event := await self._receive())["type"] != "response.done":
+        """Follow the turn to the end of the answer to its last words.
+
+        An answer that ends before the speech does was too early. If none follows, it stands, as a
+        cut-off without a latency.
+        """
+        now = asyncio.get_running_loop().time
+        premature = busy = False
+        while True:
+            patience = turn.speech_end_at + LAST_ANSWER_S if premature and not busy else None
+            try:
+                async with asyncio.timeout_at(patience):
+                    event = await self._receive()
+            except TimeoutError:
+                if patience is None:
+                    raise
+                return
             match event["type"]:
-                case "conversation.item.input_audio_transcription.completed":
-                    turn.heard = event["transcript"]
-                case "response.output_audio_transcript.delta":
-                    turn.answered += event["delta"]
-                case "response.output_audio.delta":
-                    if turn.first_audio_at is None:
-                        turn.first_audio_at = asyncio.get_running_loop().time()
-                    turn.audio.append(pcm_from_bytes(base64.b64decode(event["delta"])))
-                case "reachy_voice.timeline":
-                    turn.timeline_ms = {
-                        key.removesuffix("_ms"): value
-                        for key, value in event.items()
-                        if key.endswith("_ms")
-                    }
-                case "error":
-                    raise TurnFailed("The server refused", why=event["error"]["message"])
-        response = event["response"]
-        turn.usage = response.get("usage") or {}
-        if response["status"] == "failed":
-            error = (response.get("status_details") or {}).get("error") or {}
-            raise TurnFailed("The server could not answer", why=str(error.get("message", "")))
+                case "response.created" | "input_audio_buffer.speech_started":
+                    busy = True
+                    if premature:
+                        turn.forget_answer()
+                        premature = False
+                case "input_audio_buffer.speech_stopped":
+                    busy = False
+                case "response.done":
+                    busy = False
+                    response = event["response"]
+                    _raise_if_failed(response)
+                    turn.usage = response.get("usage") or {}
+                    premature = response["status"] == "cancelled" or now() < turn.speech_end_at
+                    if not premature:
+                        return
+                    turn.cut_offs += 1
+                case _:
+                    self._note(event, turn, now())
+
+    def _note(self, event: dict[str, Any], turn: SpokenTurn, now: float) -> None:
+        match event["type"]:
+            case "conversation.item.input_audio_transcription.completed":
+                turn.heard = f"{turn.heard} {event['transcript']}".strip()
+            case "response.output_audio_transcript.delta":
+                turn.answered += event["delta"]
+            case "response.output_audio.delta":
+                if turn.first_audio_at is None:
+                    turn.first_audio_at = now
+                turn.audio.append(pcm_from_bytes(base64.b64decode(event["delta"])))
+            case "reachy_voice.timeline":
+                turn.timeline_ms = {
+                    key.removesuffix("_ms"): value
+                    for key, value in event.items()
+                    if key.endswith("_ms")
+                }
+            case "error":
+                raise TurnFailed("The server refused", why=event["error"]["message"])
 
     async def _send(self, message: dict[str, Any]) -> None:
         await self._socket.send(json.dumps(message))

@@ -46,7 +46,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class ServerError(ReachyVoiceError):
     """The server cannot listen."""
 
-    exit_code = 10
+    exit_code = 20
 
 
 class OpenSockets:

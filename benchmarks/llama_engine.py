@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pipeline.engines import Cancelled, LlmSession, Message, Sampling, TextDelta, Tool, Usage
@@ -112,18 +112,14 @@ def _abort_prefill(engine: LlamaCpp, what: str, times: int) -> list[float]:
     return found
 
 
-def _wait_for_return(steps: object, token: Token) -> float:
-    assert hasattr(steps, "__next__")
-    while True:
-        try:
-            next(steps)  # type: ignore[call-overload]
-        except Cancelled:
-            return 1000 * (time.perf_counter() - token.pulled)
-        if token.pulled:
-            took = 1000 * (time.perf_counter() - token.pulled)
-            if token.cancelled:
-                continue
-            return took
+def _wait_for_return(steps: Iterator[object], token: Token) -> float:
+    """Work until the step that was under way when the token was pulled has ended."""
+    try:
+        while token.cancelled or not token.pulled:
+            next(steps)
+    except Cancelled:
+        pass
+    return 1000 * (time.perf_counter() - token.pulled)
 
 
 def _abort_tokens(engine: LlamaCpp, times: int) -> list[float]:

@@ -11,7 +11,9 @@ _WHEN = (
     "Call it only when the person asks for it, or when it clearly fits what is being said, "
     "and never twice in a row. "
 )
-_RESULT = "The result says whether the robot did it and, if it did not, what was in its way."
+_RESULT = (
+    "The result says whether the robot did it and, if it did not, what was in its way just then."
+)
 
 
 def robot_tools() -> list[Tool]:

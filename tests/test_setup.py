@@ -1,9 +1,8 @@
-"""script/setup.py: stamps, keys, progress, causes of failures, and runs of the real program."""
+"""script/setup.py: stamps, keys, the checks, Debian packages, and runs of the real program."""
 
 from __future__ import annotations
 
 import fcntl
-import io
 import os
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import setup as setup_program
-from setup_steps import computer, debian, failures, llama, progress, steps
+from setup_steps import checks, computer, debian, failures, llama, progress, steps
 from setup_steps.commands import Log
 from setup_steps.place import Place
 from setup_steps.stamps import Stamps, digest
@@ -27,39 +26,6 @@ flags\t\t: fpu
 """
 ARM = "processor : 0\nFeatures\t: fp asimd asimddp sve\n"
 
-# As pip 23 and 26 print them.
-REFUSED = """Looking in indexes: http://127.0.0.1:9/simple
-WARNING: Retrying (Retry(total=0, connect=None, read=None, redirect=None, status=None)) after \
-connection broken by 'NewConnectionError('<HTTPConnection object at 0x7f94>: Failed to establish \
-a new connection: [Errno 111] Connection refused')': /simple/h11/
-ERROR: Could not find a version that satisfies the requirement h11==0.16.0 (from versions: none)
-ERROR: No matching distribution found for h11==0.16.0
-"""
-NO_NAME = REFUSED.replace(
-    "[Errno 111] Connection refused", "[Errno -3] Temporary failure in name resolution"
-)
-WRONG_HASH = """Collecting pip==26.3
-ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated \
-the package versions, please update the hashes. Otherwise, examine the package contents carefully
-        Expected sha256 0000
-             Got        f3b6
-"""
-NO_SPACE = (
-    "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
-)
-NO_VERSION = """ERROR: Could not find a version that satisfies the requirement h11==99 (from \
-versions: 0.15.0, 0.16.0)
-ERROR: No matching distribution found for h11==99
-"""
-COMPILE_ERROR = """llama.cpp:12:3: error: expected ';'
-  ninja: build stopped: subcommand failed.
-  ERROR: Failed building wheel for llama-cpp-python
-"""
-OUT_OF_MEMORY = """g++: fatal error: Killed signal terminated program cc1plus
-  ninja: build stopped: subcommand failed.
-"""
-NO_CMAKE_COMPILER = "CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage\n"
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
@@ -71,11 +37,6 @@ def place(tmp_path: Path) -> Place:
     for name in ("requirements.lock", "requirements-dev.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, root)
     return Place(root, tmp_path / "cache", sys.executable)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Log:
-    return Log(tmp_path / "step.log", os.environ)
 
 
 class TestStamps:
@@ -118,6 +79,17 @@ class TestStamps:
             place.stamps.write(step.name, step.inputs())
         setup_program.set_up(place, todo)
         assert not place.build.exists()
+
+    def test_the_environments_python_sees_the_same_place(self, tmp_path: Path) -> None:
+        other_name = tmp_path / "python3"
+        other_name.symlink_to(getattr(sys, "_base_executable", sys.executable))
+        code = "import os, sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
+        code += "from setup_steps.place import Place; print(Place.of(Path('/x'), {}))"
+        seen = {
+            subprocess.check_output([python, "-ESsc", code, str(ROOT / "script")], text=True)
+            for python in (sys.executable, str(other_name))
+        }
+        assert len(seen) == 1, seen
 
     def test_a_step_that_fails_gets_no_stamp(self, place: Place) -> None:
         def fail(bar: progress.Bar, log: Log) -> None:
@@ -174,194 +146,6 @@ class TestWheelKey:
         assert served <= tested
 
 
-class TestProgress:
-    def test_ninja_counts_from_the_first_to_the_last_file(self) -> None:
-        reader = progress.NinjaProgress()
-        assert reader("Collecting llama-cpp-python==0.3.36") == 0
-        assert reader("  [1/2] Building C object testCCompiler.c.o") == 0
-        half = reader("  [70/140] /usr/bin/c++ -O3 -c llama-model.cpp")
-        assert 0.5 < half < 0.55
-        assert reader("llama-model.cpp:1: warning: unused [3/140]") == half
-        assert reader("[140/140] Linking CXX shared library bin/libllama.so") == 1
-
-    def test_pip_counts_requirements_and_never_falls(self) -> None:
-        reader = progress.PipProgress(4)
-        lines = [
-            "Looking in indexes: https://pypi.org/simple",
-            "Collecting anyio==4.16.0 (from -r requirements.lock (line 7))",
-            "  Downloading anyio-4.16.0-py3-none-any.whl (113 kB)",
-            "Ignoring colorama: markers 'sys_platform == \"win32\"' don't match your environment",
-            "Requirement already satisfied: idna==3.20 in ./.venv/lib/python3.11/site-packages",
-            "Installing collected packages: anyio",
-            "Successfully installed anyio-4.16.0",
-        ]
-        seen = [round(reader(line) / reader.LOOKUP, 2) for line in lines]
-        assert seen == [0, 0.25, 0.25, 0.5, 0.75, 1, 1]
-
-    def test_requirements_are_counted_in_the_lock(self) -> None:
-        lock = "a==1 \\\n    --hash=sha256:00 \\\n    --hash=sha256:01\nb-c==2 ; python == '3'\n"
-        assert steps.requirement_count(lock) == 2
-
-    @pytest.mark.parametrize(
-        ("elapsed_s", "fraction", "expected_s"),
-        [(0, 0, 60), (10, 0.01, 50), (90, 0, 0), (30, 0.25, 90), (100, 1, 0)],
-    )
-    def test_estimate(self, elapsed_s: float, fraction: float, expected_s: float) -> None:
-        assert progress.remaining_s(elapsed_s, fraction, 60) == pytest.approx(expected_s)
-
-    @pytest.mark.parametrize("width", [30, 79, 200])
-    def test_line_fits_the_terminal(self, width: int) -> None:
-        line = progress.bar_line("[4/6] llama.cpp, compiled for this CPU", 65, 0.5, 60, width)
-        assert len(line) <= width
-        assert width == 30 or line.endswith(" 50%  1:05, about 1:05 left")
-
-    def test_without_a_terminal_lines_are_plain_and_rare(self) -> None:
-        out, now = io.StringIO(), 0.0
-        bar = progress.Bar("Packages", 60, out, lambda: now)
-        for second in range(61):
-            now = float(second)
-            bar.show(second / 100)
-        bar.done()
-        lines = out.getvalue().splitlines()
-        assert lines[0] == "Packages (about 1:00)"
-        assert lines[-1] == "Packages: done in 1:00"
-        assert len(lines) == 4
-        assert "\r" not in out.getvalue()
-
-    def test_a_terminal_gets_one_line_rewritten(self) -> None:
-        class Terminal(io.StringIO):
-            def isatty(self) -> bool:
-                return True
-
-        out = Terminal()
-        bar = progress.Bar("Packages", 60, out)
-        bar.show(0.5)
-        bar.done()
-        assert out.getvalue().count("\n") == 1
-        assert out.getvalue().count("\r") == 2
-
-
-class TestCauses:
-    @pytest.mark.parametrize(
-        ("output", "exit_code", "why"),
-        [
-            (REFUSED, failures.NO_NETWORK, "cannot be reached"),
-            (NO_NAME, failures.NO_NETWORK, "cannot be resolved"),
-            (NO_VERSION, failures.NO_NETWORK, "does not have a pinned package"),
-            (WRONG_HASH, failures.WRONG_HASH, "not the one that the lock file pins"),
-            (REFUSED.splitlines()[1] + "\n" + WRONG_HASH, failures.WRONG_HASH, "lock file pins"),
-            (NO_SPACE, failures.NO_SPACE, "disk is full"),
-            (COMPILE_ERROR, failures.BUILD_FAILED, "compiler or CMake"),
-            (REFUSED.splitlines()[1] + COMPILE_ERROR, failures.BUILD_FAILED, "compiler or CMake"),
-            (OUT_OF_MEMORY, failures.BUILD_FAILED, "memory"),
-            (NO_CMAKE_COMPILER, failures.NO_COMPILER, "no C++ compiler"),
-            ("Segmentation fault", failures.BUILD_FAILED, "not recognised"),
-        ],
-    )
-    def test_told_apart(self, output: str, exit_code: int, why: str) -> None:
-        error = failures.classify("it could not be installed", output)
-        assert error.exit_code == exit_code
-        assert why in error.why
-        assert error.fix
-
-    def test_a_failing_command_shows_the_end_of_its_log(self, log: Log) -> None:
-        script = "seq 100; echo '[Errno 28] No space left on device'; exit 1"
-        with pytest.raises(failures.SetupError) as caught:
-            log.run(["sh", "-c", script], "the packages could not be installed")
-        report = caught.value.report()
-        assert caught.value.exit_code == failures.NO_SPACE
-        assert "the packages could not be installed" in report
-        assert str(log.path) in report
-        assert "    100\n" in report
-        assert "    50\n" not in report
-
-    def test_an_earlier_commands_trouble_is_not_this_ones(self, log: Log) -> None:
-        log.run(["echo", "Retrying: Connection refused"], "first")
-        with pytest.raises(failures.SetupError) as caught:
-            log.run(["false"], "second")
-        assert caught.value.exit_code == failures.BUILD_FAILED
-
-    def test_progress_is_read_from_the_output(self, log: Log) -> None:
-        seen: list[str] = []
-
-        def reader(line: str) -> float:
-            seen.append(line)
-            return 0.0
-
-        log.run(["printf", "one\\ntwo\\n"], "printf", None, reader)
-        assert seen == ["one", "two"]
-
-    def test_interruption_ends_the_command_and_all_it_started(self, log: Log) -> None:
-        read_end, write_end = os.pipe()
-        os.set_inheritable(write_end, True)
-
-        def reader(line: str) -> float:
-            raise KeyboardInterrupt
-
-        log.lock_fd = write_end
-        with pytest.raises(KeyboardInterrupt):
-            log.run(["sh", "-c", "echo started; sleep 600 & wait"], "sleep", None, reader)
-        os.close(write_end)
-        assert os.read(read_end, 1) == b""  # end of file: nobody holds the other end any more
-        os.close(read_end)
-
-
-class TestComputer:
-    def test_compilers_on_the_path(self) -> None:
-        here = {"cc": "/usr/bin/cc", "clang++": "/usr/bin/clang++"}
-        assert computer.find_compiler({}, here.get) == ("/usr/bin/cc", "/usr/bin/clang++")
-
-    def test_variables_come_first_and_may_have_options(self) -> None:
-        here = {name: f"/bin/{name}" for name in ("cc", "c++", "ccache", "g++-13")}
-        environ = {"CC": "ccache gcc", "CXX": "g++-13 -m64"}
-        assert computer.find_compiler(environ, here.get) == ("/bin/ccache", "/bin/g++-13")
-
-    def test_c_alone_is_not_enough(self) -> None:
-        assert computer.find_compiler({}, {"cc": "/usr/bin/cc"}.get) is None
-
-    def test_empty_path(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setenv("PATH", str(tmp_path))
-        assert computer.find_compiler({}) is None
-
-    @pytest.mark.parametrize("present", [set(), {"venv"}, {"ensurepip"}])
-    def test_venv_missing_names_the_debian_package(self, present: set[str]) -> None:
-        error = computer.venv_error(present.__contains__, (3, 11))
-        assert error is not None
-        assert error.exit_code == failures.NO_PYTHON
-        assert "apt-get install python3-venv" in error.fix
-        assert "python3.11-venv" in error.fix
-
-    def test_venv_present(self) -> None:
-        assert computer.venv_error({"venv", "ensurepip"}.__contains__, (3, 11)) is None
-
-    def test_space_is_summed_for_each_file_system(self, tmp_path: Path) -> None:
-        free_mb = shutil.disk_usage(tmp_path).free // 1_000_000
-        needs = {tmp_path / "not" / "yet": free_mb // 2, tmp_path / "cache": free_mb}
-        (error,) = computer.space_errors(needs)
-        assert error.exit_code == failures.NO_SPACE
-        assert str(tmp_path) in error.why
-        assert computer.space_errors({tmp_path: 0}) == []
-
-    @pytest.mark.parametrize(
-        ("cores", "meminfo", "jobs"),
-        [
-            (8, "MemAvailable:   3900000 kB\n", 3),
-            (2, "MemAvailable:  23000000 kB\n", 2),
-            (8, "MemAvailable:    300000 kB\n", 1),
-            (4, "", 4),
-        ],
-    )
-    def test_compilers_at_once_fit_into_memory(self, cores: int, meminfo: str, jobs: int) -> None:
-        assert computer.compile_jobs(cores, meminfo) == jobs
-
-    def test_build_finds_its_own_tools_first_and_keeps_a_chosen_parallelism(self) -> None:
-        environ = {"PATH": "/usr/bin", "CMAKE_BUILD_PARALLEL_LEVEL": "1"}
-        added = llama.build_environment(Path("/tools"), environ)
-        assert added["PATH"].split(os.pathsep) == ["/tools/bin", "/usr/bin"]
-        assert added["CMAKE_BUILD_PARALLEL_LEVEL"] == "1"
-        assert "-DGGML_NATIVE=ON" in added["CMAKE_ARGS"]
-
-
 class TestDebianPackages:
     def test_what_is_missing_is_named_with_its_command(self) -> None:
         package = debian.DebianPackage("no-such", "no-such-program", "the voice")
@@ -380,6 +164,79 @@ class TestDebianPackages:
         assert debian.provide({}, [here]) == []
 
 
+def program(path: Path, shell: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{shell}\n")
+    path.chmod(0o755)
+
+
+class TestInstallingDebianPackages:
+    def test_root_installs_without_questions(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        voice = tmp_path / "voice"
+        program(
+            tmp_path / "apt-get",
+            f'echo "$DEBIAN_FRONTEND $*" >> {tmp_path}/calls; case "$1" in\n'
+            f"install) : > {voice};; esac",
+        )
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        package = debian.DebianPackage("a-voice", str(voice), "the voice")
+        assert debian.provide(os.environ, [package]) == []
+        update, install = (tmp_path / "calls").read_text().splitlines()
+        assert update.startswith("noninteractive update")
+        assert install.startswith("noninteractive install -y")
+        assert install.endswith(" a-voice")
+
+
+class TestChecks:
+    @pytest.fixture
+    def tools(self, place: Place) -> Path:
+        tools = place.venv / "bin"
+        for name in ("ruff", "mypy", "lint-imports", "reachy-voice", "pytest"):
+            program(tools / name, f'echo "$0 $*" >> {place.root}/calls')
+        return tools
+
+    def calls(self, place: Place) -> list[str]:
+        lines = (place.root / "calls").read_text().splitlines()
+        return [line.removeprefix(f"{place.venv}/bin/") for line in lines]
+
+    def test_all_run_and_pytest_comes_last(self, place: Place, tools: Path) -> None:
+        assert checks.run(place, [], []) == 0
+        called = self.calls(place)
+        assert called[:2] == ["ruff check", "ruff format --check"]
+        assert "reachy-voice config schema --check" in called
+        assert called[-1] == "pytest "
+
+    def test_every_failure_is_told(
+        self, place: Place, tools: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        program(tools / "mypy", "echo 'app.py:1: error: no'; exit 1")
+        program(tools / "lint-imports", "exit 1")
+        assert checks.run(place, [], []) == 1
+        printed = capfd.readouterr().out
+        assert "app.py:1: error: no" in printed
+        last = printed.splitlines()[-1]
+        assert last == "Failed before the tests: mypy, mypy script, lint-imports"
+        assert self.calls(place)[-1] == "pytest "
+
+    def test_failing_tests_fail(self, place: Place, tools: Path) -> None:
+        program(tools / "pytest", "exit 3")
+        assert checks.run(place, [], []) == 3
+
+    def test_arguments_are_for_pytest_alone(self, place: Place, tools: Path) -> None:
+        assert checks.run(place, ["-k", "a or b", "tests"], []) == 0
+        assert self.calls(place) == ["pytest -k a or b tests"]
+
+    @pytest.mark.parametrize(("ci", "exit_code"), [("true", 1), ("", 0)])
+    def test_missing_packages_fail_in_ci_alone(
+        self, place: Place, tools: Path, monkeypatch: pytest.MonkeyPatch, ci: str, exit_code: int
+    ) -> None:
+        monkeypatch.setenv("CI", ci)
+        assert checks.run(place, [], ["espeak-ng"]) == exit_code
+
+
 class Fresh:
     """A copy of the checkout without .venv, an empty cache, and no programs but these."""
 
@@ -390,14 +247,12 @@ class Fresh:
         )
         shutil.copytree(ROOT, self.root, ignore=ignored)
         self.programs = directory / "programs"
-        self.programs.mkdir()
         self.env = {"PATH": str(self.programs), "HOME": str(directory)}
 
     def start(self, command: str, *programs: str) -> subprocess.Popen[str]:
         for name in ("bash", "cat", "dirname", *programs):
             real = sys.executable if name == "python3" else shutil.which(name)
-            (self.programs / name).write_text(f'#!/bin/sh\nexec "{real}" "$@"\n')
-            (self.programs / name).chmod(0o755)
+            program(self.programs / name, f'exec "{real}" "$@"')
         return subprocess.Popen(
             [str(self.root / "script" / command), "--setup-only"],
             env=self.env,

@@ -126,6 +126,8 @@ def print_report(data: dict[str, Any], old: dict[str, Any] | None) -> None:
             cells += [f"{before:.0f}", f"{row['p50'] / before:.2f}"]
         table.add_row(stage.replace("_", " "), *cells)
     console.print(table)
+    if data["cut_off"]:
+        console.print(f"{data['cut_off']} turns were answered before their speaker was done")
     _print_rest(console, data)
 
 

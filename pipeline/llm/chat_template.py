@@ -1,0 +1,233 @@
+"""The chat template of a GGUF: messages and tools in, prompt text out.
+
+The template is jinja, rendered as Hugging Face's ``apply_chat_template`` does it. What people,
+tools and clients say can spell a control token ("<|im_end|>") without becoming one: such
+spellings travel through the template as placeholders, and come out marked as plain text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.engines import Message, Tool
+from pipeline.errors import EngineError
+from pipeline.llm.jinja_dialect import compile_template
+
+CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""For the rare GGUF that carries no template."""
+
+_OPEN, _CLOSE = "\ue000", "\ue001"
+"""Private-use characters around a placeholder's number."""
+_PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
+
+_TOOLS_AS_TEXT = """\
+You can call functions. They are described between <tools> and </tools>, one JSON object a line:
+<tools>
+{lines}
+</tools>
+To call one, write nothing but this, with the function's name and its arguments:
+<tool_call>
+{{"name": "...", "arguments": {{...}}}}
+</tool_call>"""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Part of a prompt. ``plain``: control tokens spelled in it are just text."""
+
+    text: str
+    plain: bool
+
+
+class ChatTemplate:
+    """Renders prompts with one jinja ``source``. Raises ``EngineError`` if it is not usable.
+
+    ``bos``, ``eos``: spelling of those tokens. ``control_texts``: the spellings of all control
+    tokens. ``arguments``: further variables for the template, e.g. ``enable_thinking``.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos: str = "",
+        eos: str = "",
+        control_texts: Sequence[str] = (),
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        compiled = compile_template(source)
+        self._render = compiled.render
+        self._fixed = {"bos_token": bos, "eos_token": eos, **(arguments or {})}
+        self._literals = _Literals(control_texts)
+        self.knows_tools = "tools" in compiled.variables
+        self.knows_system = self._try_system()
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[Tool], *, generation_prompt: bool = True
+    ) -> list[Piece]:
+        """The prompt. ``generation_prompt``: end where the assistant begins to speak.
+
+        Raises ``EngineError`` with the template's reason if it refuses the conversation.
+        """
+        spelled: list[str] = []
+        functions = [_function(tool) for tool in tools]
+        if tools and not self.knows_tools:
+            messages = _with_tools_as_text(messages, functions)
+        if not self.knows_tools:
+            messages = [_as_text(message) for message in messages]
+        if not self.knows_system:
+            messages = _without_system(messages)
+        text = self._text(
+            self._literals.hide(_plain_data(messages), spelled),
+            self._literals.hide(functions, spelled) if self.knows_tools and tools else None,
+            generation_prompt,
+        )
+        return _pieces(text, spelled)
+
+    def _text(self, messages: Any, tools: Any, generation_prompt: bool) -> str:
+        try:
+            return self._render(
+                messages=messages,
+                tools=tools,
+                add_generation_prompt=generation_prompt,
+                **self._fixed,
+            )
+        except Exception as problem:  # templates are programs: any exception may come out
+            raise EngineError(
+                "The model's chat template refuses this conversation",
+                why=str(problem),
+                fix="Choose another GGUF of this model with llm.model_file",
+            ) from problem
+
+    def _try_system(self) -> bool:
+        """Some templates (Gemma 2, first Mistrals) refuse or drop a system message."""
+        probe = [Message("system", "Mind the gap."), Message("user", "Hello")]
+        try:
+            return "Mind the gap." in self._text(_plain_data(probe), None, True)
+        except EngineError:
+            return False
+
+
+class _Literals:
+    """Finds what must stay plain text, in any nested data."""
+
+    def __init__(self, control_texts: Sequence[str]) -> None:
+        spellings = sorted({*control_texts, _OPEN, _CLOSE} - {""}, key=len, reverse=True)
+        self._any = re.compile("|".join(map(re.escape, spellings)))
+
+    def hide(self, data: Any, spelled: list[str]) -> Any:
+        """Replace spellings by placeholders, and append the spellings to ``spelled``."""
+
+        def placeholder(match: re.Match[str]) -> str:
+            spelled.append(match.group())
+            return f"{_OPEN}{len(spelled) - 1}{_CLOSE}"
+
+        if isinstance(data, str):
+            return self._any.sub(placeholder, data)
+        if isinstance(data, Mapping):
+            return {self.hide(k, spelled): self.hide(v, spelled) for k, v in data.items()}
+        if isinstance(data, list | tuple):
+            return [self.hide(value, spelled) for value in data]
+        return data
+
+
+def _pieces(text: str, spelled: Sequence[str]) -> list[Piece]:
+    parts = _PLACEHOLDER.split(text)
+    pieces = []
+    for i, part in enumerate(parts):
+        if i % 2:
+            pieces.append(Piece(spelled[int(part)], plain=True))
+        elif part:
+            pieces.append(Piece(part, plain=False))
+    return pieces
+
+
+def _plain_data(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages as templates expect them: call arguments are objects, answers name the function."""
+    names: dict[str, str] = {}
+    data = []
+    for message in messages:
+        entry: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.tool_calls:
+            entry["tool_calls"] = [_call(call) for call in message.tool_calls]
+            names |= {str(c.get("id")): _name(c) for c in message.tool_calls}
+        if message.role == "tool":
+            entry["tool_call_id"] = message.tool_call_id
+            entry["name"] = names.get(message.tool_call_id, "")
+        data.append(entry)
+    return data
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function", call)
+    arguments = function.get("arguments", {})
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            arguments = {"arguments": arguments}
+    shown = {"name": function.get("name", ""), "arguments": arguments}
+    return {"id": call.get("id", ""), "type": "function", "function": shown}
+
+
+def _name(call: Mapping[str, Any]) -> str:
+    return str(call.get("function", call).get("name", ""))
+
+
+def _function(tool: Tool) -> dict[str, Any]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
+    return {"type": "function", "function": function}
+
+
+# --- templates that know no tools or no system message -----------------------------------------
+
+
+def _with_tools_as_text(
+    messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]
+) -> list[Message]:
+    """Describe the tools at the end of the first system message."""
+    lines = "\n".join(_json(function["function"]) for function in functions)
+    text = _TOOLS_AS_TEXT.format(lines=lines)
+    if messages and messages[0].role == "system":
+        return [Message("system", f"{messages[0].content}\n\n{text}"), *messages[1:]]
+    return [Message("system", text), *messages]
+
+
+def _as_text(message: Message) -> Message:
+    """A call or its result in the notation that ``_TOOLS_AS_TEXT`` explains."""
+    if message.role == "tool":
+        return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
+    if not message.tool_calls:
+        return message
+    calls = [_json(_call(call)["function"]) for call in message.tool_calls]
+    texts = [f"<tool_call>\n{call}\n</tool_call>" for call in calls]
+    return Message("assistant", "\n".join(filter(None, [message.content, *texts])))
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    """Put leading system messages in front of what the user says first."""
+    texts = [m.content for m in messages if m.role == "system"]
+    others = [m for m in messages if m.role != "system"]
+    if not texts:
+        return list(messages)
+    if not others or others[0].role != "user":
+        return [Message("user", "\n\n".join(texts)), *others]
+    first = Message("user", "\n\n".join([*texts, others[0].content]))
+    return [first, *others[1:]]
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))

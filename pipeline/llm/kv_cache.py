@@ -1,0 +1,134 @@
+"""Which sequence of a context holds which tokens.
+
+The KV cells are a cache and nothing more: a session that lost its cells has its prompt read
+again and notices only the time. So any number of sessions share a few sequences, the least
+recently used one makes room for others, and none fails because of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Memory(Protocol):
+    """The cells of a context (``llama_context.Context``)."""
+
+    forgets_partly: bool
+
+    def remove(self, sequence: int, start: int) -> bool: ...
+
+    def copy(self, source: int, target: int, count: int) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One KV sequence. ``tokens``: exactly what its cells hold.
+
+    ``owner``: the session whose conversation it is. ``holder``: whoever works on it right now;
+    nobody else may touch it then. ``shared_tokens``: how many of its first tokens say nothing
+    about anybody (instructions and tools), and may outlive the session.
+    """
+
+    id: int
+    tokens: list[int] = field(default_factory=list)
+    owner: object | None = None
+    holder: object | None = None
+    shared_tokens: int = 0
+    used: int = 0
+
+
+class KvCache:
+    """Hands sequences out, filled as far as any sequence already has the tokens."""
+
+    def __init__(self, memory: Memory, sequences: int) -> None:
+        self._memory = memory
+        self._all = [Sequence(i) for i in range(sequences)]
+        self.clock = 0
+        """Counts uses; whoever sees it stand still knows that nobody else got to work."""
+
+    def acquire(self, tokens: Tokens[int], owner: object, holder: object) -> Sequence | None:
+        """A sequence that starts as ``tokens`` do, as long as possible, and holds nothing else.
+
+        ``None`` if somebody works on every one of them.
+        """
+        target = self._choose(tokens, owner)
+        if target is None:
+            return None
+        self._reuse(target, tokens)
+        target.owner, target.holder, target.shared_tokens = owner, holder, 0
+        self.touch(target)
+        return target
+
+    def touch(self, sequence: Sequence) -> None:
+        """Note that the sequence is in use now."""
+        self.clock += 1
+        sequence.used = self.clock
+
+    def release(self, sequence: Sequence, holder: object) -> None:
+        """End ``holder``'s work. The tokens stay, for the next time."""
+        if sequence.holder is holder:
+            sequence.holder = None
+
+    def disown(self, owner: object) -> None:
+        """Forget what ``owner`` said; instructions and tools may serve others."""
+        for sequence in self._all:
+            if sequence.owner is owner:
+                self.trim(sequence, sequence.shared_tokens)
+                sequence.owner = sequence.holder = None
+
+    def trim(self, sequence: Sequence, length: int) -> None:
+        """Keep the first ``length`` tokens at most; none, where the model cannot do that."""
+        if length >= len(sequence.tokens):
+            return
+        if length == 0 or not self._memory.remove(sequence.id, length):
+            self._memory.remove(sequence.id, 0)
+            length = 0
+        del sequence.tokens[length:]
+
+    def evict(self) -> bool:
+        """Free the cells of the least recently used idle sequence. False: there is none."""
+        idle = [s for s in self._all if s.holder is None and s.tokens]
+        if idle:
+            self.trim(min(idle, key=lambda s: s.used), 0)
+        return bool(idle)
+
+    def revoke(self, holder: object) -> bool:
+        """Take the least recently used sequence from who works on it, except from ``holder``.
+
+        The loser finds out by looking at ``Sequence.holder``. False: nobody else has one.
+        """
+        others = [s for s in self._all if s.holder not in (None, holder)]
+        if others:
+            min(others, key=lambda s: s.used).holder = None
+        return bool(others)
+
+    def _choose(self, tokens: Tokens[int], owner: object) -> Sequence | None:
+        """The owner's own sequence, else one whose loss hurts nobody, else the stalest."""
+        idle = [s for s in self._all if s.holder is None]
+        if own := [s for s in idle if s.owner is owner]:
+            return max(own, key=lambda s: common_prefix(s.tokens, tokens))
+        if free := [s for s in idle if s.owner is None]:
+            return min(free, key=lambda s: len(s.tokens) - common_prefix(s.tokens, tokens))
+        return min(idle, key=lambda s: s.used, default=None)
+
+    def _reuse(self, target: Sequence, tokens: Tokens[int]) -> None:
+        """Fill ``target`` from whichever sequence knows most of ``tokens``."""
+        own = common_prefix(target.tokens, tokens)
+        best = max(self._all, key=lambda s: common_prefix(s.tokens, tokens))
+        length = common_prefix(best.tokens, tokens)
+        if length <= own or not self._memory.forgets_partly:
+            self.trim(target, own)
+            return
+        self.trim(target, 0)
+        self._memory.copy(best.id, target.id, length)
+        target.tokens = list(tokens[:length])
+
+
+def common_prefix(some: Tokens[int], others: Tokens[int]) -> int:
+    """How many first tokens two lists share."""
+    length = min(len(some), len(others))
+    if some[:length] == others[:length]:
+        return length
+    return next(i for i in range(length) if some[i] != others[i])

@@ -1,0 +1,61 @@
+"""llama.cpp's C functions, through the thin ctypes layer of llama-cpp-python.
+
+Loads the library once, with its log kept out of the terminal, and turns what the C side says
+into errors that a person can act on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import os
+from collections import deque
+from typing import Any
+
+_WARN, _ERROR, _CONTINUED = 2, 3, 5
+"""``enum ggml_log_level``: warning, error, and "more text of the line before"."""
+
+_LOG_LINES = 8
+
+_log: deque[str] = deque(maxlen=_LOG_LINES)
+_kept_alive: list[Any] = []
+"""ctypes callbacks that C holds pointers to; freeing one would crash the process."""
+
+
+@functools.cache
+def library() -> Any:
+    """The module with the C functions. The first call loads it (a few 100 ms)."""
+    # OpenMP reads this when it loads. Its idle threads spin by default, and starve everybody
+    # else on a machine with few cores: 126 tokens/s became 1.8.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    api: Any = importlib.import_module("llama_cpp.llama_cpp")
+    _capture_log(api)
+    api.llama_backend_init()
+    return api
+
+
+def version() -> str:
+    """Of llama-cpp-python, and so of the llama.cpp inside it."""
+    return str(importlib.import_module("llama_cpp").__version__)
+
+
+def recent_problems() -> str:
+    """What llama.cpp last complained about, on one line. Empties the memory."""
+    lines = [line.strip() for line in "".join(_log).splitlines()]
+    _log.clear()
+    return "; ".join(line for line in lines if line)
+
+
+def _capture_log(api: Any) -> None:
+    level = 0
+
+    def keep(new_level: int, text: bytes, _data: Any) -> None:
+        nonlocal level
+        level = level if new_level == _CONTINUED else new_level
+        if level in (_WARN, _ERROR):
+            _log.append(text.decode("utf-8", "replace"))
+
+    callback = api.llama_log_callback(keep)
+    _kept_alive.append(callback)
+    api.llama_log_set(callback, ctypes.c_void_p(0))

@@ -1,0 +1,190 @@
+"""One llama.cpp context: the KV cells of several sequences over one set of weights."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.engines import CancelToken
+from pipeline.errors import EngineError
+from pipeline.llm.abort import AbortSwitch
+from pipeline.llm.llama_api import library, recent_problems
+from pipeline.llm.llama_model import Model
+
+_F16, _Q8_0 = 1, 8
+"""``enum ggml_type``."""
+_PREEMPTIBLE_TOKENS = 8
+"""Shorter computations are over before stepping aside would pay."""
+
+KvType = Literal["f16", "q8_0"]
+
+
+class Outcome(Enum):
+    """How a computation ended. Only ``DONE`` leaves its tokens in the cells."""
+
+    DONE = auto()
+    ABORTED = auto()
+    FULL = auto()
+    """No cells are left for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextShape:
+    """``cells``: KV cells, shared by all sequences, so also the longest prompt, in tokens.
+    ``slice_tokens``: the most that one ``decode`` takes. ``flash``: None lets llama.cpp choose."""
+
+    cells: int
+    sequences: int
+    slice_tokens: int
+    threads: int
+    kv_type: KvType = "f16"
+    flash: bool | None = False
+
+
+class Context:
+    """KV cells and computations on them. Not thread-safe, except for aborting.
+
+    ``forgets_partly`` is False for models with recurrent state: a sequence of theirs can grow
+    or be dropped, but not be shortened or copied in part.
+    """
+
+    def __init__(self, model: Model, shape: ContextShape) -> None:
+        self._api = library()
+        self._model = model  # the C context needs it for as long as it lives
+        self._handle = self._open(model, shape)
+        self._memory = self._api.llama_get_memory(self._handle)
+        self._batch = _Batch(shape.slice_tokens)
+        self._abort = AbortSwitch(self._handle)
+        self.slice_tokens = shape.slice_tokens
+        self.forgets_partly = model.forgets_partly
+        self.tokens = min(int(self._api.llama_n_ctx(self._handle)), model.trained_tokens)
+        """The longest that one sequence can get."""
+
+    def _open(self, model: Model, shape: ContextShape) -> Any:
+        recent_problems()
+        handle = self._api.llama_init_from_model(model.handle, _parameters(self._api, shape))
+        if not handle:
+            raise EngineError(
+                "The language model's context cannot be made",
+                why=recent_problems() or "llama.cpp refused it, maybe for want of memory",
+                fix="Lower llm.context_tokens, or set llm.kv_type to q8_0",
+            )
+        self._free = weakref.finalize(self, _free_context, self._api, handle, model)
+        self._free.atexit = False
+        return handle
+
+    # --- computing
+
+    def decode(
+        self,
+        tokens: Sequence[int],
+        position: int,
+        sequence: int,
+        *,
+        logits: bool,
+        by: CancelToken,
+        preemptible: bool = True,
+    ) -> Outcome:
+        """Compute ``tokens`` of one sequence, which holds ``position`` tokens so far.
+
+        ``logits``: make those of the last token readable. ``by`` aborts it when cancelled, and
+        if ``preemptible`` when preempted (on a CPU; llama.cpp does not look on a GPU, where
+        slices are short).
+        """
+        self._batch.fill(tokens, position, sequence, logits)
+        preemptible &= self.forgets_partly and len(tokens) > _PREEMPTIBLE_TOKENS
+        with self._abort.watching(by, preemptible=preemptible):
+            result = self._api.llama_decode(self._handle, self._batch.c_batch)
+        if result == 0:
+            return Outcome.DONE
+        self.remove(sequence, position)
+        if result in (1, 2):
+            return Outcome.FULL if result == 1 else Outcome.ABORTED
+        why = recent_problems() or f"llama_decode returned {result}"
+        raise EngineError("The language model failed while it computed", why=why)
+
+    def logits(self) -> NDArray[np.float32]:
+        """Of the last token of the last ``decode``: a view, valid until the next one."""
+        pointer = self._api.llama_get_logits_ith(self._handle, -1)
+        return np.ctypeslib.as_array(pointer, shape=(self._model.vocab_tokens,))
+
+    # --- cells
+
+    def remove(self, sequence: int, start: int) -> bool:
+        """Free a sequence's cells from position ``start`` on. False: nothing was freed."""
+        return bool(self._api.llama_memory_seq_rm(self._memory, sequence, start, -1))
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        """Let ``target`` share the cells of the first ``count`` tokens of ``source``."""
+        self._api.llama_memory_seq_cp(self._memory, source, target, 0, count)
+
+    def state(self, sequence: int) -> memoryview:
+        """A copy of what a sequence's cells hold."""
+        size = self._api.llama_state_seq_get_size(self._handle, sequence)
+        buffer = (ctypes.c_uint8 * size)()
+        written = self._api.llama_state_seq_get_data(self._handle, buffer, size, sequence)
+        return memoryview(buffer)[:written]
+
+    def restore(self, sequence: int, state: bytearray) -> bool:
+        """Put a ``state`` into an empty sequence. False: no room, or not a state of this model."""
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
+        size = len(state)
+        return bool(self._api.llama_state_seq_set_data(self._handle, buffer, size, sequence))
+
+
+class _Batch:
+    """Arrays that ``llama_decode`` reads tokens from."""
+
+    def __init__(self, room: int) -> None:
+        api = library()
+        self.c_batch = api.llama_batch_init(room, 0, 1)
+        weakref.finalize(self, api.llama_batch_free, self.c_batch).atexit = False
+        shape = (room,)
+        self._tokens = np.ctypeslib.as_array(self.c_batch.token, shape)
+        self._positions = np.ctypeslib.as_array(self.c_batch.pos, shape)
+        self._logits = np.ctypeslib.as_array(self.c_batch.logits, shape)
+        self._room = room
+        for i in range(room):
+            self.c_batch.n_seq_id[i] = 1
+
+    def fill(self, tokens: Sequence[int], position: int, sequence: int, logits: bool) -> None:
+        count = len(tokens)
+        self.c_batch.n_tokens = count
+        self._tokens[:count] = tokens
+        self._positions[:count] = np.arange(position, position + count)
+        self._logits[:count] = 0
+        self._logits[count - 1] = logits
+        for i in range(count):
+            self.c_batch.seq_id[i][0] = sequence
+
+
+def _parameters(api: Any, shape: ContextShape) -> Any:
+    params = api.llama_context_default_params()
+    params.n_ctx = shape.cells
+    params.n_batch = params.n_ubatch = shape.slice_tokens
+    params.n_seq_max = shape.sequences
+    # The default reserves logits for a whole batch, 100 MB that nobody reads.
+    params.n_outputs_max = shape.sequences
+    params.n_threads = params.n_threads_batch = shape.threads
+    params.kv_unified = True
+    # Without the full cache, models with sliding windows could not be rolled back.
+    params.swa_full = True
+    params.flash_attn_type = -1 if shape.flash is None else int(shape.flash)
+    quantized = shape.kv_type == "q8_0"
+    params.type_k = _Q8_0 if quantized else _F16
+    # llama.cpp can read quantized values (not keys) with flash attention only.
+    params.type_v = _Q8_0 if quantized and shape.flash is not False else _F16
+    params.no_perf = True
+    return params
+
+
+def _free_context(api: Any, handle: Any, _model: Model) -> None:
+    """Free a context; holding ``_model`` until here frees the weights after it."""
+    api.llama_free(handle)

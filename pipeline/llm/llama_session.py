@@ -1,0 +1,127 @@
+"""One conversation with a llama.cpp model: reading ahead and answering."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipeline.engines import (
+    CancelToken,
+    Delta,
+    Finished,
+    FinishReason,
+    Grammar,
+    Message,
+    Sampling,
+    TextDelta,
+    Tool,
+    Usage,
+)
+from pipeline.errors import PromptTooLong
+from pipeline.llm.llama_model import Model
+from pipeline.llm.prompts import Prompts
+from pipeline.llm.run import Run, Shared
+from pipeline.llm.sampler import Sampler
+
+_REPLY_TOKENS = 128
+"""Room that a prompt must leave for its answer (half a minute of speech), in tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What all sessions of one engine share."""
+
+    model: Model
+    prompts: Prompts
+    shared: Shared
+
+    @property
+    def prompt_limit(self) -> int:
+        """The longest prompt that can be answered, in tokens."""
+        room = self.shared.context.tokens
+        return room - min(_REPLY_TOKENS, room // 4)
+
+
+class LlamaSession:
+    """An ``LlmSession``. Its KV sequence is a cache, so it never gets lost for good."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.closed = False
+
+    def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], cancel: CancelToken
+    ) -> Iterator[Usage | None]:
+        """Read the prompt; without a user's message, just the instructions and tools.
+
+        These are also saved to disk. Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
+        """
+        prompts = self._parts.prompts
+        prefix = prompts.prefix(messages, tools)
+        said = any(message.role != "system" for message in messages)
+        tokens = prompts.whole(messages, tools) if said else list(prefix)
+        run = self._run(tokens, prefix, cancel, evaluate_last=False)
+        try:
+            yield from run.fill()
+            yield from run.save_prefix()
+            yield run.usage()
+        finally:
+            run.close()
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        sampling: Sampling,
+        grammar: Grammar | None,
+        cancel: CancelToken,
+    ) -> Iterator[Delta | None]:
+        """Answer; one step reads a slice of the prompt or makes one token.
+
+        Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
+        """
+        prompts = self._parts.prompts
+        tokens = prompts.whole(messages, tools)
+        prefix = prompts.prefix(messages, tools)
+        run = self._run(tokens, prefix, cancel, evaluate_last=True)
+        sampler = Sampler(self._parts.model, sampling, grammar)
+        try:
+            yield from self._generate(run, sampler, sampling.max_tokens)
+        finally:
+            run.close()
+
+    def close(self) -> None:
+        """Stop what runs, and forget what was said."""
+        self.closed = True
+        self._parts.shared.cache.disown(self)
+
+    def _run(
+        self, tokens: list[int], prefix: list[int], cancel: CancelToken, *, evaluate_last: bool
+    ) -> Run:
+        if len(tokens) > self._parts.prompt_limit:
+            raise PromptTooLong(len(tokens), self._parts.prompt_limit)
+        return Run(self._parts.shared, self, cancel, tokens, prefix, evaluate_last=evaluate_last)
+
+    def _generate(
+        self, run: Run, sampler: Sampler, max_tokens: int | None
+    ) -> Iterator[Delta | None]:
+        context = self._parts.shared.context
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        room = context.tokens - run.prompt_tokens
+        most = room if max_tokens is None else min(room, max_tokens)
+        generated = 0
+        reason: FinishReason = "length"
+        while generated < most:
+            yield from run.fill()
+            tokens = sampler.sample(context.logits())
+            if self._parts.model.ends(tokens[-1]):
+                reason = "stop"
+                break
+            run.tokens += tokens
+            generated += len(tokens)
+            text = decoder.decode(b"".join(map(sampler.shows, tokens)))
+            yield TextDelta(text) if text else None
+        if text := decoder.decode(b"", final=True):
+            yield TextDelta(text)
+        yield Finished(reason, run.usage(generated))

@@ -1,0 +1,53 @@
+"""From messages and tools to prompt tokens."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from pipeline.engines import Message, Tool
+from pipeline.llm.chat_template import CHATML, ChatTemplate
+from pipeline.llm.kv_cache import common_prefix
+from pipeline.llm.llama_model import Model
+
+_REMEMBERED_PREFIXES = 16
+_PROBES = ("Hello", "0, 1, 2")
+"""Two user messages whose first tokens differ, so what their prompts share is no user's."""
+
+
+class Prompts:
+    """Writes one model's prompts. ``arguments``: further variables for the chat template."""
+
+    def __init__(self, model: Model, arguments: Mapping[str, Any]) -> None:
+        self._model = model
+        self._template = ChatTemplate(
+            model.chat_template or CHATML,
+            bos=model.text(model.bos),
+            eos=model.text(model.eos),
+            control_texts=model.control_texts(),
+            arguments=arguments,
+        )
+        self._prefixes: OrderedDict[tuple[Any, ...], list[int]] = OrderedDict()
+
+    def whole(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
+        """Everything, up to where the assistant begins to speak."""
+        tokens: list[int] = []
+        for piece in self._template.render(messages, tools):
+            tokens += self._model.tokenize(piece.text, special=not piece.plain)
+        if self._model.starts_with_bos and tokens[:1] != [self._model.bos]:
+            tokens.insert(0, self._model.bos)
+        return tokens
+
+    def prefix(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
+        """The part before anybody has said anything: instructions and tools."""
+        system = tuple(takewhile(lambda message: message.role == "system", messages))
+        key = (tuple(m.content for m in system), tuple(map(repr, tools)))
+        if key not in self._prefixes:
+            some, others = (self.whole([*system, Message("user", t)], tools) for t in _PROBES)
+            self._prefixes[key] = some[: common_prefix(some, others)]
+            if len(self._prefixes) > _REMEMBERED_PREFIXES:
+                self._prefixes.popitem(last=False)
+        self._prefixes.move_to_end(key)
+        return self._prefixes[key]

@@ -1,0 +1,192 @@
+"""One piece of work on a context that others share, cut into slices."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from pipeline.engines import Cancelled, CancelToken, Usage
+from pipeline.errors import EngineError
+from pipeline.llm.kv_cache import KvCache, Sequence, common_prefix
+from pipeline.llm.llama_context import Context, Outcome
+from pipeline.llm.saved_prefixes import SavedPrefixes
+
+_WORTH_SAVING_TOKENS = 256
+"""Shorter prefixes are read about as fast as a file is loaded and checked."""
+
+
+class Owner(Protocol):
+    """Whose conversation it is."""
+
+    @property
+    def closed(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all runs of one engine work with. ``scratch``: a sequence that nobody owns."""
+
+    context: Context
+    cache: KvCache
+    saved: SavedPrefixes | None
+    scratch: int
+
+
+class Run:
+    """Brings tokens into the cells, whatever others do between two slices.
+
+    ``tokens``: what the sequence should hold; may grow. ``prompt_tokens``: how many of them are
+    the prompt. ``prefix``: its instructions and tools. ``evaluate_last``: compute the last prompt
+    token even if it is known, for its logits. Call ``close`` at the end.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        owner: Owner,
+        cancel: CancelToken,
+        tokens: list[int],
+        prefix: list[int],
+        *,
+        evaluate_last: bool,
+    ) -> None:
+        self.tokens = tokens
+        self.prompt_tokens = len(tokens)
+        self._context = shared.context
+        self._cache = shared.cache
+        self._saved = shared.saved
+        self._scratch = shared.scratch
+        self._owner = owner
+        self._cancel = cancel
+        reusable = tokens[:-1] if evaluate_last else tokens
+        self._prefix = prefix[: common_prefix(prefix, reusable)]
+        self._evaluate_last = evaluate_last
+        self._sequence: Sequence | None = None
+        self._cached_tokens = self.prompt_tokens
+
+    def usage(self, generated: int = 0) -> Usage:
+        """Tokens so far."""
+        cached = self._cached_tokens
+        return Usage(self.prompt_tokens, cached, self.prompt_tokens - cached, generated)
+
+    def close(self) -> None:
+        """Let others have the sequence. Its tokens stay as a cache."""
+        if self._sequence:
+            self._cache.release(self._sequence, self)
+
+    def fill(self) -> Iterator[None]:
+        """Compute what is missing, one slice per step.
+
+        When it ends, the logits of the last token are there, until the caller yields.
+        Raises ``Cancelled``, ``EngineError``.
+        """
+        while True:
+            insist = yield from self._step_aside()
+            sequence = yield from self._hold()
+            done = len(sequence.tokens)
+            piece = self.tokens[done : done + self._context.slice_tokens]
+            if not piece:
+                return
+            last = done + len(piece) == len(self.tokens)
+            outcome = self._context.decode(
+                piece, done, sequence.id, logits=last, by=self._cancel, preemptible=not insist
+            )
+            self._cache.touch(sequence)
+            if outcome is Outcome.DONE:
+                sequence.tokens += piece
+                if last:
+                    return
+            elif not self._context.forgets_partly:
+                self._cache.trim(sequence, 0)
+            self._check()
+            if outcome is Outcome.FULL:
+                yield from self._make_room()
+            else:
+                yield None
+
+    def save_prefix(self) -> Iterator[None]:
+        """Write the prefix's cells to disk, unless that was done before."""
+        prefix, sequence = self._prefix, self._sequence
+        if not (self._saved and sequence and self._held() and self._context.forgets_partly):
+            return
+        known = common_prefix(sequence.tokens, prefix) == len(prefix)
+        if len(prefix) < _WORTH_SAVING_TOKENS or prefix in self._saved or not known:
+            return
+        yield None
+        self._check()
+        if not self._held():
+            return
+        self._context.copy(sequence.id, self._scratch, len(prefix))
+        state = self._context.state(self._scratch)
+        self._context.remove(self._scratch, 0)
+        for _ in self._saved.write(prefix, state):
+            yield None
+            self._check()
+
+    # --- others
+
+    def _check(self) -> None:
+        if self._cancel.cancelled or self._owner.closed:
+            raise Cancelled
+
+    def _step_aside(self) -> Generator[None, None, bool]:
+        """Let more urgent work go first. True: the scheduler wants us nevertheless."""
+        insist = False
+        if self._cancel.preempted:
+            yield None
+            insist = self._cancel.preempted
+        self._check()
+        return insist
+
+    def _make_room(self) -> Iterator[None]:
+        """Free cells: those of idle sequences, else wait for who is at work, else take theirs.
+
+        When the scheduler comes back to us and nobody else has worked in between, then we are
+        more urgent than whoever holds the rest, and waiting would last for ever.
+        """
+        if self._cache.evict():
+            return
+        before = self._cache.clock
+        yield None
+        self._check()
+        stalled = self._cache.clock == before
+        if not self._cache.evict() and stalled and not self._cache.revoke(self):
+            raise EngineError(
+                "The language model has no room for this conversation",
+                fix="Raise llm.context_tokens",
+            )
+
+    # --- the sequence
+
+    def _held(self) -> bool:
+        return self._sequence is not None and self._sequence.holder is self
+
+    def _hold(self) -> Generator[None, None, Sequence]:
+        """Make sure that a sequence is ours; it may have been taken since the last slice."""
+        while self._sequence is None or not self._held():
+            wanted = self.tokens[:-1] if self._evaluate_last else self.tokens
+            self._sequence = self._cache.acquire(wanted, self._owner, self)
+            if self._sequence is None:
+                yield from self._make_room()
+                continue
+            yield from self._load_prefix(self._sequence)
+            self._sequence.shared_tokens = len(self._prefix)
+            self._cached_tokens = min(self._cached_tokens, len(self._sequence.tokens))
+        return self._sequence
+
+    def _load_prefix(self, sequence: Sequence) -> Iterator[None]:
+        """Take the prefix from disk if that spares reading it."""
+        prefix, saved = self._prefix, self._saved
+        if not saved or len(sequence.tokens) >= len(prefix) or prefix not in saved:
+            return
+        state = yield from saved.read(prefix)
+        self._check()
+        if state is None or not self._held():
+            return
+        self._cache.trim(sequence, 0)
+        while not self._context.restore(sequence.id, state):
+            if not self._cache.evict():
+                self._context.remove(sequence.id, 0)
+                return
+        sequence.tokens = list(prefix)

@@ -1,0 +1,129 @@
+"""KV states of instructions and tools on disk, so that they are read once and then loaded.
+
+What people say is never in them. Every step is a slice, so that urgent work gets in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import struct
+import tempfile
+import time
+import zlib
+from collections.abc import Generator, Sequence
+from io import BufferedReader
+from pathlib import Path
+
+log = logging.getLogger("reachy_voice.llm")
+
+_HEADER = struct.Struct("<8s32sQI")
+"""Magic, key, bytes of the state, CRC-32 of the state."""
+_MAGIC = b"RVPREFX1"
+_SLICE_BYTES = 4 * 2**20
+_ABANDONED_SECONDS = 3600
+"""An unfinished file this old belongs to nobody any more."""
+
+
+class SavedPrefixes:
+    """A directory of states, only for its owner's eyes, within ``budget_bytes``.
+
+    ``identity`` names everything that a state depends on besides its tokens: model, library,
+    cell types. A full disk or an unreadable directory costs speed, never an answer.
+    """
+
+    def __init__(self, directory: Path, budget_bytes: int, identity: bytes) -> None:
+        self._directory = directory
+        self._budget_bytes = budget_bytes
+        self._identity = identity
+
+    def __contains__(self, tokens: object) -> bool:
+        return isinstance(tokens, list) and self._path(tokens).exists()
+
+    def read(self, tokens: Sequence[int]) -> Generator[None, None, bytearray | None]:
+        """The state for exactly these tokens, or ``None``; a damaged file is deleted."""
+        path = self._path(tokens)
+        try:
+            with path.open("rb") as file:
+                state = yield from self._checked(file, self._key(tokens))
+            if state is None:
+                log.warning("Deleting a damaged saved prefix: %s", path)
+                path.unlink(missing_ok=True)
+            else:
+                os.utime(path)
+            return state
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            log.warning("Cannot read a saved prefix: %s", problem)
+            return None
+
+    def write(self, tokens: Sequence[int], state: memoryview) -> Generator[None, None, None]:
+        """Save a state; the file appears whole or not at all."""
+        if len(state) > self._budget_bytes:
+            return
+        part: Path | None = None
+        try:
+            self._make_directory()
+            handle, name = tempfile.mkstemp(suffix=".part", dir=self._directory)
+            part = Path(name)
+            with os.fdopen(handle, "wb") as file:
+                file.seek(_HEADER.size)
+                crc = 0
+                for start in range(0, len(state), _SLICE_BYTES):
+                    piece = state[start : start + _SLICE_BYTES]
+                    crc = zlib.crc32(piece, crc)
+                    file.write(piece)
+                    yield
+                file.seek(0)
+                file.write(_HEADER.pack(_MAGIC, self._key(tokens), len(state), crc))
+            # No fsync: after a power cut the checksum finds what did not reach the disk.
+            part.replace(self._path(tokens))
+            self._delete_old()
+        except OSError as problem:
+            log.warning("Cannot save a prefix: %s", problem)
+        finally:
+            if part:
+                part.unlink(missing_ok=True)
+
+    def _checked(self, file: BufferedReader, key: bytes) -> Generator[None, None, bytearray | None]:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            return None
+        magic, found_key, size, expected_crc = _HEADER.unpack(header)
+        whole = os.fstat(file.fileno()).st_size == _HEADER.size + size
+        if (magic, found_key) != (_MAGIC, key) or not whole:
+            return None
+        state = bytearray(size)
+        view = memoryview(state)
+        crc = 0
+        for start in range(0, size, _SLICE_BYTES):
+            piece = view[start : start + _SLICE_BYTES]
+            file.readinto(piece)
+            crc = zlib.crc32(piece, crc)
+            yield
+        return state if crc == expected_crc else None
+
+    def _key(self, tokens: Sequence[int]) -> bytes:
+        data = struct.pack(f"<{len(tokens)}i", *tokens)
+        return hashlib.sha256(self._identity + data).digest()
+
+    def _path(self, tokens: Sequence[int]) -> Path:
+        return self._directory / f"{self._key(tokens).hex()}.kv"
+
+    def _make_directory(self) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory.chmod(0o700)
+
+    def _delete_old(self) -> None:
+        """Keep the most recently used states that fit into the budget."""
+        for part in self._directory.glob("*.part"):
+            if time.time() - part.stat().st_mtime > _ABANDONED_SECONDS:
+                part.unlink(missing_ok=True)
+        files = [(path.stat(), path) for path in self._directory.glob("*.kv")]
+        left = self._budget_bytes
+        for stat, path in sorted(files, key=lambda f: f[0].st_mtime_ns, reverse=True):
+            left -= stat.st_size
+            if left < 0:
+                path.unlink(missing_ok=True)

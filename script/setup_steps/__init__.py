@@ -1,0 +1,1 @@
+"""What ``script/setup.py`` does. Standard library only: this runs before anything is installed."""

@@ -1,0 +1,59 @@
+"""All checks, then the tests: every failure is reported, the tests' summary comes last."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from setup_steps.place import Place
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    command: Sequence[str]
+
+    def passes(self, place: Place) -> bool:
+        """Prints one line, and all that the command says if it fails."""
+        started = time.monotonic()
+        program = str(place.venv / "bin" / self.command[0])
+        done = subprocess.run(
+            [program, *self.command[1:]],
+            cwd=place.root,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        verdict = "FAILED" if done.returncode else "ok"
+        print(f"{self.name:<30} {verdict:<6} {time.monotonic() - started:5.1f} s", flush=True)
+        if done.returncode:
+            print(done.stdout, flush=True)
+        return done.returncode == 0
+
+
+CHECKS = (
+    Check("ruff check", ["ruff", "check"]),
+    Check("ruff format --check", ["ruff", "format", "--check"]),
+    Check("mypy", ["mypy"]),
+    Check("mypy script", ["mypy", "--config-file=", "--strict", "script/setup.py"]),
+    Check("lint-imports", ["lint-imports"]),
+    Check("config schema --check", ["reachy-voice", "config", "schema", "--check"]),
+)
+
+
+def run(place: Place, pytest_arguments: Sequence[str], missing: Sequence[str]) -> int:
+    """With arguments only pytest, from where the caller is; returns the exit code."""
+    pytest = [str(place.venv / "bin" / "pytest"), *pytest_arguments]
+    if pytest_arguments:
+        return subprocess.run(pytest, check=False).returncode
+    failed = [check.name for check in CHECKS if not check.passes(place)]
+    if missing and os.environ.get("CI", "").lower() in ("1", "true"):
+        failed.append(f"Debian packages {' '.join(missing)}")
+    tests = subprocess.run(pytest, cwd=place.root, check=False).returncode
+    if failed:
+        print(f"Failed before the tests: {', '.join(failed)}")
+    return tests or (1 if failed else 0)

@@ -1,0 +1,68 @@
+"""Debian packages that tests use: installed if we are root, else named with what will skip."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """``probe`` is a program's name or an absolute path that the package brings."""
+
+    name: str
+    probe: str
+    tests: str
+
+    def is_here(self) -> bool:
+        if self.probe.startswith("/"):
+            return Path(self.probe).exists()
+        return shutil.which(self.probe) is not None
+
+
+PACKAGES = (
+    DebianPackage("espeak-ng", "espeak-ng", "the espeak-ng voice"),
+    DebianPackage(
+        "pocketsphinx-testdata",
+        "/usr/share/pocketsphinx/test/data/cards",
+        "real recorded speech",
+    ),
+)
+
+
+def provide(environ: Mapping[str, str], packages: Sequence[DebianPackage] = PACKAGES) -> list[str]:
+    """Install what is missing. Returns the names still missing, having said what that means."""
+    missing = [package for package in packages if not package.is_here()]
+    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
+        _install(environ, [package.name for package in missing])
+        missing = [package for package in missing if not package.is_here()]
+    for line in advice(missing):
+        print(line, file=sys.stderr)
+    return [package.name for package in missing]
+
+
+def advice(missing: Sequence[DebianPackage]) -> list[str]:
+    """What a person reads about packages that are not here."""
+    if not missing:
+        return []
+    skipped = ", ".join(f"{package.tests} ({package.name})" for package in missing)
+    names = " ".join(package.name for package in missing)
+    return [
+        f"Tests of these are skipped: {skipped}.",
+        f"  To run them: sudo apt-get install {names}",
+    ]
+
+
+def _install(environ: Mapping[str, str], names: Sequence[str]) -> None:
+    print(f"Installing the Debian packages {' '.join(names)}", file=sys.stderr, flush=True)
+    env = {**environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *names]
+    for command in (["apt-get", "update", "-q"], install):
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"{' '.join(command)} failed:\n{done.stderr}", file=sys.stderr)

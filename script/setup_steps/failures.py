@@ -1,0 +1,124 @@
+"""What can go wrong in a setup: exit codes, and the cause read from a tool's output."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+NO_PYTHON, NO_COMPILER, NO_NETWORK, NO_SPACE, BUILD_FAILED, WRONG_HASH = range(10, 16)
+"""Documented exit codes; ``script/with-python`` also ends with 10."""
+INTERRUPTED = 130
+
+LAST_LINES = 15
+
+
+class SetupError(Exception):
+    """A step cannot be done. ``what`` and ``why`` have no full stop; ``fix`` is an instruction."""
+
+    def __init__(self, exit_code: int, what: str, why: str, fix: str) -> None:
+        super().__init__(what)
+        self.exit_code = exit_code
+        self.what = what
+        self.why = why
+        self.fix = fix
+        self.log: Path | None = None
+
+    def report(self) -> str:
+        """Several lines for standard error, with the end of the log if there is one."""
+        text = f"Setup stopped: {self.what}.\n  Why: {self.why}.\n  Fix: {self.fix}"
+        if self.log is None:
+            return text
+        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        return "\n".join([text, f"  The log {self.log} ends with:", *(f"    {x}" for x in lines)])
+
+
+def compiler_missing() -> SetupError:
+    return SetupError(
+        NO_COMPILER,
+        "there is no C and C++ compiler",
+        "llama-cpp-python is compiled for this computer's processor, and neither $CC and $CXX nor "
+        "gcc and g++ nor clang and clang++ are here",
+        "sudo apt-get install gcc g++    (Fedora: gcc-c++, macOS: xcode-select --install)",
+    )
+
+
+# In this order: pip retries a lost connection and goes on, so its warnings about the network say
+# nothing once a later line names another cause.
+_CAUSES: tuple[tuple[str, int, str, str], ...] = (
+    (
+        r"DO NOT MATCH THE HASHES|HashMismatch",
+        WRONG_HASH,
+        "a downloaded file is not the one that the lock file pins",
+        "Run this again. If it stays, the index or a proxy serves other files: check pip's "
+        "index-url (pip config list); do not go on with that file",
+    ),
+    (
+        r"No space left on device|Errno 28\b|[Dd]isk quota exceeded|Errno 122\b",
+        NO_SPACE,
+        "the disk is full",
+        "Free about 2 GB here and in the cache, then run this again: it goes on from here",
+    ),
+    (
+        r"No CMAKE_C(XX)?_COMPILER could be found|CMAKE_C(XX)?_COMPILER not set"
+        r"|is not a full path to an existing compiler",
+        NO_COMPILER,
+        "CMake found no C++ compiler",
+        "sudo apt-get install gcc g++",
+    ),
+    (
+        r"Killed signal terminated program|virtual memory exhausted|cannot allocate memory"
+        r"|std::bad_alloc",
+        BUILD_FAILED,
+        "the memory did not suffice",
+        "Close other programs, or compile one file at a time: "
+        "CMAKE_BUILD_PARALLEL_LEVEL=1 script/serve",
+    ),
+    (
+        r"CMake Error|ninja: build stopped|\berror: command .* failed|internal compiler error",
+        BUILD_FAILED,
+        "the compiler or CMake reported an error",
+        "See the log. g++ 11 or clang 14 or newer is needed; then run this again",
+    ),
+    (
+        r"name resolution|Name or service not known|nodename nor servname|getaddrinfo failed"
+        r"|Failed to resolve",
+        NO_NETWORK,
+        "the name of the package index cannot be resolved",
+        "Connect this computer to the Internet, or set a reachable index (PIP_INDEX_URL)",
+    ),
+    (
+        r"CERTIFICATE_VERIFY_FAILED|SSLError|SSLCertVerificationError",
+        NO_NETWORK,
+        "the certificate of the package index is not trusted",
+        "Check the clock and, behind a company proxy, point PIP_CERT at its certificate",
+    ),
+    (
+        r"NewConnectionError|Failed to establish a new connection|Network is unreachable"
+        r"|No route to host|Connection refused|ProxyError|Connection reset|ConnectionResetError"
+        r"|ReadTimeout|[Rr]ead timed out|ConnectTimeout|IncompleteRead|ProtocolError"
+        r"|Connection aborted|HTTP error [45]\d\d|[45]\d\d (Client|Server) Error",
+        NO_NETWORK,
+        "the package index cannot be reached",
+        "Check the connection and a proxy (HTTPS_PROXY), then run this again: it goes on from here",
+    ),
+    (
+        r"No matching distribution found|Could not find a version that satisfies",
+        NO_NETWORK,
+        "the package index does not have a pinned package for this Python and platform",
+        "Use Python 3.11 to 3.13 on Linux with glibc 2.34 or newer; "
+        "check pip's index-url (pip config list)",
+    ),
+)
+
+
+def classify(what: str, log: str) -> SetupError:
+    """The error for a failed step, from all that its commands printed."""
+    for pattern, exit_code, why, fix in _CAUSES:
+        if re.search(pattern, log):
+            return SetupError(exit_code, what, why, fix)
+    return SetupError(
+        BUILD_FAILED,
+        what,
+        "a command failed for a reason that is not recognised",
+        "See the log, then run this again: finished steps are kept",
+    )

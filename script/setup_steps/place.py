@@ -1,0 +1,79 @@
+"""Where things are: the checkout, its environment, logs, the cache; one setup at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from setup_steps.stamps import Stamps
+
+
+@dataclass(frozen=True)
+class Place:
+    root: Path
+    cache: Path
+    """The one that the weights are in too: ``$XDG_CACHE_HOME/reachy-voice``."""
+    base_python: str
+    """The interpreter that the environment is made with, never the environment's own."""
+
+    @classmethod
+    def of(cls, root: Path, environ: Mapping[str, str]) -> Place:
+        base = environ.get("XDG_CACHE_HOME") or "~/.cache"
+        python: str = getattr(sys, "_base_executable", sys.executable)
+        # Resolved, so that it is the same one when the environment's own Python runs this.
+        return cls(root, Path(base).expanduser() / "reachy-voice", os.path.realpath(python))
+
+    @property
+    def venv(self) -> Path:
+        return self.root / ".venv"
+
+    @property
+    def build(self) -> Path:
+        """Logs and what is temporary; git ignores it."""
+        return self.root / "build"
+
+    @property
+    def scratch(self) -> Path:
+        """TMPDIR of every step: /tmp is often small, and this is where room was checked."""
+        return self.build / "tmp"
+
+    @property
+    def python(self) -> Path:
+        return self.venv / "bin" / "python"
+
+    @property
+    def program(self) -> Path:
+        return self.venv / "bin" / "reachy-voice"
+
+    @property
+    def stamps(self) -> Stamps:
+        return Stamps(self.venv / ".setup")
+
+    def pip(self, *arguments: str) -> list[str]:
+        """The command line; isolated from PYTHON* variables and from the user's own packages."""
+        return [str(self.python), "-I", "-m", "pip", *arguments, "--progress-bar=off"]
+
+    @property
+    def wheels(self) -> Path:
+        return self.cache / "wheels"
+
+
+@contextmanager
+def locked(path: Path, waiting_for: str) -> Iterator[int]:
+    """Hold a file lock; a second process says what it waits for. Yields the descriptor."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"Waiting for {waiting_for} ({path})", file=sys.stderr, flush=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,173 @@
+"""The steps from a bare checkout to a server that can start, each done once for its inputs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from setup_steps.commands import Log
+from setup_steps.failures import SetupError
+from setup_steps.llama import LlamaWheel, typical_build_s
+from setup_steps.place import Place
+from setup_steps.progress import Bar, PipProgress
+from setup_steps.stamps import digest
+
+TEST_WEIGHTS = ("smart-turn-features-reference",)
+PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """``inputs`` is the digest that its stamp must hold; ``needs_mb`` counts from nothing."""
+
+    name: str
+    title: str
+    inputs: Callable[[], str]
+    run: Callable[[Bar, Log], None] | None
+    typical_s: float = 5.0
+    checkout_mb: int = 0
+    cache_mb: int = 0
+    in_foreground: Callable[[], None] | None = None
+    """Instead of ``run``: it shows its own progress."""
+
+    def is_done(self, place: Place) -> bool:
+        return place.stamps.read(self.name) == self.inputs()
+
+
+def steps_for(place: Place, *, with_tests: bool) -> list[Step]:
+    """In order; a step may rely on all before it."""
+    lock = "requirements-dev.lock" if with_tests else "requirements.lock"
+    return [
+        environment(place),
+        pip_and_setuptools(place),
+        packages(place, lock),
+        llama(place),
+        project(place),
+        weights(place, "weights-of-tests" if with_tests else "weights", TEST_WEIGHTS * with_tests),
+    ]
+
+
+def environment(place: Place) -> Step:
+    def make(bar: Bar, log: Log) -> None:
+        # One that somebody made by hand is used; one left half made, moved here or made with
+        # another Python is made anew.
+        if place.stamps.read("environment") is None and _has_pip(place):
+            return
+        command = [place.base_python, "-I", "-m", "venv", "--clear", str(place.venv)]
+        log.run(command, "the virtual environment .venv could not be made", bar)
+
+    inputs = digest(sys.version, place.base_python, str(place.venv))
+    return Step("environment", "Python environment", lambda: inputs, make, 8, 30)
+
+
+def _has_pip(place: Place) -> bool:
+    command = [str(place.python), "-I", "-m", "pip", "--version"]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def pip_and_setuptools(place: Place) -> Step:
+    """One pip for all, so that its output can be read; setuptools installs the project."""
+    lock = place.root / "script" / "bootstrap.lock"
+
+    def install(bar: Bar, log: Log) -> None:
+        command = place.pip("install", "--require-hashes", "-r", str(lock))
+        log.run(command, "pip and setuptools could not be installed", bar)
+
+    return Step("bootstrap", "pip and setuptools", lambda: digest(lock), install, 5, 20)
+
+
+def packages(place: Place, name: str) -> Step:
+    lock = place.root / name
+
+    def install(bar: Bar, log: Log) -> None:
+        # The lock names every package, so nothing is resolved; what is only there as source is
+        # built with the pinned setuptools, not with one fetched for the occasion.
+        options = ["--require-hashes", "--no-deps", "--no-build-isolation", "-r", str(lock)]
+        reader = PipProgress(requirement_count(lock.read_text()))
+        command = place.pip("install", *options)
+        log.run(command, f"the packages of {name} could not be installed", bar, reader)
+
+    return Step(name, f"Packages of {name}", lambda: digest(lock), install, 60, 700)
+
+
+def requirement_count(lock: str) -> int:
+    """Pinned packages in a lock file, those for other platforms included (pip names them too)."""
+    return len(re.findall(r"^[A-Za-z0-9][\w.\-]*==", lock, re.MULTILINE))
+
+
+def llama(place: Place) -> Step:
+    wheel = LlamaWheel(place, PYTHON_TAG)
+    cached = wheel.cached() is not None
+    title = "llama.cpp from the cache" if cached else "llama.cpp, compiled for this CPU"
+    return Step(
+        "llama",
+        title,
+        lambda: wheel.key,
+        wheel.install,
+        typical_s=5 if cached else typical_build_s(),
+        checkout_mb=80 if cached else 780,
+        cache_mb=0 if cached else 50,
+    )
+
+
+def project(place: Place) -> Step:
+    pyproject = place.root / "pyproject.toml"
+
+    def install(bar: Bar, log: Log) -> None:
+        options = ["--no-deps", "--no-index", "--no-build-isolation", "-e", str(place.root)]
+        command = place.pip("install", *options)
+        log.run(command, "reachy-voice itself could not be installed", bar, cwd=place.root)
+
+    return Step("project", "reachy-voice", lambda: digest(pyproject), install, 5, 1)
+
+
+def weights(place: Place, name: str, more: Sequence[str]) -> Step:
+    """What the settings name, and ``more``."""
+    pull = [str(place.program), "models", "pull"]
+    commands = [pull, [*pull, *more]] if more else [pull]
+
+    def inputs() -> str:
+        # Its cache's listing is an input too: weights that somebody deleted are pulled again.
+        config = place.root / "config"
+        here = sorted(path.name for path in (place.cache / "weights").glob("*"))
+        chosen = sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("REACHY_VOICE"))
+        files = (config / "weights.yaml", config / "default.yaml")
+        return digest(str(place.cache), *files, *more, *chosen, *here)
+
+    def run() -> None:
+        for command in commands:
+            if status := subprocess.run(command, check=False).returncode:
+                raise WeightsNotPulled(status, " ".join(command))
+
+    return Step(name, "Weights", inputs, None, 30, 0, 500, run)
+
+
+class WeightsNotPulled(SetupError):
+    """``models pull`` has told what, why and the fix; its exit code is passed on."""
+
+    def __init__(self, exit_code: int, command: str) -> None:
+        super().__init__(
+            exit_code if exit_code > 0 else 1,
+            "the weights could not be fetched",
+            "see above",
+            f"{command}    (or run this again: it goes on from here)",
+        )
+
+
+def clear_scratch(place: Place) -> None:
+    """What an interrupted setup may have left."""
+    shutil.rmtree(place.scratch, ignore_errors=True)
+    place.scratch.mkdir(parents=True)
+
+
+def log_file(place: Place, step: Step) -> Path:
+    return place.build / f"setup-{step.name}.log"

@@ -1,0 +1,287 @@
+"""The book-keeping of KV cells, on a memory of lists, and saved states on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.llm.kv_cache import KvCache, Sequence, common_prefix
+from pipeline.llm.saved_prefixes import SavedPrefixes
+
+ANN, BOB, CY = "Ann", "Bob", "Cy"
+
+
+class Cells:
+    """A context's memory: which tokens each sequence holds."""
+
+    def __init__(self, *, forgets_partly: bool = True) -> None:
+        self.forgets_partly = forgets_partly
+        self.held: dict[int, list[int]] = {}
+
+    def remove(self, sequence: int, start: int) -> bool:
+        if start and not self.forgets_partly:
+            return False
+        self.held[sequence] = self.held.get(sequence, [])[:start]
+        return True
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        assert self.forgets_partly
+        assert not self.held.get(target), "cells of two texts would mix"
+        self.held[target] = self.held[source][:count]
+
+
+class Bench:
+    """A cache, its memory, and work on it."""
+
+    def __init__(self, sequences: int = 3, *, forgets_partly: bool = True) -> None:
+        self.cells = Cells(forgets_partly=forgets_partly)
+        self.cache = KvCache(self.cells, sequences)
+
+    def work(self, owner: str, tokens: list[int], holder: object = "run") -> int:
+        """Acquire, compute and release; returns how many tokens were reused."""
+        sequence = self.hold(owner, tokens, holder)
+        reused = len(sequence.tokens)
+        self.compute(sequence, tokens)
+        self.cache.release(sequence, holder)
+        return reused
+
+    def hold(self, owner: str, tokens: list[int], holder: object) -> Sequence:
+        sequence = self.cache.acquire(tokens, owner, holder)
+        assert sequence is not None
+        assert sequence.tokens == self.cells.held.get(sequence.id, [])
+        assert sequence.tokens == tokens[: len(sequence.tokens)]
+        return sequence
+
+    def compute(self, sequence: Sequence, tokens: list[int]) -> None:
+        sequence.tokens = list(tokens)
+        self.cells.held[sequence.id] = list(tokens)
+
+
+def test_the_next_turn_reuses_what_it_shares() -> None:
+    bench = Bench()
+    assert bench.work(ANN, [1, 2, 3, 4]) == 0
+    assert bench.work(ANN, [1, 2, 3, 9, 9]) == 3
+
+
+def test_a_prefix_of_somebody_else_is_shared_and_theirs_stays() -> None:
+    bench = Bench()
+    bench.work(ANN, [1, 2, 3, 4])
+    assert bench.work(BOB, [1, 2, 3, 7]) == 3
+    assert bench.work(ANN, [1, 2, 3, 4, 5]) == 4
+
+
+def test_even_from_a_sequence_that_is_being_worked_on() -> None:
+    bench = Bench()
+    first = bench.hold(ANN, [1, 2, 3], "first")
+    bench.compute(first, [1, 2, 3])
+    assert bench.work(BOB, [1, 2, 8], "second") == 2
+    assert bench.cells.held[first.id] == [1, 2, 3]
+
+
+def test_two_runs_of_one_session_get_a_sequence_each() -> None:
+    bench = Bench()
+    spoken = bench.hold(ANN, [1, 2], "spoken")
+    other = bench.hold(ANN, [1, 2], "out of band")
+    assert spoken is not other
+
+
+def test_the_stalest_sequence_makes_room() -> None:
+    bench = Bench(sequences=2)
+    bench.work(ANN, [1, 1])
+    bench.work(BOB, [2, 2])
+    bench.work(ANN, [1, 1, 1])
+    bench.work(CY, [3])
+    assert bench.work(ANN, [1, 1, 1]) == 3
+    assert bench.work(BOB, [2, 2]) == 0
+
+
+def test_nobody_gets_a_sequence_that_is_being_worked_on() -> None:
+    bench = Bench(sequences=1)
+    bench.hold(ANN, [1], "first")
+    assert bench.cache.acquire([1], BOB, "second") is None
+    assert not bench.cache.revoke("first"), "one's own does not count"
+    assert bench.cache.revoke("second")
+    assert bench.cache.acquire([1], BOB, "second") is not None
+
+
+def test_a_late_release_does_not_free_what_another_holds_now() -> None:
+    bench = Bench(sequences=1)
+    sequence = bench.hold(ANN, [1], "first")
+    bench.cache.revoke("second")
+    bench.hold(BOB, [1], "second")
+    bench.cache.release(sequence, "first")
+    assert sequence.holder == "second"
+
+
+def test_eviction_takes_idle_cells_only() -> None:
+    bench = Bench()
+    held = bench.hold(ANN, [1], "run")
+    bench.compute(held, [1])
+    bench.work(BOB, [2], "other")
+    assert bench.cache.evict()
+    assert not bench.cache.evict()
+    assert bench.cells.held == {held.id: [1], 1: []}
+
+
+def test_a_closed_session_leaves_its_instructions_and_nothing_it_said() -> None:
+    bench = Bench()
+    sequence = bench.hold(ANN, [1, 2, 3, 4], "run")
+    bench.compute(sequence, [1, 2, 3, 4])
+    sequence.shared_tokens = 2
+    bench.cache.disown(ANN)
+    assert bench.cells.held[sequence.id] == [1, 2]
+    assert sequence.holder is None
+    assert bench.work(BOB, [1, 2, 3, 4]) == 2
+
+
+def test_models_that_cannot_forget_partly_start_again() -> None:
+    bench = Bench(forgets_partly=False)
+    assert bench.work(ANN, [1, 2, 3]) == 0
+    assert bench.work(ANN, [1, 2, 3, 4]) == 3, "growing is possible"
+    assert bench.work(ANN, [1, 2, 9]) == 0
+    assert bench.work(BOB, [1, 2, 9]) == 0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([ANN, BOB, CY, "Di"]),
+            st.lists(st.integers(0, 1), min_size=1, max_size=6),
+            st.sampled_from(["finish", "hold", "evict", "disown"]),
+        ),
+        max_size=30,
+    )
+)
+def test_books_and_cells_always_agree(steps: list[tuple[str, list[int], str]]) -> None:
+    bench = Bench(sequences=2)
+    held: list[tuple[Sequence, object]] = []
+    for owner, tokens, then in steps:
+        holder = object()
+        while (sequence := bench.cache.acquire(tokens, owner, holder)) is None:
+            assert bench.cache.revoke(holder)
+        assert sequence.tokens == bench.cells.held.get(sequence.id, [])
+        assert sequence.tokens == tokens[: len(sequence.tokens)]
+        bench.compute(sequence, tokens)
+        held.append((sequence, holder))
+        if then != "hold":
+            bench.cache.release(*held.pop())
+        if then == "evict":
+            bench.cache.evict()
+        if then == "disown":
+            bench.cache.disown(owner)
+
+
+def test_common_prefix() -> None:
+    assert common_prefix([], [1]) == 0
+    assert common_prefix([1, 2, 3], [1, 2]) == 2
+    assert common_prefix([1, 2, 3], [1, 5, 3]) == 1
+
+
+# --- on disk -----------------------------------------------------------------------------------
+
+TOKENS = list(range(300))
+STATE = bytes(range(256)) * 40_000
+
+
+def run(steps: Generator[None, None, Any]) -> tuple[Any, int]:
+    """The generator's result and how often it let others go first."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, count
+        count += 1
+
+
+def save(saved: SavedPrefixes, tokens: list[int], state: bytes = STATE) -> int:
+    return run(saved.write(tokens, memoryview(state)))[1]
+
+
+def load(saved: SavedPrefixes, tokens: list[int]) -> Any:
+    return run(saved.read(tokens))[0]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> SavedPrefixes:
+    return SavedPrefixes(tmp_path / "prefixes", 25 * 2**20, b"model")
+
+
+def test_a_state_comes_back_in_slices(saved: SavedPrefixes, tmp_path: Path) -> None:
+    assert load(saved, TOKENS) is None
+    assert TOKENS not in saved
+    assert save(saved, TOKENS) == 3
+    assert TOKENS in saved
+    state, slices = run(saved.read(TOKENS))
+    assert state == STATE
+    assert slices == 3
+    assert (tmp_path / "prefixes").stat().st_mode & 0o777 == 0o700
+
+
+def test_other_tokens_or_another_model_do_not_find_it(saved: SavedPrefixes, tmp_path: Path) -> None:
+    save(saved, TOKENS)
+    assert [*TOKENS, 1] not in saved
+    assert TOKENS not in SavedPrefixes(tmp_path / "prefixes", 2**30, b"other")
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "grow", "empty", "other key"])
+def test_a_damaged_file_is_ignored_and_deleted(
+    saved: SavedPrefixes, tmp_path: Path, damage: str
+) -> None:
+    save(saved, TOKENS)
+    (file,) = (tmp_path / "prefixes").iterdir()
+    data = bytearray(file.read_bytes())
+    match damage:
+        case "flip":
+            data[-1000] ^= 1
+        case "cut":
+            del data[-1:]
+        case "grow":
+            data.append(0)
+        case "empty":
+            data.clear()
+        case "other key":
+            data[10] ^= 1
+    file.write_bytes(data)
+    assert load(saved, TOKENS) is None
+    assert not file.exists()
+
+
+def test_the_least_recently_used_goes_when_the_budget_is_spent(
+    saved: SavedPrefixes, tmp_path: Path
+) -> None:
+    for number, age in ((1, 300), (2, 200)):
+        save(saved, [number])
+        for file in (tmp_path / "prefixes").iterdir():
+            os.utime(file, (file.stat().st_atime, file.stat().st_mtime - age))
+    assert load(saved, [1]) == STATE, "which makes it the freshest"
+    save(saved, [3])
+    assert [1] in saved
+    assert [2] not in saved
+    assert [3] in saved
+
+
+def test_a_state_over_the_budget_is_not_written(tmp_path: Path) -> None:
+    saved = SavedPrefixes(tmp_path / "prefixes", 1000, b"model")
+    save(saved, TOKENS)
+    assert not (tmp_path / "prefixes").exists()
+
+
+def test_an_interrupted_save_leaves_nothing(saved: SavedPrefixes, tmp_path: Path) -> None:
+    steps = saved.write(TOKENS, memoryview(STATE))
+    next(steps)
+    steps.close()
+    assert list((tmp_path / "prefixes").iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_costs_nothing_but_speed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    saved = SavedPrefixes(tmp_path / "file", 2**30, b"model")
+    save(saved, TOKENS)
+    assert load(saved, TOKENS) is None
