@@ -53,6 +53,7 @@ def main() -> None:
             saved_prefix_dir=Path(directory), gpu_layers=options.gpu_layers, threads=options.threads
         )
         engine = _timed("build", lambda: build(settings, weights))
+        _show_generation("short prompt, nothing else cached", engine, [])
         _show_warm("17 tools, cold, with saving", engine, tools)
         _show_warm("17 tools again, another session", engine, tools)
         engine = _timed("build", lambda: build(settings, weights))
@@ -60,8 +61,7 @@ def main() -> None:
     for what in ("cancelled", "preempted"):
         _show_ms(f"{what} inside prefill -> returns", _abort_prefill(engine, what, options.times))
     _show_ms("cancelled while generating -> returns", _abort_tokens(engine, options.times))
-    for name, prefix in (("short prompt", []), ("behind 17 tools", tools)):
-        _show_generation(name, engine, prefix)
+    _show_generation("behind 17 tools", engine, tools)
     print(f"load average after: {_load()}")
 
 

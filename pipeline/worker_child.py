@@ -15,8 +15,9 @@ from pipeline.process_worker import LENGTH_BYTES, Build, Built, encode
 
 
 def main() -> None:
-    # Ctrl-C reaches the whole terminal group; the parent decides when this child ends.
+    # Both reach the whole process group; the parent decides when this child ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
     # Libraries that print must not print into the pipe.

@@ -1,0 +1,102 @@
+"""Talking to a llama.cpp engine in tests: questions with sure answers, and tokens to stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from robot_tools import robot_tools
+
+from pipeline.engines import (
+    Delta,
+    Finished,
+    Grammar,
+    LlmSession,
+    Message,
+    Sampling,
+    TextDelta,
+    Tool,
+    Usage,
+)
+
+MODEL = "smollm2-135m-instruct"
+SYSTEM = Message("system", "You are a helpful robot. Answer in one short sentence.")
+
+
+def asks(statement: str, question: str, times: int = 8) -> list[Message]:
+    """A question whose answer has been said so often that rounding cannot change it.
+
+    Where its cells lie changes the order of additions, and with that the logits of quantized
+    weights by up to 0.8; here the best token is 1.4 ahead or more.
+    """
+    return [SYSTEM, Message("user", f"{statement} " * times + question)]
+
+
+FRANCE = asks("The capital of France is Paris.", "What is the capital of France?")
+SPAIN = asks("The capital of Spain is Madrid.", "What is the capital of Spain?")
+LONG = asks("The capital of Spain is Madrid.", "What is the capital of Spain?", 32)
+GREEDY = Sampling(temperature=0, repeat_penalty=1, max_tokens=6)
+SHORT_TOOLS = robot_tools()[:3]
+
+
+class Token:
+    """A cancel token. ``cancel_after``, ``preempt_after``: how many looks at it say "no" first.
+
+    It says "preempted" once, as a scheduler would that comes back later.
+    """
+
+    def __init__(self, cancel_after: int | None = None, preempt_after: int | None = None) -> None:
+        self._cancel_after = cancel_after
+        self._preempt_after = preempt_after
+        self.looks = 0
+        self.preemptions = 0
+
+    @property
+    def cancelled(self) -> bool:
+        self.looks += 1
+        return self._cancel_after is not None and self.looks > self._cancel_after
+
+    @property
+    def preempted(self) -> bool:
+        self.looks += 1
+        if self._preempt_after is None or self.looks <= self._preempt_after:
+            return False
+        self._preempt_after = None
+        self.preemptions += 1
+        return True
+
+
+def replies(
+    session: LlmSession,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[Tool] = (),
+    sampling: Sampling = GREEDY,
+    grammar: Grammar | None = None,
+    cancel: Token | None = None,
+) -> Iterator[Delta | None]:
+    return session.reply(messages, tools, sampling, grammar, cancel or Token())
+
+
+def answer(session: LlmSession, messages: Sequence[Message], **how: Any) -> tuple[str, Finished]:
+    """The whole text and the end."""
+    return joined(list(replies(session, messages, **how)))
+
+
+def joined(items: Sequence[Delta | None]) -> tuple[str, Finished]:
+    *others, end = [item for item in items if item]
+    assert isinstance(end, Finished)
+    return "".join(item.text for item in others if isinstance(item, TextDelta)), end
+
+
+def warm(
+    session: LlmSession,
+    messages: Sequence[Message],
+    tools: Sequence[Tool] = (),
+    cancel: Token | None = None,
+) -> Usage:
+    items = list(session.warm(messages, tools, cancel or Token()))
+    usage = items[-1]
+    assert usage is not None
+    assert items[:-1] == [None] * (len(items) - 1)
+    return usage
