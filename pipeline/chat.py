@@ -122,6 +122,8 @@ class Chat:
         else:
             at = self._position(after) + 1
         self._items.insert(at, item)
+        if at < self._forgotten:
+            self._forgotten += 1
         return self._items[at - 1].id if at else None
 
     def put(self, item: Item) -> None:
@@ -141,7 +143,7 @@ class Chat:
         voice without word times allows.
         """
         item = self.get(item_id)
-        if not isinstance(item, MessageItem):
+        if not isinstance(item, MessageItem) or item.role != "assistant":
             raise UnknownItem(item_id)
         parts = tuple(
             _cut(part, heard_seconds) if isinstance(part, AudioPart) else part
@@ -173,7 +175,7 @@ def _cut(part: AudioPart, heard_seconds: float) -> AudioPart:
     if heard_seconds >= part.seconds or not part.transcript:
         return part
     words = part.transcript.split()
-    heard = int(len(words) * heard_seconds / part.seconds)
+    heard = int(len(words) * heard_seconds / part.seconds + 1e-9)
     return AudioPart(" ".join(words[:heard]), heard_seconds)
 
 
@@ -212,5 +214,5 @@ def _message(item: Item) -> Message | None:
 def _json_or_text(arguments: str) -> object:
     try:
         return json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments

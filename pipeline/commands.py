@@ -13,8 +13,13 @@ from typing import Any, Literal
 from pipeline.audio import Pcm
 from pipeline.chat import Item
 from pipeline.engines import Tool
+from pipeline.turns import Endpointing
 
 Modality = Literal["audio", "text"]
+
+
+MAX_PREFIX_PADDING_MS = 2000
+"""Further back the listener remembers nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,20 @@ class TurnDetection:
     silence_duration_ms: int | None = None
     create_response: bool = True
     interrupt_response: bool = True
+
+    def over(self, ours: Endpointing) -> Endpointing:
+        """``ours`` with this on top. ``silence_duration_ms`` bounds the waits for ends that are
+        clear or likely; a hesitation is still given its time."""
+        changes: dict[str, float] = {}
+        if self.threshold is not None:
+            changes["speech_threshold"] = self.threshold
+            changes["silence_threshold"] = min(ours.silence_threshold, self.threshold)
+        if self.prefix_padding_ms is not None:
+            changes["prefix_padding_ms"] = min(self.prefix_padding_ms, MAX_PREFIX_PADDING_MS)
+        if (limit := self.silence_duration_ms) is not None:
+            changes["clear_wait_ms"] = min(ours.clear_wait_ms, limit)
+            changes["likely_wait_ms"] = min(ours.likely_wait_ms, limit)
+        return ours.model_copy(update=changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,7 @@ Placement = Literal["inline", "thread", "process"]
 class EngineOptions(BaseModel):
     """Base of every engine's own YAML section; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     engine: str
     run_in: Placement | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 from pipeline.audio import LISTEN_RATE, AudioHistory, Framer, Pcm, Resampler
@@ -47,6 +48,8 @@ class Listener:
     async def hear(self, pcm: Pcm) -> AsyncGenerator[list[Signal], None]:
         """Take samples at ``LISTEN_RATE``; yield the signals of each window they complete."""
         for frame in self._framer.feed(pcm):
+            # The VAD may run on the loop; audio that comes in a burst must not keep it.
+            await asyncio.sleep(0)
             self._history.append(frame.pcm)
             score = await self._vad.score(frame.pcm)
             yield self._taker.feed(score, frame)

@@ -41,7 +41,9 @@ class Replies:
         settings: SessionSettings,
         bus: Bus,
         new_id: Callable[[str], str],
+        on_quiet: Callable[[], None],
     ) -> None:
+        """``on_quiet`` is called when the last reply has ended."""
         self.conversation = stages.llm.open()
         self.quiet = asyncio.Event()
         """Set while no reply is being made or given."""
@@ -51,7 +53,9 @@ class Replies:
         self._settings = settings
         self._bus = bus
         self._new_id = new_id
+        self._on_quiet = on_quiet
         self._running: dict[str, Reply] = {}
+        self._placed: set[str] = set()
 
     def get(self, reply_id: str) -> Reply | None:
         return self._running.get(reply_id)
@@ -140,13 +144,19 @@ class Replies:
             self._forget(reply)
 
     def _forget(self, reply: Reply) -> None:
-        self._running.pop(reply.plan.reply_id, None)
-        if not self._running:
+        if self._running.pop(reply.plan.reply_id, None) and not self._running:
             self.quiet.set()
+            self._on_quiet()
 
     def _place_item(self, item: MessageItem) -> str | None:
-        """Put an assistant's item at the end, or in the place it already has."""
-        if any(other.id == item.id for other in self._chat.items):
-            self._chat.put(item)
-            return self._chat.previous_id(item.id)
-        return self._chat.add(item)
+        """Put an assistant's item at the end, or in the place it already has.
+
+        One that the client has deleted meanwhile stays away.
+        """
+        if item.id not in self._placed:
+            self._placed.add(item.id)
+            return self._chat.add(item)
+        if not any(other.id == item.id for other in self._chat.items):
+            return None
+        self._chat.put(item)
+        return self._chat.previous_id(item.id)

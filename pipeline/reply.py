@@ -10,6 +10,7 @@ stale can be heard. A speculative reply is the same object whose gate is shut.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -82,6 +83,8 @@ class Outlet:
         self._bus = None
 
 
+log = logging.getLogger("reachy_voice.reply")
+
 PromptSource = Callable[[], Awaitable[Sequence[Message]]]
 """Gives the prompt; waits for transcripts that it needs. Called again after ``forget``."""
 
@@ -133,8 +136,8 @@ class Reply:
     async def run(self) -> None:
         """Produce the answer, hold it behind the gate, and play it. Never raises for a failure
         of an engine: that is a reply with status ``failed``."""
-        if self.status == "finished":
-            # Cancelled before the task had its first step.
+        if self.cancelled:
+            # Before the task had its first step.
             return
         self._task = asyncio.current_task()
         error = None
@@ -145,6 +148,12 @@ class Reply:
                 group.create_task(self._play())
         except* (ReachyVoiceError, Cancelled) as problems:
             error = str(problems.exceptions[0]) or "The engine was stopped"
+        except* Exception:
+            log.exception("A reply failed")
+            error = "Internal error; see the server's log"
+        if self.cancelled:
+            # A TaskGroup that fails in the same instant swallows the cancellation.
+            return
         await self._gate.wait()
         self._finish("failed" if error else self._ending(), error=error)
 
@@ -168,6 +177,10 @@ class Reply:
         if self.status == "active":
             self._finish("cancelled", reason=reason)
         self.status = "finished"
+
+    @property
+    def cancelled(self) -> bool:
+        return self.work.cancelled
 
     @property
     def heard(self) -> MessageItem | None:

@@ -8,13 +8,14 @@ lives in its TaskGroup and ends with it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.chat import AudioPart, Chat, DuplicateItem, Item, MessageItem, UnknownItem, prompt
+from pipeline.audio import LISTEN_RATE
+from pipeline.chat import AudioPart, Chat, Item, MessageItem, UnknownItem, prompt
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -36,13 +37,12 @@ from pipeline.events import (
     InputCleared,
     InputCommitted,
     ItemAdded,
-    ItemDeleted,
     ItemDone,
-    ItemTruncated,
     Refused,
     TranscriptFailed,
     TranscriptReady,
 )
+from pipeline.item_commands import carry_out
 from pipeline.listening import Listener
 from pipeline.replies import Replies, SessionSettings
 from pipeline.reply import PromptSource, Reply
@@ -52,9 +52,13 @@ from pipeline.utterance import Attempt, PushToTalkBuffer, Recognition
 from pipeline.voice_turns import VoiceTurns
 from pipeline.work import Priority, Work
 
+log = logging.getLogger("reachy_voice.session")
+
 INBOX_COMMANDS = 256
 MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
+MAX_TRANSCRIBING = 32
+"""Committed items of one session that may wait for their transcript."""
 
 
 class Session:
@@ -78,9 +82,14 @@ class Session:
         self._inbox: asyncio.Queue[Command] = asyncio.Queue(INBOX_COMMANDS)
         self._transcribing: dict[str, asyncio.Task[None]] = {}
         self._warm_up = Work(Priority.WARM_UP)
+        stall_samples = settings.endpointing.stall_ms * LISTEN_RATE // 1000
+        self._stall_silence = np.zeros(stall_samples, dtype=np.int16)
         limit = int(settings.endpointing.max_utterance_s * LISTEN_RATE)
         self._buffer = PushToTalkBuffer(limit)
-        self._replies = Replies(self.chat, stages, settings, bus, new_id)
+        self._replies = Replies(self.chat, stages, settings, bus, new_id, self._replies_are_quiet)
+        self._cold = False
+        """Whether a warm-up was begun and not finished."""
+        self._ending = False
 
     # -- life
 
@@ -101,11 +110,19 @@ class Session:
                 )
                 self._configure_turns()
                 self._warm()
-                while True:
-                    await self._handle(await self._next_command())
+                try:
+                    await self._follow_commands()
+                finally:
+                    self._stop_everything()
         finally:
-            self._stop_everything()
             vad.close()
+
+    async def _follow_commands(self) -> None:
+        while True:
+            if command := await self._next_command():
+                await self._handle(command)
+            else:
+                await self._turns.hear(self._stall_silence)
 
     async def submit(self, command: Command) -> None:
         """Hand a command over; waits while the inbox is full."""
@@ -120,19 +137,19 @@ class Session:
         """Whether a reply is being made or given."""
         return not self._replies.quiet.is_set()
 
-    async def _next_command(self) -> Command:
+    async def _next_command(self) -> Command | None:
+        """The next command; ``None`` when a client stalls in the middle of its turn."""
         if not self._turns.open:
             return await self._inbox.get()
         # A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
-        stall_ms = self._settings.endpointing.stall_ms
         try:
-            async with asyncio.timeout(stall_ms / 1000):
+            async with asyncio.timeout(len(self._stall_silence) / LISTEN_RATE):
                 return await self._inbox.get()
         except TimeoutError:
-            silence = np.zeros(LISTEN_RATE * stall_ms // 1000, dtype=np.int16)
-            return AppendAudio(silence, LISTEN_RATE)
+            return None
 
     def _stop_everything(self) -> None:
+        self._ending = True
         self._replies.close()
         self._warm_up.cancel()
 
@@ -147,12 +164,8 @@ class Session:
             case ClearAudio():
                 self._clear_input()
                 self._bus.publish(InputCleared())
-            case AddItem():
-                self._add_item(command)
-            case DeleteItem():
-                self._delete_item(command)
-            case TruncateItem():
-                self._truncate_item(command)
+            case AddItem() | DeleteItem() | TruncateItem():
+                carry_out(command, self.chat, self._bus)
             case CreateResponse():
                 self._create_response(command)
             case CancelResponse():
@@ -179,32 +192,30 @@ class Session:
 
     def _endpointing(self) -> Endpointing:
         """The YAML's endpointing, with what the client asked for on top."""
-        ours = self._settings.endpointing
-        asked = self._config.turn_detection
-        changes: dict[str, float] = {}
-        if asked and asked.threshold is not None:
-            changes["speech_threshold"] = asked.threshold
-            changes["silence_threshold"] = min(ours.silence_threshold, asked.threshold)
-        if asked and asked.prefix_padding_ms is not None:
-            changes["prefix_padding_ms"] = asked.prefix_padding_ms
-        if asked and asked.silence_duration_ms is not None:
-            limit = asked.silence_duration_ms
-            changes["clear_wait_ms"] = min(ours.clear_wait_ms, limit)
-            changes["likely_wait_ms"] = min(ours.likely_wait_ms, limit)
-        return ours.model_copy(update=changes)
+        ours, asked = self._settings.endpointing, self._config.turn_detection
+        return asked.over(ours) if asked else ours
 
     def _warm(self) -> None:
         """Read instructions, tools and history into the model before anybody asks."""
         self._warm_up.cancel()
         self._warm_up = Work(Priority.WARM_UP)
+        self._cold = True
         self._tasks.create_task(self._run_warm_up(self._warm_up))
 
     async def _run_warm_up(self, work: Work) -> None:
         try:
             await self._replies.conversation.warm(self._prompt(), self._config.tools, work)
-        except (ReachyVoiceError, Cancelled):
-            # The reply that needs this prompt meets the same trouble, and reports it.
+        except Cancelled:
             return
+        except ReachyVoiceError as error:
+            # The reply that needs this prompt meets the same trouble, and reports it.
+            log.warning("the session was not warmed up: %s", error)
+        self._cold = False
+
+    def _replies_are_quiet(self) -> None:
+        """A reply has taken a warm-up's place; let it go on."""
+        if self._cold and not self._ending:
+            self._warm()
 
     def _prompt(self, instructions: str | None = None, said: str = "") -> list[Message]:
         items: tuple[Item, ...] = self.chat.context
@@ -215,57 +226,80 @@ class Session:
     # -- audio in
 
     async def _hear(self, command: AppendAudio) -> None:
-        pcm = self._listener.resample(command.pcm, command.rate)
-        if self._config.turn_detection:
-            await self._turns.hear(pcm)
-        elif not self._buffer.append(pcm):
-            self._refuse(
-                None,
-                "input_audio_buffer_full",
-                "The input audio buffer is full: commit or clear it before you send more.",
-            )
+        # A second at a time: a client may append minutes at once, and others are served too.
+        for start in range(0, len(command.pcm), command.rate):
+            await asyncio.sleep(0)
+            piece = command.pcm[start : start + command.rate]
+            pcm = self._listener.resample(piece, command.rate)
+            if self._config.turn_detection:
+                await self._turns.hear(pcm)
+            elif not self._buffer.append(pcm):
+                self._refuse(
+                    None,
+                    "input_audio_buffer_full",
+                    "The input audio buffer is full: commit or clear it before you send more.",
+                )
+                return
 
     def _clear_input(self) -> None:
         self._buffer.clear()
         self._turns.drop()
 
     def _commit(self, command: CommitAudio) -> None:
-        if self._turns.commit_now():
-            return
-        held_ms = self._buffer.samples * 1000 / LISTEN_RATE
-        if held_ms < MIN_COMMIT_MS:
-            self._refuse(
-                command.event_id,
-                "input_audio_buffer_commit_empty",
+        if len(self._transcribing) >= MAX_TRANSCRIBING:
+            message = "Too many commits wait to be transcribed; wait for the completed events."
+            self._refuse(command.event_id, "input_audio_buffer_commit_busy", message)
+        elif turn := self._turns.take():
+            seconds = (turn.fed_to - turn.start) / LISTEN_RATE
+            self._commit_heard(turn.item_id, seconds, turn.recognition, turn.recognising)
+        elif (held_ms := self._buffer.samples * 1000 / LISTEN_RATE) < MIN_COMMIT_MS:
+            message = (
                 f"Error committing input audio buffer: buffer too small. Expected at least "
-                f"{MIN_COMMIT_MS}ms of audio, but buffer only has {held_ms:.2f}ms of audio.",
+                f"{MIN_COMMIT_MS}ms of audio, but buffer only has {held_ms:.2f}ms of audio."
             )
-            return
-        pcm = self._buffer.take()
-        item_id = self._new_id("item")
-        self._commit_item(item_id, MessageItem(item_id, "user", (_audio_part(pcm),)))
-        self._transcribing[item_id] = self._tasks.create_task(self._transcribe(item_id, pcm))
+            self._refuse(command.event_id, "input_audio_buffer_commit_empty", message)
+        else:
+            pcm = self._buffer.take()
+            recognition = Recognition(self._stages.stt, self._config.language)
+            recognition.append(pcm)
+            recognising = self._tasks.create_task(recognition.run())
+            seconds = len(pcm) / LISTEN_RATE
+            self._commit_heard(self._new_id("item"), seconds, recognition, recognising)
 
-    async def _transcribe(self, item_id: str, pcm: Pcm) -> None:
-        recognition = Recognition(self._stages.stt, self._config.language)
-        recognition.append(pcm)
+    def _commit_heard(
+        self,
+        item_id: str,
+        seconds: float,
+        recognition: Recognition,
+        recognising: asyncio.Task[None],
+    ) -> None:
+        """Commit at once; the transcript follows, and replies wait for it."""
+        item_id = self._commit_item(item_id, seconds)
+        self._transcribing[item_id] = self._tasks.create_task(
+            self._transcribe(item_id, recognition, recognising)
+        )
+
+    async def _transcribe(
+        self, item_id: str, recognition: Recognition, recognising: asyncio.Task[None]
+    ) -> None:
         said: Transcript | ReachyVoiceError
         try:
-            async with asyncio.TaskGroup() as group:
-                running = group.create_task(recognition.run())
-                said = await recognition.transcript(Work())
-                running.cancel()
-        except* ReachyVoiceError as errors:
-            said = _first(errors)
+            said = await recognition.transcript(Work())
+        except ReachyVoiceError as error:
+            said = error
+        finally:
+            recognising.cancel()
         self._transcribed(item_id, said)
         del self._transcribing[item_id]
 
     # -- what a voice turn asks (pipeline.voice_turns.Speaker)
 
-    def speech_started(self) -> None:
+    def speech_started(self) -> bool:
         detection = self._config.turn_detection
-        if detection and detection.interrupt_response:
+        interrupts = detection is not None and detection.interrupt_response
+        if interrupts:
             self._replies.interrupt()
+        return interrupts
 
     def begin_reply(self, said: str, attempt: Attempt) -> Reply | None:
         if self._replies.speaking:
@@ -283,14 +317,34 @@ class Session:
     def commit_speech(
         self, item_id: str, said: Transcript | ReachyVoiceError, seconds: float
     ) -> None:
-        self._commit_item(item_id, MessageItem(item_id, "user", (AudioPart(None, seconds),)))
-        self._transcribed(item_id, said)
+        self._transcribed(self._commit_item(item_id, seconds), said)
 
-    def _commit_item(self, item_id: str, item: MessageItem) -> None:
+    def answer(self, attempt: Attempt) -> None:
+        if active := self._replies.speaking:
+            if attempt.reply:
+                attempt.reply.cancel("resumed")
+            self._refuse_second_response(None, active)
+            return
+
+        async def messages() -> list[Message]:
+            return self._prompt()
+
+        reply = attempt.reply or self._start_reply(
+            ResponseOptions(), messages, attempt.work, began_at=attempt.paused_at
+        )
+        reply.confirm()
+
+    def _commit_item(self, item_id: str, seconds: float) -> str:
+        """Add the user's speech to the conversation; returns the id that it has there."""
+        if any(item.id == item_id for item in self.chat.items):
+            # The client has used the id of its own running speech for something else.
+            item_id = self._new_id("item")
+        item = MessageItem(item_id, "user", (AudioPart(None, seconds),))
         previous = self.chat.add(item)
         self._bus.publish(InputCommitted(item_id, previous))
         self._bus.publish(ItemAdded(item, previous))
         self._bus.publish(ItemDone(item, previous))
+        return item_id
 
     def _transcribed(self, item_id: str, said: Transcript | ReachyVoiceError) -> None:
         if isinstance(said, ReachyVoiceError):
@@ -304,69 +358,12 @@ class Session:
         if isinstance(item, MessageItem):
             self.chat.put(replace(item, parts=(AudioPart(said.text, said.seconds),)))
 
-    # -- conversation
-
-    def _add_item(self, command: AddItem) -> None:
-        try:
-            previous = self.chat.add(command.item, command.after)
-        except DuplicateItem:
-            self._refuse(
-                command.event_id,
-                "item_create_duplicate_item_id",
-                f"Error adding item: an item with id '{command.item.id}' already exists.",
-                "item.id",
-            )
-        except UnknownItem:
-            self._refuse(
-                command.event_id,
-                "item_create_invalid_previous_item_id",
-                f"Error adding item: the previous item with id '{command.after}' does not exist.",
-                "previous_item_id",
-            )
-        else:
-            self._bus.publish(ItemAdded(command.item, previous))
-            self._bus.publish(ItemDone(command.item, previous))
-
-    def _delete_item(self, command: DeleteItem) -> None:
-        try:
-            self.chat.delete(command.item_id)
-        except UnknownItem:
-            self._refuse(
-                command.event_id,
-                "item_delete_invalid_item_id",
-                f"Error deleting item: the item with id '{command.item_id}' does not exist.",
-                "item_id",
-            )
-        else:
-            self._bus.publish(ItemDeleted(command.item_id))
-
-    def _truncate_item(self, command: TruncateItem) -> None:
-        try:
-            self.chat.truncate(command.item_id, command.audio_end_ms / 1000)
-        except UnknownItem:
-            self._refuse(
-                command.event_id,
-                "item_truncate_invalid_item_id",
-                f"Error truncating item: no spoken item with id '{command.item_id}'.",
-                "item_id",
-            )
-        else:
-            self._bus.publish(
-                ItemTruncated(command.item_id, command.content_index, command.audio_end_ms)
-            )
-
     # -- replies
 
     def _create_response(self, command: CreateResponse) -> None:
         options = command.options
         if options.in_conversation and (active := self._replies.speaking):
-            self._refuse(
-                command.event_id,
-                "conversation_already_has_active_response",
-                f"Conversation already has an active response in progress: "
-                f"{active.plan.reply_id}. Wait until the response is finished before creating "
-                f"a new one.",
-            )
+            self._refuse_second_response(command.event_id, active)
             return
 
         async def messages() -> list[Message]:
@@ -378,6 +375,14 @@ class Session:
 
         now = asyncio.get_running_loop().time()
         self._start_reply(options, messages, Work(), began_at=now).confirm()
+
+    def _refuse_second_response(self, event_id: str | None, active: Reply) -> None:
+        self._refuse(
+            event_id,
+            "conversation_already_has_active_response",
+            f"Conversation already has an active response in progress: {active.plan.reply_id}. "
+            f"Wait until the response is finished before creating a new one.",
+        )
 
     def _start_reply(
         self, options: ResponseOptions, messages: PromptSource, work: Work, *, began_at: float
@@ -396,15 +401,3 @@ class Session:
             )
         else:
             self._replies.cancel(reply, "client_cancelled")
-
-
-def _audio_part(pcm: Pcm) -> AudioPart:
-    return AudioPart(None, len(pcm) / LISTEN_RATE)
-
-
-def _first(errors: BaseExceptionGroup[ReachyVoiceError]) -> ReachyVoiceError:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, ReachyVoiceError)
-    return error

@@ -16,8 +16,11 @@ from pipeline.audio import LISTEN_RATE, AudioFrame
 
 
 class Endpointing(BaseModel):
-    """When a turn begins, pauses and ends. The defaults come from ``speculation.md``'s tiers:
-    a clear end waits little, a hesitation long."""
+    """When a turn begins, pauses and ends: a clear end waits little, a hesitation long.
+
+    The waits are a compromise measured offline on 143 ends and 175 inner pauses of one speaker:
+    clear ends answered after about 250 ms, about one inner pause in seven taken for an end.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -90,6 +90,7 @@ class Attempt:
     paused_at: float
     """When the last speech sample arrived, in the loop's time."""
     wants_reply: bool
+    said: str = ""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     reply: Reply | None = None
     task: asyncio.Task[None] | None = None

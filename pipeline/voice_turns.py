@@ -35,18 +35,22 @@ from pipeline.work import Priority, Work
 class Speaker(Protocol):
     """What a voice turn asks of its session."""
 
-    def speech_started(self) -> None:
-        """Somebody speaks: a reply that may be interrupted ends."""
+    def speech_started(self) -> bool:
+        """Somebody speaks. If that interrupts, replies end, and True is returned."""
         ...
 
     def begin_reply(self, said: str, attempt: Attempt) -> Reply | None:
-        """A reply behind a shut gate to what was said; ``None`` if none is wanted now."""
+        """A reply behind a shut gate to what was said; ``None`` while another one is given."""
         ...
 
     def commit_speech(
         self, item_id: str, said: Transcript | ReachyVoiceError, seconds: float
     ) -> None:
         """The utterance becomes an item of the conversation."""
+        ...
+
+    def answer(self, attempt: Attempt) -> None:
+        """Open the gate of the attempt's reply, or start one now."""
         ...
 
 
@@ -72,6 +76,8 @@ class VoiceTurns:
         self._language = ""
         self._wants_reply = True
         self._turn: UserTurn | None = None
+        self._ending: Attempt | None = None
+        """Of a turn that has ended, until it is committed."""
         self._closed_to = 0
 
     @property
@@ -91,16 +97,16 @@ class VoiceTurns:
             if self._turn and self._turn.attempt is None:
                 self._feed(self._turn, self._listener.heard_end)
 
-    def commit_now(self) -> bool:
-        """The client ends the turn itself, without a reply. False when none is open."""
-        turn = self._turn
-        if turn is None:
-            return False
-        self._discard_attempt(turn)
+    def take(self) -> UserTurn | None:
+        """The client ends the turn itself: hand the open utterance over, all its audio fed."""
+        turn, self._turn = self._turn, None
         self._listener.forget_turn()
-        self._begin_attempt(turn, Paused(self._listener.heard_end, self._listener.heard_end), False)
-        self._end(turn)
-        return True
+        if turn:
+            self._discard_attempt(turn)
+            self._feed(turn, self._listener.heard_end)
+            self._closed_to = self._listener.heard_end
+            self._bus.publish(SpeechStopped(turn.item_id, _ms(self._closed_to)))
+        return turn
 
     def drop(self) -> None:
         """Forget an open utterance; nothing of it is committed."""
@@ -109,7 +115,7 @@ class VoiceTurns:
         if turn is None:
             return
         self._discard_attempt(turn)
-        self._close(turn)
+        turn.recognising.cancel()
         self._bus.publish(SpeechStopped(turn.item_id, _ms(self._listener.heard_end)))
 
     # -- signals
@@ -134,7 +140,9 @@ class VoiceTurns:
         task = self._tasks.create_task(recognition.run())
         self._turn = UserTurn(self._new_id("item"), start, start, recognition, task)
         self._bus.publish(SpeechStarted(self._turn.item_id, _ms(start)))
-        self._session.speech_started()
+        if self._session.speech_started() and self._ending:
+            # The turn before still waits for its transcript: both are answered together.
+            self._ending.wants_reply = False
 
     def _pause(self, signal: Paused) -> None:
         if self._turn:
@@ -148,10 +156,13 @@ class VoiceTurns:
 
     def _end(self, turn: UserTurn) -> None:
         """The turn is over; its attempt commits it as soon as the transcript is there."""
-        assert turn.attempt
-        self._closed_to = turn.attempt.end
+        attempt = turn.attempt
+        assert attempt
         self._turn = None
-        turn.attempt.ended.set()
+        self._ending = attempt
+        self._closed_to = attempt.end
+        self._bus.publish(SpeechStopped(turn.item_id, _ms(attempt.end)))
+        attempt.ended.set()
 
     # -- attempts
 
@@ -162,7 +173,8 @@ class VoiceTurns:
         work = Work(Priority.SPECULATIVE)
         attempt = Attempt(work, pause.speech_end, pause.end, paused_at, wants_reply)
         turn.attempt = attempt
-        attempt.task = self._tasks.create_task(self._attempt(turn, attempt))
+        before = self._ending.task if self._ending else None
+        attempt.task = self._tasks.create_task(self._attempt(turn, attempt, before))
 
     def _discard_attempt(self, turn: UserTurn) -> None:
         attempt, turn.attempt = turn.attempt, None
@@ -175,13 +187,18 @@ class VoiceTurns:
             attempt.task.cancel()
         self._bus.publish(SpeculationDiscarded(turn.item_id, attempt.work.engine_seconds))
 
-    async def _attempt(self, turn: UserTurn, attempt: Attempt) -> None:
+    async def _attempt(
+        self, turn: UserTurn, attempt: Attempt, before: asyncio.Task[None] | None
+    ) -> None:
+        """``before``: the attempt that ended the turn before; turns are committed in order."""
         said = await self._transcript(turn, attempt)
-        text = said.text if isinstance(said, Transcript) else ""
-        if text and attempt.wants_reply:
-            attempt.reply = self._session.begin_reply(text, attempt)
+        if before:
+            await asyncio.wait({before})
+        attempt.said = said.text if isinstance(said, Transcript) else ""
+        if attempt.said and attempt.wants_reply:
+            attempt.reply = self._session.begin_reply(attempt.said, attempt)
         async with asyncio.TaskGroup() as group:
-            judging = group.create_task(self._judge(turn, attempt, text))
+            judging = group.create_task(self._judge(turn, attempt))
             await attempt.ended.wait()
             judging.cancel()
         self._commit(turn, attempt, said)
@@ -194,15 +211,15 @@ class VoiceTurns:
         except Cancelled:
             return EngineError("The utterance was not recognised", why="the engine is stopping")
 
-    async def _judge(self, turn: UserTurn, attempt: Attempt, text: str) -> None:
+    async def _judge(self, turn: UserTurn, attempt: Attempt) -> None:
         """Ask the turn detector once, early: a longer silence only makes it more credulous."""
         probability = 1.0
-        if text:
+        if attempt.said:
             seconds = self._stages.turn.history_seconds
             start = max(turn.start, attempt.end - int(seconds * LISTEN_RATE))
             pcm = self._listener.read(start, attempt.end)
             try:
-                probability = await self._stages.turn.score(pcm, text, attempt.work)
+                probability = await self._stages.turn.score(pcm, attempt.said, attempt.work)
             except (ReachyVoiceError, Cancelled):
                 return
         wait_ms = self._endpointing.wait_ms(probability)
@@ -213,22 +230,22 @@ class VoiceTurns:
     def _commit(
         self, turn: UserTurn, attempt: Attempt, said: Transcript | ReachyVoiceError
     ) -> None:
-        self._close(turn)
-        self._bus.publish(SpeechStopped(turn.item_id, _ms(attempt.end)))
+        turn.recognising.cancel()
+        if self._ending is attempt:
+            self._ending = None
         if isinstance(said, Transcript) and not said.text:
             return
         self._session.commit_speech(turn.item_id, said, (attempt.end - turn.start) / LISTEN_RATE)
-        if attempt.reply:
-            attempt.reply.confirm()
+        if not attempt.wants_reply and attempt.reply:
+            attempt.reply.cancel("turn_detected")
+        elif attempt.said and attempt.wants_reply:
+            self._session.answer(attempt)
 
     def _feed(self, turn: UserTurn, end: int) -> None:
         pcm = self._listener.read(turn.fed_to, end)
         if len(pcm):
             turn.recognition.append(pcm)
             turn.fed_to = end
-
-    def _close(self, turn: UserTurn) -> None:
-        turn.recognising.cancel()
 
 
 def _ms(index: int) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.commands import AppendAudio, Command, SessionConfig
 from pipeline.engines import (
+    Cancelled,
     Delta,
     Finished,
     Grammar,
@@ -110,6 +111,8 @@ class ScriptedLlm:
     """Raised one after the other instead of an answer."""
     prompts: list[list[Message]] = field(default_factory=list)
     warmed: list[list[Message]] = field(default_factory=list)
+    warm_s: float = 0.0
+    warm_ups_finished: int = 0
     open_conversations: int = 0
     running: int = 0
 
@@ -118,12 +121,22 @@ class ScriptedLlm:
         return ScriptedConversation(self)
 
 
-@dataclass
+@dataclass(eq=False)
 class ScriptedConversation:
     llm: ScriptedLlm
 
     async def warm(self, messages: Sequence[Message], tools: Sequence[Tool], work: Work) -> Usage:
         self.llm.warmed.append(list(messages))
+        work.watch(self, lambda _: stop.set())
+        stop = asyncio.Event()
+        try:
+            async with asyncio.timeout(self.llm.warm_s):
+                await stop.wait()
+            raise Cancelled
+        except TimeoutError:
+            self.llm.warm_ups_finished += 1
+        finally:
+            work.unwatch(self)
         return Usage()
 
     async def reply(

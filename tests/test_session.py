@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
 from virtual_time import run_virtual
@@ -361,7 +362,6 @@ def test_cancel_sweep(step: int) -> None:
                     assert event.reply_id not in closed
             assert len(started) - len(closed) <= 1
             await played.hear(8)
-            assert not played.session._replies.get("none")
             assert played.session._replies.quiet.is_set()
             assert llm.running == 0
 
@@ -510,10 +510,9 @@ def test_two_user_items_with_nothing_heard_between_them_are_one_thought() -> Non
 def test_a_full_push_to_talk_buffer_refuses_more() -> None:
     async def main() -> None:
         async with scene(config=PUSH_TO_TALK) as played:
-            import numpy as np
-
             minute = np.zeros(16_000 * 60, dtype=np.int16)
             await played.do(*[AppendAudio(minute, 16_000)] * 3)
+            await asyncio.sleep(1)
         assert [event.code for event in played.events(Refused)] == ["input_audio_buffer_full"]
 
     run_virtual(main())

@@ -27,6 +27,8 @@ _CPU_SLICE_TOKENS = 64
 little is lost when a slice is aborted."""
 _GPU_SLICE_TOKENS = 512
 """A GPU needs long slices to be busy, and cannot be aborted: one takes some 10 ms."""
+_Q8_0_BLOCK = 32
+"""Numbers that share one scale in llama.cpp's q8_0; a head must hold whole blocks."""
 
 
 class LlamaCppOptions(EngineOptions):
@@ -47,8 +49,9 @@ class LlamaCppOptions(EngineOptions):
     """Prompt tokens per slice; null: 64 on a CPU, 512 on a GPU."""
     flash_attention: bool | None = None
     """null: only on a GPU (on a CPU it takes twice the time, measured at 2,500 tokens)."""
-    kv_type: KvType = "f16"
-    """``q8_0`` halves the cells of keys, and with flash attention those of values too."""
+    kv_type: KvType | None = None
+    """``q8_0`` halves the cells of keys, and with flash attention those of values too; null: that
+    where the model's heads allow it, else ``f16``."""
     requantize: bool = True
     """Convert small Q4_1 weights to Q8_0 at start: twice the speed, for some memory."""
     template_arguments: dict[str, bool | int | float | str] = Field(
@@ -78,7 +81,7 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     path = _model_path(options, weights)
     model = Model(path, options.gpu_layers, requantize=options.requantize)
     # One sequence more than conversations, to copy prefixes through when they are saved.
-    shape = _shape(options)
+    shape = _shape(options, model)
     context = Context(model, shape)
     cache = KvCache(context, options.sequences)
     shared = Shared(context, cache, _saved(options, model, shape), scratch=options.sequences)
@@ -88,7 +91,7 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     return engine
 
 
-def _shape(options: LlamaCppOptions) -> ContextShape:
+def _shape(options: LlamaCppOptions, model: Model) -> ContextShape:
     on_gpu = options.gpu_layers != 0
     slice_tokens = options.batch_tokens or (_GPU_SLICE_TOKENS if on_gpu else _CPU_SLICE_TOKENS)
     flash = options.flash_attention
@@ -97,7 +100,7 @@ def _shape(options: LlamaCppOptions) -> ContextShape:
         sequences=options.sequences + 1,
         slice_tokens=slice_tokens,
         threads=options.threads or max(1, _cores() - 1),
-        kv_type=options.kv_type,
+        kv_type=options.kv_type or ("f16" if model.head_size % _Q8_0_BLOCK else "q8_0"),
         flash=False if flash is None and not on_gpu else flash,
     )
 

@@ -87,6 +87,12 @@ class Model:
         source = self._api.llama_model_chat_template(self.handle, None)
         return source.decode() if source else None
 
+    @property
+    def head_size(self) -> int:
+        """Numbers in one attention head's key."""
+        api = self._api
+        return int(api.llama_model_n_embd(self.handle) // api.llama_model_n_head(self.handle))
+
     @functools.cached_property
     def forgets_partly(self) -> bool:
         """Whether the newest tokens of a sequence can be taken back. Recurrent state cannot."""
