@@ -62,6 +62,13 @@ class SpeechStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeechRejected:
+    """The utterance that has stopped had no words in it: noise, and no item. Internal."""
+
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class InputCommitted:
     item_id: str
     previous_item_id: str | None
@@ -224,6 +231,7 @@ Event = (
     | SpeechResumed
     | TurnJudged
     | SpeechStopped
+    | SpeechRejected
     | InputCommitted
     | InputCleared
     | TranscriptReady

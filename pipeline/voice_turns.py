@@ -19,6 +19,7 @@ from pipeline.events import (
     Bus,
     SpeculationDiscarded,
     SpeechPaused,
+    SpeechRejected,
     SpeechResumed,
     SpeechStarted,
     SpeechStopped,
@@ -234,6 +235,7 @@ class VoiceTurns:
         if self._ending is attempt:
             self._ending = None
         if isinstance(said, Transcript) and not said.text:
+            self._bus.publish(SpeechRejected(turn.item_id))
             return
         self._session.commit_speech(turn.item_id, said, (attempt.end - turn.start) / LISTEN_RATE)
         if not attempt.wants_reply and attempt.reply:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from blockbuster import blockbuster_ctx
 
 from app.pull import pull
 from app.settings_load import load_settings
@@ -14,6 +15,13 @@ from app.weights import WeightsCache
 
 # Idle OpenMP threads of one engine must not spin on the cores that another one needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks_the_loop() -> Iterator[None]:
+    """Our code must not call anything on the event loop that waits: files, sockets, sleeps."""
+    with blockbuster_ctx(scanned_modules=["app", "hardware", "pipeline"]):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,7 @@ from pipeline.events import (
     ReplyText,
     SpeculationDiscarded,
     SpeechPaused,
+    SpeechRejected,
     SpeechResumed,
     SpeechStarted,
     SpeechStopped,
@@ -49,7 +50,7 @@ from pipeline.events import (
 
 VOICE = SessionConfig(instructions="Be brief.", input_rate=16_000, output_rate=16_000)
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
-INTERNAL = (SpeechPaused, SpeechResumed, TurnJudged, SpeculationDiscarded, Timeline)
+INTERNAL = (SpeechPaused, SpeechRejected, SpeechResumed, TurnJudged, SpeculationDiscarded, Timeline)
 
 
 def user_text(text: str) -> MessageItem:
