@@ -18,20 +18,24 @@ import httpx
 import numpy as np
 
 from app.process_usage import Usage, usage
-from app.realtime_client import RATE, RealtimeClient, SpokenTurn, connect
+from app.realtime_client import RATE, RealtimeClient, SpokenTurn, connect, room_tone
 from app.server import bind
 from app.serving import PATH
 from hardware.wav import speech_end
 from pipeline.audio import Pcm
 from pipeline.errors import ReachyVoiceError
 
-STAGES = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
+STAGES = ("endpoint", "transcript", "first_token", "first_clause")
 VOICE_TO_VOICE = "voice_to_voice"
 SHORT_SENTENCES = ("What is the weather like today?", "Turn around and look at me.", "Who are you?")
 TURNS_PER_CONVERSATION = 10
 PAUSE_SECONDS = 0.5
 """Silence between an answer and the next question."""
 START_TIMEOUT_S = 120.0
+END_TIMEOUT_S = 60.0
+"""After SIGTERM; a server that still runs then is killed."""
+LOG_TAIL_CHARS = 2000
+_READY = b"Ready."
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One turn: ms after the end of speech per stage, and the machine's load average then."""
+    """One turn: ms after the last speech sample per stage (none where no audio came, or it came
+    early), and the machine's load average then."""
 
     clip: str
     first: bool
@@ -53,6 +58,10 @@ class Measured:
     load: float
     cut_off: bool
     """An answer began before the speaker was done."""
+
+    @property
+    def latency_ms(self) -> float | None:
+        return self.ms.get(VOICE_TO_VOICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,38 +99,70 @@ class Run:
 
 @asynccontextmanager
 async def spawned_server(arguments: Sequence[str]) -> AsyncIterator[Spawned]:
-    """A server process of its own, ready."""
+    """A server process of its own, ready. Raises ``ReachyVoiceError``."""
     with bind("127.0.0.1", 0) as probe:
         port = probe.getsockname()[1]
     began = time.monotonic()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "app.cli", "serve", "--port", str(port), *arguments),
-        stdin=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stderr
-    try:
-        log = await _read_until_ready(process.stderr)
-        if log is not None:
-            raise ReachyVoiceError("The server did not start", why=log[-2000:])
+    command = (sys.executable, "-m", "app.cli", "serve", "--port", str(port), *arguments)
+    async with ready_process(command) as process:
         seconds = time.monotonic() - began
         await _check_ready(port)
         yield Spawned(f"ws://127.0.0.1:{port}{PATH}", process.pid, seconds)
+
+
+@asynccontextmanager
+async def ready_process(command: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that has written ``Ready.`` to stderr; SIGTERM ends it with the context.
+
+    Raises ``ReachyVoiceError`` with what it wrote when it ends or is silent instead.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr
+    log, settled = bytearray(), asyncio.Event()
+    reading = asyncio.create_task(_read(process.stderr, log, settled))
+    try:
+        await _wait_until_ready(log, settled)
+        yield process
     finally:
-        if process.returncode is None:
-            process.terminate()
+        await _end(process)
+        reading.cancel()
+        await asyncio.wait({reading})
+
+
+async def _read(stderr: asyncio.StreamReader, log: bytearray, settled: asyncio.Event) -> None:
+    """To the end, so that no full pipe ever stops the process; kept until it is ready."""
+    while chunk := await stderr.read(65_536):
+        if not settled.is_set():
+            log += chunk
+            if _READY in log:
+                settled.set()
+    settled.set()
+
+
+async def _wait_until_ready(log: bytearray, settled: asyncio.Event) -> None:
+    what = "The server did not start"
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            await settled.wait()
+    except TimeoutError:
+        what = f"The server was not ready within {START_TIMEOUT_S:g} s"
+    if _READY not in log:
+        why = log.decode(errors="replace").strip()[-LOG_TAIL_CHARS:] or "it wrote nothing"
+        fix = "Run reachy-voice serve with the same settings, or reachy-voice doctor"
+        raise ReachyVoiceError(what, why=why, fix=fix)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(END_TIMEOUT_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
         await process.wait()
-
-
-async def _read_until_ready(stderr: asyncio.StreamReader) -> str | None:
-    """The log if the server ended before it said that it is ready, else ``None``."""
-    log = ""
-    async with asyncio.timeout(START_TIMEOUT_S):
-        while line := (await stderr.readline()).decode():
-            log += line
-            if line.startswith("Ready."):
-                return None
-    return log
 
 
 async def _check_ready(port: int) -> None:
@@ -193,16 +234,17 @@ async def _conversation(
 
 
 async def _measure(client: RealtimeClient, clip: Clip, first: bool) -> Measured:
-    pause = np.zeros(int(PAUSE_SECONDS * RATE), dtype=np.int16)
+    pause = room_tone(int(PAUSE_SECONDS * RATE))
     pcm = np.concatenate((pause, clip.pcm))
     turn = await client.speak(pcm, len(pause) + speech_end(clip.pcm, RATE))
     return Measured(clip.name, first, _milliseconds(turn), os.getloadavg()[0], turn.cut_offs > 0)
 
 
 def _milliseconds(turn: SpokenTurn) -> dict[str, float]:
-    known = {stage: turn.timeline_ms.get(stage) for stage in STAGES}
-    ms = {stage: value for stage, value in known.items() if value is not None}
-    return {**ms, VOICE_TO_VOICE: turn.voice_to_voice_ms}
+    if (latency := turn.voice_to_voice_ms) is None:
+        return {}
+    stages = {stage: ms for stage, ms in turn.stages_ms.items() if stage in STAGES}
+    return {**stages, VOICE_TO_VOICE: latency}
 
 
 async def measure_idle(url: str, pid: int, seconds: float) -> float:
@@ -217,25 +259,28 @@ async def measure_idle(url: str, pid: int, seconds: float) -> float:
 # --- statistics --------------------------------------------------------------------------------
 
 
-def percentile(values: Iterable[float], percent: float) -> float:
-    """Nearest-rank percentile; NaN for no values."""
-    ordered = sorted(value for value in values if not math.isnan(value))
+def percentile(values: Iterable[float], percent: float) -> float | None:
+    """Nearest-rank percentile; ``None`` for no values."""
+    ordered = sorted(values)
     if not ordered:
-        return math.nan
+        return None
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """The run as data: per stage n and percentiles of the warm turns, the first turns apart."""
+    """The run as data for JSON: the warm turns by stage, the first turns apart.
+
+    ``n`` counts the turns with a latency, ``no_latency`` the others: they had no audio, or were
+    ``cut_off``. What was not measured is ``None``.
+    """
     warm = [turn for turn in run.turns if not turn.first]
-    cold = [turn.ms[VOICE_TO_VOICE] for turn in run.turns if turn.first]
-    warm_median = percentile((turn.ms[VOICE_TO_VOICE] for turn in warm), 50)
+    cold = [turn for turn in run.turns if turn.first]
+    warm_p50, cold_p50 = (percentile(_latencies(turns), 50) for turns in (warm, cold))
     return {
-        "n": len(warm),
-        "cut_off": sum(turn.cut_off for turn in run.turns),
+        **_counts(warm),
         "stages_ms": {stage: _stage(warm, stage) for stage in (*STAGES, VOICE_TO_VOICE)},
-        "first_turn_ms": {"n": len(cold), "p50": percentile(cold, 50)},
-        "first_to_warm_ratio": percentile(cold, 50) / warm_median if cold and warm else None,
+        "first_turn_ms": {**_counts(cold), "p50": cold_p50},
+        "first_to_warm_ratio": cold_p50 / warm_p50 if cold_p50 and warm_p50 else None,
         "start_to_ready_s": {"n": len(run.starts_s), "p50": percentile(run.starts_s, 50)},
         "rss_mib": {
             "ready": run.ready.rss_mib if run.ready else None,
@@ -253,8 +298,18 @@ def summary(run: Run) -> dict[str, Any]:
     }
 
 
-def _stage(turns: Sequence[Measured], stage: str) -> dict[str, float]:
-    values = [turn.ms[stage] for turn in turns if not math.isnan(turn.ms.get(stage, math.nan))]
+def _latencies(turns: Sequence[Measured]) -> list[float]:
+    return [turn.latency_ms for turn in turns if turn.latency_ms is not None]
+
+
+def _counts(turns: Sequence[Measured]) -> dict[str, int]:
+    n = len(_latencies(turns))
+    cut_off = sum(turn.cut_off for turn in turns)
+    return {"n": n, "no_latency": len(turns) - n, "cut_off": cut_off}
+
+
+def _stage(turns: Sequence[Measured], stage: str) -> dict[str, float | None]:
+    values = [turn.ms[stage] for turn in turns if stage in turn.ms]
     return {
         "n": len(values),
         "p50": percentile(values, 50),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from app.realtime_socket import MODEL
 from app.settings import Settings
 from app.weights import WeightsCache
 from pipeline.audio import Pcm
@@ -22,7 +23,6 @@ from pipeline.realtime.session_config import SessionDefaults
 from pipeline.replies import SessionSettings
 from pipeline.session import Session
 from pipeline.stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad, Stages
-from pipeline.turns import Endpointing
 from pipeline.work import Work
 from pipeline.worker import ThreadWorker, Worker, worker_for
 
@@ -87,7 +87,7 @@ class Assistant:
         conversation = self.settings.conversation
         voices = self.stages.tts.voices
         return SessionDefaults(
-            model="reachy-voice",
+            model=MODEL,
             voice=getattr(self.settings.tts, "voice", None) or voices[0],
             voices=voices,
             instructions=conversation.instructions,
@@ -97,7 +97,7 @@ class Assistant:
     def session(self, bus: Bus, config: SessionConfig) -> Session:
         settings = self.settings
         session_settings = SessionSettings(
-            endpointing=Endpointing(**settings.endpointing.model_dump()),
+            endpointing=settings.endpointing,
             sampling=settings.conversation.sampling.build(),
             lead_ms=settings.playback.lead_ms,
             chunk_ms=settings.playback.chunk_ms,
@@ -105,10 +105,6 @@ class Assistant:
         session = Session(self.stages, config, session_settings, bus, new_id)
         self._sessions.add(session)
         return session
-
-    def busy(self) -> bool:
-        """Whether any reply is being given."""
-        return any(session.busy for session in self._sessions)
 
     async def idle(self) -> None:
         """Wait until no reply is being given."""

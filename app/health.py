@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from app.realtime_socket import Assistant
+from app.realtime_socket import MODEL, Assistant
 
 RETRY_AFTER_S = 2
 """Engines take seconds to warm up."""
@@ -36,10 +36,9 @@ async def ready(request: Request) -> JSONResponse:
 
 
 async def models(request: Request) -> JSONResponse:
-    """The list that model pickers ask for. One cascade is one model."""
-    assistant: Assistant = request.app.state.assistant
-    model = {"id": assistant.defaults().model, "object": "model", "created": 0}
-    return JSONResponse({"object": "list", "data": [{**model, "owned_by": "reachy-voice"}]})
+    """The list that model pickers ask for, engines ready or not. One cascade is one model."""
+    model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "reachy-voice"}
+    return JSONResponse({"object": "list", "data": [model]})
 
 
 async def upgrade_required(request: Request) -> JSONResponse:

@@ -11,7 +11,8 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """``cpu_seconds`` since the processes began; ``rss_mib`` counts shared pages once each."""
+    """``cpu_seconds`` since the processes began; ``rss_mib`` is the sum over the processes, so that
+    a page shared by several (libraries, say) counts once for each of them."""
 
     cpu_seconds: float
     rss_mib: float

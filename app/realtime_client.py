@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,10 @@ CHUNK_MS = 20
 TURN_TIMEOUT_S = 60.0
 LAST_ANSWER_S = 3.0
 """How long after the speech to wait for another answer when there was one already."""
+ROOM_TONE_RMS = 8.0
+"""Of int16, -72 dBFS: a quiet room. No microphone gives digital zeros."""
+ROOM_TONE_S = 2
+"""Then it repeats."""
 
 
 class TurnFailed(ReachyVoiceError):
@@ -40,6 +45,12 @@ class NoServer(ReachyVoiceError):
     exit_code = 9
 
 
+def room_tone(samples: int) -> Pcm:
+    """What a microphone hears when nobody speaks: the same faint white noise each time, int16."""
+    noise = np.random.default_rng(0).normal(0.0, ROOM_TONE_RMS, samples)
+    return noise.round().astype(np.int16)
+
+
 @dataclass(slots=True)
 class SpokenTurn:
     """One turn as the client saw it. Times are seconds of the loop's clock."""
@@ -49,23 +60,39 @@ class SpokenTurn:
     answered: str = ""
     audio: list[Pcm] = field(default_factory=list)
     first_audio_at: float | None = None
+    early: bool = False
+    """The answer began before the speaker was done, or heard more speech and gave way."""
     cut_offs: int = 0
-    """Answers that began before the speaker was done."""
+    """How many answers were early."""
     timeline_ms: dict[str, float | None] = field(default_factory=dict)
+    """The server's stages, counted from where it heard the speech end."""
     usage: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def voice_to_voice_ms(self) -> float:
-        """Last speech sample sent -> first reply sample received; NaN if it came before."""
-        if self.first_audio_at is None or self.first_audio_at < self.speech_end_at:
-            return float("nan")
+    def voice_to_voice_ms(self) -> float | None:
+        """Last speech sample sent -> first reply sample received; ``None`` without audio, and for
+        an early answer."""
+        if self.early or self.first_audio_at is None or self.first_audio_at < self.speech_end_at:
+            return None
         return (self.first_audio_at - self.speech_end_at) * 1000
+
+    @property
+    def stages_ms(self) -> dict[str, float]:
+        """The server's stages in ms after the last speech sample, like ``voice_to_voice_ms``, which
+        ``first_audio`` equals; empty where that is ``None``."""
+        latency, first_audio = self.voice_to_voice_ms, self.timeline_ms.get("first_audio")
+        if latency is None or first_audio is None:
+            return {}
+        known = {stage: ms for stage, ms in self.timeline_ms.items() if ms is not None}
+        return {stage: ms + latency - first_audio for stage, ms in known.items()}
 
     def forget_answer(self) -> None:
         """It answered too early: only the answer to the last words counts."""
         self.answered = ""
         self.audio.clear()
         self.first_audio_at = None
+        self.early = False
+        self.timeline_ms = {}
 
     @property
     def pcm(self) -> Pcm:
@@ -79,6 +106,14 @@ def _raise_if_failed(response: dict[str, Any]) -> None:
         raise TurnFailed("The server could not answer", why=str(error.get("message", "")))
 
 
+@contextmanager
+def _closing_is_a_failure() -> Iterator[None]:
+    try:
+        yield
+    except ConnectionClosed as closed:
+        raise TurnFailed("The server closed the connection", why=str(closed)) from None
+
+
 class RealtimeClient:
     """One conversation over one WebSocket."""
 
@@ -86,7 +121,10 @@ class RealtimeClient:
         self._socket = socket
 
     async def configure(self, session: dict[str, Any] | None = None) -> None:
-        """Ask for transcripts of what was heard, and for ``session`` on top."""
+        """Ask for transcripts of what was heard, and for ``session`` on top.
+
+        Raises ``TurnFailed``.
+        """
         await self._expect("session.created")
         transcription = {"input": {"transcription": {"model": "default"}}}
         await self._send(
@@ -98,7 +136,7 @@ class RealtimeClient:
         await self._expect("session.updated")
 
     async def speak(self, pcm: Pcm, speech_end: int) -> SpokenTurn:
-        """Say ``pcm`` (int16 at ``RATE``) in real time, then stay silent and listen.
+        """Say ``pcm`` (int16 at ``RATE``) in real time, then let the room sound and listen.
 
         ``speech_end``: index after the last sample of speech. Raises ``TurnFailed``.
         """
@@ -117,7 +155,7 @@ class RealtimeClient:
         return turn
 
     async def stay_silent(self, seconds: float) -> None:
-        """Stream silence in real time, and ignore what comes back."""
+        """Stream an empty room in real time, and ignore what comes back."""
         try:
             async with asyncio.timeout(seconds):
                 await self._microphone(np.zeros(0, np.int16), asyncio.get_running_loop().time())
@@ -132,17 +170,14 @@ class RealtimeClient:
                 microphone.cancel()
         except* TurnFailed as failed:
             raise failed.exceptions[0] from None
-        except* ConnectionClosed as closed:
-            why = str(closed.exceptions[0])
-            raise TurnFailed("The server closed the connection", why=why) from None
 
     async def _microphone(self, pcm: Pcm, began: float) -> None:
-        """Send 20 ms chunks when they would have been recorded; silence after the recording."""
+        """Send 20 ms chunks when they would have been recorded; room tone after it."""
         size = RATE * CHUNK_MS // 1000
-        silence = np.zeros(size, dtype=np.int16)
+        room = itertools.cycle(room_tone(ROOM_TONE_S * RATE).reshape(-1, size))
         sent = 0
         while True:
-            chunk = pcm[sent : sent + size] if sent < len(pcm) else silence
+            chunk = pcm[sent : sent + size] if sent < len(pcm) else next(room)
             sent += len(chunk)
             await asyncio.sleep(began + sent / RATE - asyncio.get_running_loop().time())
             audio = base64.b64encode(pcm_to_bytes(chunk)).decode()
@@ -151,8 +186,8 @@ class RealtimeClient:
     async def _listen(self, turn: SpokenTurn) -> None:
         """Follow the turn to the end of the answer to its last words.
 
-        An answer that ends before the speech does was too early. If none follows, it stands, as a
-        cut-off without a latency.
+        An answer that begins before the speech ends, or that gives way to more of it, was too
+        early. If none follows, it stands, as a cut-off without a latency.
         """
         now = asyncio.get_running_loop().time
         premature = busy = False
@@ -166,11 +201,13 @@ class RealtimeClient:
                     raise
                 return
             match event["type"]:
-                case "response.created" | "input_audio_buffer.speech_started":
+                case "response.created" | "input_audio_buffer.speech_started" as kind:
                     busy = True
                     if premature:
                         turn.forget_answer()
                         premature = False
+                    if kind == "response.created":
+                        turn.early = now() < turn.speech_end_at
                 case "input_audio_buffer.speech_stopped":
                     busy = False
                 case "response.done":
@@ -178,7 +215,7 @@ class RealtimeClient:
                     response = event["response"]
                     _raise_if_failed(response)
                     turn.usage = response.get("usage") or {}
-                    premature = response["status"] == "cancelled" or now() < turn.speech_end_at
+                    turn.early = premature = turn.early or response["status"] == "cancelled"
                     if not premature:
                         return
                     turn.cut_offs += 1
@@ -205,10 +242,12 @@ class RealtimeClient:
                 raise TurnFailed("The server refused", why=event["error"]["message"])
 
     async def _send(self, message: dict[str, Any]) -> None:
-        await self._socket.send(json.dumps(message))
+        with _closing_is_a_failure():
+            await self._socket.send(json.dumps(message))
 
     async def _receive(self) -> dict[str, Any]:
-        message: dict[str, Any] = json.loads(await self._socket.recv())
+        with _closing_is_a_failure():
+            message: dict[str, Any] = json.loads(await self._socket.recv())
         return message
 
     async def _expect(self, kind: str) -> None:

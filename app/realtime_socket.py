@@ -24,6 +24,9 @@ from pipeline.realtime import wire
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 
+MODEL = "reachy-voice"
+"""What the whole cascade is called where the API wants the name of a model."""
+
 LARGE_MESSAGE_CHARS = 256 * 1024
 """Longer messages (images, whole recordings) are decoded in a thread."""
 
@@ -57,16 +60,14 @@ class SessionLike(Protocol):
 class Assistant(Protocol):
     """What the server needs of the assembled assistant."""
 
-    def defaults(self) -> SessionDefaults: ...
+    def defaults(self) -> SessionDefaults:
+        """What a session is at first; only asked for while every engine is ready."""
+        ...
 
     def session(self, bus: Bus, config: SessionConfig) -> SessionLike: ...
 
     def readiness(self) -> Mapping[str, str | None]:
         """Each engine's name, and why it is not ready; ``None`` when it is."""
-        ...
-
-    def busy(self) -> bool:
-        """Whether any reply is under way."""
         ...
 
     async def idle(self) -> None:
@@ -190,12 +191,6 @@ async def turn_away(websocket: WebSocket, code: str, message: str) -> None:
     with contextlib.suppress(WebSocketDisconnect):
         await websocket.send_text(wire.encode(event))
     await hang_up(websocket, POLICY, code)
-
-
-async def serve_socket(websocket: WebSocket, assistant: Assistant) -> None:
-    """Serve one client that has not been accepted yet."""
-    await accept(websocket)
-    await RealtimeSocket(websocket, assistant).serve()
 
 
 def _first(group: BaseExceptionGroup[_Closed]) -> _Closed:

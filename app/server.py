@@ -11,7 +11,7 @@ import contextlib
 import errno
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import uvicorn
@@ -64,10 +64,15 @@ class OpenSockets:
         return len(self._open) >= self._max_sessions
 
     async def serve(self, websocket: WebSocket, assistant: Assistant) -> None:
-        """Serve an accepted WebSocket to its end; its place is free at once after it."""
+        """Accept a WebSocket and serve it to its end.
+
+        Its place is taken before anything is awaited, so that nobody else takes it and
+        ``close_all`` reaches it; it is free at once after the end.
+        """
         link = RealtimeSocket(websocket, assistant)
         self._open.add(link)
         try:
+            await accept(websocket)
             await link.serve()
         finally:
             self._open.remove(link)
@@ -112,7 +117,6 @@ async def _realtime(websocket: WebSocket) -> None:
             websocket, "session_limit_reached", "All conversations are taken. Try again later."
         )
     else:
-        await accept(websocket)
         await sockets.serve(websocket, assistant)
 
 
@@ -172,20 +176,12 @@ class _WebSocket(WebSocketsSansIOProtocol):
 class _Server(uvicorn.Server):
     """uvicorn's, without its signal handlers."""
 
-    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_listening = on_listening
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_listening()
-
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     def stop_accepting(self) -> None:
-        for server in self.servers:
+        for server in getattr(self, "servers", ()):  # none yet if the signal came at once
             server.close()
 
 
@@ -215,7 +211,6 @@ async def serve(
     host: str,
     port: int,
     *,
-    on_listening: Callable[[], None],
     drain_s: float,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
     ping_s: float = PING_S,
@@ -228,7 +223,7 @@ async def serve(
     which port it got) before engines are started. Raises ``ServerError``.
     """
     listener = listener or bind(host, port)
-    server = _Server(_config(app, max_message_bytes, ping_s), on_listening)
+    server = _Server(_config(app, max_message_bytes, ping_s))
     stop, at_once = asyncio.Event(), asyncio.Event()
     with contextlib.closing(listener), _signals(stop, at_once):
         ending = asyncio.create_task(_end(server, app, stop, at_once, drain_s))

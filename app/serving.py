@@ -16,6 +16,12 @@ from pipeline.errors import ReachyVoiceError
 PATH = "/v1/realtime"
 
 
+class Interrupted(ReachyVoiceError):
+    """A signal ended the server before it was ready."""
+
+    exit_code = 130
+
+
 async def run_server(
     assistant: Assistant,
     *,
@@ -44,7 +50,6 @@ async def run_server(
                 app,
                 settings.host,
                 settings.port,
-                on_listening=lambda: None,
                 drain_s=settings.drain_s,
                 max_message_bytes=settings.max_message_mb * 1024 * 1024,
                 listener=listener,
@@ -59,7 +64,10 @@ async def run_server(
 async def local_server(
     assistant: Assistant, on_engine_ready: Callable[[Kind], None] = lambda kind: None
 ) -> AsyncIterator[str]:
-    """A server of one's own on a free loopback port, for as long as the context lasts."""
+    """A server of one's own on a free loopback port, for as long as the context lasts.
+
+    Raises what building the engines raises, and ``Interrupted``.
+    """
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[int] = loop.create_future()
     running = asyncio.create_task(
@@ -70,6 +78,7 @@ async def local_server(
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()
+            raise Interrupted("Stopped before the engines were ready")
         yield f"ws://127.0.0.1:{ready.result()}{PATH}"
     finally:
         running.cancel()

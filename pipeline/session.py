@@ -132,11 +132,6 @@ class Session:
         """Wait until no reply is being given."""
         await self._replies.quiet.wait()
 
-    @property
-    def busy(self) -> bool:
-        """Whether a reply is being made or given."""
-        return not self._replies.quiet.is_set()
-
     async def _next_command(self) -> Command | None:
         """The next command; ``None`` when a client stalls in the middle of its turn."""
         if not self._turns.open:

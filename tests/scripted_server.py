@@ -104,6 +104,7 @@ class ScriptedAssistant:
         self.opened: asyncio.Queue[ScriptedSession] = asyncio.Queue()
 
     def defaults(self) -> SessionDefaults:
+        assert not any(self.reasons.values()), "the voices are known once the engines are ready"
         return SessionDefaults("reachy-voice", "joe", ("joe",), "You are Reachy.")
 
     def session(self, bus: Bus, config: SessionConfig) -> ScriptedSession:
@@ -114,9 +115,6 @@ class ScriptedAssistant:
 
     def readiness(self) -> Mapping[str, str | None]:
         return self.reasons
-
-    def busy(self) -> bool:
-        return not all(session.quiet.is_set() for session in self.sessions)
 
     async def idle(self) -> None:
         self.draining.set()
@@ -162,18 +160,16 @@ async def servers() -> AsyncIterator[Serve]:
         assistant = assistant or ScriptedAssistant()
         listener = bind("127.0.0.1", 0)
         port = listener.getsockname()[1]
-        listening = asyncio.Event()
         serving = serve(
             build_app(assistant, max_sessions=max_sessions),
             "127.0.0.1",
             port,
-            on_listening=listening.set,
             drain_s=drain_s,
             listener=listener,
             **options,
         )
         running.append(Served(assistant, port, asyncio.create_task(serving)))
-        await listening.wait()
+        await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
         return running[-1]
 
     yield start

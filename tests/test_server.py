@@ -6,6 +6,8 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,10 +17,11 @@ from conformance import Recorder
 from openai import AsyncOpenAI
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
 from scripted_server import PCM, ScriptedAssistant, Serve, Served, Talk, servers, talking
+from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from app import realtime_socket
+from app import realtime_socket, server
 from pipeline import events
 from pipeline.commands import AppendAudio, CommitAudio
 
@@ -224,6 +227,69 @@ async def test_one_client_too_many_is_told_so(serving: Serve) -> None:
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1008
     assert len(served.assistant.sessions) == 1
+
+
+class SlowUpgrade:
+    """Holds every client back in the middle of its upgrade, until ``go`` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+        monkeypatch.setattr(server, "accept", self._accept)
+
+    async def _accept(self, websocket: WebSocket) -> None:
+        self.begun.set()
+        await self.go.wait()
+        await realtime_socket.accept(websocket)
+
+
+async def test_a_client_in_the_middle_of_its_upgrade_has_its_place(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serving(max_sessions=1)
+    upgrade = SlowUpgrade(monkeypatch)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(served.connect().__aenter__())
+        await upgrade.begun.wait()
+        async with served.connect() as late:
+            assert (await Talk(late).next())["error"]["code"] == "session_limit_reached"
+        upgrade.go.set()
+    assert (await Talk(first.result()).next())["type"] == "session.created"
+    await first.result().close()
+
+
+async def test_a_client_whose_upgrade_ends_after_the_drain_is_told_1001(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serving()
+    upgrade = SlowUpgrade(monkeypatch)
+    async with asyncio.TaskGroup() as group:
+        connecting = group.create_task(served.connect().__aenter__())
+        await upgrade.begun.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await served.assistant.draining.wait()
+        upgrade.go.set()
+    with pytest.raises(ConnectionClosed) as closed:
+        await Talk(connecting.result()).until("nothing else")
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+    await served.task
+
+
+async def test_clients_that_send_nothing_for_ever_hurt_nobody(serving: Serve) -> None:
+    """One that never asks for the upgrade, and one that never says a word after it."""
+    served = await serving()
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    async with talking(served) as mute, talking(served) as other:
+        await other.send("response.create")
+        await other.until("response.done")
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(ConnectionClosed) as closed:
+            await mute.next()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+    await served.task
+    assert await reader.read() == b""
+    writer.close()
 
 
 @pytest.mark.parametrize(("stall_s", "ping_s"), [(0.05, 20.0), (3600.0, 0.05)])

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import cast
 
 import pytest
 from scripted_server import ScriptedAssistant, Serve, servers, talking
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app.compose import Assistant
 from app.server import ServerError, bind, build_app, serve
+from app.serving import Interrupted, local_server
+from app.settings_load import load_settings
+from pipeline.engines import Kind
 
 
 @pytest.fixture
@@ -59,7 +65,6 @@ async def test_a_taken_port_says_what_to_do(serving: Serve) -> None:
             build_app(ScriptedAssistant(), max_sessions=1),
             "127.0.0.1",
             served.port,
-            on_listening=lambda: pytest.fail("it cannot listen"),
             drain_s=0,
         )
     assert str(served.port) in taken.value.what
@@ -72,6 +77,65 @@ def test_an_impossible_address_says_what_to_do(host: str, says: str) -> None:
     with pytest.raises(ServerError, match=says) as refused:
         bind(host, 0)
     assert refused.value.fix
+
+
+async def test_pickers_get_the_model_while_the_engines_warm_up(serving: Serve) -> None:
+    served = await serving()
+    served.assistant.reasons["tts"] = "loading"
+    models = await served.get("/v1/models")
+    assert models.status_code == 200
+    assert [model["id"] for model in models.json()["data"]] == ["reachy-voice"]
+
+
+class WarmingAssistant(ScriptedAssistant):
+    """Its engines never get ready."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = load_settings(environ={}).settings
+        self.reasons["llm"] = "loading"
+        self.ready = asyncio.Event()
+        self.warming = asyncio.Event()
+        self._closed = asyncio.Event()
+
+    async def run(self, on_engine_ready: Callable[[Kind], None]) -> None:
+        self.warming.set()
+        await self._closed.wait()
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+@pytest.fixture
+def warming() -> WarmingAssistant:
+    return WarmingAssistant()  # reads the settings' files: not on a running loop
+
+
+async def _own_server(assistant: WarmingAssistant) -> None:
+    async with local_server(cast(Assistant, assistant)):
+        pytest.fail("it is not ready")
+
+
+async def test_ctrl_c_while_the_engines_of_ones_own_server_warm_up(
+    warming: WarmingAssistant,
+) -> None:
+    starting = asyncio.create_task(_own_server(warming))
+    await warming.warming.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(Interrupted) as interrupted:
+        await starting
+    assert interrupted.value.exit_code == 130
+
+
+async def test_cancelled_while_the_engines_of_ones_own_server_warm_up(
+    warming: WarmingAssistant,
+) -> None:
+    starting = asyncio.create_task(_own_server(warming))
+    await warming.warming.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_sigterm_lets_a_reply_finish(serving: Serve) -> None:

@@ -25,8 +25,8 @@ STAGES = {
     "transcript": "transcript",
     "first_token": "first token",
     "first_clause": "first clause",
-    "first_audio": "first audio",
 }
+"""And then the first audio, which the client itself times."""
 
 QuestionArgument = Annotated[Path, typer.Argument(help="A recording of a spoken question.")]
 OutOption = Annotated[
@@ -58,7 +58,7 @@ def ask(
     if out:
         write_recording(out, turn.pcm, RATE)
     if as_json:
-        typer.echo(json.dumps(as_data(turn), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(as_data(turn), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print(turn, out)
 
@@ -75,15 +75,15 @@ async def _ask(url: str, pcm: Pcm) -> SpokenTurn:
 
 
 def as_data(turn: SpokenTurn) -> dict[str, object]:
-    """The turn for a program; times in ms after the end of speech."""
+    """The turn for a program; times in ms after the last sample of speech, ``None`` without audio
+    (or with audio before it)."""
+    latency = turn.voice_to_voice_ms
     return {
         "heard": turn.heard,
         "answered": turn.answered,
         "answer_seconds": round(len(turn.pcm) / RATE, 2),
-        "timeline_ms": {
-            stage: None if ms is None else round(ms) for stage, ms in turn.timeline_ms.items()
-        },
-        "voice_to_voice_ms": round(turn.voice_to_voice_ms),
+        "timeline_ms": {stage: round(ms) for stage, ms in turn.stages_ms.items()},
+        "voice_to_voice_ms": None if latency is None else round(latency),
         "usage": turn.usage,
     }
 
@@ -94,9 +94,15 @@ def _print(turn: SpokenTurn, out: Path | None) -> None:
     console.print(f"[dim]answered[/] {escape(turn.answered)}")
     console.print()
     console.print(f"[dim]{0:>7} ms[/]  end of speech")
-    known = [(ms, STAGES[name]) for name, ms in turn.timeline_ms.items() if ms is not None]
+    known = [(ms, STAGES[name]) for name, ms in turn.stages_ms.items() if name in STAGES]
     for ms, what in sorted(known):
         console.print(f"{ms:>7.0f} ms  {what}")
-    console.print(f"[bold]{turn.voice_to_voice_ms:>7.0f} ms  first audio received[/]")
+    console.print(f"[bold]{_first_audio(turn)}[/]")
     if out:
         console.print(f"\n{len(turn.pcm) / RATE:.1f} s of speech written to {out}")
+
+
+def _first_audio(turn: SpokenTurn) -> str:
+    if (latency := turn.voice_to_voice_ms) is not None:
+        return f"{latency:>7.0f} ms  first audio received"
+    return " " * 12 + ("it answered before the end of speech" if turn.audio else "no audio")

@@ -74,10 +74,11 @@ def bench(
             run = asyncio.run(measure_own_servers(server, clips, plan, advance))
     data = summary(run)
     data["synthetic_clips"] = [clip.name for clip in clips if clip.synthetic]
+    text = json.dumps(data, indent=2, allow_nan=False)
     if out:
-        out.write_text(json.dumps(data, indent=2), encoding="utf-8")
+        out.write_text(text, encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps(data, indent=2))
+        typer.echo(text)
     else:
         print_report(data, old)
 
@@ -116,19 +117,33 @@ def _read_json(path: Path) -> dict[str, Any]:
 def print_report(data: dict[str, Any], old: dict[str, Any] | None) -> None:
     """The table; with ``old``, the ratio of the medians beside it."""
     console = Console(highlight=False)
-    table = Table("ms after the end of speech", box=None, pad_edge=False)
+    table = Table("ms after the last speech sample", box=None, pad_edge=False)
     for name in ("n", "P50", "P95", "P99", *(("old P50", "ratio") if old else ())):
         table.add_column(name, justify="right")
     for stage, row in data["stages_ms"].items():
-        cells = [f"{row['n']}", *(f"{row[p]:.0f}" for p in ("p50", "p95", "p99"))]
+        cells = [f"{row['n']}", *(_number(row[p], ".0f") for p in ("p50", "p95", "p99"))]
         if old:
-            before = old["stages_ms"].get(stage, {}).get("p50", float("nan"))
-            cells += [f"{before:.0f}", f"{row['p50'] / before:.2f}"]
+            before = old["stages_ms"].get(stage, {}).get("p50")
+            ratio = row["p50"] / before if before and row["p50"] is not None else None
+            cells += [_number(before, ".0f"), _number(ratio, ".2f")]
         table.add_row(stage.replace("_", " "), *cells)
     console.print(table)
-    if data["cut_off"]:
-        console.print(f"{data['cut_off']} turns were answered before their speaker was done")
+    _print_missing(console, data)
     _print_rest(console, data)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _print_missing(console: Console, data: dict[str, Any]) -> None:
+    cut_off, no_latency = (
+        data[key] + data["first_turn_ms"][key] for key in ("cut_off", "no_latency")
+    )
+    if cut_off:
+        console.print(f"answered before their speaker was done: {cut_off} turns")
+    if no_latency:
+        console.print(f"without a latency (cut off, or no audio): {no_latency} turns")
 
 
 def _print_rest(console: Console, data: dict[str, Any]) -> None:
@@ -136,7 +151,7 @@ def _print_rest(console: Console, data: dict[str, Any]) -> None:
     if first["n"]:
         console.print(
             f"first turn after ready: {first['p50']:.0f} ms (n={first['n']}), "
-            f"{ratio:.2f} x the warm median"
+            f"{_number(ratio, '.2f')} x the warm median"
         )
     start = data["start_to_ready_s"]
     if start["n"]:
@@ -150,7 +165,8 @@ def _print_rest(console: Console, data: dict[str, Any]) -> None:
         console.print(f", {silent:.1f} % with a silent client" if silent is not None else "")
     load = data["load_average"]
     console.print(
-        f"load average during the turns: {load['p50']:.2f} median, {load['max']:.2f} at most"
+        f"load average during the turns: {_number(load['p50'], '.2f')} median, "
+        f"{_number(load['max'], '.2f')} at most"
     )
     if data["synthetic_clips"]:
         console.print("The questions were synthetic, made by the configured voice.")
