@@ -2,23 +2,26 @@
 
 A host owns one engine and the objects that were opened on it, and runs in exactly one thread:
 in the server's process or in a child's main thread, with the same messages. The most urgent job
-goes first; equals take turns. A generator is a job of many steps, so work is preempted between
-its slices; ``CancelToken.preempted`` asks a long slice to end early.
+goes first; equals take turns. A generator (any iterator) is a job of many steps, so work is
+preempted between its slices; ``CancelToken.preempted`` asks a long slice to end early.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import itertools
-import threading
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import GeneratorType
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
-from pipeline.engines import Cancelled
+from pipeline.engines import Cancelled, EngineOptions, EngineSpec
 from pipeline.errors import EngineError, ReachyVoiceError
+
+log = logging.getLogger("reachy_voice.worker")
 
 STREAM_CREDIT = 16
 """How many items of a stream may be on their way before the reader must take one."""
@@ -97,6 +100,26 @@ def describe(engine: Any) -> dict[str, Any]:
     return {name: getattr(engine, name) for name in ATTRIBUTES if hasattr(engine, name)}
 
 
+def build_engine(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> Any:
+    """Build an engine. Raises only errors that a person can read."""
+    try:
+        return spec.build(options, weights)
+    except ReachyVoiceError:
+        raise
+    except Exception as problem:
+        what = f"The {spec.kind} {spec.name} engine could not be built"
+        raise readable(problem, what) from problem
+
+
+def readable(problem: Exception, what: str) -> ReachyVoiceError:
+    """Ours as they are, others as text, so that they can cross a process border."""
+    if isinstance(problem, ReachyVoiceError):
+        return problem
+    error = EngineError(what, why=f"{type(problem).__name__}: {problem}")
+    error.__cause__ = problem
+    return error
+
+
 # --- the host ----------------------------------------------------------------------------------
 
 
@@ -121,8 +144,9 @@ class _Job:
 class EngineHost:
     """Runs one engine's jobs. ``receive`` may be called from any thread, ``run`` from one.
 
-    ``send`` is called from the host's thread with each answer. ``hang_timeout_s`` (child
-    processes only): a step that lasts longer dumps its traceback and ends the process.
+    ``receive`` takes no lock, so it cannot block an event loop. ``send`` is called from the
+    host's thread with each answer. ``hang_timeout_s`` (child processes only): a step that lasts
+    longer dumps its traceback and ends the process.
     """
 
     def __init__(
@@ -131,56 +155,40 @@ class EngineHost:
         self._objects: dict[int, Any] = {0: engine}
         self._send = send
         self._hang_timeout_s = hang_timeout_s
+        self._inbox: SimpleQueue[Request | None] = SimpleQueue()
         self._jobs: dict[int, _Job] = {}
         self._drops: list[int] = []
         self._turns = itertools.count()
         self._running: _Job | None = None
         self._closed = False
-        self._changed = threading.Condition()
         self.step_began: float | None = None
         """``time.monotonic()`` when the step that now runs began."""
 
     # -- any thread
 
     def receive(self, request: Request) -> None:
-        with self._changed:
-            match request:
-                case Submit():
-                    job = _Job(request, request.priority, next(self._turns))
-                    self._jobs[request.job] = job
-                    self._preempt_for(job)
-                case Cancel():
-                    if job := self._jobs.get(request.job):  # type: ignore[assignment]
-                        job.cancelled = True
-                case Promote():
-                    if job := self._jobs.get(request.job):  # type: ignore[assignment]
-                        job.priority = request.priority
-                        self._preempt_for(job)
-                case Credit():
-                    if job := self._jobs.get(request.job):  # type: ignore[assignment]
-                        job.credit += 1
-                case Drop():
-                    self._drops.append(request.target)
-            self._changed.notify()
+        self._inbox.put(request)
+        # Read once: the host's thread may set it to None at any time.
+        running = self._running
+        if running:
+            _interrupt(running, request)
 
     def close(self) -> None:
         """Stop all jobs and let ``run`` return."""
-        with self._changed:
-            self._closed = True
-            for job in self._jobs.values():
-                job.cancelled = True
-            self._changed.notify()
+        self._inbox.put(None)
+        running = self._running
+        if running:
+            running.cancelled = True
 
     # -- the host's thread
 
     def run(self) -> None:
         """Work until ``close``."""
         while True:
-            with self._changed:
-                while not (self._choose() or self._drops or self._closed):
-                    self._changed.wait()
-                if not self._running and not self._drops:
+            while not (self._choose() or self._drops):
+                if self._closed:
                     return
+                self._take(self._inbox.get())
             self._work()
 
     def run_until_idle(self) -> None:
@@ -188,17 +196,36 @@ class EngineHost:
         while self._choose() or self._drops:
             self._work()
 
-    def _choose(self) -> bool:
-        """Make the most urgent runnable job the running one.
+    def _take(self, request: Request | None) -> None:
+        """Do what a request asks, except for the work; ``None`` is the end."""
+        match request:
+            case None:
+                self._closed = True
+                for job in self._jobs.values():
+                    job.cancelled = True
+            case Submit():
+                job = _Job(request, request.priority, next(self._turns), cancelled=self._closed)
+                self._jobs[request.job] = job
+            case Drop():
+                self._drops.append(request.target)
+            case Cancel() | Promote() | Credit():
+                if known := self._jobs.get(request.job):
+                    _change(known, request)
 
-        Under the lock that ``receive`` takes, so a more urgent job that arrives from here on
-        finds whom to preempt.
-        """
-        runnable = (job for job in self._jobs.values() if job.runnable)
-        job = min(runnable, key=lambda j: (not j.cancelled, j.priority, j.turn), default=None)
-        self._running = job
+    def _choose(self) -> bool:
+        """Read the inbox and make the most urgent runnable job the running one."""
+        while True:
+            while not self._inbox.empty():
+                self._take(self._inbox.get())
+            runnable = (job for job in self._jobs.values() if job.runnable)
+            job = min(runnable, key=lambda j: (not j.cancelled, j.priority, j.turn), default=None)
+            if job:
+                job.preempted = False
+            self._running = job
+            # What came before the line above found nobody to interrupt, and is in the inbox.
+            if self._inbox.empty():
+                break
         if job:
-            job.preempted = False
             job.turn = next(self._turns)
         return job is not None
 
@@ -210,17 +237,14 @@ class EngineHost:
         if job:
             self._step(job)
 
-    def _preempt_for(self, job: _Job) -> None:
-        if self._running and job.priority < self._running.priority:
-            self._running.preempted = True
-
     def _drop_objects(self) -> None:
-        with self._changed:
-            drops, self._drops = self._drops, []
+        drops, self._drops = self._drops, []
         for target in drops:
-            kept = self._objects.pop(target, None)
-            if hasattr(kept, "close"):
-                kept.close()
+            try:
+                _close(self._objects.pop(target, None))
+            except Exception:
+                # Nobody waits for it, and the engine itself may go on.
+                log.exception("an engine failed to close what was opened on it")
 
     def _step(self, job: _Job) -> None:
         began = self.step_began = time.monotonic()
@@ -232,7 +256,7 @@ class EngineHost:
         except Cancelled as stopped:
             finished, value, error = True, None, stopped
         except Exception as problem:
-            finished, value, error = True, None, _portable(problem)
+            finished, value, error = True, None, readable(problem, "An engine failed")
         finally:
             if self._hang_timeout_s:
                 faulthandler.cancel_dump_traceback_later()
@@ -240,30 +264,33 @@ class EngineHost:
             self._running = None
         job.engine_seconds += time.monotonic() - began
         if finished:
-            with self._changed:
-                del self._jobs[job.submit.job]
+            del self._jobs[job.submit.job]
             self._send(Done(job.submit.job, value, error, job.engine_seconds))
         elif value is not None:
-            with self._changed:
-                job.credit -= 1
+            job.credit -= 1
             self._send(Item(job.submit.job, value))
 
     def _advance(self, job: _Job) -> tuple[bool, Any]:
         """Run one step: (finished?, value)."""
         if job.cancelled:
-            if isinstance(job.steps, GeneratorType):
-                job.steps.close()
+            _close(job.steps)
             raise Cancelled
         if job.steps is not None:
-            return self._next_item(job)
+            return _next_item(job.steps)
         value = self._call(job)
-        if isinstance(value, GeneratorType):
-            job.steps = value
-            return self._next_item(job)
         if job.submit.keep_as is not None:
-            self._objects[job.submit.keep_as] = value
-            value = None
+            self._keep(job, job.submit.keep_as, value)
+            return True, None
+        if isinstance(value, Iterator):
+            job.steps = value
+            return _next_item(value)
         return True, value
+
+    def _keep(self, job: _Job, target: int, value: Any) -> None:
+        if job.cancelled:
+            _close(value)
+            raise Cancelled
+        self._objects[target] = value
 
     def _call(self, job: _Job) -> Any:
         submit = job.submit
@@ -272,19 +299,34 @@ class EngineHost:
         method = getattr(self._objects[submit.target], submit.method)
         return method(*submit.args, job) if submit.cancellable else method(*submit.args)
 
-    @staticmethod
-    def _next_item(job: _Job) -> tuple[bool, Any]:
-        assert job.steps is not None
-        try:
-            return False, next(job.steps)
-        except StopIteration:
-            return True, None
+
+def _interrupt(running: _Job, request: Request) -> None:
+    """Tell the step that runs now; the host reads the request itself after the step."""
+    match request:
+        case Cancel() | Promote() if request.job == running.submit.job:
+            _change(running, request)
+        case Submit() | Promote() if request.priority < running.priority:
+            running.preempted = True
 
 
-def _portable(problem: Exception) -> Exception:
-    """The error as it may cross a process border: ours as they are, others as text."""
-    if isinstance(problem, ReachyVoiceError):
-        return problem
-    error = EngineError("An engine failed", why=f"{type(problem).__name__}: {problem}")
-    error.__cause__ = problem
-    return error
+def _change(job: _Job, request: Cancel | Promote | Credit) -> None:
+    match request:
+        case Cancel():
+            job.cancelled = True
+        case Promote():
+            job.priority = request.priority
+        case Credit():
+            job.credit += 1
+
+
+def _next_item(steps: Iterator[Any]) -> tuple[bool, Any]:
+    try:
+        return False, next(steps)
+    except StopIteration:
+        _close(steps)
+        return True, None
+
+
+def _close(thing: Any) -> None:
+    if hasattr(thing, "close"):
+        thing.close()

@@ -1,7 +1,7 @@
 """An engine in a child process: its own GIL, its own crash, and a licence of its own.
 
 Parent and child speak in length-prefixed pickles over the child's stdin and stdout. The child
-ends when its stdin closes, so it cannot outlive the parent, however that ends.
+ends soon after its stdin closes, so it does not outlive the parent, however that ends.
 """
 
 from __future__ import annotations
@@ -12,34 +12,41 @@ import pickle
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.engines import Cancelled, EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
-from pipeline.host import Request
-from pipeline.worker import Worker
+from pipeline.host import Request, readable
+from pipeline.worker import STOP_TIMEOUT_S, Worker
 
 log = logging.getLogger("reachy_voice.worker")
 
 START_TIMEOUT_S = 180.0
 """Importing and loading a big model on a busy machine takes minutes."""
 HANG_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 3.0
 RESTART_DELAYS_S = (0.0, 1.0, 5.0, 30.0)
 """Wait before the n-th restart in a row; the last one repeats."""
+STEADY_LIFE_S = 60.0
+"""A child that was ready for so long ends the row of restarts."""
 LENGTH_BYTES = 4
+
+_CHILD = "import sys; sys.path[:] = sys.argv[1:]; from pipeline.worker_child import main; main()"
+"""The child finds what the parent finds, wherever it is started. Without this, ``-m`` would take
+the packages of the current folder, and a parent's own additions to ``sys.path`` were lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
     """First message to the child: what to build."""
 
-    build: Callable[[Any, Path | None], Any]
+    spec: EngineSpec
     options: EngineOptions
     weights: Path | None
     hang_timeout_s: float
+    stop_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +72,16 @@ class ProcessWorker(Worker):
         weights: Path | None,
         start_timeout_s: float = START_TIMEOUT_S,
         hang_timeout_s: float = HANG_TIMEOUT_S,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
     ) -> None:
         super().__init__(spec, options, weights)
         self._start_timeout_s = start_timeout_s
         self._hang_timeout_s = hang_timeout_s
+        self._stop_timeout_s = stop_timeout_s
         self._child: Process | None = None
+        self._ready_at: float | None = None
+        """When this child became ready, in the loop's time."""
+        self._life: asyncio.Timeout | None = None
         self._closing = asyncio.Event()
 
     @property
@@ -79,29 +91,37 @@ class ProcessWorker(Worker):
     async def run(self, ready: Callable[[], None]) -> None:
         failures = 0
         while not self._closing.is_set():
+            self._ready_at = None
             try:
                 await self._live(ready)
-                failures = 0
             except ReachyVoiceError as error:
-                if self.generation == 0:
+                if self.generation == 0 and not self._closing.is_set():
                     raise
                 self.problem = str(error)
             if self._closing.is_set():
                 break
+            failures = 0 if self._was_steady() else failures
             delay = RESTART_DELAYS_S[min(failures, len(RESTART_DELAYS_S) - 1)]
             failures += 1
             log.error("the %s engine ended; starting it again in %g s", self.name, delay)
             await self._pause(delay)
+        self.problem = "is closed"
 
     def close(self) -> None:
-        self._closing.set()
-        if self._child and self._child.stdin:
-            self._child.stdin.close()
+        """End the child's life, whatever it does now; ``run`` then returns within seconds."""
+        if not self._closing.is_set():
+            self._closing.set()
+            if self._life:
+                self._life.reschedule(asyncio.get_running_loop().time())
 
     def post(self, request: Request) -> None:
         child = self._child
         if child and child.stdin and not child.stdin.is_closing():
             child.stdin.write(encode(request))
+
+    def _was_steady(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return self._ready_at is not None and now - self._ready_at >= STEADY_LIFE_S
 
     async def _pause(self, delay_s: float) -> None:
         try:
@@ -111,22 +131,17 @@ class ProcessWorker(Worker):
             pass
 
     async def _live(self, ready: Callable[[], None]) -> None:
-        """One child's life: start, build, answer until it ends."""
-        self._child = child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "pipeline.worker_child", stdin=PIPE, stdout=PIPE
-        )
-        assert child.stdin
+        """One child's life: start, build, answer until it ends, or until ``close``."""
+        self._child = child = await self._start()
         try:
-            child.stdin.write(
-                encode(Build(self._spec.build, self._options, self._weights, self._hang_timeout_s))
-            )
-            await self._await_built()
-            self.generation += 1
-            self.problem = None
-            ready()
-            while (answer := await self._read()) is not None:
-                self._answer(answer)
+            # A time-out that only ``close`` sets ends the reading without a second task.
+            async with asyncio.timeout(0 if self._closing.is_set() else None) as self._life:
+                await self._serve(child, ready)
+        except TimeoutError:
+            if not self._closing.is_set():
+                raise
         finally:
+            self._life = None
             ended = "its process ended; it is being started again"
             self.problem = self.problem or ("is closed" if self._closing.is_set() else ended)
             self._fail_pending(
@@ -135,6 +150,38 @@ class ProcessWorker(Worker):
                 else EngineCrashed(f"The {self.name} engine's process ended")
             )
             await self._reap(child)
+
+    async def _start(self) -> Process:
+        path = [str(entry) for entry in sys.path if entry]
+        try:
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-c", _CHILD, *path, stdin=PIPE, stdout=PIPE
+            )
+        except OSError as error:
+            raise EngineError(
+                f"The {self.name} engine's process could not be started",
+                why=str(error),
+                fix="Free memory or end other programs",
+            ) from error
+
+    async def _serve(self, child: Process, ready: Callable[[], None]) -> None:
+        assert child.stdin
+        build = Build(
+            self._spec, self._options, self._weights, self._hang_timeout_s, self._stop_timeout_s
+        )
+        try:
+            message = encode(build)
+        except Exception as problem:  # pickle raises many kinds
+            what = f"The {self.name} engine cannot be handed to a process"
+            raise readable(problem, what) from problem
+        child.stdin.write(message)
+        await self._await_built()
+        self.generation += 1
+        self._ready_at = asyncio.get_running_loop().time()
+        self.problem = None
+        ready()
+        while (answer := await self._read()) is not None:
+            self._answer(answer)
 
     async def _await_built(self) -> None:
         try:
@@ -166,10 +213,14 @@ class ProcessWorker(Worker):
         assert child.stdin
         child.stdin.close()
         try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await child.wait()
-        except (TimeoutError, asyncio.CancelledError):
+            async with asyncio.timeout(self._stop_timeout_s):
+                # Reads what is left, so that a child in the middle of an answer can end.
+                await child.communicate()
+        except TimeoutError:
+            log.error("the %s engine does not end; killing its process", self.name)
+        finally:
             if child.returncode is None:
-                child.kill()
+                with suppress(ProcessLookupError):
+                    child.kill()
             await child.wait()
-        self._child = None
+            self._child = None

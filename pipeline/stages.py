@@ -6,13 +6,24 @@ Tests in virtual time bring scripted stages instead.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
 from pipeline.audio import Pcm
-from pipeline.engines import Delta, Grammar, Message, Partial, Sampling, Tool, Transcript, Usage
+from pipeline.engines import (
+    Cancelled,
+    Delta,
+    Grammar,
+    Message,
+    Partial,
+    Sampling,
+    Tool,
+    Transcript,
+    Usage,
+)
 from pipeline.work import Work
 from pipeline.worker import Remote, Worker
 
@@ -162,6 +173,8 @@ class RemoteConversation:
     def __init__(self, worker: Worker) -> None:
         self._engine = worker.engine
         self._remote: Remote | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
 
     async def warm(self, messages: Sequence[Message], tools: Sequence[Tool], work: Work) -> Usage:
         remote = await self._opened(work)
@@ -184,14 +197,21 @@ class RemoteConversation:
                 yield delta
 
     def close(self) -> None:
+        """For good; an opening that is under way ends with ``Cancelled``."""
+        self._closed = True
         if self._remote:
             self._remote.close()
             self._remote = None
 
     async def _opened(self, work: Work) -> Remote:
-        if self._remote is None or not self._remote.alive:
-            self._remote = await self._engine.open("open", work=work)
-        return self._remote
+        # A warm-up and a reply may come at once; they share one object.
+        async with self._opening:
+            if self._remote is None or not self._remote.alive:
+                self._remote = await self._engine.open("open", work=work)
+            if self._closed:
+                self.close()
+                raise Cancelled
+            return self._remote
 
 
 class RemoteLlm:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,15 @@ from pipeline.host import (
     Promote,
     Request,
     Submit,
+    build_engine,
     describe,
 )
 from pipeline.work import Work
 
 log = logging.getLogger("reachy_voice.worker")
+
+STOP_TIMEOUT_S = 3.0
+"""How long an engine may go on with its step once it is told to end."""
 
 
 class _Pending:
@@ -100,10 +105,10 @@ class Remote:
                 pending.changed.clear()
                 await pending.changed.wait()
         except BaseException:
+            # Cancel first: after it nothing is kept that this drop could come too early for.
+            self._worker.release(job)
             self._worker.post(Drop(target))
             raise
-        finally:
-            self._worker.release(job)
         if pending.done.error:
             raise pending.done.error
         return Remote(self._worker, target, generation)
@@ -127,8 +132,9 @@ class Worker:
     def __init__(self, spec: EngineSpec, options: EngineOptions, weights: Path | None) -> None:
         self.name = f"{spec.kind} {spec.name}"
         self.generation = 0
-        self.problem: str | None = "is starting"
-        """Why it is not ready, or ``None``."""
+        self.ready = asyncio.Event()
+        """Set while it is ready."""
+        self.problem = "is starting"
         self.attributes: dict[str, Any] = {}
         """The engine's plain attributes, once it is ready."""
         self.engine = Remote(self, 0, 0)
@@ -137,6 +143,19 @@ class Worker:
         self._weights = weights
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not ready, or ``None``."""
+        return self._problem
+
+    @problem.setter
+    def problem(self, why: str | None) -> None:
+        self._problem = why
+        if why:
+            self.ready.clear()
+        else:
+            self.ready.set()
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Build the engine, call ``ready``, then live until ``close``."""
@@ -201,29 +220,37 @@ class Worker:
 class InlineWorker(Worker):
     """Runs each call on the loop itself: for engines that take less than a context switch."""
 
-    _host: EngineHost
+    def __init__(self, spec: EngineSpec, options: EngineOptions, weights: Path | None) -> None:
+        super().__init__(spec, options, weights)
+        self._host: EngineHost | None = None
+        self._closed = asyncio.Event()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        self._closed = asyncio.Event()
-        engine = await asyncio.to_thread(self._spec.build, self._options, self._weights)
+        engine = await asyncio.to_thread(build_engine, self._spec, self._options, self._weights)
         self._host = EngineHost(engine, self._answer)
         self.attributes = describe(engine)
         self.problem = None
         ready()
-        await self._closed.wait()
-        self.problem = "is closed"
-        self._fail_pending(Cancelled())
+        try:
+            await self._closed.wait()
+        finally:
+            self.problem = "is closed"
+            self._fail_pending(Cancelled())
 
     def close(self) -> None:
         self._closed.set()
 
     def post(self, request: Request) -> None:
-        self._host.receive(request)
-        self._host.run_until_idle()
+        if self._host:
+            self._host.receive(request)
+            self._host.run_until_idle()
 
 
 class ThreadWorker(Worker):
-    """Runs the engine in a thread of its own: for native code that releases the GIL."""
+    """Runs the engine in a thread of its own: for native code that releases the GIL.
+
+    A thread cannot be killed: one that does not end in time is left behind, and dies with us.
+    """
 
     def __init__(
         self,
@@ -231,11 +258,14 @@ class ThreadWorker(Worker):
         options: EngineOptions,
         weights: Path | None,
         hang_timeout_s: float = 30.0,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
     ) -> None:
         super().__init__(spec, options, weights)
         self._hang_timeout_s = hang_timeout_s
+        self._stop_timeout_s = stop_timeout_s
         self._host: EngineHost | None = None
-        self._closing = False
+        self._built: asyncio.Future[None] | None = None
+        self._closed = asyncio.Event()
 
     @property
     def stuck(self) -> bool:
@@ -244,48 +274,56 @@ class ThreadWorker(Worker):
         return began is not None and time.monotonic() - began > self._hang_timeout_s
 
     async def run(self, ready: Callable[[], None]) -> None:
+        if self._closed.is_set():
+            return
         loop = asyncio.get_running_loop()
-        built: asyncio.Future[None] = loop.create_future()
-        ended = asyncio.Event()
+        self._built = built = loop.create_future()
 
         def tell(function: Callable[..., Any], *args: Any) -> None:
-            loop.call_soon_threadsafe(function, *args)
+            # A thread that was left behind may outlive the loop.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(function, *args)
 
         thread = threading.Thread(
-            target=self._thread, args=(tell, built, ended), name=self.name, daemon=True
+            target=self._thread, args=(tell, built), name=self.name, daemon=True
         )
         thread.start()
         try:
             await built
-            self.problem = None
-            ready()
-            await ended.wait()
+            if not self._closed.is_set():
+                self.problem = None
+                ready()
+            await self._closed.wait()
         finally:
             self.close()
             self.problem = "is closed"
             self._fail_pending(Cancelled())
-            await ended.wait()
-            thread.join()
+            await self._join(thread)
 
-    def _thread(
-        self, tell: Callable[..., None], built: asyncio.Future[None], ended: asyncio.Event
-    ) -> None:
+    async def _join(self, thread: threading.Thread) -> None:
+        await asyncio.to_thread(thread.join, self._stop_timeout_s)
+        if thread.is_alive():
+            log.error("the %s engine does not end; leaving it behind", self.name)
+
+    def _thread(self, tell: Callable[..., None], built: asyncio.Future[None]) -> None:
         try:
-            engine = self._spec.build(self._options, self._weights)
+            engine = build_engine(self._spec, self._options, self._weights)
         except BaseException as error:
             tell(_set_exception, built, error)
         else:
             self.attributes = describe(engine)
-            self._host = EngineHost(engine, lambda answer: tell(self._answer, answer))
-            if self._closing:
-                self._host.close()
+            self._host = host = EngineHost(engine, lambda answer: tell(self._answer, answer))
+            if self._closed.is_set():
+                host.close()
             tell(_set_result, built)
-            self._host.run()
+            host.run()
         finally:
-            tell(ended.set)
+            tell(self._closed.set)
 
     def close(self) -> None:
-        self._closing = True
+        self._closed.set()
+        if self._built:
+            _set_result(self._built)
         if self._host:
             self._host.close()
 

@@ -1,54 +1,87 @@
-"""The child's side of a process worker: ``python -m pipeline.worker_child``."""
+"""The child's side of a process worker; ``pipeline.process_worker`` starts it."""
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
 import sys
 import threading
+import time
+from concurrent.futures import Future
 from typing import Any, BinaryIO
 
-from pipeline.errors import EngineError, ReachyVoiceError
-from pipeline.host import EngineHost, describe
+from pipeline.errors import ReachyVoiceError
+from pipeline.host import EngineHost, build_engine, describe
 from pipeline.process_worker import LENGTH_BYTES, Build, Built, encode
+
+log = logging.getLogger("reachy_voice.worker")
 
 
 def main() -> None:
     # Both reach the whole process group; the parent decides when this child ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    requests = sys.stdin.buffer
+    # Unbuffered: a thread that waits in a buffered read makes the interpreter's end fail.
+    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
     # Libraries that print must not print into the pipe.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     build = _read(requests)
-    if not isinstance(build, Build):
-        return
+    if isinstance(build, Build):
+        _serve(build, requests, answers)
+
+
+def _serve(build: Build, requests: BinaryIO, answers: BinaryIO) -> None:
+    built: Future[EngineHost] = Future()
+    reader = threading.Thread(
+        target=_receive, args=(requests, built, build.stop_timeout_s), daemon=True
+    )
+    reader.start()
     try:
-        engine = build.build(build.options, build.weights)
-    except Exception as error:
-        answers.write(encode(Built(_portable(error), {})))
+        engine = build_engine(build.spec, build.options, build.weights)
+    except ReachyVoiceError as error:
+        _write(answers, Built(error, {}))
         return
     host = EngineHost(engine, lambda answer: _write(answers, answer), build.hang_timeout_s)
-    answers.write(encode(Built(None, describe(engine))))
-    reader = threading.Thread(target=_receive, args=(requests, host), daemon=True)
-    reader.start()
+    built.set_result(host)
+    _write(answers, Built(None, describe(engine)))
     host.run()
 
 
-def _receive(requests: BinaryIO, host: EngineHost) -> None:
-    while (request := _read(requests)) is not None:
-        host.receive(request)
-    host.close()
+def _receive(requests: BinaryIO, built: Future[EngineHost], stop_timeout_s: float) -> None:
+    try:
+        while (request := _read(requests)) is not None:
+            built.result().receive(request)
+    except Exception:
+        log.exception("a request could not be read; this engine's process ends")
+    if built.done():
+        built.result().close()
+    # The parent is gone, or waits for us: neither a long step nor a build may hold us.
+    time.sleep(stop_timeout_s)
+    os._exit(1)
 
 
 def _read(requests: BinaryIO) -> Any:
-    header = requests.read(LENGTH_BYTES)
-    if len(header) < LENGTH_BYTES:
-        return None
-    body = requests.read(int.from_bytes(header, "big"))
+    """The next message, or ``None`` when the parent has closed its end."""
+    header = _read_exactly(requests, LENGTH_BYTES)
+    body = _read_exactly(requests, int.from_bytes(header, "big")) if header else b""
     return pickle.loads(body) if body else None
+
+
+def _read_exactly(requests: BinaryIO, count: int) -> bytes:
+    """``count`` bytes, or none if the end comes before."""
+    data = bytearray()
+    while len(data) < count:
+        try:
+            more = requests.read(count - len(data))
+        except ConnectionError:
+            return b""
+        if not more:
+            return b""
+        data += more
+    return bytes(data)
 
 
 def _write(answers: BinaryIO, answer: object) -> None:
@@ -58,13 +91,3 @@ def _write(answers: BinaryIO, answer: object) -> None:
             data = data[answers.write(data) :]
     except BrokenPipeError:
         os._exit(0)
-
-
-def _portable(error: Exception) -> ReachyVoiceError:
-    if isinstance(error, ReachyVoiceError):
-        return error
-    return EngineError("The engine could not be built", why=f"{type(error).__name__}: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.engines import Cancelled, CancelToken, EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError, WeightsError
-from pipeline.host import STREAM_CREDIT
+from pipeline.host import STREAM_CREDIT, Answer, Cancel, Done, EngineHost, Item, Submit
 from pipeline.process_worker import ProcessWorker
 from pipeline.work import Priority, Work
 from pipeline.worker import InlineWorker, Remote, ThreadWorker, Worker
@@ -32,6 +32,26 @@ class Counter:
     def add(self, n: int) -> int:
         self.count += n
         return self.count
+
+    def close(self) -> None:
+        self._log.append("closed")
+
+
+class Countdown:
+    """An iterator that is not a generator, as a third-party engine may return it."""
+
+    def __init__(self, n: int, log: list[str]) -> None:
+        self._n = n
+        self._log = log
+
+    def __iter__(self) -> Countdown:
+        return self
+
+    def __next__(self) -> int:
+        if self._n == 0:
+            raise StopIteration
+        self._n -= 1
+        return self._n
 
     def close(self) -> None:
         self._log.append("closed")
@@ -74,6 +94,9 @@ class ToyEngine:
                 yield i
         finally:
             self.log.append(f"{name} ended")
+
+    def countdown(self, n: int, cancel: CancelToken) -> Countdown:
+        return Countdown(n, self.log)
 
     def hold(self, cancel: CancelToken) -> Iterator[str | None]:
         """Says that it holds the engine, then blocks until it is cancelled or preempted."""
@@ -313,3 +336,18 @@ async def test_no_child_outlives_the_worker() -> None:
         assert pid
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("n", [3, 1000])
+def test_any_iterator_is_a_stream_and_is_closed_when_it_ends(n: int) -> None:
+    answers: list[Answer] = []
+    engine = ToyEngine()
+    host = EngineHost(engine, answers.append)
+    host.receive(Submit(1, 0, "countdown", (n,), 0, cancellable=True))
+    host.run_until_idle()
+    items = [answer.value for answer in answers if isinstance(answer, Item)]
+    assert items == list(reversed(range(n)))[:STREAM_CREDIT]
+    host.receive(Cancel(1))
+    host.run_until_idle()
+    assert engine.log == ["closed"]
+    assert isinstance(answers[-1], Done)
