@@ -181,7 +181,8 @@ def test_the_server_does_not_import_gpl_code() -> None:
 
 @pytest.mark.real
 async def test_it_speaks_from_its_own_process(weights: Weights, stt: moonshine.Moonshine) -> None:
-    worker = worker_for(SPEC, PiperOptions(), weights("piper-joe"))
+    path = await asyncio.to_thread(weights, "piper-joe")
+    worker = worker_for(SPEC, PiperOptions(), path)
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
