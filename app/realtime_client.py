@@ -256,12 +256,32 @@ class RealtimeClient:
                 raise TurnFailed("The server refused", why=event["error"]["message"])
 
 
+def realtime_url(address: str) -> str:
+    """The WebSocket's URL for what people type: ``host:port``, a base URL, or the whole.
+
+    Raises ``NoServer`` when it is no address.
+    """
+    scheme, _, rest = address.rpartition("://")
+    scheme = {"": "ws", "http": "ws", "https": "wss"}.get(scheme, scheme)
+    host, slash, path = rest.partition("/")
+    path = f"{slash}{path}".rstrip("/")
+    if scheme not in ("ws", "wss") or not host:
+        raise NoServer(
+            f"{address!r} is not the address of a server",
+            fix="Give host:port, or ws://HOST:PORT/v1/realtime",
+        )
+    if "/realtime" not in path:
+        path = f"{path or '/v1'}/realtime"
+    return f"{scheme}://{host}{path}"
+
+
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[RealtimeClient]:
-    """A conversation with the server at ``url`` (``ws://host:port/v1/realtime``).
+    """A conversation with the server at ``url``, in any form that ``realtime_url`` takes.
 
     Raises ``NoServer`` when nobody answers there.
     """
+    url = realtime_url(url)
     joint = "&" if "?" in url else "?"
     try:
         socket = await websockets.asyncio.client.connect(

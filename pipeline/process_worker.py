@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import pickle
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -154,14 +155,19 @@ class ProcessWorker(Worker):
     async def _start(self) -> Process:
         path = [str(entry) for entry in sys.path if entry]
         try:
+            # The environment is given, because without it the fork reads the C one, which native
+            # libraries change in other threads while they load ("Bad address").
             return await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-c", _CHILD, *path, stdin=PIPE, stdout=PIPE
+                *(sys.executable, "-P", "-c", _CHILD, *path),
+                stdin=PIPE,
+                stdout=PIPE,
+                env=dict(os.environ),
             )
         except OSError as error:
             raise EngineError(
                 f"The {self.name} engine's process could not be started",
                 why=str(error),
-                fix="Free memory or end other programs",
+                fix="Free memory or end other programs, then try again",
             ) from error
 
     async def _serve(self, child: Process, ready: Callable[[], None]) -> None:
@@ -217,7 +223,7 @@ class ProcessWorker(Worker):
                 # Reads what is left, so that a child in the middle of an answer can end.
                 await child.communicate()
         except TimeoutError:
-            log.error("the %s engine does not end; killing its process", self.name)
+            log.info("the %s engine is busy; its process is ended", self.name)
         finally:
             if child.returncode is None:
                 with suppress(ProcessLookupError):

@@ -22,7 +22,7 @@ from recordings import recording
 from app import cli
 from app.bench import spawned_server
 from app.commands.serve import banner
-from app.realtime_client import connect
+from app.realtime_client import NoServer, connect, realtime_url
 from app.serving import lan_addresses
 from app.settings_load import load_settings
 from benchmarks.wer import word_errors
@@ -182,3 +182,24 @@ def test_the_banner_tells_a_robots_owner_what_to_type(monkeypatch: pytest.Monkey
     monkeypatch.setattr("app.commands.serve.lan_addresses", list)
     assert "no network address" in "\n".join(banner("0.0.0.0", 8765))
     assert "Only this machine" in "\n".join(banner("127.0.0.1", 8765))
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "ws://h:1/v1/realtime",
+        "ws://h:1",
+        "ws://h:1/",
+        "http://h:1/v1",
+        "http://h:1/v1/",
+        "h:1",
+    ],
+)
+def test_an_address_may_be_typed_in_many_ways(typed: str) -> None:
+    assert realtime_url(typed) == "ws://h:1/v1/realtime"
+
+
+def test_what_is_no_address_is_refused() -> None:
+    for typed in ("", "ftp://h:1", "ws://"):
+        with pytest.raises(NoServer, match="not the address"):
+            realtime_url(typed)

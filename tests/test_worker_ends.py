@@ -366,3 +366,17 @@ def test_what_a_cancelled_job_opened_is_closed_and_not_kept() -> None:
     assert engine.log == ["opened", "closed"]
     assert isinstance(answers[0], Done)
     assert isinstance(answers[0].error, Cancelled)
+
+
+async def test_a_child_gets_a_copy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The C environment may move while other engines load: a fork that reads it fails, rarely."""
+    start, given = asyncio.create_subprocess_exec, []
+
+    async def noting(*args: Any, **kwargs: Any) -> Process:
+        given.append(kwargs.get("env"))
+        return await start(*args, **kwargs)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", noting)
+    async with running(ProcessWorker(spec(), Options(), None)):
+        pass
+    assert given == [dict(os.environ)]

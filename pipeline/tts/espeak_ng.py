@@ -85,7 +85,9 @@ def without_phoneme_blocks(text: str) -> str:
 def _run(*arguments: str) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     try:
-        return subprocess.Popen((PROGRAM, *arguments), stdin=pipe, stdout=pipe)
+        # Given, because native libraries change the C environment in other threads.
+        environment = dict(os.environ)
+        return subprocess.Popen((PROGRAM, *arguments), stdin=pipe, stdout=pipe, env=environment)
     except FileNotFoundError as error:
         raise EngineError(
             f"The program {PROGRAM} is not installed",
