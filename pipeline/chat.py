@@ -8,6 +8,7 @@ its start as long as items are only appended, so the model's KV prefix stays val
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -174,9 +175,23 @@ class Chat:
 def _cut(part: AudioPart, heard_seconds: float) -> AudioPart:
     if heard_seconds >= part.seconds or not part.transcript:
         return part
-    words = part.transcript.split()
-    heard = int(len(words) * heard_seconds / part.seconds + 1e-9)
-    return AudioPart(" ".join(words[:heard]), heard_seconds)
+    return AudioPart(heard_text([(part.transcript, part.seconds)], heard_seconds), heard_seconds)
+
+
+def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str:
+    """The clauses whose audio was heard, the last one cut at a word border in proportion.
+
+    ``spoken``: each clause with the seconds of its audio, in order.
+    """
+    words: list[str] = []
+    for text, seconds in spoken:
+        if heard_seconds <= 0:
+            break
+        clause = re.findall(r"\S+", text)
+        share = min(1.0, heard_seconds / seconds) if seconds else 1.0
+        words += clause[: int(len(clause) * share + 1e-9)]
+        heard_seconds -= seconds
+    return " ".join(words)
 
 
 def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline.audio import Pcm, Resampler
-from pipeline.chat import AudioPart, MessageItem, TextPart
+from pipeline.chat import AudioPart, MessageItem, TextPart, heard_text
 from pipeline.commands import Modality
 from pipeline.engines import Cancelled, Finished, Message, Sampling, TextDelta, Tool, Usage
 from pipeline.errors import PromptTooLong, ReachyVoiceError
@@ -368,19 +367,3 @@ class Reply:
 
     def _timeline(self) -> Timeline:
         return Timeline(self.plan.reply_id, **self._marks)
-
-
-def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str:
-    """The clauses whose audio was heard, the last one cut at a word border in proportion.
-
-    ``spoken``: each clause with the seconds of its audio, in order.
-    """
-    words: list[str] = []
-    for text, seconds in spoken:
-        if heard_seconds <= 0:
-            break
-        clause = re.findall(r"\S+", text)
-        share = min(1.0, heard_seconds / seconds) if seconds else 1.0
-        words += clause[: int(len(clause) * share + 1e-9)]
-        heard_seconds -= seconds
-    return " ".join(words)

@@ -166,8 +166,8 @@ class Session:
             case CancelResponse():
                 self._cancel_response(command)
 
-    def _refuse(self, event_id: str | None, code: str, message: str, param: str = "") -> None:
-        self._bus.publish(Refused(event_id, code, message, param or None))
+    def _refuse(self, event_id: str | None, code: str, message: str) -> None:
+        self._bus.publish(Refused(event_id, code, message))
 
     # -- configuration
 

@@ -259,6 +259,7 @@ async def test_leaving_in_the_middle_of_a_reply_stops_the_engines(assistant: Ass
         for worker in assistant._workers.values():
             while worker._pending:
                 await next(iter(worker._pending.values())).changed.wait()
+    assert not any(worker._pending for worker in assistant._workers.values())
 
 
 async def test_a_voice_that_dies_in_the_middle_fails_its_reply_and_comes_back(

@@ -13,11 +13,11 @@ from pipeline.chat import (
     MessageItem,
     TextPart,
     UnknownItem,
+    heard_text,
     prompt,
 )
 from pipeline.engines import Message
 from pipeline.playback import PlaybackClock
-from pipeline.reply import heard_text
 
 
 def user(item_id: str, text: str = "hi") -> MessageItem:
