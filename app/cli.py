@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.commands import ask, bench, config, doctor, models, serve
+from app.commands import access, ask, bench, config, doctor, models, serve
 from pipeline.errors import ReachyVoiceError
 
 cli = typer.Typer(
@@ -22,7 +22,9 @@ cli = typer.Typer(
 cli.command()(serve.serve)
 cli.command()(ask.ask)
 cli.command()(bench.bench)
+cli.command()(access.allow)
 cli.command()(doctor.doctor)
+cli.add_typer(access.app, name="key")
 cli.add_typer(models.app, name="models")
 cli.add_typer(config.app, name="config")
 

@@ -19,6 +19,7 @@ from pipeline.commands import SessionConfig
 from pipeline.engines import EngineOptions, Kind, engine_spec, require_modules
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import Bus
+from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.replies import SessionSettings
 from pipeline.session import Session
@@ -94,15 +95,18 @@ class Assistant:
             language=conversation.language,
         )
 
-    def session(self, bus: Bus, config: SessionConfig) -> Session:
+    def session(self, bus: Bus, config: SessionConfig, memory: Memory | None = None) -> Session:
         settings = self.settings
         session_settings = SessionSettings(
             endpointing=settings.endpointing,
             sampling=settings.conversation.sampling.build(),
+            tool_instructions=settings.conversation.tool_instructions,
+            max_items=settings.limits.max_items,
+            partials=settings.conversation.partial_transcripts,
             lead_ms=settings.playback.lead_ms,
             chunk_ms=settings.playback.chunk_ms,
         )
-        session = Session(self.stages, config, session_settings, bus, new_id)
+        session = Session(self.stages, config, session_settings, bus, new_id, memory)
         self._sessions.add(session)
         return session
 
@@ -124,7 +128,7 @@ async def synthesize_alone(
         group.create_task(worker.run(ready.set))
         await ready.wait()
         for text in texts:
-            chunks = [pcm async for pcm in tts.synthesize(text, "", Work())]
+            chunks = [pcm async for pcm in tts.synthesize(text, "", 1.0, Work())]
             spoken.append((np.concatenate(chunks), tts.rate))
         worker.close()
     return spoken

@@ -1,13 +1,17 @@
-"""Plain HTTP on the server's port: is it alive, is it ready, what does it serve."""
+"""Plain HTTP on the server's port: is it alive, is it ready, how it does, what it serves."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Mapping
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from app import process_usage
+from app.metrics import CONTENT_TYPE
 from app.realtime_socket import MODEL, Assistant
 
 RETRY_AFTER_S = 2
@@ -35,6 +39,15 @@ async def ready(request: Request) -> JSONResponse:
     return not_ready_response(reasons) if reasons else JSONResponse({"ready": True, "reasons": {}})
 
 
+async def metrics(request: Request) -> Response:
+    """Everything that is counted, for Prometheus."""
+    state = request.app.state
+    usage = await asyncio.to_thread(process_usage.usage, os.getpid())
+    sockets = state.sockets
+    text = sockets.metrics.render(state.assistant.readiness(), len(sockets.parked), usage)
+    return Response(text, media_type=None, headers={"Content-Type": CONTENT_TYPE})
+
+
 async def models(request: Request) -> JSONResponse:
     """The list that model pickers ask for, engines ready or not. One cascade is one model."""
     model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "reachy-voice"}
@@ -50,6 +63,7 @@ async def upgrade_required(request: Request) -> JSONResponse:
 ROUTES = (
     Route("/health", health),
     Route("/ready", ready),
+    Route("/metrics", metrics),
     Route("/v1/models", models),
     Route("/v1/realtime", upgrade_required),
     Route("/realtime", upgrade_required),

@@ -9,14 +9,17 @@ import asyncio
 import base64
 import itertools
 import json
+import os
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 import numpy as np
 import websockets.asyncio.client
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from pipeline.audio import Pcm, pcm_from_bytes, pcm_to_bytes
 from pipeline.errors import ReachyVoiceError
@@ -24,6 +27,8 @@ from pipeline.errors import ReachyVoiceError
 RATE = 24_000
 """Hz, both ways: the Realtime API's default."""
 CHUNK_MS = 20
+KEY_VARIABLE = "REACHY_VOICE_API_KEY"
+"""Environment variable with the key for a server that wants one."""
 TURN_TIMEOUT_S = 60.0
 LAST_ANSWER_S = 3.0
 """How long after the speech to wait for another answer when there was one already."""
@@ -277,21 +282,42 @@ def realtime_url(address: str) -> str:
 
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[RealtimeClient]:
-    """A conversation with the server at ``url``, in any form that ``realtime_url`` takes.
+    """A conversation with the server at ``url``, in any form that ``realtime_url`` takes, with the
+    key of ``KEY_VARIABLE`` if that is set.
 
-    Raises ``NoServer`` when nobody answers there.
+    Raises ``NoServer`` when nobody answers there, or does not let us in.
     """
     url = realtime_url(url)
     joint = "&" if "?" in url else "?"
+    key = os.environ.get(KEY_VARIABLE)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         socket = await websockets.asyncio.client.connect(
-            f"{url}{joint}timings=true", max_size=None, proxy=None
+            f"{url}{joint}timings=true", additional_headers=headers, max_size=None, proxy=None
         )
-    except (OSError, WebSocketException) as error:
+    except InvalidStatus as refusal:
+        if refusal.response.status_code != HTTPStatus.UNAUTHORIZED:
+            raise _no_server(url, refusal) from refusal
         raise NoServer(
-            f"There is no reachy-voice server at {url}",
+            f"The server at {url} does not let us in",
+            why="it wants a key" if key is None else f"it does not know the key in {KEY_VARIABLE}",
+            fix=f"Set {KEY_VARIABLE} to a key of that server (there: reachy-voice key new NAME)",
+        ) from refusal
+    except ssl.SSLError as error:
+        raise NoServer(
+            f"The certificate of the server at {url} is not trusted",
             why=str(error),
-            fix="Start one with script/serve, or leave --url away to use one of your own",
+            fix="Copy its certificate here and set SSL_CERT_FILE to that file",
         ) from error
+    except (OSError, WebSocketException) as error:
+        raise _no_server(url, error) from error
     async with socket:
         yield RealtimeClient(socket)
+
+
+def _no_server(url: str, error: Exception) -> NoServer:
+    return NoServer(
+        f"There is no reachy-voice server at {url}",
+        why=str(error),
+        fix="Start one with script/serve, or leave --url away to use one of your own",
+    )

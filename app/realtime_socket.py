@@ -1,34 +1,36 @@
 """One WebSocket, one protocol, one session: the only file that knows both ends.
 
-Three tasks in one group: the session, events -> socket, socket -> session. When one of them ends,
-all do; a client that vanishes stops its reply at once.
+The session begins with the client's first message, because only then is it known whether somebody
+comes back to a conversation (``app.reconnect``). Everything runs in one TaskGroup: when one task
+ends, all do; a client that vanishes stops its reply at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
+import json
 import logging
-import secrets
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from app.client_protocol import ClientProtocol, id_source
+from app.gate import FROM_SECRET
+from app.limits import IdleTime, MessageRate
+from app.metrics import Ending, Metrics, SessionObserver
+from app.reconnect import Identity, ParkedConversations
+from app.settings import LimitSettings
+from app.websocket_link import LINK, WebSocketLink
 from pipeline.commands import Command, SessionConfig
 from pipeline.events import Bus, TooSlow
+from pipeline.memory import Memory
 from pipeline.realtime import wire
-from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 
 MODEL = "reachy-voice"
 """What the whole cascade is called where the API wants the name of a model."""
-
-LARGE_MESSAGE_CHARS = 256 * 1024
-"""Longer messages (images, whole recordings) are decoded in a thread."""
 
 SEND_STALL_S = 10.0
 """A client that takes nothing for this long is too slow. Robots were seen to pause for 4 s."""
@@ -36,11 +38,16 @@ SEND_STALL_S = 10.0
 HANG_UP_S = 1.0
 """How long a full socket gets to take the close frame before it is cut."""
 
-ABORT = "reachy_voice.abort"
-"""ASGI extension of our server: cuts the connection without waiting for the client."""
+NORMAL, GOING_AWAY, POLICY, INTERNAL = 1000, 1001, 1008, 1011
+"""Close codes of RFC 6455. 1008 is a full server, or a client too slow or too fast for it."""
 
-GOING_AWAY, POLICY, INTERNAL = 1001, 1008, 1011
-"""Close codes of RFC 6455. 1008 is a full server or a client too slow to follow."""
+_TOO_FAST = (
+    "Messages come faster than the server reads them (limits.messages_per_s). They are read more "
+    "slowly; send fewer or larger ones."
+)
+
+_ERROR = '{"type":"error",'
+"""How an ``error`` event begins."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +63,10 @@ class SessionLike(Protocol):
         """Take one command. Must not wait for an engine: pings are answered in between."""
         ...
 
+    def release(self) -> Memory:
+        """Make the conversation the caller's, who closes it once ``run`` has ended."""
+        ...
+
 
 class Assistant(Protocol):
     """What the server needs of the assembled assistant."""
@@ -64,7 +75,9 @@ class Assistant(Protocol):
         """What a session is at first; only asked for while every engine is ready."""
         ...
 
-    def session(self, bus: Bus, config: SessionConfig) -> SessionLike: ...
+    def session(self, bus: Bus, config: SessionConfig, memory: Memory | None = None) -> SessionLike:
+        """``memory``: that of a conversation that goes on."""
+        ...
 
     def readiness(self) -> Mapping[str, str | None]:
         """Each engine's name, and why it is not ready; ``None`` when it is."""
@@ -87,18 +100,41 @@ class _Closed(Exception):
 class RealtimeSocket:
     """Serves one accepted WebSocket until either side ends it."""
 
-    def __init__(self, websocket: WebSocket, assistant: Assistant) -> None:
-        query = websocket.query_params
-        defaults = assistant.defaults()
-        defaults = replace(defaults, model=query.get("model") or defaults.model)
-        bus = Bus()
-        self._events = bus.subscribe(lossless=True)
-        self._protocol = RealtimeConnection(
-            defaults, _id_source(), time.time, timings=query.get("timings") == "true"
+    def __init__(
+        self,
+        websocket: WebSocket,
+        assistant: Assistant,
+        who: Identity | None,
+        parked: ParkedConversations,
+        metrics: Metrics,
+        limits: LimitSettings,
+    ) -> None:
+        """``who``: as whom the client may come back; ``None``: it may not."""
+        self.who = who
+        self.ended = asyncio.Event()
+        """Set by the caller of ``serve``, when everything that belongs to the client has ended."""
+        self._bus = Bus()
+        self._events = self._bus.subscribe(lossless=True)
+        self._observer = SessionObserver(self._bus, metrics)
+        self._protocol = ClientProtocol(
+            assistant.defaults(),
+            websocket.query_params,
+            websocket.headers,
+            websocket.scope.get("subprotocols", ()),
         )
-        self._session = assistant.session(bus, self._protocol.config)
+        self._assistant = assistant
+        self._parked = parked
+        self._metrics = metrics
+        self._session: SessionLike | None = None
+        self._memory: Memory | None = None
+        self._resumed = False
         self._websocket = websocket
+        self._link: WebSocketLink = websocket.scope["extensions"][LINK]
         self._sending = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        now = self._loop.time()
+        self._rate = MessageRate(limits.messages_per_s, limits.message_burst, now)
+        self._idle = IdleTime(limits.idle_s, now)
         self._closed = _Closed(GOING_AWAY, "")
 
     def close(self, code: int, reason: str) -> None:
@@ -106,24 +142,64 @@ class RealtimeSocket:
         self._closed = _Closed(code, reason)
         self._events.close()
 
+    async def cut_if_dead(self) -> None:
+        """End it, if nothing is heard of the client any more."""
+        if not await self._link.answers():
+            self._link.abort()
+            await self.ended.wait()
+
     async def serve(self) -> None:
+        with self._metrics.session(), self._parked.present(self.who):
+            await self._serve()
+
+    async def _serve(self) -> None:
+        ended: Ending = "server"
         closed: _Closed | None = None
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._session.run())
-                tasks.create_task(self._send_events())
+            async with asyncio.TaskGroup() as self._tasks:
+                self._tasks.create_task(self._send_events())
+                self._tasks.create_task(self._observer.run())
+                self._tasks.create_task(self._notice_loss())
+                if self._idle.limited:
+                    self._tasks.create_task(self._notice_idleness())
                 await self._receive()
         except* WebSocketDisconnect:
-            pass
+            ended = "lost" if self._link.broken else "client"
         except* _Closed as group:
             closed = _first(group)
         except* TooSlow:
-            closed = _Closed(POLICY, "client too slow")
+            ended, closed = "too_slow", _Closed(POLICY, "client too slow")
         except* Exception:
             logger.exception("A session failed")
-            closed = _Closed(INTERNAL, "internal error")
+            ended, closed = "failed", _Closed(INTERNAL, "internal error")
+        finally:
+            self._leave(ended)
+        await self._observer.finish()
         if closed is not None:
             await hang_up(self._websocket, closed.code, closed.reason)
+
+    def _begin(self) -> SessionLike:
+        """The session, with the conversation that the client comes back to, if there is one."""
+        config = self._protocol.config
+        memory = self._parked.take(self.who, config.tools)
+        if memory is not None:
+            self._resumed = True
+            self._metrics.resumed()
+        session = self._assistant.session(self._bus, config, memory)
+        self._memory = session.release()
+        self._tasks.create_task(session.run())
+        return session
+
+    def _leave(self, ended: Ending) -> None:
+        self._metrics.ended(ended)
+        if self._memory is None:
+            return
+        # What made a session fail may be in its memory: it is not tried for ever.
+        again = ended in ("lost", "too_slow") or (ended == "failed" and not self._resumed)
+        if again:
+            self._parked.keep(self.who, self._memory, self._protocol.config.tools)
+        else:
+            self._memory.close()
 
     async def _receive(self) -> None:
         await self._flush()
@@ -132,19 +208,40 @@ class RealtimeSocket:
             if message["type"] == "websocket.disconnect":
                 raise WebSocketDisconnect(message.get("code", 1006))
             frame = message.get("text")
-            for command in await self._commands(message["bytes"] if frame is None else frame):
+            if frame is None:
+                frame = message["bytes"]
+            is_ga = message.get(FROM_SECRET, False)
+            for command in await self._protocol.receive(frame, is_ga=is_ga):
+                if self._session is None:
+                    self._session = self._begin()
                 await self._session.submit(command)
             await self._flush()
+            await self._hold_back()
 
-    async def _commands(self, frame: str | bytes) -> list[Command]:
-        if len(frame) <= LARGE_MESSAGE_CHARS:
-            return self._protocol.receive(frame)
-        try:
-            message = await asyncio.to_thread(wire.parse, frame)
-        except wire.WireError as error:
-            self._protocol.refuse(error)
-            return []
-        return self._protocol.receive_parsed(message)
+    async def _hold_back(self) -> None:
+        """Read the next message no sooner than the limits allow; TCP holds the client back."""
+        now = self._loop.time()
+        self._idle.heard(now)
+        pace = self._rate.take(now)
+        if pace.close:
+            raise _Closed(POLICY, "too many messages")
+        if pace.tell:
+            self._protocol.refuse("rate_limit_exceeded", _TOO_FAST)
+            await self._flush()
+        if pace.wait_s:
+            await asyncio.sleep(pace.wait_s)
+
+    async def _notice_idleness(self) -> None:
+        while True:
+            left_s = self._idle.left_s(self._loop.time())
+            if left_s == 0:
+                raise _Closed(NORMAL, "idle for too long")
+            await asyncio.sleep(left_s)
+
+    async def _notice_loss(self) -> None:
+        """End even in the middle of a message: the rest of what was sent helps nobody."""
+        await self._link.lost.wait()
+        raise WebSocketDisconnect(1006)
 
     async def _send_events(self) -> None:
         async for _, event in self._events:
@@ -156,11 +253,14 @@ class RealtimeSocket:
         """Send what is queued, in order; both directions call this."""
         async with self._sending:
             for text in self._protocol.messages_to_send():
+                if text.startswith(_ERROR):
+                    self._metrics.client_error(json.loads(text)["error"]["code"])
                 try:
                     async with asyncio.timeout(SEND_STALL_S):
                         await self._websocket.send_text(text)
                 except TimeoutError:
                     raise TooSlow(f"nothing taken for {SEND_STALL_S} s") from None
+                self._idle.heard(self._loop.time())
                 await asyncio.sleep(0)  # a long burst lets other clients in between
 
 
@@ -172,9 +272,8 @@ async def hang_up(websocket: WebSocket, code: int, reason: str) -> None:
     except (WebSocketDisconnect, RuntimeError):
         pass  # it went first
     except TimeoutError:
-        abort: Callable[[], None] | None = websocket.scope.get("extensions", {}).get(ABORT)
-        if abort is not None:
-            abort()
+        link: WebSocketLink = websocket.scope["extensions"][LINK]
+        link.abort()
 
 
 async def accept(websocket: WebSocket) -> None:
@@ -186,7 +285,7 @@ async def accept(websocket: WebSocket) -> None:
 async def turn_away(websocket: WebSocket, code: str, message: str) -> None:
     """Accept, say why not in an ``error`` event, close with 1008."""
     error = {"type": "invalid_request_error", "code": code, "message": message}
-    event = {"type": "error", "event_id": _id_source()("event"), "error": error}
+    event = {"type": "error", "event_id": id_source()("event"), "error": error}
     await accept(websocket)
     with contextlib.suppress(WebSocketDisconnect):
         await websocket.send_text(wire.encode(event))
@@ -196,10 +295,3 @@ async def turn_away(websocket: WebSocket, code: str, message: str) -> None:
 def _first(group: BaseExceptionGroup[_Closed]) -> _Closed:
     error = group.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
-
-
-def _id_source() -> Callable[[str], str]:
-    """Ids that are unique among all connections, and cheap."""
-    base = secrets.token_hex(8)
-    numbers = itertools.count()
-    return lambda prefix: f"{prefix}_{base}{next(numbers):x}"

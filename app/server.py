@@ -11,19 +11,25 @@ import contextlib
 import errno
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
-from typing import Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.http11 import Request
 
 from app import health
+from app.access import Caller
+from app.api_errors import on_http_exception
+from app.client_secrets_http import secret_routes
+from app.gate import CALLER, Access, AccessGate
+from app.http_guard import GuardedHttp, WaitingRoom
+from app.limits import Places
+from app.metrics import Metrics
 from app.realtime_socket import (
-    ABORT,
     GOING_AWAY,
     HANG_UP_S,
     Assistant,
@@ -31,6 +37,9 @@ from app.realtime_socket import (
     accept,
     turn_away,
 )
+from app.reconnect import Identity, ParkedConversations, identity_of
+from app.settings import LimitSettings
+from app.websocket_link import WebSocketLink
 from pipeline.errors import ReachyVoiceError
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
@@ -40,6 +49,8 @@ PING_S = 20.0
 """Between pings, and how long an answer may take; the usual value of clients and servers."""
 
 BACKLOG = 128
+HANDSHAKE_S = 10.0
+"""For a request, or the handshake of TLS, to arrive."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -52,35 +63,51 @@ class ServerError(ReachyVoiceError):
 class OpenSockets:
     """The clients of one server."""
 
-    def __init__(self, max_sessions: int) -> None:
+    def __init__(self, places: Places, reconnect_s: float) -> None:
         self.closing = False
         """Nobody new comes in."""
-        self._max_sessions = max_sessions
+        self.metrics = Metrics()
+        self.parked = ParkedConversations(reconnect_s)
+        self._places = places
         self._open: set[RealtimeSocket] = set()
         self._changed = asyncio.Event()
 
-    @property
-    def full(self) -> bool:
-        return len(self._open) >= self._max_sessions
+    def full(self, address: str) -> bool:
+        """Whether a client from ``address`` must be turned away."""
+        return self._places.full(address)
 
-    async def serve(self, websocket: WebSocket, assistant: Assistant) -> None:
+    async def cut_dead(self, who: Identity) -> None:
+        """End the connections of ``who`` from which nothing is heard any more, so that a client
+        that comes back finds its place and its conversation."""
+        async with asyncio.TaskGroup() as probes:
+            for link in self._open:
+                if link.who == who:
+                    probes.create_task(link.cut_if_dead())
+
+    async def serve(self, websocket: WebSocket, assistant: Assistant, who: Identity | None) -> None:
         """Accept a WebSocket and serve it to its end.
 
         Its place is taken before anything is awaited, so that nobody else takes it and
         ``close_all`` reaches it; it is free at once after the end.
         """
-        link = RealtimeSocket(websocket, assistant)
+        limits = websocket.app.state.limits
+        link = RealtimeSocket(websocket, assistant, who, self.parked, self.metrics, limits)
+        address = websocket.scope[CALLER].place
         self._open.add(link)
+        self._places.take(address)
         try:
             await accept(websocket)
             await link.serve()
         finally:
+            self._places.free(address)
             self._open.remove(link)
+            link.ended.set()
             self._changed.set()
 
     def close_all(self) -> None:
-        """Tell every client that the server goes away."""
+        """Tell every client that the server goes away; nobody comes back."""
         self.closing = True
+        self.parked.close()
         for link in self._open:
             link.close(GOING_AWAY, "server shutting down")
 
@@ -91,33 +118,62 @@ class OpenSockets:
             await self._changed.wait()
 
 
-def build_app(assistant: Assistant, *, max_sessions: int) -> Starlette:
-    """The ASGI application. Clients over ``max_sessions`` are turned away."""
+def build_app(
+    assistant: Assistant,
+    *,
+    max_sessions: int,
+    reconnect_s: float = 120.0,
+    access: Access | None = None,
+    limits: LimitSettings | None = None,
+) -> Starlette:
+    """The ASGI application. Clients over ``max_sessions`` are turned away; one that lost its
+    connection has ``reconnect_s`` to come back to its conversation. Without ``access`` only this
+    machine may connect."""
+    access = access or Access()
+    limits = limits or LimitSettings()
     routes = [
         WebSocketRoute("/v1/realtime", _realtime),
         WebSocketRoute("/realtime", _realtime),
+        *secret_routes(access.secrets, limits.http_body_kb * 1024),
         *health.ROUTES,
     ]
-    app = Starlette(routes=routes)
+    sockets = OpenSockets(Places(max_sessions, limits.sessions_per_address), reconnect_s)
+
+    def on_refused(status: int) -> None:
+        sockets.metrics.refused("unauthorized" if status == 401 else "forbidden")
+
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(AccessGate, access, on_refused)],
+        exception_handlers={HTTPException: on_http_exception},
+    )
     app.state.assistant = assistant
-    app.state.sockets = OpenSockets(max_sessions)
+    app.state.limits = limits
+    app.state.sockets = sockets
     return app
 
 
 async def _realtime(websocket: WebSocket) -> None:
     assistant: Assistant = websocket.app.state.assistant
     sockets: OpenSockets = websocket.app.state.sockets
+    caller: Caller = websocket.scope[CALLER]
+    who = identity_of(caller)
+    if who is not None:
+        await sockets.cut_dead(who)
     if sockets.closing:
+        sockets.metrics.refused("closing")
         reasons = {"server": "shutting down"}
         await websocket.send_denial_response(health.not_ready_response(reasons))
     elif reasons := dict(health.unready(assistant)):
+        sockets.metrics.refused("not_ready")
         await websocket.send_denial_response(health.not_ready_response(reasons))
-    elif sockets.full:
+    elif sockets.full(caller.place):
+        sockets.metrics.refused("full")
         await turn_away(
             websocket, "session_limit_reached", "All conversations are taken. Try again later."
         )
     else:
-        await sockets.serve(websocket, assistant)
+        await sockets.serve(websocket, assistant, who)
 
 
 # --- listening ---------------------------------------------------------------------------------
@@ -158,23 +214,38 @@ def _cannot_listen(host: str, port: int, error: OSError) -> ServerError:
     return ServerError(what, why=error.strerror or str(error), fix="Set server.host and port")
 
 
-class _WebSocket(WebSocketsSansIOProtocol):
-    """uvicorn's, but a client that cannot be reached is cut: closing would wait for its
-    acknowledgement, and hold its session, until TCP gives up."""
-
-    def handle_connect(self, event: Request) -> None:
-        super().handle_connect(event)
-        if self.response.status_code == 101:
-            extensions = cast(dict[str, Any], self.scope["extensions"])
-            extensions[ABORT] = self.transport.abort
-
-    def keepalive_timeout(self) -> None:
-        super().keepalive_timeout()
-        self.transport.abort()
-
-
 class _Server(uvicorn.Server):
-    """uvicorn's, without its signal handlers."""
+    """uvicorn's, without its signal handlers, and with an eye on who only holds connections."""
+
+    def __init__(self, config: uvicorn.Config, handshake_s: float) -> None:
+        super().__init__(config)
+        self._handshake_s = handshake_s
+        self._room = WaitingRoom()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        tls_s = self._handshake_s if self.config.ssl else None
+        await self.lifespan.startup()
+        self.servers = [
+            await loop.create_server(
+                self._connection,
+                sock=listener,
+                ssl=self.config.ssl,
+                ssl_handshake_timeout=tls_s,
+                backlog=BACKLOG,
+            )
+            for listener in sockets or ()
+        ]
+        self.started = True
+
+    def _connection(self) -> GuardedHttp:
+        return GuardedHttp(
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+            room=self._room,
+            handshake_s=self._handshake_s,
+        )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -185,14 +256,18 @@ class _Server(uvicorn.Server):
             server.close()
 
 
-def _config(app: Starlette, max_message_bytes: int, ping_s: float) -> uvicorn.Config:
+def _config(
+    app: Starlette, max_message_bytes: int, ping_s: float, tls: ssl.SSLContext | None
+) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="h11",
-        ws=_WebSocket,
+        http=GuardedHttp,
+        ws=WebSocketLink,
+        proxy_headers=False,  # whoever sends one could choose its address
+        ssl_context_factory=None if tls is None else lambda config, default: tls,
         lifespan="off",
         log_config=None,
-        log_level="warning",  # uvicorn logs each connection's address and query at info
+        log_level="error",  # below that, whoever sends nonsense writes our log
         access_log=False,
         server_header=False,
         ws_max_size=max_message_bytes,
@@ -214,6 +289,8 @@ async def serve(
     drain_s: float,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
     ping_s: float = PING_S,
+    handshake_s: float = HANDSHAKE_S,
+    tls: ssl.SSLContext | None = None,
     listener: socket.socket | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain: replies under way get ``drain_s`` to end, then
@@ -223,13 +300,14 @@ async def serve(
     which port it got) before engines are started. Raises ``ServerError``.
     """
     listener = listener or bind(host, port)
-    server = _Server(_config(app, max_message_bytes, ping_s))
+    server = _Server(_config(app, max_message_bytes, ping_s, tls), handshake_s)
     stop, at_once = asyncio.Event(), asyncio.Event()
     with contextlib.closing(listener), _signals(stop, at_once):
         ending = asyncio.create_task(_end(server, app, stop, at_once, drain_s))
         try:
             await server.serve(sockets=[listener])
         finally:
+            app.state.sockets.parked.close()
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)
 

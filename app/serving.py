@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from app.compose import Assistant, first_error
+from app.gate import Access, host_names
 from app.server import bind, build_app, serve
+from app.settings import Settings, TlsFiles
+from app.tls import ServerTls, tls_from_files, tls_generated
 from pipeline.engines import Kind
 from pipeline.errors import ReachyVoiceError
 
@@ -28,15 +31,23 @@ async def run_server(
     on_engine_ready: Callable[[Kind], None],
     on_ready: Callable[[int], None],
     port: int | None = None,
+    access: Access | None = None,
+    tls: ServerTls | None = None,
 ) -> None:
     """Serve until a signal. ``on_ready`` gets the port once a client would be answered.
 
-    The port is taken before any engine is built, so that a taken one is known at once. Raises
-    ``ReachyVoiceError``.
+    The port is taken before any engine is built, so that a taken one is known at once. Without
+    ``access`` only this machine may connect. Raises ``ReachyVoiceError``.
     """
-    settings = assistant.settings.server
+    settings, limits = assistant.settings.server, assistant.settings.limits
     listener = bind(settings.host, settings.port if port is None else port)
-    app = build_app(assistant, max_sessions=settings.max_sessions)
+    app = build_app(
+        assistant,
+        max_sessions=settings.max_sessions,
+        reconnect_s=settings.reconnect_s,
+        access=access,
+        limits=limits,
+    )
 
     async def announce() -> None:
         await assistant.ready.wait()
@@ -45,16 +56,21 @@ async def run_server(
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(assistant.run(on_engine_ready))
-            announcing = group.create_task(announce())
+            aside = [group.create_task(announce())]
+            if tls is not None:
+                aside.append(group.create_task(tls.keep_fresh()))
             await serve(
                 app,
                 settings.host,
                 settings.port,
                 drain_s=settings.drain_s,
                 max_message_bytes=settings.max_message_mb * 1024 * 1024,
+                handshake_s=limits.handshake_s,
+                tls=tls.context if tls is not None else None,
                 listener=listener,
             )
-            announcing.cancel()
+            for task in aside:
+                task.cancel()
             assistant.close()
     except* ReachyVoiceError as errors:
         raise first_error(errors) from None
@@ -85,6 +101,19 @@ async def local_server(
         await asyncio.wait({running})
     if not running.cancelled() and (error := running.exception()):
         raise error
+
+
+def tls_for(settings: Settings, environ: Mapping[str, str]) -> ServerTls | None:
+    """What ``server.tls`` says. Raises ``TlsError``."""
+    given = settings.server.tls
+    if given is None:
+        return None
+    if isinstance(given, TlsFiles):
+        return tls_from_files(given)
+    names = ["localhost", "127.0.0.1", "::1", *host_names(), *lan_addresses()]
+    names += [settings.server.host, *settings.access.hosts]
+    reachable = [name for name in names if name not in ("", "0.0.0.0", "::")]
+    return tls_generated(settings.paths.cache(environ) / "tls", reachable)
 
 
 def lan_addresses() -> list[str]:

@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializeAsAny,
+    Tag,
+    model_validator,
+)
 
+from app.access_settings import HostText, KeyDigests, NetworkText, OriginText
 from pipeline.engines import EngineOptions, Kind, Sampling
 from pipeline.turns import Endpointing
 
@@ -32,6 +41,31 @@ class Section(BaseModel):
     )
 
 
+class TlsFiles(Section):
+    """A certificate of your own."""
+
+    certificate: Path
+    """PEM file with the certificate, and those between it and its authority."""
+    key: Path
+    """PEM file with its private key, without a password."""
+
+
+def _kind_of_tls(given: object) -> str | None:
+    if isinstance(given, dict | TlsFiles):
+        return "files"
+    return "generate" if given == "generate" else None
+
+
+Tls = Annotated[
+    Annotated[TlsFiles, Tag("files")] | Annotated[Literal["generate"], Tag("generate")],
+    Discriminator(
+        _kind_of_tls,
+        custom_error_type="tls",
+        custom_error_message="must be null, generate, or {certificate: FILE, key: FILE}",
+    ),
+]
+
+
 class ServerSettings(Section):
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 opens the server to the whole network."""
@@ -43,6 +77,44 @@ class ServerSettings(Section):
     """Largest WebSocket message, in MiB; a client that sends a larger one is disconnected."""
     drain_s: float = Field(default=5, ge=0)
     """Seconds that running replies get to end after SIGTERM."""
+    reconnect_s: float = Field(default=120, ge=0, le=86_400)
+    """Seconds in which a client that lost its connection finds its conversation again; 0: none."""
+    tls: Tls | None = None
+    """Encrypt: `generate` a certificate, or use {certificate: FILE, key: FILE}."""
+
+
+class AccessSettings(Section):
+    """Who may connect."""
+
+    loopback: bool = True
+    """Programs on this machine need no key."""
+    addresses: tuple[NetworkText, ...] = ()
+    """Machines that need no key, besides those of `reachy-voice allow`."""
+    keys: KeyDigests = ()
+    """API keys, besides those of `reachy-voice key new`."""
+    origins: tuple[OriginText, ...] = ()
+    """Web pages that may connect, besides the server's own."""
+    hosts: tuple[HostText, ...] = ()
+    """Further names under which programs on this machine reach the server."""
+
+
+class LimitSettings(Section):
+    """How much one client may ask for."""
+
+    sessions_per_address: int | None = Field(default=None, ge=1)
+    """Conversations at the same time from one address; null: up to server.max_sessions."""
+    messages_per_s: float | None = Field(default=500, ge=1)
+    """WebSocket messages of one client per second, on average; null: any number."""
+    message_burst: int = Field(default=3000, ge=1)
+    """Messages that may come at once after a pause."""
+    max_items: int = Field(default=2000, ge=2)
+    """Items in one conversation."""
+    idle_s: float | None = Field(default=None, ge=1)
+    """Seconds without a message in either direction, after which a client is disconnected."""
+    handshake_s: float = Field(default=10, ge=0.1, le=600)
+    """Seconds that a request, or the beginning of a WebSocket, may take to arrive."""
+    http_body_kb: int = Field(default=256, ge=1, le=16_384)
+    """Largest body of an HTTP request, in KiB."""
 
 
 class SamplingSettings(Section):
@@ -72,6 +144,13 @@ class ConversationSettings(Section):
     """The system prompt, unless the client sends its own."""
     language: str = Field(default="en", pattern=r"^([a-z]{2,3})?$")
     """Language that is spoken, ISO 639; empty for the recogniser's default."""
+    tool_instructions: str = (
+        "When you call a function, also say in the same answer, in one short sentence, what you "
+        "are doing."
+    )
+    """Added to the instructions where the client offers tools; empty adds nothing."""
+    partial_transcripts: bool = False
+    """Tell stable words while the user still speaks; transcription sessions always do."""
     sampling: SamplingSettings = SamplingSettings()
 
 
@@ -101,6 +180,9 @@ class PathSettings(Section):
     """Where weights are kept; null is $XDG_CACHE_HOME/reachy-voice or ~/.cache/reachy-voice."""
     catalogue: Path | None = None
     """A YAML file with further weights, in the form of config/weights.yaml."""
+    access_file: Path | None = None
+    """What `reachy-voice allow` and `key` write; null: access.json in $XDG_CONFIG_HOME/reachy-voice
+    or ~/.config/reachy-voice."""
 
     def cache(self, environ: Mapping[str, str]) -> Path:
         """The cache directory, null resolved."""
@@ -109,11 +191,20 @@ class PathSettings(Section):
         base = environ.get("XDG_CACHE_HOME") or "~/.cache"
         return Path(base).expanduser() / "reachy-voice"
 
+    def access(self, environ: Mapping[str, str]) -> Path:
+        """The file of allowed addresses and keys, null resolved."""
+        if self.access_file is not None:
+            return self.access_file.expanduser()
+        base = environ.get("XDG_CONFIG_HOME") or "~/.config"
+        return Path(base).expanduser() / "reachy-voice" / "access.json"
+
 
 class Settings(Section):
     """Everything. Load it with ``app.settings_load.load_settings``."""
 
     server: ServerSettings = ServerSettings()
+    access: AccessSettings = AccessSettings()
+    limits: LimitSettings = LimitSettings()
     conversation: ConversationSettings = ConversationSettings()
     endpointing: EndpointingSettings = EndpointingSettings()
     playback: PlaybackSettings = PlaybackSettings()

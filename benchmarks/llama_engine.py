@@ -17,7 +17,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pipeline.engines import Cancelled, LlmSession, Message, Sampling, TextDelta, Tool, Usage
+from pipeline.engines import (
+    Cancelled,
+    LlmSession,
+    Message,
+    Sampling,
+    TextDelta,
+    Tool,
+    ToolChoice,
+    Usage,
+)
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 
 _DEFAULT_WEIGHTS = Path("~/.cache/reachy-voice/weights/smollm2-135m-instruct")
@@ -128,7 +137,7 @@ def _abort_tokens(engine: LlamaCpp, times: int) -> list[float]:
         session = engine.open()
         token = Token()
         question = Message("user", "Tell me a very long story about the sea.")
-        steps = session.reply([_SYSTEM, question], [], _LONG, None, token)
+        steps = session.reply([_SYSTEM, question], [], ToolChoice(), _LONG, token)
         next(item for item in steps if item)
         token.pull(0.02 + 0.001 * (i % 20), "cancelled")
         found.append(_wait_for_return(steps, token))
@@ -140,7 +149,7 @@ def _show_generation(name: str, engine: LlamaCpp, tools: Sequence[Tool]) -> None
     session: LlmSession = engine.open()
     question = Message("user", "Tell me a very long story about the sea.")
     moments = []
-    for item in session.reply([_SYSTEM, question], tools, _LONG, None, Token()):
+    for item in session.reply([_SYSTEM, question], tools, ToolChoice(), _LONG, Token()):
         if isinstance(item, TextDelta):
             moments.append(time.perf_counter())
     rate = (len(moments) - 1) / (moments[-1] - moments[0])

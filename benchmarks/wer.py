@@ -138,7 +138,7 @@ def measure(stt: Stt, clips: Iterable[Clip]) -> list[Result]:
 
 def _transcribe(stt: Stt, clip: Clip) -> Result:
     began = time.perf_counter()
-    utterance = stt.open("en")
+    utterance = stt.open("en", False)
     utterance.feed(clip.pcm)
     transcript = utterance.finish(_Uncancelled())
     latency_s = time.perf_counter() - began

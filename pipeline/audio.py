@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import soxr
@@ -20,6 +21,34 @@ LISTEN_RATE = 16_000
 """Hz. What VAD, turn detection and speech-to-text work at."""
 
 EMPTY: Pcm = np.zeros(0, dtype=np.int16)
+
+
+Encoding = Literal["pcm", "pcmu", "pcma"]
+"""16-bit PCM, or one byte a sample by G.711's µ-law or A-law."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFormat:
+    """How a client sends or wants its audio; ``rate`` in Hz."""
+
+    encoding: Encoding = "pcm"
+    rate: int = 24_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """Audio that is kept: int16 mono, shape ``(n,)``, at ``rate`` Hz."""
+
+    pcm: Pcm
+    rate: int
+
+    @property
+    def seconds(self) -> float:
+        return len(self.pcm) / self.rate
+
+    def until(self, seconds: float) -> Recording:
+        """Its first ``seconds``."""
+        return Recording(self.pcm[: max(0, round(seconds * self.rate))], self.rate)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from pipeline.audio import Recording
 from pipeline.engines import Message
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -26,13 +27,30 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class AudioPart:
-    """Speech. ``transcript`` is ``None`` until it is known; ``seconds`` is its length."""
+    """Speech. ``transcript`` is ``None`` until it is known; ``seconds`` is its length.
+
+    ``audio`` is what was said, as long as it is kept. Of an answer, ``audio`` and ``clauses`` (each
+    with the seconds of its audio) are everything that was sent, even when less was heard.
+    """
 
     transcript: str | None
     seconds: float = 0.0
+    audio: Recording | None = field(default=None, compare=False, repr=False)
+    clauses: tuple[tuple[str, float], ...] = field(default=(), compare=False, repr=False)
 
 
-Part = TextPart | AudioPart
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    """A picture as a data URL; ``None`` when it is not kept any more."""
+
+    url: str | None = field(repr=False)
+    detail: str = "auto"
+
+
+Part = TextPart | AudioPart | ImagePart
+
+UNSEEN_IMAGE = "(An image was shared here. This assistant cannot see images.)"
+"""What a model without eyes reads in an image's place; it can say so instead of inventing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +63,17 @@ class MessageItem:
     @property
     def text(self) -> str:
         """All that was said or written in it."""
-        said = (p.text if isinstance(p, TextPart) else p.transcript or "" for p in self.parts)
-        return " ".join(text for text in said if text)
+        return " ".join(text for text in map(_text, self.parts) if text)
+
+
+def _text(part: Part) -> str:
+    match part:
+        case TextPart():
+            return part.text
+        case AudioPart():
+            return part.transcript or ""
+        case ImagePart():
+            return UNSEEN_IMAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +98,17 @@ class FunctionOutputItem:
 Item = MessageItem | FunctionCallItem | FunctionOutputItem
 
 
+def text_chars(item: Item) -> int:
+    """How much text it holds."""
+    match item:
+        case MessageItem():
+            return len(item.text)
+        case FunctionCallItem():
+            return len(item.arguments)
+        case FunctionOutputItem():
+            return len(item.output)
+
+
 class UnknownItem(KeyError):
     """No item has this id."""
 
@@ -79,9 +117,22 @@ class DuplicateItem(ValueError):
     """An item with this id is there already."""
 
 
-class Chat:
-    """An ordered list of items with unique ids."""
+class TooShort(ValueError):
+    """Audio cannot be cut to more than there is. ``seconds``: how much there is."""
 
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+class Chat:
+    """An ordered list of items with unique ids.
+
+    Of the newest items the audio is kept too, ``AUDIO_KEPT_S`` seconds in all; of pictures, only
+    the newest one.
+    """
+
+    AUDIO_KEPT_S = 300.0
     ROOT = "root"
     """``after=ROOT`` puts an item first."""
 
@@ -125,11 +176,13 @@ class Chat:
         self._items.insert(at, item)
         if at < self._forgotten:
             self._forgotten += 1
+        self._let_media_go()
         return self._items[at - 1].id if at else None
 
     def put(self, item: Item) -> None:
         """Replace the item that has the same id."""
         self._items[self._position(item.id)] = item
+        self._let_media_go()
 
     def delete(self, item_id: str) -> None:
         at = self._position(item_id)
@@ -141,16 +194,22 @@ class Chat:
         """Cut an assistant's spoken item to its first ``heard_seconds``.
 
         The transcript is cut at a word border in proportion to the time, which is as exact as a
-        voice without word times allows.
+        voice without word times allows. Our own guess of what was heard is overridden, also by
+        more than it. Raises ``UnknownItem`` for what is no spoken answer, and ``TooShort``.
         """
         item = self.get(item_id)
-        if not isinstance(item, MessageItem) or item.role != "assistant":
+        spoken = [part for part in getattr(item, "parts", ()) if isinstance(part, AudioPart)]
+        if not isinstance(item, MessageItem) or item.role != "assistant" or not spoken:
             raise UnknownItem(item_id)
-        parts = tuple(
-            _cut(part, heard_seconds) if isinstance(part, AudioPart) else part
-            for part in item.parts
-        )
-        self.put(replace(item, parts=parts))
+        sent = sum(map(_sent_seconds, spoken))
+        if heard_seconds > sent + _ROUNDING_S:
+            raise TooShort(sent)
+        self.put(replace(item, parts=tuple(_cut(part, heard_seconds) for part in spoken)))
+
+    def drop_oldest(self) -> None:
+        """Let the first item go for good; the model has most likely forgotten it long ago."""
+        del self._items[0]
+        self._forgotten = max(0, self._forgotten - 1)
 
     def forget_oldest(self) -> bool:
         """Take the older half of the context away. False when only one item is left.
@@ -165,6 +224,22 @@ class Chat:
             self._forgotten += 1
         return True
 
+    def _let_media_go(self) -> None:
+        left_s, picture = self.AUDIO_KEPT_S, True
+        for at in range(len(self._items) - 1, -1, -1):
+            item = self._items[at]
+            if not isinstance(item, MessageItem):
+                continue
+            kept = []
+            for part in reversed(item.parts):
+                if isinstance(part, AudioPart) and part.audio:
+                    left_s -= part.audio.seconds
+                    part = part if left_s >= 0 else replace(part, audio=None)
+                elif isinstance(part, ImagePart) and part.url:
+                    part, picture = (part if picture else replace(part, url=None)), False
+                kept.append(part)
+            self._items[at] = replace(item, parts=tuple(reversed(kept)))
+
     def _position(self, item_id: str) -> int:
         for at, item in enumerate(self._items):
             if item.id == item_id:
@@ -172,10 +247,19 @@ class Chat:
         raise UnknownItem(item_id)
 
 
+_ROUNDING_S = 0.001
+"""Clients count in whole milliseconds."""
+
+
+def _sent_seconds(part: AudioPart) -> float:
+    return sum(seconds for _, seconds in part.clauses) if part.clauses else part.seconds
+
+
 def _cut(part: AudioPart, heard_seconds: float) -> AudioPart:
-    if heard_seconds >= part.seconds or not part.transcript:
-        return part
-    return AudioPart(heard_text([(part.transcript, part.seconds)], heard_seconds), heard_seconds)
+    clauses = part.clauses or ((part.transcript or "", part.seconds),)
+    heard = heard_text(clauses, heard_seconds)
+    audio = part.audio.until(heard_seconds) if part.audio else None
+    return AudioPart(heard, heard_seconds, audio)
 
 
 def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str:
@@ -198,14 +282,19 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
     """What the model reads: instructions, then the items that say something.
 
     Neighbouring user messages are merged: they are one thought that was spoken in two breaths.
+    So are an answer and the calls that belong to it.
     """
     messages = [Message("system", instructions)] if instructions else []
     for item in items:
         message = _message(item)
         if message is None:
             continue
-        if messages and message.role == "user" and messages[-1].role == "user":
-            messages[-1] = Message("user", f"{messages[-1].content} {message.content}")
+        before = messages[-1] if messages else None
+        if before and before.role == message.role == "user":
+            messages[-1] = Message("user", f"{before.content} {message.content}")
+        elif before and before.role == "assistant" and message.tool_calls:
+            calls = before.tool_calls + message.tool_calls
+            messages[-1] = Message("assistant", before.content, calls)
         else:
             messages.append(message)
     return messages

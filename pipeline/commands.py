@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from pipeline.audio import Pcm
+from pipeline.audio import AudioFormat, Pcm
 from pipeline.chat import Item
-from pipeline.engines import Tool
-from pipeline.turns import Endpointing
+from pipeline.engines import Tool, ToolChoice
+from pipeline.turns import Eagerness, Endpointing
 
 Modality = Literal["audio", "text"]
 
@@ -24,53 +24,74 @@ MAX_PREFIX_PADDING_MS = 2000
 
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
-    """How the server finds turns. ``None`` in a field: the YAML's value rules."""
+    """How the server finds turns. ``None`` in a field: the YAML's value rules.
+
+    ``eagerness`` is set for semantic turn detection only. ``idle_timeout_ms``: silence after an
+    answer that makes the server speak again; ``None``: it never does.
+    """
 
     threshold: float | None = None
     prefix_padding_ms: int | None = None
     silence_duration_ms: int | None = None
+    eagerness: Eagerness | None = None
+    idle_timeout_ms: int | None = None
     create_response: bool = True
     interrupt_response: bool = True
 
     def over(self, ours: Endpointing) -> Endpointing:
-        """``ours`` with this on top. ``silence_duration_ms`` bounds the waits for ends that are
-        clear or likely; a hesitation is still given its time."""
+        """``ours`` with this on top. Under an adaptive policy ``silence_duration_ms`` bounds the
+        waits for ends that are clear or likely, and a hesitation is still given its time; under a
+        strict one it is the exact wait."""
         changes: dict[str, float] = {}
         if self.threshold is not None:
             changes["speech_threshold"] = self.threshold
             changes["silence_threshold"] = min(ours.silence_threshold, self.threshold)
         if self.prefix_padding_ms is not None:
             changes["prefix_padding_ms"] = min(self.prefix_padding_ms, MAX_PREFIX_PADDING_MS)
-        if (limit := self.silence_duration_ms) is not None:
+        limit = self.silence_duration_ms
+        if limit is not None and ours.policy == "strict":
+            changes |= dict.fromkeys(("clear_wait_ms", "likely_wait_ms", "unsure_wait_ms"), limit)
+        elif limit is not None:
             changes["clear_wait_ms"] = min(ours.clear_wait_ms, limit)
             changes["likely_wait_ms"] = min(ours.likely_wait_ms, limit)
-        return ours.model_copy(update=changes)
+        asked = ours.model_copy(update=changes)
+        return asked.paced(self.eagerness) if self.eagerness else asked
 
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
     """The effective settings of one session.
 
-    ``input_rate`` and ``output_rate`` in Hz; ``turn_detection`` ``None`` is push to talk;
-    ``max_output_tokens`` ``None`` is no limit but the engine's own.
+    ``answers`` False is a session that only transcribes. ``turn_detection`` ``None`` is push to
+    talk. ``partials``: whether stable words are told before an utterance is committed. ``speed``
+    is a factor on the voice's own pace. ``max_output_tokens`` ``None`` is no limit but the
+    engine's own.
     """
 
     instructions: str
     modality: Modality = "audio"
     voice: str = ""
-    input_rate: int = 24_000
-    output_rate: int = 24_000
+    speed: float = 1.0
+    output_format: AudioFormat = field(default_factory=AudioFormat)
+    answers: bool = True
     turn_detection: TurnDetection | None = field(default_factory=TurnDetection)
-    transcription: bool = False
+    partials: bool = False
     language: str = "en"
     tools: tuple[Tool, ...] = ()
-    tool_choice: str | Mapping[str, Any] = "auto"
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
     max_output_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class ItemReference:
+    """Stands for an item of the conversation."""
+
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseOptions:
-    """Overrides of one response. ``None`` or empty: what the session says.
+    """Overrides of one response. ``None``: what the session says.
 
     ``in_conversation`` False is an out-of-band response. ``input`` replaces the conversation as
     context (an empty tuple: no context at all).
@@ -79,10 +100,12 @@ class ResponseOptions:
     instructions: str | None = None
     modality: Modality | None = None
     voice: str | None = None
+    output_format: AudioFormat | None = None
     tools: tuple[Tool, ...] | None = None
-    max_output_tokens: int | None = None
+    tool_choice: ToolChoice | None = None
+    max_output_tokens: int | Literal["inf"] | None = None
     in_conversation: bool = True
-    input: tuple[Item, ...] | None = None
+    input: tuple[Item | ItemReference, ...] | None = None
     metadata: Mapping[str, str] | None = None
 
 
@@ -125,6 +148,12 @@ class DeleteItem:
 
 
 @dataclass(frozen=True, slots=True)
+class RetrieveItem:
+    item_id: str
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TruncateItem:
     item_id: str
     content_index: int
@@ -153,6 +182,7 @@ Command = (
     | ClearAudio
     | AddItem
     | DeleteItem
+    | RetrieveItem
     | TruncateItem
     | CreateResponse
     | CancelResponse

@@ -110,8 +110,9 @@ class Utterance(Protocol):
 class Stt(Protocol):
     rate: int
 
-    def open(self, language: str) -> Utterance:
-        """``language``: ISO 639-1, or empty for the model's default."""
+    def open(self, language: str, partials: bool) -> Utterance:
+        """``language``: ISO 639-1, or empty for the model's default. ``partials``: whether
+        anybody reads what ``feed`` returns; without, it may return nothing and cost less."""
         ...
 
 
@@ -140,11 +141,13 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Grammar:
-    """GBNF that the output must follow: from the start, or once ``trigger`` was written."""
+class ToolChoice:
+    """Whether tools may, must or must not be called; ``named``: just the one called ``name``.
+    ``parallel``: several calls in one answer are wanted."""
 
-    gbnf: str
-    trigger: str = ""
+    kind: Literal["auto", "none", "required", "named"] = "auto"
+    name: str = ""
+    parallel: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,14 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One whole call. ``arguments``: JSON text of an object that fits the tool's schema."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """Always the last item of a reply that was not cancelled."""
 
@@ -185,7 +196,7 @@ class Finished:
     usage: Usage
 
 
-Delta = TextDelta | Finished
+Delta = TextDelta | ToolCall | Finished
 
 
 class LlmSession(Protocol):
@@ -201,11 +212,14 @@ class LlmSession(Protocol):
         self,
         messages: Sequence[Message],
         tools: Sequence[Tool],
+        tool_choice: ToolChoice,
         sampling: Sampling,
-        grammar: Grammar | None,
         cancel: CancelToken,
     ) -> Iterator[Delta | None]:
-        """Answer. Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``."""
+        """Answer, in words, calls or both; the markup of calls is never part of the text.
+
+        Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
+        """
         ...
 
     def close(self) -> None: ...
@@ -221,8 +235,11 @@ class Tts(Protocol):
     rate: int
     voices: Sequence[str]
 
-    def synthesize(self, text: str, voice: str, cancel: CancelToken) -> Iterator[Pcm | None]:
-        """Speech for ``text``, smallest safe chunk first, at ``rate``."""
+    def synthesize(
+        self, text: str, voice: str, speed: float, cancel: CancelToken
+    ) -> Iterator[Pcm | None]:
+        """Speech for ``text``, smallest safe chunk first, at ``rate``. ``speed``: 1.0 is the
+        configured pace, 1.5 is faster."""
         ...
 
 

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from pipeline.audio import Pcm
-from pipeline.chat import Item, MessageItem
+from pipeline.audio import AudioFormat, Pcm
+from pipeline.chat import FunctionCallItem, Item, MessageItem
 from pipeline.commands import Modality
 from pipeline.engines import Usage
 
@@ -80,6 +80,24 @@ class InputCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleTimeout:
+    """Nobody has spoken for so long that the server speaks: it commits an empty item."""
+
+    item_id: str
+    audio_start_ms: int
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptPartial:
+    """``text`` is to be appended to what was told of this utterance before; it will not change.
+    Comes before the commit, and only where partials are asked for."""
+
+    item_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class TranscriptReady:
     """The final text of a committed item; ``seconds`` of audio were read for it."""
 
@@ -115,6 +133,11 @@ class ItemDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemRetrieved:
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
 class ItemTruncated:
     item_id: str
     content_index: int
@@ -133,9 +156,13 @@ class ReplyStarted:
     modality: Modality
     in_conversation: bool
     voice: str
-    rate: int
+    format: AudioFormat
     max_output_tokens: int | None
     metadata: Mapping[str, str] | None
+
+
+OutputItem = MessageItem | FunctionCallItem
+"""What an answer is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +170,20 @@ class ReplyItemStarted:
     """The assistant begins an item; it stands in the conversation behind ``previous_item_id``."""
 
     reply_id: str
-    item: MessageItem
+    item: OutputItem
     output_index: int
     previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyArguments:
+    """More of the arguments (JSON text) of a call."""
+
+    reply_id: str
+    item_id: str
+    output_index: int
+    call_id: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +198,7 @@ class ReplyText:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplyAudio:
-    """More of the answer's speech at the session's output rate."""
+    """More of the answer's speech, at the rate of its format."""
 
     reply_id: str
     item_id: str
@@ -174,7 +212,7 @@ class ReplyItemFinished:
     """``item`` as it now stands; status ``incomplete`` when the reply was cut."""
 
     reply_id: str
-    item: MessageItem
+    item: OutputItem
     output_index: int
     previous_item_id: str | None
 
@@ -198,10 +236,11 @@ class ReplyFinished:
 
     reply_id: str
     status: Literal["completed", "cancelled", "incomplete", "failed"]
-    items: tuple[MessageItem, ...]
+    items: tuple[OutputItem, ...]
     usage: Usage
     reason: CancelReason | Literal["max_output_tokens"] | None = None
     error: str | None = None
+    engine_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +273,18 @@ Event = (
     | SpeechRejected
     | InputCommitted
     | InputCleared
+    | IdleTimeout
+    | TranscriptPartial
     | TranscriptReady
     | TranscriptFailed
     | ItemAdded
     | ItemDone
     | ItemDeleted
+    | ItemRetrieved
     | ItemTruncated
     | ReplyStarted
     | ReplyItemStarted
+    | ReplyArguments
     | ReplyText
     | ReplyAudio
     | ReplyItemFinished

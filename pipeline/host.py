@@ -26,6 +26,9 @@ log = logging.getLogger("reachy_voice.worker")
 STREAM_CREDIT = 16
 """How many items of a stream may be on their way before the reader must take one."""
 
+MAX_CLIENTS = 256
+"""Of so many clients is it remembered when they were served last."""
+
 # --- messages ----------------------------------------------------------------------------------
 
 
@@ -41,6 +44,8 @@ class Submit:
     cancellable: bool
     """Whether the method takes a ``CancelToken`` as its last argument."""
     keep_as: int | None = None
+    client: int = 0
+    """For whom: equals take turns by client first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +164,8 @@ class EngineHost:
         self._jobs: dict[int, _Job] = {}
         self._drops: list[int] = []
         self._turns = itertools.count()
+        self._served: dict[int, int] = {}
+        """Client -> when it was served last, for those with jobs."""
         self._running: _Job | None = None
         self._closed = False
         self.step_began: float | None = None
@@ -218,7 +225,7 @@ class EngineHost:
             while not self._inbox.empty():
                 self._take(self._inbox.get())
             runnable = (job for job in self._jobs.values() if job.runnable)
-            job = min(runnable, key=lambda j: (not j.cancelled, j.priority, j.turn), default=None)
+            job = min(runnable, key=self._urgency, default=None)
             if job:
                 job.preempted = False
             self._running = job
@@ -226,8 +233,14 @@ class EngineHost:
             if self._inbox.empty():
                 break
         if job:
-            job.turn = next(self._turns)
+            job.turn = self._served[job.submit.client] = next(self._turns)
         return job is not None
+
+    def _urgency(self, job: _Job) -> tuple[bool, int, int, int]:
+        """The least is served first. Work that is to stop comes first of all: it frees what others
+        need."""
+        served = self._served.get(job.submit.client, -1)
+        return not job.cancelled, job.priority, served, job.turn
 
     def _work(self) -> None:
         job = self._running
@@ -265,10 +278,18 @@ class EngineHost:
         job.engine_seconds += time.monotonic() - began
         if finished:
             del self._jobs[job.submit.job]
+            self._forget_clients()
             self._send(Done(job.submit.job, value, error, job.engine_seconds))
         elif value is not None:
             job.credit -= 1
             self._send(Item(job.submit.job, value))
+
+    def _forget_clients(self) -> None:
+        """Of many that were served, keep the latest: who was not served for long comes first
+        anyway."""
+        if len(self._served) > MAX_CLIENTS:
+            latest = sorted(self._served.items(), key=lambda entry: entry[1])
+            self._served = dict(latest[-MAX_CLIENTS // 2 :])
 
     def _advance(self, job: _Job) -> tuple[bool, Any]:
         """Run one step: (finished?, value)."""

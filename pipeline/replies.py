@@ -1,4 +1,4 @@
-"""The replies of one session: how they are planned, who owns the speaker, how they end."""
+"""The replies of one session: what is asked, who owns the speaker, how they end."""
 
 from __future__ import annotations
 
@@ -6,24 +6,46 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from pipeline.chat import Chat, MessageItem
-from pipeline.commands import ResponseOptions, SessionConfig
-from pipeline.engines import Sampling
-from pipeline.events import Bus, CancelReason
-from pipeline.reply import PromptSource, Reply, ReplyPlan
+from pipeline.chat import AudioPart, Item, MessageItem, UnknownItem, prompt
+from pipeline.commands import (
+    CancelResponse,
+    CreateResponse,
+    ItemReference,
+    ResponseOptions,
+    SessionConfig,
+)
+from pipeline.delivery import Delivery, ReplyPlan
+from pipeline.engines import Message, Sampling
+from pipeline.events import Bus, CancelReason, OutputItem, Refused
+from pipeline.memory import Memory
+from pipeline.reply import PromptSource, Reply
 from pipeline.stages import ConversationStage, Stages
+from pipeline.transcribing import Transcriber
 from pipeline.turns import Endpointing
+from pipeline.utterance import Attempt
 from pipeline.work import Work
+
+MAX_RUNNING = 8
+"""Replies of one session at the same time: the spoken one and those out of band."""
+
+SILENCE = Message("user", "(The user has been silent for a while.)")
+"""What the model reads in place of words when it speaks because nobody else does."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What the YAML says about every session."""
+    """What the YAML says about every session.
+
+    ``tool_instructions`` are added to the instructions of answers that may call tools.
+    """
 
     endpointing: Endpointing = field(default_factory=Endpointing)
     sampling: Sampling = field(default_factory=Sampling)
+    tool_instructions: str = ""
     lead_ms: int = 250
     chunk_ms: int = 40
+    max_items: int = 2000
+    partials: bool = False
 
 
 class Replies:
@@ -36,29 +58,32 @@ class Replies:
 
     def __init__(
         self,
-        chat: Chat,
+        memory: Memory,
         stages: Stages,
+        config: SessionConfig,
         settings: SessionSettings,
+        transcriber: Transcriber,
         bus: Bus,
         new_id: Callable[[str], str],
-        on_quiet: Callable[[], None],
+        on_start: Callable[[], None],
+        on_end: Callable[[Reply], None],
     ) -> None:
-        """``on_quiet`` is called when the last reply has ended."""
-        self.conversation = stages.llm.open()
+        """``on_start`` is called before each reply, ``on_end`` after it."""
+        self.config = config
         self.quiet = asyncio.Event()
         """Set while no reply is being made or given."""
         self.quiet.set()
-        self._chat = chat
+        self._chat = memory.chat
+        self._conversation = memory.conversation
         self._stages = stages
         self._settings = settings
+        self._transcriber = transcriber
         self._bus = bus
         self._new_id = new_id
-        self._on_quiet = on_quiet
+        self._on_start = on_start
+        self._on_end = on_end
         self._running: dict[str, Reply] = {}
         self._placed: set[str] = set()
-
-    def get(self, reply_id: str) -> Reply | None:
-        return self._running.get(reply_id)
 
     @property
     def speaking(self) -> Reply | None:
@@ -68,35 +93,121 @@ class Replies:
                 return reply
         return None
 
-    def start(
-        self,
-        config: SessionConfig,
-        options: ResponseOptions,
-        messages: PromptSource,
-        work: Work,
-        *,
-        began_at: float,
-    ) -> Reply:
-        """Begin a reply behind a shut gate. ``began_at``: end of speech, or of the request."""
-        own = options.in_conversation and options.input is None
-        conversation = self.conversation if own else self._stages.llm.open()
-        reply = Reply(
-            self._plan(config, options),
-            messages,
-            conversation,
-            self._stages.tts,
-            self._bus,
-            work=work,
-            place_item=self._place_item if options.in_conversation else lambda item: None,
-            forget=self._chat.forget_oldest if own else lambda: False,
-            began_at=began_at,
-        )
-        self._running[reply.plan.reply_id] = reply
-        self.quiet.clear()
-        self.tasks.create_task(self._run(reply, None if own else conversation))
+    # -- what asks for a reply
+
+    def begin(self, said: str, attempt: Attempt) -> Reply | None:
+        """A reply behind a shut gate to what was said; ``None`` while another one is given."""
+        if self.speaking:
+            return None
+
+        async def messages() -> list[Message]:
+            return self.prompt(said=said)
+
+        reply = self._start(ResponseOptions(), messages, attempt.work, attempt.paused_at)
+        reply.mark("transcript")
         return reply
 
-    def cancel(self, reply: Reply, reason: CancelReason) -> None:
+    def answer(self, attempt: Attempt) -> None:
+        """Open the gate of the attempt's reply, or start one now."""
+        if active := self.speaking:
+            if attempt.reply:
+                attempt.reply.cancel("resumed")
+            self._refuse_second(None, active)
+            return
+
+        async def messages() -> list[Message]:
+            return self.prompt()
+
+        reply = attempt.reply or self._start(
+            ResponseOptions(), messages, attempt.work, attempt.paused_at
+        )
+        reply.confirm()
+
+    def create(self, command: CreateResponse) -> None:
+        """``response.create``."""
+        options = command.options
+        if options.in_conversation and (active := self.speaking):
+            self._refuse_second(command.event_id, active)
+        elif len(self._running) >= MAX_RUNNING:
+            self._refuse(
+                command.event_id,
+                "too_many_responses",
+                f"{MAX_RUNNING} responses are in progress. Wait until one of them is done.",
+            )
+        else:
+            try:
+                items = self._input_items(options)
+            except UnknownItem as unknown:
+                text = f"The item with id '{unknown.args[0]}' does not exist."
+                self._refuse(command.event_id, "invalid_value", text, "response.input")
+            else:
+                self._answer_request(options, items)
+
+    def _answer_request(self, options: ResponseOptions, items: list[Item] | None) -> None:
+        async def messages() -> list[Message]:
+            await self._transcriber.settled()
+            if items is None:
+                return self.prompt(options)
+            known = await self._transcriber.with_text(items)
+            return prompt(self._instructions(options), known)
+
+        now = asyncio.get_running_loop().time()
+        self._start(options, messages, Work(), now).confirm()
+
+    def break_silence(self) -> None:
+        """Speak because nobody else does."""
+
+        async def messages() -> list[Message]:
+            return [*self.prompt(), SILENCE]
+
+        now = asyncio.get_running_loop().time()
+        self._start(ResponseOptions(), messages, Work(), now).confirm()
+
+    def prompt(self, options: ResponseOptions | None = None, said: str = "") -> list[Message]:
+        """The conversation as the model reads it; ``said`` is about to be committed."""
+        items: tuple[Item, ...] = self._chat.context
+        if said:
+            items += (MessageItem("", "user", (AudioPart(said),)),)
+        return prompt(self._instructions(options or ResponseOptions()), items)
+
+    def _instructions(self, options: ResponseOptions) -> str:
+        given = options.instructions
+        text = self.config.instructions if given is None else given
+        tools = self.config.tools if options.tools is None else options.tools
+        return f"{text}\n\n{self._settings.tool_instructions}".strip() if tools else text
+
+    def _input_items(self, options: ResponseOptions) -> list[Item] | None:
+        """What ``response.input`` means. Raises ``UnknownItem``."""
+        if options.input is None:
+            return None
+        return [
+            self._chat.get(item.item_id) if isinstance(item, ItemReference) else item
+            for item in options.input
+        ]
+
+    # -- how replies end
+
+    def cancel_asked(self, command: CancelResponse) -> None:
+        """``response.cancel``."""
+        wanted = command.response_id
+        reply = self._running.get(wanted) if wanted else self.speaking
+        if reply is None or reply.status != "active":
+            text = "Cancellation failed: no active response found"
+            self._refuse(command.event_id, "response_cancel_not_active", text)
+        else:
+            self._cancel(reply, "client_cancelled")
+
+    def interrupt(self) -> None:
+        """Somebody speaks: every reply to the conversation ends, out-of-band ones go on."""
+        for reply in list(self._running.values()):
+            if reply.plan.in_conversation:
+                self._cancel(reply, "turn_detected")
+
+    def close(self) -> None:
+        for reply in list(self._running.values()):
+            self._cancel(reply, "shutdown")
+
+    def _cancel(self, reply: Reply, reason: CancelReason) -> None:
         """End a reply early; the conversation keeps what was heard of it."""
         heard = reply.heard
         reply.cancel(reason)
@@ -104,33 +215,65 @@ class Replies:
             self._place_item(heard)
         self._forget(reply)
 
-    def interrupt(self) -> None:
-        """Somebody speaks: every reply to the conversation ends, out-of-band ones go on."""
-        for reply in list(self._running.values()):
-            if reply.plan.in_conversation:
-                self.cancel(reply, "turn_detected")
+    def _refuse_second(self, event_id: str | None, active: Reply) -> None:
+        self._refuse(
+            event_id,
+            "conversation_already_has_active_response",
+            f"Conversation already has an active response in progress: {active.plan.reply_id}. "
+            f"Wait until the response is finished before creating a new one.",
+        )
 
-    def close(self) -> None:
-        for reply in list(self._running.values()):
-            reply.cancel("shutdown")
-        self.conversation.close()
+    def _refuse(
+        self, event_id: str | None, code: str, message: str, param: str | None = None
+    ) -> None:
+        self._bus.publish(Refused(event_id, code, message, param))
 
-    def _plan(self, config: SessionConfig, options: ResponseOptions) -> ReplyPlan:
-        settings = self._settings
+    # -- one reply
+
+    def _start(
+        self, options: ResponseOptions, messages: PromptSource, work: Work, began_at: float
+    ) -> Reply:
+        """Begin behind a shut gate. ``began_at``: end of speech, or of the request."""
+        self._on_start()
+        own = options.in_conversation and options.input is None
+        conversation = self._conversation if own else self._stages.llm.open()
+        plan = self._plan(options)
+        place = self._place_item if options.in_conversation else lambda item: None
+        reply = Reply(
+            plan,
+            messages,
+            conversation,
+            self._stages.tts,
+            self._bus,
+            Delivery(plan, self._bus, place, self._new_id),
+            work=work,
+            forget=self._chat.forget_oldest if own else lambda: False,
+            began_at=began_at,
+        )
+        self._running[plan.reply_id] = reply
+        self.quiet.clear()
+        self.tasks.create_task(self._run(reply, None if own else conversation))
+        return reply
+
+    def _plan(self, options: ResponseOptions) -> ReplyPlan:
+        config, settings = self.config, self._settings
         detection = config.turn_detection
         interruptible = detection is not None and detection.interrupt_response
         paced = interruptible and options.in_conversation
-        limit = options.max_output_tokens or config.max_output_tokens
+        asked = options.max_output_tokens or config.max_output_tokens
+        limit = None if asked == "inf" else asked
         return ReplyPlan(
             reply_id=self._new_id("resp"),
             item_id=self._new_id("item"),
             modality=options.modality or config.modality,
             in_conversation=options.in_conversation,
             voice=options.voice or config.voice,
-            output_rate=config.output_rate,
+            speed=config.speed,
+            output_format=options.output_format or config.output_format,
             chunk_ms=settings.chunk_ms,
             lead_s=settings.lead_ms / 1000 if paced else None,
             tools=config.tools if options.tools is None else options.tools,
+            tool_choice=options.tool_choice or config.tool_choice,
             sampling=replace(settings.sampling, max_tokens=limit) if limit else settings.sampling,
             metadata=options.metadata,
         )
@@ -144,17 +287,20 @@ class Replies:
             self._forget(reply)
 
     def _forget(self, reply: Reply) -> None:
-        if self._running.pop(reply.plan.reply_id, None) and not self._running:
-            self.quiet.set()
-            self._on_quiet()
+        if self._running.pop(reply.plan.reply_id, None):
+            if not self._running:
+                self.quiet.set()
+            self._on_end(reply)
 
-    def _place_item(self, item: MessageItem) -> str | None:
-        """Put an assistant's item at the end, or in the place it already has.
+    def _place_item(self, item: OutputItem) -> str | None:
+        """Put an item of an answer at the end, or in the place it already has.
 
         One that the client has deleted meanwhile stays away.
         """
         if item.id not in self._placed:
             self._placed.add(item.id)
+            while len(self._chat.items) >= self._settings.max_items:
+                self._chat.drop_oldest()
             return self._chat.add(item)
         if not any(other.id == item.id for other in self._chat.items):
             return None

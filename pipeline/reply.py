@@ -3,37 +3,26 @@
     prompt -> think (LLM deltas) -> speak (clauses -> TTS) -> play (gate, pace, outlet)
 
 Its queues are its own and bounded, so a shut gate or a slow listener holds everything behind it
-back. A reply reaches the bus only through its outlet; ``cancel`` revokes that first, so nothing
-stale can be heard. A speculative reply is the same object whose gate is shut.
+back. A reply reaches the bus only through its delivery; ``cancel`` revokes that first, so nothing
+stale can be heard. A speculative reply is the same object whose gate is shut. Calls go out last,
+when all words have been handed over, so that the end of the reply follows them at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.audio import Pcm, Resampler
-from pipeline.chat import AudioPart, MessageItem, TextPart, heard_text
-from pipeline.commands import Modality
-from pipeline.engines import Cancelled, Finished, Message, Sampling, TextDelta, Tool, Usage
+from pipeline.chat import MessageItem
+from pipeline.delivery import Delivery, ReplyPlan
+from pipeline.engines import Cancelled, Finished, Message, TextDelta, ToolCall, Usage
 from pipeline.errors import PromptTooLong, ReachyVoiceError
-from pipeline.events import (
-    Bus,
-    CancelReason,
-    Event,
-    ReplyAudio,
-    ReplyFinished,
-    ReplyItemFinished,
-    ReplyItemStarted,
-    ReplyStarted,
-    ReplyText,
-    Timeline,
-)
-from pipeline.playback import PlaybackClock
+from pipeline.events import Bus, CancelReason, ReplyFinished, ReplyStarted, Timeline
 from pipeline.speech import SpeechChunker, speakable
 from pipeline.stages import ConversationStage, TtsStage
 from pipeline.work import Priority, Work
@@ -45,41 +34,10 @@ PIECES_AHEAD = 64
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyPlan:
-    """What a reply is to be. ``lead_s`` ``None`` sends in a burst; ``output_rate`` in Hz."""
-
-    reply_id: str
-    item_id: str
-    modality: Modality = "audio"
-    in_conversation: bool = True
-    voice: str = ""
-    output_rate: int = 24_000
-    chunk_ms: int = 40
-    lead_s: float | None = None
-    tools: tuple[Tool, ...] = ()
-    sampling: Sampling = field(default_factory=Sampling)
-    metadata: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Words:
     """Text that goes out now; for speech, the clause whose audio follows."""
 
     text: str
-
-
-class Outlet:
-    """A reply's only way to the bus, until it is revoked."""
-
-    def __init__(self, bus: Bus) -> None:
-        self._bus: Bus | None = bus
-
-    def publish(self, event: Event) -> None:
-        if self._bus:
-            self._bus.publish(event)
-
-    def revoke(self) -> None:
-        self._bus = None
 
 
 log = logging.getLogger("reachy_voice.reply")
@@ -98,14 +56,13 @@ class Reply:
         conversation: ConversationStage,
         tts: TtsStage,
         bus: Bus,
+        delivery: Delivery,
         *,
         work: Work,
-        place_item: Callable[[MessageItem], str | None],
         forget: Callable[[], bool],
         began_at: float,
     ) -> None:
-        """``place_item`` puts the item into the conversation and returns the id before it;
-        ``forget`` shortens a prompt that is too long; ``began_at`` is when the speech that is
+        """``forget`` shortens a prompt that is too long; ``began_at`` is when the speech that is
         answered ended, in the loop's time."""
         self.plan = plan
         self.work = work
@@ -114,20 +71,16 @@ class Reply:
         self._conversation = conversation
         self._tts = tts
         self._bus = bus
-        self._outlet = Outlet(bus)
-        self._place_item = place_item
+        self._delivery = delivery
         self._forget = forget
         self._began_at = began_at
         self._gate = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._clauses: asyncio.Queue[str | None] = asyncio.Queue(CLAUSES_AHEAD)
         self._pieces: asyncio.Queue[_Words | Pcm | None] = asyncio.Queue(PIECES_AHEAD)
-        self._playback = PlaybackClock()
+        self._calls: list[ToolCall] = []
         self._usage = Usage()
         self._cut_short = False
-        self._item: MessageItem | None = None
-        self._previous_item_id: str | None = None
-        self._spoken: list[tuple[str, float]] = []
         self._marks: dict[str, float] = {}
 
     # -- life
@@ -165,11 +118,16 @@ class Reply:
         self._begin()
         self._gate.set()
 
+    @property
+    def confirmed(self) -> bool:
+        """Whether its gate is open."""
+        return self._gate.is_set()
+
     def cancel(self, reason: CancelReason) -> None:
         """End it now. After this call nothing of it is published but its closing events."""
         if self.status == "finished":
             return
-        self._outlet.revoke()
+        self._delivery.revoke()
         self.work.cancel()
         if self._task:
             self._task.cancel()
@@ -182,17 +140,15 @@ class Reply:
         return self.work.cancelled
 
     @property
+    def unheard_s(self) -> float:
+        """Seconds of what was sent that the listener has still to hear."""
+        playback = self._delivery.playback
+        return playback.sent_seconds - playback.heard_seconds(self._now())
+
+    @property
     def heard(self) -> MessageItem | None:
-        """Its item cut to what the listener has heard by now."""
-        if self._item is None:
-            return None
-        if self.plan.modality == "text":
-            return self._final_item("incomplete")
-        seconds = self._playback.heard_seconds(self._now())
-        text = heard_text(self._spoken, seconds)
-        return MessageItem(
-            self._item.id, "assistant", (AudioPart(text, seconds),), status="incomplete"
-        )
+        """Its message cut to what the listener has heard by now."""
+        return self._delivery.heard(self._now())
 
     # -- think
 
@@ -212,17 +168,27 @@ class Reply:
 
     async def _answer(self, messages: Sequence[Message], chunker: SpeechChunker) -> None:
         plan = self.plan
-        stream = self._conversation.reply(messages, plan.tools, plan.sampling, None, self.work)
+        stream = self._conversation.reply(
+            messages, plan.tools, plan.tool_choice, plan.sampling, self.work
+        )
+        glue = ""
         async with aclosing(stream) as deltas:
             async for delta in deltas:
                 match delta:
                     case TextDelta(text):
                         self.mark("first_token")
                         if plan.modality == "text":
-                            await self._pass_on(text)
+                            await self._pass_on(glue + text)
+                            glue = ""
                         else:
                             for clause in chunker.feed(text):
                                 await self._pass_on(clause)
+                    case ToolCall():
+                        self.mark("first_token")
+                        for clause in chunker.flush():
+                            await self._pass_on(clause)
+                        self._calls.append(delta)
+                        glue = " "
                     case Finished(reason, usage):
                         self._usage = usage
                         self._cut_short = reason == "length"
@@ -234,7 +200,7 @@ class Reply:
     # -- speak
 
     async def _speak(self) -> None:
-        resampler = Resampler(self._tts.rate, self.plan.output_rate)
+        resampler = Resampler(self._tts.rate, self.plan.output_format.rate)
         while (clause := await self._clauses.get()) is not None:
             await self._pieces.put(_Words(clause))
             spoken = speakable(clause) if self.plan.modality == "audio" else ""
@@ -245,13 +211,13 @@ class Reply:
         await self._pieces.put(None)
 
     async def _synthesize(self, text: str, resampler: Resampler) -> None:
-        stream = self._tts.synthesize(text, self.plan.voice, self.work)
+        stream = self._tts.synthesize(text, self.plan.voice, self.plan.speed, self.work)
         async with aclosing(stream) as chunks:
             async for pcm in chunks:
                 await self._put_audio(resampler.feed(pcm))
 
     async def _put_audio(self, pcm: Pcm) -> None:
-        size = self.plan.output_rate * self.plan.chunk_ms // 1000
+        size = self.plan.output_format.rate * self.plan.chunk_ms // 1000
         for start in range(0, len(pcm), size):
             await self._pieces.put(pcm[start : start + size])
 
@@ -261,29 +227,19 @@ class Reply:
         await self._gate.wait()
         while (piece := await self._pieces.get()) is not None:
             if isinstance(piece, _Words):
-                self._send_words(piece.text)
+                self._delivery.say(piece.text)
             else:
                 await self._send_audio(piece)
-
-    def _send_words(self, text: str) -> None:
-        item = self._started_item()
-        self._spoken.append((text, 0.0))
-        glue = "" if self.plan.modality == "text" or len(self._spoken) == 1 else " "
-        self._outlet.publish(ReplyText(self.plan.reply_id, item.id, 0, glue + text))
+        for call in self._calls:
+            self._delivery.call(call)
 
     async def _send_audio(self, pcm: Pcm) -> None:
-        item = self._started_item()
         if self.plan.lead_s is not None:
-            delay = self._playback.delay(self.plan.lead_s, self._now())
+            delay = self._delivery.playback.delay(self.plan.lead_s, self._now())
             if delay:
                 await asyncio.sleep(delay)
-        seconds = len(pcm) / self.plan.output_rate
-        self._playback.send(seconds, self._now())
         self.mark("first_audio")
-        if self._spoken:
-            text, sent = self._spoken[-1]
-            self._spoken[-1] = (text, sent + seconds)
-        self._outlet.publish(ReplyAudio(self.plan.reply_id, item.id, 0, pcm, self.plan.output_rate))
+        self._delivery.speak(pcm, self._now())
 
     # -- beginning and end
 
@@ -292,29 +248,17 @@ class Reply:
             return
         self.status = "active"
         plan = self.plan
-        self._outlet.publish(
+        self._delivery.publish(
             ReplyStarted(
                 plan.reply_id,
                 plan.modality,
                 plan.in_conversation,
                 plan.voice,
-                plan.output_rate,
+                plan.output_format,
                 plan.sampling.max_tokens,
                 plan.metadata,
             )
         )
-
-    def _started_item(self) -> MessageItem:
-        if self._item is None:
-            self._item = MessageItem(self.plan.item_id, "assistant", (), "in_progress")
-            self._previous_item_id = self._place_item(self._item)
-            self._outlet.publish(
-                ReplyItemStarted(self.plan.reply_id, self._item, 0, self._previous_item_id)
-            )
-        return self._item
-
-    def _ending(self) -> Literal["completed", "incomplete"]:
-        return "incomplete" if self._cut_short else "completed"
 
     def _finish(
         self,
@@ -323,18 +267,11 @@ class Reply:
         reason: CancelReason | None = None,
         error: str | None = None,
     ) -> None:
-        """Publish the closing events, once, past the outlet."""
+        """Publish the closing events, once, past a revoked delivery."""
         if self.status != "active":
             return
         self.status = "finished"
-        items: tuple[MessageItem, ...] = ()
-        if self._item:
-            item = self._final_item("completed" if status == "completed" else "incomplete")
-            self._place_item(item)
-            items = (item,)
-            self._bus.publish(
-                ReplyItemFinished(self.plan.reply_id, item, 0, self._previous_item_id)
-            )
+        items = self._delivery.close("completed" if status == "completed" else "incomplete")
         self._bus.publish(self._timeline())
         self._bus.publish(
             ReplyFinished(
@@ -344,17 +281,12 @@ class Reply:
                 self._usage,
                 "max_output_tokens" if status == "incomplete" else reason,
                 error,
+                self.work.engine_seconds,
             )
         )
 
-    def _final_item(self, status: Literal["completed", "incomplete"]) -> MessageItem:
-        assert self._item
-        if self.plan.modality == "text":
-            part: TextPart | AudioPart = TextPart("".join(text for text, _ in self._spoken))
-        else:
-            said = " ".join(text for text, _ in self._spoken)
-            part = AudioPart(said, self._playback.sent_seconds)
-        return MessageItem(self._item.id, "assistant", (part,), status)
+    def _ending(self) -> Literal["completed", "incomplete"]:
+        return "incomplete" if self._cut_short else "completed"
 
     # -- time
 

@@ -8,14 +8,14 @@ lives in its TaskGroup and ends with it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE
-from pipeline.chat import AudioPart, Chat, Item, MessageItem, UnknownItem, prompt
+from pipeline.audio import LISTEN_RATE, Recording
+from pipeline.chat import AudioPart, Chat, MessageItem
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -26,39 +26,42 @@ from pipeline.commands import (
     Configure,
     CreateResponse,
     DeleteItem,
-    ResponseOptions,
+    RetrieveItem,
     SessionConfig,
     TruncateItem,
 )
-from pipeline.engines import Cancelled, Message, Transcript
+from pipeline.engines import Cancelled, Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import (
     Bus,
+    IdleTimeout,
     InputCleared,
     InputCommitted,
     ItemAdded,
     ItemDone,
     Refused,
-    TranscriptFailed,
     TranscriptReady,
 )
+from pipeline.idle import IdleTimer
 from pipeline.item_commands import carry_out
 from pipeline.listening import Listener
+from pipeline.memory import Memory
 from pipeline.replies import Replies, SessionSettings
-from pipeline.reply import PromptSource, Reply
+from pipeline.reply import Reply
 from pipeline.stages import Stages
+from pipeline.transcribing import Transcriber
 from pipeline.turns import Endpointing
 from pipeline.utterance import Attempt, PushToTalkBuffer, Recognition
 from pipeline.voice_turns import VoiceTurns
-from pipeline.work import Priority, Work
+from pipeline.work import CLIENT, Priority, Work
 
 log = logging.getLogger("reachy_voice.session")
+
+_numbers = itertools.count(1)
 
 INBOX_COMMANDS = 256
 MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
-MAX_TRANSCRIBING = 32
-"""Committed items of one session that may wait for their transcript."""
 
 
 class Session:
@@ -71,34 +74,54 @@ class Session:
         settings: SessionSettings,
         bus: Bus,
         new_id: Callable[[str], str],
+        memory: Memory | None = None,
     ) -> None:
-        """``new_id(prefix)`` gives a fresh id such as ``item_…``."""
-        self.chat = Chat()
+        """``new_id(prefix)`` gives a fresh id such as ``item_…``; ``memory`` is that of a session
+        that this one goes on with."""
+        self._memory = memory or Memory(Chat(), stages.llm.open())
+        self._keeps_memory = False
         self._stages = stages
         self._config = config
         self._settings = settings
         self._bus = bus
         self._new_id = new_id
         self._inbox: asyncio.Queue[Command] = asyncio.Queue(INBOX_COMMANDS)
-        self._transcribing: dict[str, asyncio.Task[None]] = {}
         self._warm_up = Work(Priority.WARM_UP)
         stall_samples = settings.endpointing.stall_ms * LISTEN_RATE // 1000
         self._stall_silence = np.zeros(stall_samples, dtype=np.int16)
         limit = int(settings.endpointing.max_utterance_s * LISTEN_RATE)
         self._buffer = PushToTalkBuffer(limit)
-        self._replies = Replies(self.chat, stages, settings, bus, new_id, self._replies_are_quiet)
+        self._transcriber = Transcriber(stages.stt, self.chat, bus)
+        self._replies = Replies(
+            self._memory,
+            stages,
+            config,
+            settings,
+            self._transcriber,
+            bus,
+            new_id,
+            self._reply_starts,
+            self._reply_ended,
+        )
+        self._idle = IdleTimer(self._nobody_speaks)
+        self._idle_since_ms = 0
         self._cold = False
         """Whether a warm-up was begun and not finished."""
         self._ending = False
+
+    @property
+    def chat(self) -> Chat:
+        return self._memory.chat
 
     # -- life
 
     async def run(self) -> None:
         """Live until cancelled."""
+        CLIENT.set(next(_numbers))
         vad = await self._stages.vad.open()
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                self._replies.tasks = self._tasks
+                self._replies.tasks = self._transcriber.tasks = self._tasks
                 self._listener = Listener(
                     vad,
                     self._stages.vad.window_samples,
@@ -116,6 +139,14 @@ class Session:
                     self._stop_everything()
         finally:
             vad.close()
+            if not self._keeps_memory:
+                self._memory.close()
+
+    def release(self) -> Memory:
+        """Hand the memory over, before ``run`` ends: it is not closed then. What runs still writes
+        its end into it."""
+        self._keeps_memory = True
+        return self._memory
 
     async def _follow_commands(self) -> None:
         while True:
@@ -145,6 +176,7 @@ class Session:
 
     def _stop_everything(self) -> None:
         self._ending = True
+        self._idle.disarm()
         self._replies.close()
         self._warm_up.cancel()
 
@@ -159,12 +191,13 @@ class Session:
             case ClearAudio():
                 self._clear_input()
                 self._bus.publish(InputCleared())
-            case AddItem() | DeleteItem() | TruncateItem():
-                carry_out(command, self.chat, self._bus)
+            case AddItem() | DeleteItem() | RetrieveItem() | TruncateItem():
+                if carry_out(command, self.chat, self._bus, self._settings.max_items):
+                    self._item_added(command)
             case CreateResponse():
-                self._create_response(command)
+                self._replies.create(command)
             case CancelResponse():
-                self._cancel_response(command)
+                self._replies.cancel_asked(command)
 
     def _refuse(self, event_id: str | None, code: str, message: str) -> None:
         self._bus.publish(Refused(event_id, code, message))
@@ -173,17 +206,25 @@ class Session:
 
     def _configure(self, config: SessionConfig) -> None:
         before, self._config = self._config, config
+        self._replies.config = config
         if config.turn_detection != before.turn_detection:
             self._clear_input()
+            self._idle.disarm()
             self._listener.configure(self._endpointing())
         self._configure_turns()
         if (config.instructions, config.tools) != (before.instructions, before.tools):
             self._warm()
 
     def _configure_turns(self) -> None:
-        detection = self._config.turn_detection
-        wants_reply = detection is not None and detection.create_response
-        self._turns.configure(self._endpointing(), self._config.language, wants_reply)
+        config, detection = self._config, self._config.turn_detection
+        wants_reply = config.answers and detection is not None and detection.create_response
+        self._transcriber.language = config.language
+        self._turns.configure(
+            self._endpointing(),
+            config.language,
+            wants_reply=wants_reply,
+            partials=config.partials or self._settings.partials,
+        )
 
     def _endpointing(self) -> Endpointing:
         """The YAML's endpointing, with what the client asked for on top."""
@@ -193,13 +234,16 @@ class Session:
     def _warm(self) -> None:
         """Read instructions, tools and history into the model before anybody asks."""
         self._warm_up.cancel()
+        if not self._config.answers:
+            return
         self._warm_up = Work(Priority.WARM_UP)
         self._cold = True
         self._tasks.create_task(self._run_warm_up(self._warm_up))
 
     async def _run_warm_up(self, work: Work) -> None:
         try:
-            await self._replies.conversation.warm(self._prompt(), self._config.tools, work)
+            prompt = self._replies.prompt()
+            await self._memory.conversation.warm(prompt, self._config.tools, work)
         except Cancelled:
             return
         except ReachyVoiceError as error:
@@ -207,16 +251,43 @@ class Session:
             log.warning("the session was not warmed up: %s", error)
         self._cold = False
 
-    def _replies_are_quiet(self) -> None:
-        """A reply has taken a warm-up's place; let it go on."""
-        if self._cold and not self._ending:
-            self._warm()
+    # -- replies
 
-    def _prompt(self, instructions: str | None = None, said: str = "") -> list[Message]:
-        items: tuple[Item, ...] = self.chat.context
-        if said:
-            items += (MessageItem("", "user", (AudioPart(said),)),)
-        return prompt(self._config.instructions if instructions is None else instructions, items)
+    def _reply_starts(self) -> None:
+        self._warm_up.cancel()
+        self._idle.disarm()
+
+    def _reply_ended(self, reply: Reply) -> None:
+        if self._ending:
+            return
+        if self._cold and self._replies.quiet.is_set():
+            # The reply has taken a warm-up's place; let it go on.
+            self._warm()
+        if reply.plan.in_conversation and reply.confirmed:
+            self._count_silence(reply.unheard_s)
+
+    def _count_silence(self, from_s: float) -> None:
+        """``from_s``: when silence begins, in seconds from now."""
+        detection = self._config.turn_detection
+        if detection and detection.idle_timeout_ms and not self._replies.speaking:
+            self._idle_since_ms = self._heard_ms + round(from_s * 1000)
+            self._idle.arm(from_s + detection.idle_timeout_ms / 1000)
+
+    def _nobody_speaks(self) -> None:
+        if self._turns.open or self._turns.ending:
+            self._count_silence(0)
+            return
+        item_id = self._new_id("item")
+        end_ms = max(self._idle_since_ms, self._heard_ms)
+        self._bus.publish(IdleTimeout(item_id, self._idle_since_ms, end_ms))
+        silence = AudioPart("", (end_ms - self._idle_since_ms) / 1000)
+        self._commit_item(item_id, silence)
+        self._bus.publish(TranscriptReady(item_id, "", silence.seconds))
+        self._replies.break_silence()
+
+    @property
+    def _heard_ms(self) -> int:
+        return self._listener.heard_end * 1000 // LISTEN_RATE
 
     # -- audio in
 
@@ -241,12 +312,11 @@ class Session:
         self._turns.drop()
 
     def _commit(self, command: CommitAudio) -> None:
-        if len(self._transcribing) >= MAX_TRANSCRIBING:
+        if self._transcriber.busy:
             message = "Too many commits wait to be transcribed; wait for the completed events."
             self._refuse(command.event_id, "input_audio_buffer_commit_busy", message)
         elif turn := self._turns.take():
-            seconds = (turn.fed_to - turn.start) / LISTEN_RATE
-            self._commit_heard(turn.item_id, seconds, turn.recognition, turn.recognising)
+            self._commit_heard(turn.item_id, turn.audio, turn.recognition, turn.recognising)
         elif (held_ms := self._buffer.samples * 1000 / LISTEN_RATE) < MIN_COMMIT_MS:
             message = (
                 f"Error committing input audio buffer: buffer too small. Expected at least "
@@ -254,38 +324,41 @@ class Session:
             )
             self._refuse(command.event_id, "input_audio_buffer_commit_empty", message)
         else:
-            pcm = self._buffer.take()
+            audio = Recording(self._buffer.take(), LISTEN_RATE)
             recognition = Recognition(self._stages.stt, self._config.language)
-            recognition.append(pcm)
+            recognition.append(audio.pcm)
             recognising = self._tasks.create_task(recognition.run())
-            seconds = len(pcm) / LISTEN_RATE
-            self._commit_heard(self._new_id("item"), seconds, recognition, recognising)
+            self._commit_heard(self._new_id("item"), audio, recognition, recognising)
 
     def _commit_heard(
         self,
         item_id: str,
-        seconds: float,
+        audio: Recording,
         recognition: Recognition,
         recognising: asyncio.Task[None],
     ) -> None:
         """Commit at once; the transcript follows, and replies wait for it."""
-        item_id = self._commit_item(item_id, seconds)
-        self._transcribing[item_id] = self._tasks.create_task(
-            self._transcribe(item_id, recognition, recognising)
-        )
+        item_id = self._commit_item(item_id, AudioPart(None, audio.seconds, audio))
+        self._transcriber.follow(item_id, recognition, recognising)
 
-    async def _transcribe(
-        self, item_id: str, recognition: Recognition, recognising: asyncio.Task[None]
-    ) -> None:
-        said: Transcript | ReachyVoiceError
-        try:
-            said = await recognition.transcript(Work())
-        except ReachyVoiceError as error:
-            said = error
-        finally:
-            recognising.cancel()
-        self._transcribed(item_id, said)
-        del self._transcribing[item_id]
+    def _commit_item(self, item_id: str, part: AudioPart) -> str:
+        """Add the user's speech to the conversation; returns the id that it has there."""
+        self._idle.disarm()
+        if any(item.id == item_id for item in self.chat.items):
+            # The client has used the id of its own running speech for something else.
+            item_id = self._new_id("item")
+        while len(self.chat.items) >= self._settings.max_items:
+            self.chat.drop_oldest()
+        item = MessageItem(item_id, "user", (part,))
+        previous = self.chat.add(item)
+        self._bus.publish(InputCommitted(item_id, previous))
+        self._bus.publish(ItemAdded(item, previous))
+        self._bus.publish(ItemDone(item, previous))
+        return item_id
+
+    def _item_added(self, command: object) -> None:
+        if isinstance(command, AddItem) and isinstance(command.item, MessageItem):
+            self._transcriber.read(command.item)
 
     # -- what a voice turn asks (pipeline.voice_turns.Speaker)
 
@@ -297,102 +370,13 @@ class Session:
         return interrupts
 
     def begin_reply(self, said: str, attempt: Attempt) -> Reply | None:
-        if self._replies.speaking:
-            return None
-
-        async def messages() -> list[Message]:
-            return self._prompt(said=said)
-
-        reply = self._start_reply(
-            ResponseOptions(), messages, attempt.work, began_at=attempt.paused_at
-        )
-        reply.mark("transcript")
-        return reply
+        return self._replies.begin(said, attempt)
 
     def commit_speech(
-        self, item_id: str, said: Transcript | ReachyVoiceError, seconds: float
+        self, item_id: str, said: Transcript | ReachyVoiceError, audio: Recording
     ) -> None:
-        self._transcribed(self._commit_item(item_id, seconds), said)
+        item_id = self._commit_item(item_id, AudioPart(None, audio.seconds, audio))
+        self._transcriber.heard(item_id, said)
 
     def answer(self, attempt: Attempt) -> None:
-        if active := self._replies.speaking:
-            if attempt.reply:
-                attempt.reply.cancel("resumed")
-            self._refuse_second_response(None, active)
-            return
-
-        async def messages() -> list[Message]:
-            return self._prompt()
-
-        reply = attempt.reply or self._start_reply(
-            ResponseOptions(), messages, attempt.work, began_at=attempt.paused_at
-        )
-        reply.confirm()
-
-    def _commit_item(self, item_id: str, seconds: float) -> str:
-        """Add the user's speech to the conversation; returns the id that it has there."""
-        if any(item.id == item_id for item in self.chat.items):
-            # The client has used the id of its own running speech for something else.
-            item_id = self._new_id("item")
-        item = MessageItem(item_id, "user", (AudioPart(None, seconds),))
-        previous = self.chat.add(item)
-        self._bus.publish(InputCommitted(item_id, previous))
-        self._bus.publish(ItemAdded(item, previous))
-        self._bus.publish(ItemDone(item, previous))
-        return item_id
-
-    def _transcribed(self, item_id: str, said: Transcript | ReachyVoiceError) -> None:
-        if isinstance(said, ReachyVoiceError):
-            self._bus.publish(TranscriptFailed(item_id, str(said)))
-            return
-        self._bus.publish(TranscriptReady(item_id, said.text, said.seconds))
-        try:
-            item = self.chat.get(item_id)
-        except UnknownItem:
-            return
-        if isinstance(item, MessageItem):
-            self.chat.put(replace(item, parts=(AudioPart(said.text, said.seconds),)))
-
-    # -- replies
-
-    def _create_response(self, command: CreateResponse) -> None:
-        options = command.options
-        if options.in_conversation and (active := self._replies.speaking):
-            self._refuse_second_response(command.event_id, active)
-            return
-
-        async def messages() -> list[Message]:
-            for task in list(self._transcribing.values()):
-                await asyncio.wait({task})
-            if options.input is None:
-                return self._prompt(options.instructions)
-            return prompt(options.instructions or self._config.instructions, options.input)
-
-        now = asyncio.get_running_loop().time()
-        self._start_reply(options, messages, Work(), began_at=now).confirm()
-
-    def _refuse_second_response(self, event_id: str | None, active: Reply) -> None:
-        self._refuse(
-            event_id,
-            "conversation_already_has_active_response",
-            f"Conversation already has an active response in progress: {active.plan.reply_id}. "
-            f"Wait until the response is finished before creating a new one.",
-        )
-
-    def _start_reply(
-        self, options: ResponseOptions, messages: PromptSource, work: Work, *, began_at: float
-    ) -> Reply:
-        self._warm_up.cancel()
-        return self._replies.start(self._config, options, messages, work, began_at=began_at)
-
-    def _cancel_response(self, command: CancelResponse) -> None:
-        reply_id = command.response_id
-        reply = self._replies.get(reply_id) if reply_id else self._replies.speaking
-        if reply is None or reply.status != "active":
-            self._refuse(
-                command.event_id,
-                "response_cancel_not_active",
-                "Cancellation failed: no active response found",
-            )
-        else:
-            self._replies.cancel(reply, "client_cancelled")
+        self._replies.answer(attempt)

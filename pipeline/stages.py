@@ -16,11 +16,11 @@ from pipeline.audio import Pcm
 from pipeline.engines import (
     Cancelled,
     Delta,
-    Grammar,
     Message,
     Partial,
     Sampling,
     Tool,
+    ToolChoice,
     Transcript,
     Usage,
 )
@@ -57,7 +57,7 @@ class UtteranceStage(Protocol):
 
 
 class SttStage(Protocol):
-    async def open(self, language: str, work: Work) -> UtteranceStage: ...
+    async def open(self, language: str, partials: bool, work: Work) -> UtteranceStage: ...
 
 
 class ConversationStage(Protocol):
@@ -69,8 +69,8 @@ class ConversationStage(Protocol):
         self,
         messages: Sequence[Message],
         tools: Sequence[Tool],
+        tool_choice: ToolChoice,
         sampling: Sampling,
-        grammar: Grammar | None,
         work: Work,
     ) -> AsyncGenerator[Delta, None]: ...
 
@@ -88,7 +88,9 @@ class TtsStage(Protocol):
     @property
     def voices(self) -> Sequence[str]: ...
 
-    def synthesize(self, text: str, voice: str, work: Work) -> AsyncGenerator[Pcm, None]: ...
+    def synthesize(
+        self, text: str, voice: str, speed: float, work: Work
+    ) -> AsyncGenerator[Pcm, None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +165,8 @@ class RemoteStt:
     def __init__(self, worker: Worker) -> None:
         self._engine = worker.engine
 
-    async def open(self, language: str, work: Work) -> RemoteUtterance:
-        return RemoteUtterance(await self._engine.open("open", language, work=work))
+    async def open(self, language: str, partials: bool, work: Work) -> RemoteUtterance:
+        return RemoteUtterance(await self._engine.open("open", language, partials, work=work))
 
 
 class RemoteConversation:
@@ -186,12 +188,12 @@ class RemoteConversation:
         self,
         messages: Sequence[Message],
         tools: Sequence[Tool],
+        tool_choice: ToolChoice,
         sampling: Sampling,
-        grammar: Grammar | None,
         work: Work,
     ) -> AsyncGenerator[Delta, None]:
         remote = await self._opened(work)
-        stream = remote.stream("reply", messages, tools, sampling, grammar, work=work)
+        stream = remote.stream("reply", messages, tools, tool_choice, sampling, work=work)
         async with aclosing(stream) as deltas:
             async for delta in deltas:
                 yield delta
@@ -235,7 +237,10 @@ class RemoteTts:
     def voices(self) -> Sequence[str]:
         return tuple(self._worker.attributes["voices"])
 
-    async def synthesize(self, text: str, voice: str, work: Work) -> AsyncGenerator[Pcm, None]:
-        async with aclosing(self._engine.stream("synthesize", text, voice, work=work)) as chunks:
+    async def synthesize(
+        self, text: str, voice: str, speed: float, work: Work
+    ) -> AsyncGenerator[Pcm, None]:
+        stream = self._engine.stream("synthesize", text, voice, speed, work=work)
+        async with aclosing(stream) as chunks:
             async for pcm in chunks:
                 yield pcm

@@ -9,10 +9,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.audio import LISTEN_RATE, AudioFrame
+
+Policy = Literal["adaptive", "strict"]
+Eagerness = Literal["low", "medium", "high"]
+
+_PACE: dict[Eagerness, tuple[float, float, float, int]] = {
+    "low": (2.0, 2.0, 4.0, 8000),
+    "medium": (1.0, 1.0, 1.0, 4000),
+    "high": (0.75, 0.6, 0.5, 2000),
+}
+"""Per eagerness: factors on the waits for clear, likely and unsure ends, and the longest wait in ms
+(the API's limits for semantic turn detection)."""
 
 
 class Endpointing(BaseModel):
@@ -24,6 +36,7 @@ class Endpointing(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    policy: Policy = "adaptive"
     speech_threshold: float = Field(0.5, gt=0, lt=1)
     silence_threshold: float = Field(0.35, gt=0, lt=1)
     onset_ms: int = Field(64, ge=0, le=1000)
@@ -36,6 +49,16 @@ class Endpointing(BaseModel):
     likely_probability: float = Field(0.5, ge=0, le=1)
     max_utterance_s: float = Field(120.0, gt=0, le=3600)
     stall_ms: int = Field(300, ge=50, le=10_000)
+
+    def paced(self, eagerness: Eagerness) -> Self:
+        """The same with shorter or longer waits."""
+        *factors, longest = _PACE[eagerness]
+        waits = ("clear_wait_ms", "likely_wait_ms", "unsure_wait_ms")
+        changes = {
+            name: min(longest, round(getattr(self, name) * factor))
+            for name, factor in zip(waits, factors, strict=True)
+        }
+        return self.model_copy(update=changes)
 
     def wait_ms(self, probability: float) -> int:
         """Silence that ends a turn which is over with this probability."""

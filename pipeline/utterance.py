@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.audio import EMPTY, Pcm
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
 from pipeline.engines import Transcript
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.reply import Reply
+from pipeline.stable_words import StableWords
 from pipeline.stages import SttStage, UtteranceStage
 from pipeline.work import Work
 
@@ -18,13 +20,20 @@ from pipeline.work import Work
 class Recognition:
     """Feeds one utterance to speech-to-text as it is heard; asks for its text at every pause.
 
+    ``on_words`` is told the words that will not change, as they become known; without it, partial
+    transcripts are not asked for.
+
     ``run`` it as a task until it is cancelled. Feeding is never cancelled in the middle, so an
     attempt that is thrown away loses no audio and doubles none.
     """
 
-    def __init__(self, stt: SttStage, language: str) -> None:
+    def __init__(
+        self, stt: SttStage, language: str, on_words: Callable[[str], None] | None = None
+    ) -> None:
         self._stt = stt
         self._language = language
+        self._on_words = on_words
+        self._stable = StableWords()
         self._work = Work()
         self._unfed: list[Pcm] = []
         self._feeding = True
@@ -38,7 +47,9 @@ class Recognition:
 
     async def run(self) -> None:
         try:
-            self._utterance = await self._stt.open(self._language, self._work)
+            self._utterance = await self._stt.open(
+                self._language, self._on_words is not None, self._work
+            )
             while True:
                 await self._feed_all()
                 await self._change()
@@ -66,7 +77,9 @@ class Recognition:
         while self._unfed:
             pcm = np.concatenate(self._unfed)
             self._unfed.clear()
-            await self._utterance.feed(pcm, self._work)
+            partial = await self._utterance.feed(pcm, self._work)
+            if self._on_words and (words := self._stable.feed(partial)):
+                self._on_words(words)
         self._feeding = False
         self._tell()
 
@@ -83,6 +96,7 @@ class Recognition:
 class Attempt:
     """What is done in one pause in case the turn is over: transcript, judgement, gated reply."""
 
+    item_id: str
     work: Work
     speech_end: int
     end: int
@@ -92,6 +106,8 @@ class Attempt:
     wants_reply: bool
     said: str = ""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    stop_told: bool = False
+    """Whether the world knows that the utterance is over."""
     reply: Reply | None = None
     task: asyncio.Task[None] | None = None
 
@@ -106,6 +122,12 @@ class UserTurn:
     recognition: Recognition
     recognising: asyncio.Task[None]
     attempt: Attempt | None = None
+    pieces: list[Pcm] = field(default_factory=list)
+
+    @property
+    def audio(self) -> Recording:
+        """All that was fed."""
+        return Recording(np.concatenate((EMPTY, *self.pieces)), LISTEN_RATE)
 
 
 class PushToTalkBuffer:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import LISTEN_RATE, Pcm, Recording
 from pipeline.engines import Cancelled, Transcript
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.events import (
@@ -23,6 +23,7 @@ from pipeline.events import (
     SpeechResumed,
     SpeechStarted,
     SpeechStopped,
+    TranscriptPartial,
     TurnJudged,
 )
 from pipeline.listening import Listener
@@ -45,7 +46,7 @@ class Speaker(Protocol):
         ...
 
     def commit_speech(
-        self, item_id: str, said: Transcript | ReachyVoiceError, seconds: float
+        self, item_id: str, said: Transcript | ReachyVoiceError, audio: Recording
     ) -> None:
         """The utterance becomes an item of the conversation."""
         ...
@@ -76,6 +77,7 @@ class VoiceTurns:
         self._endpointing = Endpointing()
         self._language = ""
         self._wants_reply = True
+        self._partials = False
         self._turn: UserTurn | None = None
         self._ending: Attempt | None = None
         """Of a turn that has ended, until it is committed."""
@@ -86,10 +88,18 @@ class VoiceTurns:
         """Whether an utterance is open."""
         return self._turn is not None
 
-    def configure(self, endpointing: Endpointing, language: str, wants_reply: bool) -> None:
+    @property
+    def ending(self) -> bool:
+        """Whether a turn that has ended waits to be committed."""
+        return self._ending is not None
+
+    def configure(
+        self, endpointing: Endpointing, language: str, *, wants_reply: bool, partials: bool
+    ) -> None:
         self._endpointing = endpointing
         self._language = language
         self._wants_reply = wants_reply
+        self._partials = partials
 
     async def hear(self, pcm: Pcm) -> None:
         """Take samples at ``LISTEN_RATE``."""
@@ -137,10 +147,18 @@ class VoiceTurns:
     def _open(self, signal: Started) -> None:
         padding = self._endpointing.prefix_padding_ms * LISTEN_RATE // 1000
         start = max(signal.start - padding, self._closed_to, 0)
-        recognition = Recognition(self._stages.stt, self._language)
+        item_id = self._new_id("item")
+
+        def tell(words: str) -> None:
+            self._bus.publish(TranscriptPartial(item_id, words))
+
+        on_words = tell if self._partials else None
+        recognition = Recognition(self._stages.stt, self._language, on_words)
         task = self._tasks.create_task(recognition.run())
-        self._turn = UserTurn(self._new_id("item"), start, start, recognition, task)
-        self._bus.publish(SpeechStarted(self._turn.item_id, _ms(start)))
+        self._turn = UserTurn(item_id, start, start, recognition, task)
+        if self._ending:
+            self._tell_stop(self._ending)
+        self._bus.publish(SpeechStarted(item_id, _ms(start)))
         if self._session.speech_started() and self._ending:
             # The turn before still waits for its transcript: both are answered together.
             self._ending.wants_reply = False
@@ -162,8 +180,13 @@ class VoiceTurns:
         self._turn = None
         self._ending = attempt
         self._closed_to = attempt.end
-        self._bus.publish(SpeechStopped(turn.item_id, _ms(attempt.end)))
         attempt.ended.set()
+
+    def _tell_stop(self, attempt: Attempt) -> None:
+        """Once, with the commit; before it only if somebody speaks again meanwhile."""
+        if not attempt.stop_told:
+            attempt.stop_told = True
+            self._bus.publish(SpeechStopped(attempt.item_id, _ms(attempt.end)))
 
     # -- attempts
 
@@ -172,7 +195,7 @@ class VoiceTurns:
         since = (self._listener.heard_end - pause.speech_end) / LISTEN_RATE
         paused_at = asyncio.get_running_loop().time() - since
         work = Work(Priority.SPECULATIVE)
-        attempt = Attempt(work, pause.speech_end, pause.end, paused_at, wants_reply)
+        attempt = Attempt(turn.item_id, work, pause.speech_end, pause.end, paused_at, wants_reply)
         turn.attempt = attempt
         before = self._ending.task if self._ending else None
         attempt.task = self._tasks.create_task(self._attempt(turn, attempt, before))
@@ -234,10 +257,11 @@ class VoiceTurns:
         turn.recognising.cancel()
         if self._ending is attempt:
             self._ending = None
+        self._tell_stop(attempt)
         if isinstance(said, Transcript) and not said.text:
             self._bus.publish(SpeechRejected(turn.item_id))
             return
-        self._session.commit_speech(turn.item_id, said, (attempt.end - turn.start) / LISTEN_RATE)
+        self._session.commit_speech(turn.item_id, said, turn.audio)
         if not attempt.wants_reply and attempt.reply:
             attempt.reply.cancel("turn_detected")
         elif attempt.said and attempt.wants_reply:
@@ -247,6 +271,7 @@ class VoiceTurns:
         pcm = self._listener.read(turn.fed_to, end)
         if len(pcm):
             turn.recognition.append(pcm)
+            turn.pieces.append(pcm)
             turn.fed_to = end
 
 

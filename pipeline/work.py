@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from enum import IntEnum
+
+CLIENT: ContextVar[int] = ContextVar("reachy_voice_client", default=0)
+"""For whom work is done: a number that is set where a session runs, and inherited by its tasks.
+Engines serve clients in turns, however much each of them asks for."""
 
 
 class Priority(IntEnum):
@@ -21,6 +26,7 @@ class Work:
     """
 
     def __init__(self, priority: Priority = Priority.CONFIRMED) -> None:
+        self.client = CLIENT.get()
         self._priority = priority
         self._cancelled = False
         self._listeners: dict[object, Callable[[Work], None]] = {}

@@ -184,7 +184,8 @@ class Worker:
         job = self.new_id()
         pending = self._pending[job] = _Pending(work)
         work.watch(job, lambda changed: self._work_changed(job, changed))
-        self.post(Submit(job, target, method, args, int(work.priority), cancellable, keep))
+        priority = int(work.priority)
+        self.post(Submit(job, target, method, args, priority, cancellable, keep, work.client))
         if work.cancelled:
             self.post(Cancel(job))
         return job, pending

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import pytest
+from numpy.typing import NDArray
 from robot_tools import robot_tools
 
 from pipeline.engines import (
     Delta,
     Finished,
-    Grammar,
     LlmSession,
     Message,
     Sampling,
     TextDelta,
     Tool,
+    ToolCall,
+    ToolChoice,
     Usage,
 )
+from pipeline.llm.llama_model import Model
+from pipeline.llm.sampler import Sampler
 
 MODEL = "smollm2-135m-instruct"
 SYSTEM = Message("system", "You are a helpful robot. Answer in one short sentence.")
@@ -36,6 +42,7 @@ FRANCE = asks("The capital of France is Paris.", "What is the capital of France?
 SPAIN = asks("The capital of Spain is Madrid.", "What is the capital of Spain?")
 LONG = asks("The capital of Spain is Madrid.", "What is the capital of Spain?", 32)
 GREEDY = Sampling(temperature=0, repeat_penalty=1, max_tokens=6)
+AUTO = ToolChoice()
 SHORT_TOOLS = robot_tools()[:3]
 
 
@@ -71,11 +78,11 @@ def replies(
     messages: Sequence[Message],
     *,
     tools: Sequence[Tool] = (),
+    tool_choice: ToolChoice = AUTO,
     sampling: Sampling = GREEDY,
-    grammar: Grammar | None = None,
     cancel: Token | None = None,
 ) -> Iterator[Delta | None]:
-    return session.reply(messages, tools, sampling, grammar, cancel or Token())
+    return session.reply(messages, tools, tool_choice, sampling, cancel or Token())
 
 
 def answer(session: LlmSession, messages: Sequence[Message], **how: Any) -> tuple[str, Finished]:
@@ -87,6 +94,25 @@ def joined(items: Sequence[Delta | None]) -> tuple[str, Finished]:
     *others, end = [item for item in items if item]
     assert isinstance(end, Finished)
     return "".join(item.text for item in others if isinstance(item, TextDelta)), end
+
+
+def calls(items: Sequence[Delta | None]) -> list[ToolCall]:
+    return [item for item in items if isinstance(item, ToolCall)]
+
+
+def nudge(patch: pytest.MonkeyPatch, model: Model, *wishes: str) -> None:
+    """Let the model say ``wishes``, and then end, wherever no grammar is set."""
+    tokens = [token for wish in wishes for token in model.tokenize(wish, special=True)]
+    left = iter(tokens)
+    sample = Sampler.sample
+
+    def nudged(self: Sampler, logits: NDArray[np.float32], **how: Any) -> int | None:
+        if not self.bound:
+            logits = logits.copy()
+            logits[next(left, model.eos)] += 1_000
+        return sample(self, logits, **how)
+
+    patch.setattr(Sampler, "sample", nudged)
 
 
 def warm(

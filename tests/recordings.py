@@ -104,7 +104,7 @@ def spoken(tts: Tts, voice: str, texts: Sequence[str] = QUESTIONS) -> list[Recor
 
 def synthesize(tts: Tts, text: str, voice: str = "") -> Pcm:
     """What ``tts`` makes of ``text``, at 16 kHz."""
-    chunks = [pcm for pcm in tts.synthesize(text, voice, Uncancelled()) if pcm is not None]
+    chunks = [pcm for pcm in tts.synthesize(text, voice, 1.0, Uncancelled()) if pcm is not None]
     whole = np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.int16)
     return _at_listen_rate(whole, tts.rate)
 

@@ -11,22 +11,24 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
 from pipeline.commands import AppendAudio, Command, SessionConfig
 from pipeline.engines import (
     Cancelled,
     Delta,
     Finished,
-    Grammar,
     Message,
     Partial,
     Sampling,
     TextDelta,
     Tool,
+    ToolCall,
+    ToolChoice,
     Transcript,
     Usage,
 )
 from pipeline.events import Bus, Event, Published
+from pipeline.memory import Memory
 from pipeline.replies import SessionSettings
 from pipeline.session import Session
 from pipeline.stages import Stages
@@ -69,13 +71,15 @@ class ScriptedStt:
 
     texts: Sequence[str] = ("hello",)
     takes_s: float = 0.06
+    partials: Sequence[str] = ()
+    """One after the other for each piece that is fed, if partials are asked for."""
     error: Exception | None = None
     open_utterances: int = 0
     finished: list[Pcm] = field(default_factory=list)
 
-    async def open(self, language: str, work: Work) -> ScriptedUtterance:
+    async def open(self, language: str, partials: bool, work: Work) -> ScriptedUtterance:
         self.open_utterances += 1
-        return ScriptedUtterance(self)
+        return ScriptedUtterance(self, list(self.partials) if partials else [])
 
     def text(self) -> str:
         return self.texts[min(len(self.finished), len(self.texts)) - 1]
@@ -84,11 +88,12 @@ class ScriptedStt:
 @dataclass
 class ScriptedUtterance:
     stt: ScriptedStt
+    partials: list[str]
     pcm: list[Pcm] = field(default_factory=list)
 
     async def feed(self, pcm: Pcm, work: Work) -> Partial:
         self.pcm.append(pcm)
-        return Partial()
+        return Partial(tentative=self.partials.pop(0) if self.partials else "")
 
     async def finish(self, work: Work) -> Transcript:
         await asyncio.sleep(self.stt.takes_s)
@@ -102,14 +107,21 @@ class ScriptedUtterance:
         self.stt.open_utterances -= 1
 
 
+GREETING = ("Hello ", "there, ", "my ", "friend. ", "How ", "are ", "you?")
+
+
 @dataclass
 class ScriptedLlm:
-    deltas: Sequence[str] = ("Hello ", "there, ", "my ", "friend. ", "How ", "are ", "you?")
+    deltas: Sequence[str | ToolCall] = GREETING
     first_s: float = 0.1
     per_token_s: float = 0.02
     errors: list[Exception] = field(default_factory=list)
     """Raised one after the other instead of an answer."""
+    answers: list[Sequence[str | ToolCall]] = field(default_factory=list)
+    """Given one after the other, then ``deltas`` again and again."""
     prompts: list[list[Message]] = field(default_factory=list)
+    offered: list[tuple[Sequence[Tool], ToolChoice]] = field(default_factory=list)
+    """Tools and choice of each reply."""
     warmed: list[list[Message]] = field(default_factory=list)
     warm_s: float = 0.0
     warm_ups_finished: int = 0
@@ -143,21 +155,23 @@ class ScriptedConversation:
         self,
         messages: Sequence[Message],
         tools: Sequence[Tool],
+        tool_choice: ToolChoice,
         sampling: Sampling,
-        grammar: Grammar | None,
         work: Work,
     ) -> AsyncGenerator[Delta, None]:
         self.llm.prompts.append(list(messages))
+        self.llm.offered.append((tools, tool_choice))
         self.llm.running += 1
         try:
             await asyncio.sleep(self.llm.first_s)
             if self.llm.errors:
                 raise self.llm.errors.pop(0)
-            limit = sampling.max_tokens or len(self.llm.deltas)
-            for delta in self.llm.deltas[:limit]:
-                yield TextDelta(delta)
+            deltas = self.llm.answers.pop(0) if self.llm.answers else self.llm.deltas
+            limit = sampling.max_tokens or len(deltas)
+            for delta in deltas[:limit]:
+                yield TextDelta(delta) if isinstance(delta, str) else delta
                 await asyncio.sleep(self.llm.per_token_s)
-            cut = limit < len(self.llm.deltas)
+            cut = limit < len(deltas)
             yield Finished("length" if cut else "stop", Usage(10, 4, 6, limit))
         finally:
             self.llm.running -= 1
@@ -175,12 +189,15 @@ class ScriptedTts:
     error: Exception | None = None
     said: list[str] = field(default_factory=list)
 
-    async def synthesize(self, text: str, voice: str, work: Work) -> AsyncGenerator[Pcm, None]:
+    async def synthesize(
+        self, text: str, voice: str, speed: float, work: Work
+    ) -> AsyncGenerator[Pcm, None]:
         self.said.append(text)
         await asyncio.sleep(self.first_s)
         if self.error:
             raise self.error
-        yield np.full(int(self.seconds_per_word * self.rate * len(text.split())), 1000, np.int16)
+        seconds = self.seconds_per_word * len(text.split()) / speed
+        yield np.full(round(seconds * self.rate), 1000, np.int16)
 
 
 @dataclass
@@ -234,6 +251,7 @@ async def scene(
     stt: ScriptedStt | None = None,
     llm: ScriptedLlm | None = None,
     tts: ScriptedTts | None = None,
+    memory: Memory | None = None,
 ) -> AsyncIterator[Scene]:
     stages = Stages(
         LevelVad(),
@@ -245,13 +263,14 @@ async def scene(
     bus = Bus()
     log: list[Published] = []
     subscription = bus.subscribe()
-    counter = itertools.count(1)
+    counter = itertools.count(1 + len(memory.chat.items) * 100 if memory else 1)
     session = Session(
         stages,
-        config or SessionConfig(instructions="Be brief.", input_rate=16_000, output_rate=16_000),
+        config or SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000)),
         settings or SessionSettings(),
         bus,
         lambda prefix: f"{prefix}_{next(counter)}",
+        memory,
     )
 
     async def record() -> None:

@@ -12,12 +12,18 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 from conformance import Recorder
+from scripted import ScriptedLlm
+from uvicorn.protocols.http import h11_impl
+from uvicorn.protocols.websockets import websockets_sansio_impl
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
 
-from app.server import bind, build_app, serve
+from app.server import OpenSockets, bind, build_app, serve
 from pipeline import events
-from pipeline.chat import AudioPart, MessageItem
+from pipeline.audio import AudioFormat
+from pipeline.chat import AudioPart, Chat, MessageItem
 from pipeline.commands import (
     AddItem,
     CancelResponse,
@@ -28,6 +34,7 @@ from pipeline.commands import (
 )
 from pipeline.engines import Usage
 from pipeline.events import Bus
+from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 
 PCM = np.arange(2_400, dtype=np.int16)
@@ -76,11 +83,14 @@ class ScriptedSession:
             case CancelResponse():
                 self.end_reply("cancelled", "client_cancelled")
 
+    def release(self) -> Memory:
+        return Memory(Chat(), ScriptedLlm().open())
+
     def begin_reply(self) -> None:
         self.quiet.clear()
         item = MessageItem("item_a", "assistant", (), "in_progress")
         self.bus.publish(
-            events.ReplyStarted("resp_1", "audio", True, "joe", 24_000, None, {"n": "1"})
+            events.ReplyStarted("resp_1", "audio", True, "joe", AudioFormat(), None, {"n": "1"})
         )
         self.bus.publish(events.ReplyItemStarted("resp_1", item, 0, None))
         self.bus.publish(events.ReplyText("resp_1", "item_a", 0, "It is noon."))
@@ -107,7 +117,9 @@ class ScriptedAssistant:
         assert not any(self.reasons.values()), "the voices are known once the engines are ready"
         return SessionDefaults("reachy-voice", "joe", ("joe",), "You are Reachy.")
 
-    def session(self, bus: Bus, config: SessionConfig) -> ScriptedSession:
+    def session(
+        self, bus: Bus, config: SessionConfig, memory: Memory | None = None
+    ) -> ScriptedSession:
         session = ScriptedSession(bus, config, self.hold)
         self.sessions.append(session)
         self.opened.put_nowait(session)
@@ -125,10 +137,17 @@ class ScriptedAssistant:
 class Served:
     """A running server; ``task`` ends when it does."""
 
-    def __init__(self, assistant: ScriptedAssistant, port: int, task: asyncio.Task[None]) -> None:
+    def __init__(
+        self,
+        assistant: ScriptedAssistant,
+        port: int,
+        task: asyncio.Task[None],
+        sockets: OpenSockets,
+    ) -> None:
         self.assistant = assistant
         self.port = port
         self.task = task
+        self.sockets = sockets
 
     @property
     def url(self) -> str:
@@ -137,12 +156,37 @@ class Served:
     def connect(self, path: str = "", **options: Any) -> connect:
         return connect(self.url + path, **options)
 
+    async def session_of(self, talk: Talk) -> ScriptedSession:
+        """A session begins with its client's first message; this one asks for no answer."""
+        await talk.send("input_audio_buffer.clear")
+        return await self.assistant.opened.get()
+
     async def get(self, path: str) -> httpx.Response:
         async with httpx.AsyncClient() as client:
             return await client.get(f"http://127.0.0.1:{self.port}{path}")
 
 
+def appear_from(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """From now on every connection comes from ``address``, as far as the server can see."""
+    for module in (h11_impl, websockets_sansio_impl):
+        monkeypatch.setattr(module, "get_remote_addr", lambda transport: (address, 50_000))
+
+
+async def refusal(served: Served, path: str = "", **options: Any) -> httpx.Response:
+    """The answer to an upgrade that is refused."""
+    with pytest.raises(InvalidStatus) as refused:
+        async with served.connect(path, **options):
+            pass
+    got = refused.value.response
+    return httpx.Response(
+        got.status_code, headers=list(got.headers.raw_items()), content=bytes(got.body or b"")
+    )
+
+
 Serve = Callable[..., Awaitable[Served]]
+
+_APP_OPTIONS = ("reconnect_s", "access", "limits")
+"""What ``build_app`` takes; all others are for ``serve``."""
 
 
 @contextlib.asynccontextmanager
@@ -160,15 +204,18 @@ async def servers() -> AsyncIterator[Serve]:
         assistant = assistant or ScriptedAssistant()
         listener = bind("127.0.0.1", 0)
         port = listener.getsockname()[1]
+        app_options = {name: options.pop(name) for name in _APP_OPTIONS if name in options}
+        app = build_app(assistant, max_sessions=max_sessions, **app_options)
         serving = serve(
-            build_app(assistant, max_sessions=max_sessions),
+            app,
             "127.0.0.1",
             port,
             drain_s=drain_s,
             listener=listener,
             **options,
         )
-        running.append(Served(assistant, port, asyncio.create_task(serving)))
+        task = asyncio.create_task(serving)
+        running.append(Served(assistant, port, task, app.state.sockets))
         await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
         return running[-1]
 

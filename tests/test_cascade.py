@@ -57,8 +57,6 @@ pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 QUICK = ("llm.threads=1", "conversation.sampling.max_tokens=24", "conversation.sampling.seed=1")
 VOICE = SessionConfig(
     instructions="You are Reachy, a small robot. Answer in one short sentence.",
-    input_rate=LISTEN_RATE,
-    output_rate=24_000,
 )
 LISTEN_ONLY = replace(VOICE, turn_detection=TurnDetection(create_response=False))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
@@ -160,7 +158,7 @@ async def test_a_recorded_question_gets_a_spoken_answer(assistant: Assistant) ->
     assert all(moment is not None for moment in moments)
     assert moments == sorted(m for m in moments if m is not None)
     said = finished.items[0].text
-    heard = await transcribe(assistant, answer_audio(talking), VOICE.output_rate)
+    heard = await transcribe(assistant, answer_audio(talking), VOICE.output_format.rate)
     # It is speech, and it says what the transcript claims.
     assert word_errors(said, heard).rate <= 0.35, (said, heard)
 
@@ -188,7 +186,7 @@ async def test_word_errors_and_the_final_equals_a_batch_pass_over_the_committed_
             )
         }
         for final in texts:
-            utterance = batch.open("en")
+            utterance = batch.open("en", False)
             utterance.feed(spans[final.item_id])
             assert utterance.finish(Uncancelled()).text == final.text
         heard = " ".join(event.text for event in texts)

@@ -25,7 +25,11 @@ T {{ tool | tojson }}
 {% endfor %}
 {% for message in messages %}
 {% if message.tool_calls %}
-C {{ message.tool_calls[0].function.arguments.at }}
+{% for call in message.tool_calls %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>
+{% endfor %}
 {% elif message.role == "tool" %}
 R {{ message.name }} {{ message.content | trim }}
 {% else %}
@@ -98,7 +102,8 @@ def test_native_tools_calls_and_results() -> None:
     lines = text(template, messages, [TOOL]).splitlines()
     declared = json.loads(lines[0].removeprefix("T "))
     assert declared["function"]["description"] == "Looks <there>."
-    assert lines[1:] == ["user Hello", "C é", "R look a tree"]
+    call = ["<tool_call>", '{"name": "look", "arguments": {"at": "é"}}', "</tool_call>"]
+    assert lines[1:] == ["user Hello", *call, "R look a tree"]
 
 
 def test_tools_are_described_in_words_where_the_template_knows_none() -> None:
@@ -124,10 +129,21 @@ def test_calls_and_results_in_words() -> None:
     ]
     prompt = text(ChatTemplate(CHATML), messages)
     assert (
-        'assistant\nLet me see.\n<tool_call>\n{"name":"look","arguments":{"at":"é"}}\n</tool_call>'
-        in prompt
+        'assistant\nLet me see.\n<tool_call>\n{"name": "look", "arguments": {"at": "é"}}\n'
+        "</tool_call>" in prompt
     )
     assert "<|im_start|>user\n<tool_response>\na tree\n</tool_response><|im_end|>" in prompt
+
+
+def test_in_words_the_sides_take_turns() -> None:
+    messages = [
+        USER,
+        Message("assistant", "", tool_calls=(CALL,)),
+        Message("tool", "a tree", tool_call_id="c1"),
+        Message("user", "And now?"),
+    ]
+    prompt = text(ChatTemplate(CHATML), messages)
+    assert "user\n<tool_response>\na tree\n</tool_response>\nAnd now?<|im_end|>" in prompt
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_what_it_says_is_understood(espeak: Espeak, weights: Weights) -> None:
     stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
     texts = {}
     for clip in spoken(espeak, "en-us", QUESTIONS):
-        utterance = stt.open("en")
+        utterance = stt.open("en", False)
         utterance.feed(clip.pcm)
         texts[clip.text] = utterance.finish(Uncancelled()).text
     assert total(word_errors(*pair) for pair in texts.items()).rate <= 0.2, texts
@@ -57,7 +57,7 @@ def test_what_it_says_is_understood(espeak: Espeak, weights: Weights) -> None:
 
 @needs_espeak
 def test_chunks_are_small_whole_samples(espeak: Espeak) -> None:
-    chunks = list(espeak.synthesize("Hello there.", "", Uncancelled()))
+    chunks = list(espeak.synthesize("Hello there.", "", 1.0, Uncancelled()))
     assert chunks
     for chunk in chunks:
         assert chunk is not None
@@ -68,7 +68,7 @@ def test_chunks_are_small_whole_samples(espeak: Espeak) -> None:
 @needs_espeak
 def test_the_wav_header_is_not_heard(espeak: Espeak) -> None:
     """Read as samples, "RIFF" is a loud click where there should be silence."""
-    first = next(espeak.synthesize("Hello there.", "", Uncancelled()))
+    first = next(espeak.synthesize("Hello there.", "", 1.0, Uncancelled()))
     assert first is not None
     assert np.abs(first[:10].astype(int)).max() < 200
 
@@ -76,7 +76,7 @@ def test_the_wav_header_is_not_heard(espeak: Espeak) -> None:
 @needs_espeak
 @pytest.mark.parametrize("text", ["", "  ", "?!", "***", "😀"])
 def test_text_without_words_is_silent(espeak: Espeak, text: str) -> None:
-    assert list(espeak.synthesize(text, "", Uncancelled())) == []
+    assert list(espeak.synthesize(text, "", 1.0, Uncancelled())) == []
 
 
 @needs_espeak
@@ -98,7 +98,7 @@ def test_a_text_larger_than_the_pipes_is_read_to_the_end(espeak: Espeak) -> None
 @needs_espeak
 def test_cancel_kills_the_program(espeak: Espeak) -> None:
     switch = Switch()
-    chunks = espeak.synthesize(LONG, "", switch)
+    chunks = espeak.synthesize(LONG, "", 1.0, switch)
     assert next(chunks) is not None
     assert len(children()) == 1
     switch.cancelled = True
@@ -109,7 +109,7 @@ def test_cancel_kills_the_program(espeak: Espeak) -> None:
 
 @needs_espeak
 def test_a_closed_generator_leaves_no_program(espeak: Espeak) -> None:
-    chunks = espeak.synthesize(LONG, "", Uncancelled())
+    chunks = espeak.synthesize(LONG, "", 1.0, Uncancelled())
     assert next(chunks) is not None
     chunks.close()  # type: ignore[attr-defined]
     assert children() == []
@@ -149,7 +149,7 @@ def test_a_program_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_p
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(EngineError, match="exit status 3"):
-        list(Espeak(EspeakOptions(), ["en-us"]).synthesize("Hello.", "", Uncancelled()))
+        list(Espeak(EspeakOptions(), ["en-us"]).synthesize("Hello.", "", 1.0, Uncancelled()))
 
 
 def test_it_is_registered() -> None:

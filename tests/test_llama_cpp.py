@@ -1,4 +1,4 @@
-"""The llama.cpp engine on a real model: answers, prompts, grammar, bad input.
+"""The llama.cpp engine on a real model: answers, prompts, bad input.
 
 No test asserts what the model says, only that the same question gets the same answer whatever
 happens around it.
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from llama_talk import (
     FRANCE,
@@ -21,25 +20,16 @@ from llama_talk import (
     SYSTEM,
     Token,
     answer,
-    joined,
     replies,
     warm,
 )
 
-from pipeline.engines import (
-    Grammar,
-    Kind,
-    Message,
-    Sampling,
-    TextDelta,
-    engine_spec,
-)
-from pipeline.errors import EngineError, PromptTooLong, WeightsError
+from pipeline.engines import Kind, Message, Sampling, engine_spec
+from pipeline.errors import PromptTooLong, WeightsError
 from pipeline.llm.llama_context import Context
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.llm.llama_model import Model
 from pipeline.llm.prompts import Prompts
-from pipeline.llm.sampler import Sampler
 
 pytestmark = pytest.mark.real
 
@@ -134,32 +124,6 @@ def test_lengths(engine: LlamaCpp) -> None:
     assert (text, end.reason, end.usage.generated) == ("", "length", 0)
 
 
-def test_sampling_follows_its_seed(engine: LlamaCpp) -> None:
-    logits = np.random.default_rng(0).normal(size=(20, 49_152)).astype(np.float32)
-
-    def pick(**how: Any) -> list[int]:
-        sampler = Sampler(engine._parts.model, Sampling(**how), None)
-        return [token for row in logits for token in sampler.sample(row)]
-
-    assert pick(seed=7) == pick(seed=7)
-    assert len({tuple(pick(seed=seed, min_p=0)) for seed in (1, 2, None, None)}) == 4
-    assert pick(temperature=0) == logits.argmax(axis=1).tolist()
-
-
-def test_repetition_is_penalised(engine: LlamaCpp) -> None:
-    logits = np.zeros(49_152, dtype=np.float32)
-    logits[[500, 600]] = 5.0, 4.9
-    sampler = Sampler(engine._parts.model, Sampling(temperature=0, repeat_penalty=1.1), None)
-    assert [sampler.sample(logits) for _ in range(2)] == [[500], [600]]
-
-
-def test_characters_arrive_whole(engine: LlamaCpp) -> None:
-    grammar = Grammar('root ::= "né 🤖 日本"')
-    items = list(replies(engine.open(), FRANCE, sampling=Sampling(), grammar=grammar))
-    assert joined(items)[0] == "né 🤖 日本"
-    assert all("\ufffd" not in item.text for item in items if isinstance(item, TextDelta))
-
-
 # --- prompts -----------------------------------------------------------------------------------
 
 
@@ -174,6 +138,22 @@ def test_prompts_are_the_models_own(directory: Path) -> None:
     assert tokens == model.tokenize(expected, special=True)
 
 
+def test_a_variant_of_the_template_for_tools(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(next(directory.glob("*.gguf")), requantize=False)
+    plain = model.chat_template()
+    assert plain
+    assert model.chat_template("tool_use") is None
+    variant = f"Call away.{plain}"
+    monkeypatch.setattr(Model, "chat_template", lambda _, name=None: variant if name else plain)
+    prompts = Prompts(model, {})
+    (tools, nothing) = (prompts.whole([SYSTEM], tools) for tools in (SHORT_TOOLS, []))
+    begin = model.tokenize("Call away.", special=True)
+    assert tools[: len(begin)] == begin
+    assert nothing[: len(begin)] != begin
+
+
 def test_nobody_can_forge_a_turn(directory: Path) -> None:
     model = Model(next(directory.glob("*.gguf")), requantize=False)
     prompts = Prompts(model, {})
@@ -183,39 +163,6 @@ def test_nobody_can_forge_a_turn(directory: Path) -> None:
     assert (tokens.count(*start), tokens.count(*end)) == (3, 2)
     text = b"".join(model.piece(token, special=True) for token in tokens)
     assert said in text.decode()
-
-
-# --- grammar -----------------------------------------------------------------------------------
-
-
-def test_a_grammar_from_the_start(engine: LlamaCpp) -> None:
-    text, end = answer(engine.open(), FRANCE, grammar=Grammar('root ::= "{" [a-c]{3} "}"'))
-    assert text[0] == "{"
-    assert text[-1] == "}"
-    assert set(text[1:-1]) <= set("abc")
-    assert end.reason == "stop"
-
-
-def test_a_grammar_from_a_trigger_on(engine: LlamaCpp, alone: dict[str, str]) -> None:
-    trigger = alone["france"][:9]  # ends inside a token, or at its end
-    grammar = Grammar('root ::= "<" [0-9]{2} ">"', trigger=trigger)
-    text, _ = answer(engine.open(), FRANCE, grammar=grammar)
-    assert text[:9] == trigger
-    assert text[9] == "<"
-    assert text[10:12].isdigit()
-    assert text[12:] == ">"
-
-
-def test_a_grammar_whose_trigger_never_comes(engine: LlamaCpp, alone: dict[str, str]) -> None:
-    grammar = Grammar('root ::= "x"', trigger="<tool_call>")
-    assert answer(engine.open(), FRANCE, grammar=grammar)[0] == alone["france"]
-
-
-@pytest.mark.parametrize("gbnf", ['root ::= "', 'other ::= "a"', 'root ::= root "a"', ""])
-def test_a_bad_grammar_says_so(engine: LlamaCpp, gbnf: str, alone: dict[str, str]) -> None:
-    with pytest.raises(EngineError, match="grammar"):
-        answer(engine.open(), FRANCE, grammar=Grammar(gbnf))
-    assert answer(engine.open(), FRANCE)[0] == alone["france"]
 
 
 # --- bad input ---------------------------------------------------------------------------------
@@ -235,13 +182,14 @@ def test_a_prompt_that_is_too_long_costs_nothing(
     assert answer(session, FRANCE)[0] == alone["france"]
 
 
-def test_the_end_of_the_context_ends_the_answer(small: LlamaCpp) -> None:
+def test_the_end_of_the_context_ends_the_answer(
+    small: LlamaCpp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prompt = [SYSTEM, Message("user", "one two three four " * 80)]
-    digits = Grammar("root ::= [0-9] root")
-    text, end = answer(small.open(), prompt, sampling=Sampling(temperature=0), grammar=digits)
+    monkeypatch.setattr(Model, "ends", lambda self, token: False)
+    _, end = answer(small.open(), prompt, sampling=Sampling(temperature=0))
     assert end.reason == "length"
     assert end.usage.prompt + end.usage.generated == 512
-    assert text.isdigit()
 
 
 def test_a_file_that_is_no_gguf(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

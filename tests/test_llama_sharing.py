@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from llama_talk import (
+    AUTO,
     FRANCE,
     GREEDY,
     LONG,
@@ -147,7 +148,7 @@ def test_a_confirmed_reply_interrupts_reading_ahead(
 
     def interrupted(self: Context, *args: Any, **more: Any) -> Outcome:
         if len(outcomes) == 2:
-            call = Submit(4, 2, "reply", (FRANCE, [], GREEDY, None), 0, cancellable=True)
+            call = Submit(4, 2, "reply", (FRANCE, [], AUTO, GREEDY), 0, cancellable=True)
             host.receive(call)
         outcomes.append(decode(self, *args, **more))
         return outcomes[-1]

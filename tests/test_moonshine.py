@@ -28,7 +28,7 @@ def stt(weights: Weights) -> Moonshine:
 
 
 def transcribe(stt: Moonshine, *pieces: Pcm) -> Transcript:
-    utterance = stt.open("en")
+    utterance = stt.open("en", False)
     for piece in pieces:
         utterance.feed(piece)
     return utterance.finish(Uncancelled())
@@ -96,7 +96,7 @@ def test_any_framing_gives_the_same_text(stt: Moonshine, name: str) -> None:
 @pytest.mark.real
 def test_an_utterance_goes_on_after_it_was_finished(stt: Moonshine) -> None:
     clip = recording("librivox-0870")
-    utterance = stt.open("en")
+    utterance = stt.open("en", False)
     utterance.feed(clip.pcm[: len(clip.pcm) // 2])
     early = utterance.finish(Uncancelled())
     assert utterance.finish(Uncancelled()) == early
@@ -108,7 +108,7 @@ def test_an_utterance_goes_on_after_it_was_finished(stt: Moonshine) -> None:
 @pytest.mark.real
 def test_audio_that_was_fed_may_be_overwritten(stt: Moonshine) -> None:
     borrowed = recording("goforward").pcm.copy()
-    utterance = stt.open("en")
+    utterance = stt.open("en", False)
     utterance.feed(borrowed)
     borrowed[:] = 0
     assert utterance.finish(Uncancelled()).text == GO_FORWARD
@@ -154,7 +154,7 @@ def test_most_of_what_is_no_speech_has_no_text(stt: Moonshine, name: str) -> Non
 def test_partials_come_at_the_interval_that_was_set(weights: Weights) -> None:
     stt = build(MoonshineOptions(partial_interval_ms=1000), weights("moonshine-tiny-en"))
     clip = recording("librivox-0870")
-    utterance = stt.open("en")
+    utterance = stt.open("en", True)
     texts = [
         utterance.feed(piece).text for piece in np.split(clip.pcm, range(320, 7 * 16_000, 320))
     ]
@@ -167,8 +167,8 @@ def test_partials_come_at_the_interval_that_was_set(weights: Weights) -> None:
 
 
 @pytest.mark.real
-def test_without_an_interval_there_are_no_partials(stt: Moonshine) -> None:
-    assert stt.open("en").feed(recording("librivox-0870").pcm).text == ""
+def test_where_nobody_reads_partials_there_are_none(stt: Moonshine) -> None:
+    assert stt.open("en", False).feed(recording("librivox-0870").pcm).text == ""
 
 
 @dataclass
@@ -179,7 +179,7 @@ class CancelledToken:
 
 @pytest.mark.real
 def test_a_cancelled_finish_does_no_work(stt: Moonshine) -> None:
-    utterance = stt.open("en")
+    utterance = stt.open("en", False)
     utterance.feed(recording("goforward").pcm)
     with pytest.raises(Cancelled):
         utterance.finish(CancelledToken())
@@ -189,13 +189,13 @@ def test_a_cancelled_finish_does_no_work(stt: Moonshine) -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("language", ["", "en", "EN", "en-US"])
 def test_english_has_many_names(stt: Moonshine, language: str) -> None:
-    stt.open(language)
+    stt.open(language, False)
 
 
 @pytest.mark.real
 def test_another_language_is_an_error_with_a_fix(stt: Moonshine) -> None:
     with pytest.raises(EngineError, match="Set the language to en"):
-        stt.open("de")
+        stt.open("de", False)
 
 
 @pytest.mark.real

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,50 @@ async def test_a_barge_in_ends_the_reply_and_starts_a_new_turn(url: str) -> None
         assert first(later, "input_audio_buffer.committed")
         await events_until(connection, "response.done")
         await sending
+
+
+async def test_a_tool_turn_that_even_the_embedded_model_obeys(url: str) -> None:
+    weather: Any = {
+        "type": "function",
+        "name": "get_weather",
+        "description": "The weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "maxLength": 20},
+                "day": {"type": "string", "enum": ["today", "tomorrow"]},
+            },
+            "required": ["city", "day"],
+            "additionalProperties": False,
+        },
+    }
+    async with client(url).realtime.connect(model="reachy-voice") as connection:
+        await connection.session.update(session={"type": "realtime", "tools": [weather]})
+        await connection.conversation.item.create(
+            item={
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "What is the weather in Paris?"}],
+            }
+        )
+        await connection.response.create(response={"tool_choice": "required"})
+        events = await events_until(connection, "response.done")
+        call = first(events, "response.function_call_arguments.done")
+        assert call.name == "get_weather"
+        arguments = json.loads(call.arguments)
+        assert set(arguments) == {"city", "day"}
+        assert arguments["day"] in ("today", "tomorrow")
+        await connection.conversation.item.create(
+            item={
+                "type": "function_call_output",
+                "call_id": call.call_id,
+                "output": json.dumps({"weather": "sunny"}),
+            }
+        )
+        await connection.response.create(response={"tool_choice": "none"})
+        events = await events_until(connection, "response.done")
+        assert events[-1].response.status in ("completed", "incomplete")
+        assert len(audio(events)) > 2400
 
 
 async def test_sixteen_kilohertz_both_ways_for_a_client_that_sends_rate_null(url: str) -> None:

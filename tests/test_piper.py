@@ -40,7 +40,7 @@ def stt(weights: Weights) -> moonshine.Moonshine:
 
 
 def heard(stt: moonshine.Moonshine, pcm: Pcm) -> str:
-    utterance = stt.open("en")
+    utterance = stt.open("en", False)
     utterance.feed(pcm)
     return utterance.finish(Uncancelled()).text
 
@@ -55,7 +55,7 @@ def test_what_it_says_is_understood(piper: Piper, stt: moonshine.Moonshine) -> N
 
 @pytest.mark.real
 def test_each_sentence_is_one_chunk_in_order(piper: Piper, stt: moonshine.Moonshine) -> None:
-    chunks = list(piper.synthesize(TWO_SENTENCES, "joe", Uncancelled()))
+    chunks = list(piper.synthesize(TWO_SENTENCES, "joe", 1.0, Uncancelled()))
     assert [chunk.dtype for chunk in chunks if chunk is not None] == [np.int16, np.int16]
     assert piper.rate == 22_050
     assert word_errors(TWO_SENTENCES, heard(stt, synthesize(piper, TWO_SENTENCES))).errors <= 1
@@ -64,7 +64,7 @@ def test_each_sentence_is_one_chunk_in_order(piper: Piper, stt: moonshine.Moonsh
 @pytest.mark.real
 @pytest.mark.parametrize("text", ["", "   ", "...", "!?", "* # _", "😀", "—"])
 def test_text_without_words_is_silent(piper: Piper, text: str) -> None:
-    assert list(piper.synthesize(text, "joe", Uncancelled())) == []
+    assert list(piper.synthesize(text, "joe", 1.0, Uncancelled())) == []
 
 
 @pytest.mark.real
@@ -93,7 +93,7 @@ class Switch:
 @pytest.mark.real
 def test_cancel_stops_between_sentences(piper: Piper) -> None:
     switch = Switch()
-    chunks = piper.synthesize(TWO_SENTENCES, "joe", switch)
+    chunks = piper.synthesize(TWO_SENTENCES, "joe", 1.0, switch)
     assert next(chunks) is not None
     switch.cancelled = True
     with pytest.raises(Cancelled):
@@ -105,8 +105,8 @@ def test_speed_and_silence(piper: Piper, weights: Weights) -> None:
     options = PiperOptions(speed=2.0, sentence_silence_ms=1000)
     quick = build(options, weights("piper-joe"))
     text = "The weather is fine today."
-    (chunk,) = quick.synthesize(text, "", Uncancelled())
-    (usual,) = piper.synthesize(text, "", Uncancelled())
+    (chunk,) = quick.synthesize(text, "", 1.0, Uncancelled())
+    (usual,) = piper.synthesize(text, "", 1.0, Uncancelled())
     assert chunk is not None
     assert usual is not None
     assert not chunk[-quick.rate :].any()
@@ -138,8 +138,8 @@ def test_a_voice_with_another_rate_comes_at_the_engines_rate(
         (tmp_path / f"{stem}.onnx.json").write_text(written, encoding="utf-8")
     piper = build(PiperOptions(), tmp_path)
     text = "The weather is fine today."
-    (usual,) = piper.synthesize(text, "joe", Uncancelled())
-    (slow,) = piper.synthesize(text, "slow", Uncancelled())
+    (usual,) = piper.synthesize(text, "joe", 1.0, Uncancelled())
+    (slow,) = piper.synthesize(text, "slow", 1.0, Uncancelled())
     assert usual is not None
     assert slow is not None
     assert 1.5 < len(slow) / len(usual) < 2.6
@@ -188,7 +188,7 @@ async def test_it_speaks_from_its_own_process(weights: Weights, stt: moonshine.M
         group.create_task(worker.run(ready.set))
         await ready.wait()
         tts = RemoteTts(worker)
-        chunks = [pcm async for pcm in tts.synthesize(TWO_SENTENCES, "joe", Work())]
+        chunks = [pcm async for pcm in tts.synthesize(TWO_SENTENCES, "joe", 1.0, Work())]
         worker.close()
     assert tts.rate == 22_050
     assert tts.voices == ("joe",)

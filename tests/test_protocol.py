@@ -3,58 +3,29 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_client import PCM, Client, types
+from protocol_client import (
+    AUDIO,
+    ITEM_STARTED,
+    PCM,
+    Client,
+    finished,
+    item_finished,
+    message,
+    spoken,
+    started,
+    types,
+    user_speaks,
+)
 
-from pipeline import commands, events
-from pipeline.chat import AudioPart, MessageItem, TextPart
-from pipeline.engines import Usage
-
-USAGE = Usage(prompt=100, cached=80, evaluated=20, generated=7)
-
-
-def message(
-    *parts: TextPart | AudioPart, role: Any = "assistant", status: Any = "completed"
-) -> MessageItem:
-    return MessageItem("item_a", role, parts, status)
-
-
-def started(modality: commands.Modality = "audio", **changes: Any) -> events.ReplyStarted:
-    fields: dict[str, Any] = {
-        "reply_id": "resp_1",
-        "modality": modality,
-        "in_conversation": True,
-        "voice": "joe",
-        "rate": 24_000,
-        "max_output_tokens": None,
-        "metadata": None,
-        **changes,
-    }
-    return events.ReplyStarted(**fields)
-
-
-ITEM_STARTED = events.ReplyItemStarted("resp_1", message(status="in_progress"), 0, "item_u")
-
-
-def spoken(text: str) -> events.ReplyText:
-    return events.ReplyText("resp_1", "item_a", 0, text)
-
-
-AUDIO = events.ReplyAudio("resp_1", "item_a", 0, PCM, 24_000)
-
-
-def item_finished(*parts: TextPart | AudioPart, status: Any = "completed") -> Any:
-    return events.ReplyItemFinished("resp_1", message(*parts, status=status), 0, "item_u")
-
-
-def finished(*items: MessageItem, status: Any = "completed", **more: Any) -> events.ReplyFinished:
-    return events.ReplyFinished("resp_1", status, items, USAGE, **more)
-
+from pipeline import events
+from pipeline.chat import AudioPart, TextPart
 
 AUDIO_OPENING = [
     "response.created",
@@ -69,24 +40,23 @@ AUDIO_CLOSING = [
     "conversation.item.done",
     "response.output_item.done",
     "response.done",
+    "rate_limits.updated",
 ]
 
 
 def test_a_voice_turn_in_the_order_of_the_api() -> None:
     client = Client()
     client.updated(audio={"input": {"transcription": {"model": "x"}}})
-    user = MessageItem("item_u", "user", (AudioPart(None, 1.2),))
+    first, stopped, *committed = user_speaks()
     sent = client.apply(
-        events.SpeechStarted("item_u", 320),
+        first,
         events.SpeechPaused("item_u", 1500),
         events.TurnJudged("item_u", 0.9, 200),
-        events.SpeechStopped("item_u", 1700),
-        events.InputCommitted("item_u", None),
-        events.ItemAdded(user, None),
-        events.ItemDone(user, None),
+        stopped,
+        *committed,
         started(),
         events.TranscriptReady("item_u", "What time is it?", 1.38),
-        ITEM_STARTED,
+        replace(ITEM_STARTED, previous_item_id="item_u"),
         spoken("It is "),
         AUDIO,
         spoken("noon."),
@@ -119,7 +89,8 @@ def test_a_voice_turn_in_the_order_of_the_api() -> None:
     parts = {event["type"]: event["part"] for event in sent if "part" in event}
     assert parts["response.content_part.added"] == {"type": "audio", "transcript": ""}
     assert parts["response.content_part.done"] == {"type": "audio", "transcript": "It is noon."}
-    assert sent[-2]["item"]["content"] == [{"type": "output_audio", "transcript": "It is noon."}]
+    assert sent[-3]["item"]["content"] == [{"type": "output_audio", "transcript": "It is noon."}]
+    assert sent[-1]["rate_limits"] == []
 
 
 def test_response_done_says_everything() -> None:
@@ -132,7 +103,7 @@ def test_response_done_says_everything() -> None:
         item_finished(AudioPart("Hi.")),
         finished(message(AudioPart("Hi."))),
     )
-    created, done = sent[0]["response"], sent[-1]["response"]
+    created, done = sent[0]["response"], sent[-2]["response"]
     assert (created["status"], created["output"], created["usage"]) == ("in_progress", [], None)
     assert created["metadata"] == done["metadata"] == {"client_event_id": "7"}
     assert created["conversation_id"].startswith("conv_")
@@ -173,7 +144,7 @@ def test_a_written_answer() -> None:
     ]
     assert sent[6]["text"] == "Noon."
     assert sent[7]["part"] == {"type": "text", "text": "Noon."}
-    assert sent[-1]["response"]["output_modalities"] == ["text"]
+    assert sent[-2]["response"]["output_modalities"] == ["text"]
 
 
 def test_out_of_band_has_no_items_in_the_conversation() -> None:
@@ -186,7 +157,7 @@ def test_out_of_band_has_no_items_in_the_conversation() -> None:
     )
     assert not [kind for kind in types(sent) if kind.startswith("conversation.")]
     assert sent[0]["response"]["conversation_id"] is None
-    assert sent[-1]["response"]["output"][0]["content"] == [{"type": "output_text", "text": "x"}]
+    assert sent[-2]["response"]["output"][0]["content"] == [{"type": "output_text", "text": "x"}]
 
 
 @pytest.mark.parametrize(
@@ -231,22 +202,22 @@ def test_how_a_reply_can_end(status: Any, more: dict[str, Any], details: dict[st
         finished(message(*cut, status="incomplete"), status=status, **more),
     )
     assert types(sent) == AUDIO_CLOSING
-    assert sent[-1]["response"]["status_details"] == details
+    assert sent[-2]["response"]["status_details"] == details
     assert sent[1]["transcript"] == "It is noon."  # what the deltas said
-    assert sent[-2]["item"]["status"] == "incomplete"
-    assert sent[-2]["item"]["content"][0]["transcript"] == "It"  # what was heard
+    assert sent[-3]["item"]["status"] == "incomplete"
+    assert sent[-3]["item"]["content"][0]["transcript"] == "It"  # what was heard
 
 
 def test_a_reply_that_ends_before_it_said_anything() -> None:
     sent = Client().apply(started(), finished(status="failed", error="No."))
-    assert types(sent) == ["response.created", "response.done"]
+    assert types(sent) == ["response.created", "response.done", "rate_limits.updated"]
 
 
 def test_nothing_stale_follows_the_end() -> None:
     client = Client()
     client.apply(started(), ITEM_STARTED, item_finished(AudioPart("")))
     assert client.apply(AUDIO, spoken("late"), item_finished(AudioPart(""))) == []
-    assert types(client.apply(finished())) == ["response.done"]
+    assert types(client.apply(finished())) == ["response.done", "rate_limits.updated"]
     assert client.apply(AUDIO, spoken("late"), ITEM_STARTED, finished()) == []
 
 
@@ -255,8 +226,8 @@ def test_an_item_that_the_pipeline_forgot_is_closed() -> None:
     client.apply(started(), ITEM_STARTED, spoken("Hal"))
     sent = client.apply(finished(status="failed", error="x"))
     assert types(sent) == AUDIO_CLOSING
-    assert sent[-2]["item"]["status"] == "incomplete"
-    assert sent[-2]["item"]["content"] == [{"type": "output_audio", "transcript": "Hal"}]
+    assert sent[-3]["item"]["status"] == "incomplete"
+    assert sent[-3]["item"]["content"] == [{"type": "output_audio", "transcript": "Hal"}]
 
 
 def test_long_audio_is_several_frames_far_below_1_mib() -> None:
@@ -293,6 +264,8 @@ def test_whatever_the_pipeline_does_the_wire_is_in_order(
     part_open = over = False
     for event in client.apply(started(), *before, ITEM_STARTED, *after, finished()):
         kind = event["type"]
+        if kind == "rate_limits.updated":
+            continue
         assert not over, f"{kind} after response.done"
         if kind == "response.content_part.added":
             part_open = True

@@ -1,8 +1,8 @@
-"""Events that are no reply: transcripts, items, refusals, timings."""
+"""Events that are no reply: items, refusals, the idle timeout, timings."""
 
 from __future__ import annotations
 
-from protocol_client import Client, types
+from protocol_client import Client, types, user_speaks
 
 from pipeline import events
 from pipeline.chat import (
@@ -13,20 +13,6 @@ from pipeline.chat import (
     MessageItem,
     TextPart,
 )
-
-
-def test_transcripts_are_sent_only_when_asked_for() -> None:
-    client = Client()
-    ready = events.TranscriptReady("item_u", "Hello.", 1.0)
-    failed = events.TranscriptFailed("item_u", "no words")
-    assert client.apply(ready, failed) == []
-    client.updated(audio={"input": {"transcription": {"model": "x"}}})
-    prefix = "conversation.item.input_audio_transcription"
-    assert types(client.apply(ready)) == [f"{prefix}.delta", f"{prefix}.completed"]
-    assert types(client.apply(events.TranscriptReady("i", "", 0.3))) == [f"{prefix}.completed"]
-    (event,) = client.apply(failed)
-    assert event["type"] == f"{prefix}.failed"
-    assert event["error"]["message"] == "no words"
 
 
 def test_items_of_every_kind_are_shown() -> None:
@@ -73,6 +59,24 @@ def test_a_refusal_is_an_error_with_the_clients_event_id() -> None:
         "param": None,
         "event_id": "mine",
     }
+
+
+def test_an_internal_error_is_ours() -> None:
+    (event,) = Client().apply(events.Refused(None, "internal_error", "See the log.", None))
+    assert event["error"]["type"] == "server_error"
+
+
+def test_the_idle_timeout() -> None:
+    sent = Client().apply(events.IdleTimeout("item_u", 5000, 11_000), *user_speaks()[2:])
+    assert types(sent) == [
+        "input_audio_buffer.timeout_triggered",
+        "input_audio_buffer.committed",
+        "conversation.item.added",
+        "conversation.item.done",
+    ]
+    triggered = sent[0]
+    assert triggered["item_id"] == sent[1]["item_id"] == "item_u"
+    assert (triggered["audio_start_ms"], triggered["audio_end_ms"]) == (5000, 11_000)
 
 
 def test_internal_events_are_not_sent() -> None:

@@ -210,15 +210,16 @@ async def test_a_client_that_vanishes_mid_reply_ends_its_session(serving: Serve)
 async def test_the_place_of_a_client_that_left_is_free(serving: Serve) -> None:
     served = await serving(max_sessions=1)
     for _ in range(3):
-        async with talking(served):
-            pass
+        async with talking(served) as talk:
+            await served.session_of(talk)
         await served.assistant.sessions[-1].ended.wait()
     assert len(served.assistant.sessions) == 3
 
 
 async def test_one_client_too_many_is_told_so(serving: Serve) -> None:
     served = await serving(max_sessions=1)
-    async with talking(served), served.connect() as websocket:
+    async with talking(served) as first, served.connect() as websocket:
+        await served.session_of(first)
         second = Talk(websocket)
         event = await second.next()
         assert event["error"]["code"] == "session_limit_reached"
@@ -302,10 +303,12 @@ async def test_a_client_that_takes_nothing_is_cut_off(
     served = await serving(max_sessions=1, ping_s=ping_s)
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=64)
     writer.write(
-        b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"GET /v1/realtime HTTP/1.1\r\nHost: [::1]\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     )
     await reader.readline()
+    begin = b'{"type":"input_audio_buffer.clear"}'
+    writer.write(bytes([0x81, 0x80 | len(begin), 0, 0, 0, 0]) + begin)  # text, masked by zeros
     session = await served.assistant.opened.get()
     session.begin_reply()
     minute = events.ReplyAudio("resp_1", "item_a", 0, np.zeros(1_440_000, np.int16), 24_000)
@@ -319,7 +322,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(
 async def test_a_client_too_far_behind_is_closed_with_1008(serving: Serve) -> None:
     served = await serving()
     async with talking(served) as talk:
-        (session,) = served.assistant.sessions
+        session = await served.session_of(talk)
         for _ in range(8_193):  # one more than a lossless subscription holds
             session.bus.publish(events.InputCleared())
         with pytest.raises(ConnectionClosed) as closed:
@@ -333,7 +336,7 @@ async def test_a_session_that_fails_closes_with_1011_and_the_server_lives(
 ) -> None:
     served = await serving()
     async with talking(served) as talk:
-        (session,) = served.assistant.sessions
+        session = await served.session_of(talk)
         session.crash.set_exception(RuntimeError("engine room on fire"))
         with pytest.raises(ConnectionClosed) as closed:
             await talk.next()

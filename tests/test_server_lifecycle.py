@@ -152,7 +152,7 @@ async def test_sigterm_lets_a_reply_finish(serving: Serve) -> None:
         done = await talk.until("response.done")
         assert done["response"]["status"] == "completed"
         with pytest.raises(ConnectionClosed) as closed:
-            await talk.next()
+            await talk.until("nothing else")
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1001
     await served.task

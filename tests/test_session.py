@@ -10,6 +10,7 @@ import pytest
 from scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
 from virtual_time import run_virtual
 
+from pipeline.audio import AudioFormat
 from pipeline.chat import AudioPart, MessageItem, TextPart
 from pipeline.commands import (
     AddItem,
@@ -48,7 +49,7 @@ from pipeline.events import (
     TurnJudged,
 )
 
-VOICE = SessionConfig(instructions="Be brief.", input_rate=16_000, output_rate=16_000)
+VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
 INTERNAL = (SpeechPaused, SpeechRejected, SpeechResumed, TurnJudged, SpeculationDiscarded, Timeline)
 

@@ -9,6 +9,7 @@ import numpy as np
 from scripted import ScriptedLlm, ScriptedStt, ScriptedTurn, scene
 from virtual_time import run_virtual
 
+from pipeline.audio import AudioFormat
 from pipeline.chat import FunctionCallItem, MessageItem, TextPart
 from pipeline.commands import (
     AddItem,
@@ -36,7 +37,7 @@ from pipeline.events import (
 from pipeline.replies import SessionSettings
 from pipeline.turns import Endpointing
 
-VOICE = SessionConfig(instructions="Be brief.", input_rate=16_000, output_rate=16_000)
+VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
 
 

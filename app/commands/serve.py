@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
+from app.access import parse_address, parse_network, shown_network
+from app.access_file import AccessFile, AccessList
 from app.commands.models import open_cache
 from app.commands.options import ConfigOption, SetOption
 from app.compose import Assistant
-from app.serving import PATH, lan_addresses, run_server
+from app.gate import access_for
+from app.serving import PATH, lan_addresses, run_server, tls_for
+from app.settings import Settings
 from app.settings_load import load_settings
+from app.tls import ServerTls
 from pipeline.engines import Kind
 
 LanOption = Annotated[
@@ -46,6 +54,12 @@ def serve(
     settings = load_settings(config, sets).settings
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     console = Console(stderr=True, highlight=False)
+
+    def tell(line: str) -> None:
+        console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
+
+    access = access_for(settings, os.environ, tell)
+    tls = tls_for(settings, os.environ)
     assistant = Assistant(settings, open_cache(settings))
     began = time.monotonic()
 
@@ -54,29 +68,92 @@ def serve(
         name = f"{_WHAT[kind]:<15} {assistant.describe(kind)}"
         console.print(f"  [green]ready[/] {name} [dim]{seconds:.1f} s[/]")
 
+    admitted = Admitted.of(settings, AccessFile(settings.paths.access(os.environ)).read())
+
     def ready(real_port: int) -> None:
-        for line in banner(settings.server.host, real_port):
-            console.print(line)
+        for line in banner(settings.server.host, real_port, admitted, tls):
+            console.print(line, soft_wrap=True)
 
     console.print("Warming the engines:")
-    asyncio.run(run_server(assistant, on_engine_ready=engine_ready, on_ready=ready))
+    running = run_server(
+        assistant, on_engine_ready=engine_ready, on_ready=ready, access=access, tls=tls
+    )
+    asyncio.run(running)
     console.print("Stopped.")
 
 
-def banner(host: str, port: int) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Who may connect, for the banner."""
+
+    loopback: bool = True
+    addresses: tuple[str, ...] = ()
+    keys: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings, known: AccessList) -> Admitted:
+        """From the settings and the owner's list."""
+        given = settings.access
+        networks = [*given.addresses, *(entry.network for entry in known.addresses)]
+        addresses = dict.fromkeys(shown_network(parse_network(text)) for text in networks)
+        return cls(given.loopback, tuple(addresses), len(given.keys) + len(known.keys))
+
+    def __str__(self) -> str:
+        who = ["programs on this machine"] if self.loopback else []
+        who += [", ".join(self.addresses)] if self.addresses else []
+        if self.keys:
+            who.append("whoever has the API key" if self.keys == 1 else f"{self.keys} API keys")
+        return "; ".join(who) or "nobody"
+
+
+def banner(
+    host: str, port: int, admitted: Admitted | None = None, tls: ServerTls | None = None
+) -> list[str]:
     """What a person needs to know once the server is up."""
+    admitted = admitted or Admitted()
     everywhere = host in ("0.0.0.0", "::", "")
-    lines = [f"[bold]Ready.[/] ws://{'127.0.0.1' if everywhere else host}:{port}{PATH}"]
-    if not everywhere:
+    scheme = "ws" if tls is None else "wss"
+    place = "127.0.0.1" if everywhere else f"[{host}]" if ":" in host else host
+    lines = [f"[bold]Ready.[/] {scheme}://{escape(place)}:{port}{PATH}"]
+    if tls is not None:
+        lines.append(f"Encrypted, with the certificate {escape(str(tls.certificate))}")
+        lines.append(f"    SHA-256 {tls.fingerprint}")
+    if not everywhere and _is_loopback(host):
         lines.append("Only this machine can connect. For a robot: script/serve --lan")
+        if not admitted.loopback:
+            lines.append(f"A key is needed here, too (access.loopback). May connect: {admitted}")
         return lines
-    addresses = lan_addresses()
+    addresses = lan_addresses() if everywhere else [host]
     if not addresses:
         lines.append("[yellow]This machine has no network address that a robot could reach.[/]")
         return lines
-    lines.append("In the robot's conversation app: Settings -> Connection -> Local, then")
-    lines.append(f"    host [bold cyan]{addresses[0]}[/]   port [bold cyan]{port}[/]")
+    return [*lines, *_for_the_robot(addresses, port, tls), *_who(admitted, tls)]
+
+
+def _for_the_robot(addresses: list[str], port: int, tls: ServerTls | None) -> list[str]:
+    if tls is not None:
+        lines = [f"Clients: https://{addresses[0]}:{port}/v1, trusting that certificate"]
+        lines.append("[yellow]The Reachy Mini app cannot connect: it does not speak TLS.[/]")
+    else:
+        lines = ["In the robot's conversation app: Settings -> Connection -> Local, then"]
+        lines.append(f"    host [bold cyan]{addresses[0]}[/]   port [bold cyan]{port}[/]")
     if len(addresses) > 1:
         lines.append(f"    (this machine also has {', '.join(addresses[1:])})")
-    lines.append("[yellow]Anybody in this network can connect; there is no password yet.[/]")
     return lines
+
+
+def _who(admitted: Admitted, tls: ServerTls | None) -> list[str]:
+    lines = [f"May connect: {admitted}. All others are refused."]
+    if tls is None and not admitted.addresses:
+        lines.append("The robot's app knows no password, so let its address in. Its first attempt")
+        lines.append("is refused and shown here with its address; or at once, if you know it:")
+        lines.append("    [bold cyan]reachy-voice allow ADDRESS[/]")
+    if tls is None:
+        lines.append("[yellow]Not encrypted: others in this network can listen in, or forge an[/]")
+        lines.append("[yellow]allowed address. README, 'Who may connect', says what helps.[/]")
+    return lines
+
+
+def _is_loopback(host: str) -> bool:
+    address = parse_address(host)
+    return host == "localhost" if address is None else address.is_loopback

@@ -16,6 +16,7 @@ from typing import Any
 from pipeline.engines import Message, Tool
 from pipeline.errors import EngineError
 from pipeline.llm.jinja_dialect import compile_template
+from pipeline.llm.tool_calls.syntax import HERMES, Syntax, recognise
 
 CHATML = (
     "{% for message in messages %}"
@@ -34,7 +35,7 @@ You can call functions. They are described between <tools> and </tools>, one JSO
 <tools>
 {lines}
 </tools>
-To call one, write nothing but this, with the function's name and its arguments:
+To call one, write this with the function's name and its arguments, and nothing behind it:
 <tool_call>
 {{"name": "...", "arguments": {{...}}}}
 </tool_call>"""
@@ -46,6 +47,29 @@ class Piece:
 
     text: str
     plain: bool
+
+
+_HELLO = Message("user", "Hello")
+_PROBE_ARGUMENTS: Mapping[str, Any] = {"at": "left", "count": 2}
+_PROBE_TOOL = Tool(
+    "probe",
+    "Looks.",
+    {
+        "type": "object",
+        "properties": {
+            "at": {"type": "string", "description": "Where."},
+            "count": {"type": "integer", "description": "How often."},
+        },
+        "required": ["at"],
+    },
+)
+_PROBE_CALL: Mapping[str, Any] = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "probe", "arguments": _PROBE_ARGUMENTS},
+}
+_PROBE_RESULT = Message("tool", "nothing", tool_call_id="call_1")
+"""A conversation that shows how a template writes calls."""
 
 
 class ChatTemplate:
@@ -68,8 +92,18 @@ class ChatTemplate:
         self._render = compiled.render
         self._fixed = {"bos_token": bos, "eos_token": eos, **(arguments or {})}
         self._literals = _Literals(control_texts)
-        self.knows_tools = "tools" in compiled.variables
+        self._no_tools: list[Any] | None = None
+        self._try_without_tools()
         self.knows_system = self._try_system()
+        native = self._try_calls() if "tools" in compiled.variables else None
+        self.knows_tools = native is not None
+        self.syntax = native or HERMES
+        """How calls are spelled; where we do not know how the model does it, as we explain it."""
+        self._keeps_speech = self._keeps_several = True
+        if native:
+            self._keeps_speech = self._try_speech()
+            self._keeps_several = self._try_several()
+        self.ends_in_thoughts = self._try_thoughts()
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Tool], *, generation_prompt: bool = True
@@ -83,12 +117,13 @@ class ChatTemplate:
         if tools and not self.knows_tools:
             messages = _with_tools_as_text(messages, functions)
         if not self.knows_tools:
-            messages = [_as_text(message) for message in messages]
+            messages = _alternating([_as_text(message) for message in messages])
+        messages = [part for message in messages for part in self._apart(message)]
         if not self.knows_system:
             messages = _without_system(messages)
         text = self._text(
             self._literals.hide(_plain_data(messages), spelled),
-            self._literals.hide(functions, spelled) if self.knows_tools and tools else None,
+            self._literals.hide(functions, spelled) if self.knows_tools and tools else [],
             generation_prompt,
         )
         return _pieces(text, spelled)
@@ -97,7 +132,7 @@ class ChatTemplate:
         try:
             return self._render(
                 messages=messages,
-                tools=tools,
+                tools=tools or self._no_tools,
                 add_generation_prompt=generation_prompt,
                 **self._fixed,
             )
@@ -108,13 +143,56 @@ class ChatTemplate:
                 fix="Choose another GGUF of this model with llm.model_file",
             ) from problem
 
+    def _apart(self, message: Message) -> list[Message]:
+        """Speech and calls as messages of their own, where the template loses some of them."""
+        speech, calls = message.content, message.tool_calls
+        groups = [calls] if self._keeps_several else [(call,) for call in calls]
+        if not calls or (len(groups) == 1 and (self._keeps_speech or not speech)):
+            return [message]
+        first = [Message("assistant", speech)] if speech else []
+        return [*first, *(Message("assistant", "", group) for group in groups)]
+
+    # --- what the template can do
+
+    def _try_without_tools(self) -> None:
+        """Some templates want a list even if it is empty."""
+        try:
+            self._text(_plain_data([_HELLO]), None, True)
+        except EngineError:
+            self._no_tools = []
+
     def _try_system(self) -> bool:
         """Some templates (Gemma 2, first Mistrals) refuse or drop a system message."""
-        probe = [Message("system", "Mind the gap."), Message("user", "Hello")]
+        probe = [Message("system", "Mind the gap."), _HELLO]
+        return "Mind the gap." in self._tried(probe)
+
+    def _try_calls(self) -> Syntax | None:
+        """How the template writes a call; ``None``: in no way that we know."""
+        rendered = self._tried([_HELLO, Message("assistant", "", (_PROBE_CALL,)), _PROBE_RESULT])
+        return recognise(rendered, "probe", _PROBE_ARGUMENTS)
+
+    def _try_speech(self) -> bool:
+        """Some templates drop what is said next to a call, or put it behind the call."""
+        said = Message("assistant", "Mind the gap.", (_PROBE_CALL,))
+        before, found, _ = self._tried([_HELLO, said, _PROBE_RESULT]).partition("Mind the gap.")
+        return bool(found) and self.syntax.begin not in before.rpartition("Hello")[2]
+
+    def _try_several(self) -> bool:
+        """Some templates take one call in a message, and no more."""
+        both = Message("assistant", "", (_PROBE_CALL, {**_PROBE_CALL, "id": "call_2"}))
+        call = self.syntax.written("probe", _PROBE_ARGUMENTS)
+        return self._tried([_HELLO, both, _PROBE_RESULT]).count(call) == 2
+
+    def _try_thoughts(self) -> bool:
+        return self._tried([_HELLO]).rstrip().endswith("<think>")
+
+    def _tried(self, messages: Sequence[Message]) -> str:
+        """A prompt with a tool, empty if the template refuses it."""
+        tools = [_function(_PROBE_TOOL)] if any(m.tool_calls for m in messages) else []
         try:
-            return "Mind the gap." in self._text(_plain_data(probe), None, True)
+            return self._text(_plain_data(messages), tools, True)
         except EngineError:
-            return False
+            return ""
 
 
 class _Literals:
@@ -212,9 +290,21 @@ def _as_text(message: Message) -> Message:
         return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
     if not message.tool_calls:
         return message
-    calls = [_json(_call(call)["function"]) for call in message.tool_calls]
-    texts = [f"<tool_call>\n{call}\n</tool_call>" for call in calls]
+    calls = [_call(call)["function"] for call in message.tool_calls]
+    texts = [HERMES.written(call["name"], call["arguments"]) for call in calls]
     return Message("assistant", "\n".join(filter(None, [message.content, *texts])))
+
+
+def _alternating(messages: Sequence[Message]) -> list[Message]:
+    """Results in words are the user's; many templates refuse two messages of one side in a row."""
+    result: list[Message] = []
+    for message in messages:
+        last = result[-1] if result else None
+        if last and last.role == message.role and message.role in ("user", "assistant"):
+            result[-1] = Message(message.role, f"{last.content}\n{message.content}")
+        else:
+            result.append(message)
+    return result
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:

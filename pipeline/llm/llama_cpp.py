@@ -12,7 +12,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline.engines import EngineOptions, EngineSpec, Kind, LlmSession, Message, Sampling
+from pipeline.engines import (
+    EngineOptions,
+    EngineSpec,
+    Kind,
+    LlmSession,
+    Message,
+    Sampling,
+    ToolChoice,
+)
 from pipeline.errors import WeightsError
 from pipeline.llm.kv_cache import KvCache
 from pipeline.llm.llama_context import Context, ContextShape, KvType
@@ -145,7 +153,7 @@ def _warm_up(engine: LlamaCpp) -> None:
     """Touch every part once, so that the first reply is as fast as any other."""
     session = engine.open()
     messages = [Message("user", "Hello")]
-    for _ in session.reply(messages, [], Sampling(max_tokens=2), None, _Never()):
+    for _ in session.reply(messages, [], ToolChoice(), Sampling(max_tokens=2), _Never()):
         pass
     session.close()
 

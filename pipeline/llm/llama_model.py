@@ -81,10 +81,13 @@ class Model:
 
     # --- metadata
 
-    @property
-    def chat_template(self) -> str | None:
-        """The jinja source that the GGUF carries."""
-        source = self._api.llama_model_chat_template(self.handle, None)
+    def chat_template(self, name: str | None = None) -> str | None:
+        """The jinja source that the GGUF carries, or its variant ``name``; ``None``: it has none.
+
+        Hermes 2 and 3 have a variant called "tool_use".
+        """
+        wanted = name.encode() if name else None
+        source = self._api.llama_model_chat_template(self.handle, wanted)
         return source.decode() if source else None
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,19 +9,17 @@ from pipeline.engines import (
     CancelToken,
     Delta,
     Finished,
-    FinishReason,
-    Grammar,
     Message,
     Sampling,
-    TextDelta,
     Tool,
+    ToolChoice,
     Usage,
 )
 from pipeline.errors import PromptTooLong
 from pipeline.llm.llama_model import Model
 from pipeline.llm.prompts import Prompts
 from pipeline.llm.run import Run, Shared
-from pipeline.llm.sampler import Sampler
+from pipeline.llm.writer import Writer
 
 _REPLY_TOKENS = 128
 """Room that a prompt must leave for its answer (half a minute of speech), in tokens."""
@@ -73,11 +70,11 @@ class LlamaSession:
         self,
         messages: Sequence[Message],
         tools: Sequence[Tool],
+        tool_choice: ToolChoice,
         sampling: Sampling,
-        grammar: Grammar | None,
         cancel: CancelToken,
     ) -> Iterator[Delta | None]:
-        """Answer; one step reads a slice of the prompt or makes one token.
+        """Answer; one step reads a slice of the prompt or makes one token (of a call: some).
 
         Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
         """
@@ -85,9 +82,17 @@ class LlamaSession:
         tokens = prompts.whole(messages, tools)
         prefix = prompts.prefix(messages, tools)
         run = self._run(tokens, prefix, cancel, evaluate_last=True)
-        sampler = Sampler(self._parts.model, sampling, grammar)
+        writer = Writer(
+            self._parts.model,
+            prompts.calls,
+            tools,
+            tool_choice,
+            sampling,
+            room=self._parts.shared.context.tokens - len(tokens),
+            in_thoughts=prompts.in_thoughts,
+        )
         try:
-            yield from self._generate(run, sampler, sampling.max_tokens)
+            yield from self._generate(run, writer)
         finally:
             run.close()
 
@@ -103,25 +108,16 @@ class LlamaSession:
             raise PromptTooLong(len(tokens), self._parts.prompt_limit)
         return Run(self._parts.shared, self, cancel, tokens, prefix, evaluate_last=evaluate_last)
 
-    def _generate(
-        self, run: Run, sampler: Sampler, max_tokens: int | None
-    ) -> Iterator[Delta | None]:
+    def _generate(self, run: Run, writer: Writer) -> Iterator[Delta | None]:
         context = self._parts.shared.context
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        room = context.tokens - run.prompt_tokens
-        most = room if max_tokens is None else min(room, max_tokens)
-        generated = 0
-        reason: FinishReason = "length"
-        while generated < most:
+        run.tokens += writer.begin()
+        while writer.may_go_on():
             yield from run.fill()
-            tokens = sampler.sample(context.logits())
-            if self._parts.model.ends(tokens[-1]):
-                reason = "stop"
-                break
+            tokens, parts = writer.write(context.logits())
             run.tokens += tokens
-            generated += len(tokens)
-            text = decoder.decode(b"".join(map(sampler.shows, tokens)))
-            yield TextDelta(text) if text else None
-        if text := decoder.decode(b"", final=True):
-            yield TextDelta(text)
-        yield Finished(reason, run.usage(generated))
+            if parts:
+                yield from parts
+            else:
+                yield None
+        yield from writer.finish()
+        yield Finished(writer.ended or "stop", run.usage(writer.generated))

@@ -11,6 +11,7 @@ from pipeline.engines import Message, Tool
 from pipeline.llm.chat_template import CHATML, ChatTemplate
 from pipeline.llm.kv_cache import common_prefix
 from pipeline.llm.llama_model import Model
+from pipeline.llm.tool_calls.grammar import CallGrammars
 
 _REMEMBERED_PREFIXES = 16
 _PROBES = ("Hello", "0, 1, 2")
@@ -22,19 +23,20 @@ class Prompts:
 
     def __init__(self, model: Model, arguments: Mapping[str, Any]) -> None:
         self._model = model
-        self._template = ChatTemplate(
-            model.chat_template or CHATML,
-            bos=model.text(model.bos),
-            eos=model.text(model.eos),
-            control_texts=model.control_texts(),
-            arguments=arguments,
-        )
+        self._template = self._read(model.chat_template() or CHATML, arguments)
+        with_tools = model.chat_template("tool_use")
+        self._tool_template = self._read(with_tools, arguments) if with_tools else self._template
+        self.calls = CallGrammars(self._tool_template.syntax)
+        self.in_thoughts = self._template.ends_in_thoughts
+        """Whether prompts end inside of a thought."""
         self._prefixes: OrderedDict[tuple[Any, ...], list[int]] = OrderedDict()
 
     def whole(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
         """Everything, up to where the assistant begins to speak."""
         tokens: list[int] = []
-        for piece in self._template.render(messages, tools):
+        calls = any(message.tool_calls or message.role == "tool" for message in messages)
+        template = self._tool_template if tools or calls else self._template
+        for piece in template.render(messages, tools):
             tokens += self._model.tokenize(piece.text, special=not piece.plain)
         if self._model.starts_with_bos and tokens[:1] != [self._model.bos]:
             tokens.insert(0, self._model.bos)
@@ -51,3 +53,13 @@ class Prompts:
                 self._prefixes.popitem(last=False)
         self._prefixes.move_to_end(key)
         return self._prefixes[key]
+
+    def _read(self, source: str, arguments: Mapping[str, Any]) -> ChatTemplate:
+        model = self._model
+        return ChatTemplate(
+            source,
+            bos=model.text(model.bos),
+            eos=model.text(model.eos),
+            control_texts=model.control_texts(),
+            arguments=arguments,
+        )

@@ -1,16 +1,17 @@
-"""Picks tokens: llama.cpp's samplers, and a grammar that may start in the middle."""
+"""Picks tokens: llama.cpp's samplers, and a grammar for as long as one is set."""
 
 from __future__ import annotations
 
 import ctypes
 import secrets
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engines import Grammar, Sampling
+from pipeline.engines import Sampling
 from pipeline.errors import EngineError
 from pipeline.llm.llama_api import library, recent_problems
 from pipeline.llm.llama_model import Model
@@ -27,84 +28,126 @@ _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32
 
 
 class Sampler:
-    """Chooses the tokens of one reply. Raises ``EngineError`` if the GBNF cannot be parsed.
+    """Chooses the tokens of one reply.
 
-    Repetition counts within the reply only, never against what the prompt says.
+    Repetition counts within the reply only, never against what the prompt says; and not under
+    a grammar, whose signs have to repeat.
     """
 
-    def __init__(self, model: Model, sampling: Sampling, grammar: Grammar | None) -> None:
+    def __init__(self, model: Model, sampling: Sampling) -> None:
         self._api = library()
         self._model = model
-        self._chain = self._owned(_chain(self._api, model, sampling))
-        self._grammar = self._parse(grammar.gbnf) if grammar else None
-        self._trigger = grammar.trigger.encode() if grammar else b""
-        self._constrained = grammar is not None and not self._trigger
-        self._recent = b""
+        self._sampling = sampling
+        self._seed = secrets.randbits(_SEED_BITS) if sampling.seed is None else sampling.seed
+        self._free_chain = self._chain(penalties=True)
+        self._bound_chain: Any = None
+        self._grammar: Any = None
+        self._grammars: dict[str, Any] = {}
         self._candidates = np.zeros(model.vocab_tokens, dtype=_CANDIDATE)
 
-    def sample(self, logits: NDArray[np.float32]) -> list[int]:
-        """The next token. Float32 ``logits``, shape (vocabulary,).
+    # --- grammar
 
-        In the token that completes a trigger, what follows the trigger is cut off (the grammar
-        has not seen it), and its first part may take several tokens.
+    @property
+    def bound(self) -> bool:
+        """Whether a grammar is set."""
+        return self._grammar is not None
+
+    def bind(self, gbnf: str) -> None:
+        """Let only tokens through that ``gbnf`` allows, from its beginning on.
+
+        Raises ``EngineError`` if llama.cpp cannot read it.
         """
-        token = self._choose(logits, constrained=False)
-        if self._constrained and not self._allowed(token):
-            # Most tokens fit the grammar by themselves, so the slow walk over the vocabulary
-            # is for those that do not.
-            token = self._choose(logits, constrained=True)
-        self._api.llama_sampler_accept(self._chain, token)
-        if self._constrained:
-            if not self._model.ends(token):
+        if gbnf in self._grammars:
+            self._api.llama_sampler_reset(self._grammars[gbnf])
+        else:
+            self._grammars[gbnf] = self._parsed(gbnf)
+        self._grammar = self._grammars[gbnf]
+        if self._bound_chain is None:
+            self._bound_chain = self._chain(penalties=False)
+
+    def release(self) -> None:
+        """Let everything through again."""
+        self._grammar = None
+
+    # --- choosing
+
+    def sample(
+        self,
+        logits: NDArray[np.float32],
+        *,
+        refused: Callable[[int], bool] | None = None,
+        preferred: Sequence[int] = (),
+    ) -> int | None:
+        """The next token; ``None`` if the grammar allows none at all.
+
+        Float32 ``logits``, shape (vocabulary,). ``refused``: tokens that are not to be taken,
+        where there is no grammar. ``preferred``: tokens that are taken before any other if the
+        grammar allows them, the first that it does.
+        """
+        token = self._bound_choice(logits, preferred) if self.bound else self._free(logits, refused)
+        if token is not None:
+            self._api.llama_sampler_accept(self._free_chain, token)
+            # llama.cpp ends the process when a grammar is told of an end that it did not expect.
+            if self.bound and not self._model.ends(token):
                 self._api.llama_sampler_accept(self._grammar, token)
-        elif self._trigger:
-            return self._look_for_trigger(token)
-        return [token]
+        return token
 
-    def shows(self, token: int) -> bytes:
-        """The text of a sampled token. A control token has one if the trigger contains it."""
-        shown = self._model.piece(token)
-        if shown or not self._trigger:
-            return shown
-        spelled = self._model.piece(token, special=True)
-        return spelled if spelled in self._trigger else b""
+    def _free(
+        self, logits: NDArray[np.float32], refused: Callable[[int], bool] | None
+    ) -> int | None:
+        without: list[int] = []
+        while True:
+            candidates = self._all(logits)
+            candidates["logit"][without] = -np.inf
+            token = self._pick(candidates, self._free_chain)
+            if refused is None or token is None or not refused(token):
+                return token
+            without.append(token)
 
-    def _choose(self, logits: NDArray[np.float32], *, constrained: bool) -> int:
-        found = self._candidates
-        found["id"] = np.arange(len(found))
-        found["logit"] = logits
+    def _bound_choice(self, logits: NDArray[np.float32], preferred: Sequence[int]) -> int | None:
+        if wanted := [one for one in preferred if self._allowed(np.array([one])).size]:
+            return wanted[0]
+        token = self._pick(self._all(logits), self._bound_chain)
+        if token is not None and self._allowed(np.array([token])).size:
+            # Most tokens fit the grammar by themselves.
+            return token
+        # The walk over the whole vocabulary takes long, so the likely ones come first.
+        likely = np.argpartition(logits, -_TOP_K)[-_TOP_K:]
+        for ids in (likely, np.arange(len(logits))):
+            allowed = self._allowed(ids)
+            if allowed.size:
+                found = np.zeros(len(allowed), dtype=_CANDIDATE)
+                found["id"], found["logit"] = allowed, logits[allowed]
+                return self._pick(found, self._bound_chain)
+        return None
+
+    def _all(self, logits: NDArray[np.float32]) -> NDArray[np.void]:
+        self._candidates["id"] = np.arange(len(self._candidates))
+        self._candidates["logit"] = logits
+        return self._candidates
+
+    def _pick(self, candidates: NDArray[np.void], chain: Any) -> int | None:
+        array = self._array(candidates)
+        self._api.llama_sampler_apply(chain, ctypes.byref(array))
+        chosen = array.data[array.selected]
+        return int(chosen.id) if array.selected >= 0 and chosen.logit > -np.inf else None
+
+    def _allowed(self, ids: NDArray[Any]) -> NDArray[np.int32]:
+        """Those of the tokens ``ids`` that the grammar lets through."""
+        found = np.zeros(len(ids), dtype=_CANDIDATE)
+        found["id"] = ids
         array = self._array(found)
-        if constrained:
-            self._api.llama_sampler_apply(self._grammar, ctypes.byref(array))
-        self._api.llama_sampler_apply(self._chain, ctypes.byref(array))
-        return int(array.data[array.selected].id)
-
-    def _allowed(self, token: int) -> bool:
-        one = np.zeros(1, dtype=_CANDIDATE)
-        one["id"] = token
-        array = self._array(one)
         self._api.llama_sampler_apply(self._grammar, ctypes.byref(array))
-        return bool(np.isfinite(one["logit"][0]))
+        allowed: NDArray[np.int32] = found["id"][np.isfinite(found["logit"])]
+        return allowed
 
     def _array(self, candidates: NDArray[np.void]) -> Any:
         data = candidates.ctypes.data_as(self._api.llama_token_data_p)
         return self._api.llama_token_data_array(data, len(candidates), -1, False)
 
-    def _look_for_trigger(self, token: int) -> list[int]:
-        piece = self._model.piece(token, special=True)
-        before = len(self._recent)
-        text = self._recent + piece
-        at = text.find(self._trigger)
-        if at < 0:
-            self._recent = text[-len(self._trigger) :]
-            return [token]
-        self._constrained = True
-        kept = piece[: at + len(self._trigger) - before]
-        if kept == piece:
-            return [token]
-        return self._model.tokenize(kept.decode("utf-8", "ignore"), special=True) or [token]
+    # --- llama.cpp's objects
 
-    def _parse(self, gbnf: str) -> Any:
+    def _parsed(self, gbnf: str) -> Any:
         recent_problems()
         parse = self._api.llama_sampler_init_grammar
         # llama.cpp takes an empty text for "no grammar".
@@ -117,29 +160,29 @@ class Sampler:
             )
         return self._owned(parsed)
 
+    def _chain(self, *, penalties: bool) -> Any:
+        api, sampling = self._api, self._sampling
+        chain = self._owned(api.llama_sampler_chain_init(api.llama_sampler_chain_default_params()))
+        links = [api.llama_sampler_init_top_k(_TOP_K)]
+        if penalties:
+            repeat = sampling.repeat_penalty
+            vocabulary = self._model.vocab_tokens
+            links.append(
+                api.llama_sampler_init_penalties(vocabulary, _PENALTY_TOKENS, repeat, 0.0, 0.0)
+            )
+        if sampling.temperature <= 0:
+            links.append(api.llama_sampler_init_greedy())
+        else:
+            links += [
+                api.llama_sampler_init_top_p(sampling.top_p, 1),
+                api.llama_sampler_init_min_p(sampling.min_p, 1),
+                api.llama_sampler_init_temp(sampling.temperature),
+                api.llama_sampler_init_dist(self._seed % 2**_SEED_BITS),
+            ]
+        for link in links:
+            api.llama_sampler_chain_add(chain, link)
+        return chain
+
     def _owned(self, sampler: Any) -> Any:
         weakref.finalize(self, self._api.llama_sampler_free, sampler).atexit = False
         return sampler
-
-
-def _chain(api: Any, model: Model, sampling: Sampling) -> Any:
-    chain = api.llama_sampler_chain_init(api.llama_sampler_chain_default_params())
-    links = [
-        api.llama_sampler_init_top_k(_TOP_K),
-        api.llama_sampler_init_penalties(
-            model.vocab_tokens, _PENALTY_TOKENS, sampling.repeat_penalty, 0.0, 0.0
-        ),
-    ]
-    if sampling.temperature <= 0:
-        links.append(api.llama_sampler_init_greedy())
-    else:
-        seed = secrets.randbits(_SEED_BITS) if sampling.seed is None else sampling.seed
-        links += [
-            api.llama_sampler_init_top_p(sampling.top_p, 1),
-            api.llama_sampler_init_min_p(sampling.min_p, 1),
-            api.llama_sampler_init_temp(sampling.temperature),
-            api.llama_sampler_init_dist(seed % 2**_SEED_BITS),
-        ]
-    for link in links:
-        api.llama_sampler_chain_add(chain, link)
-    return chain

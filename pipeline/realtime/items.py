@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from typing import Any
 
+from pipeline.audio import AudioFormat, Recording
 from pipeline.chat import (
     AudioPart,
     FunctionCallItem,
     FunctionOutputItem,
+    ImagePart,
     Item,
     ItemStatus,
     MessageItem,
@@ -16,38 +19,48 @@ from pipeline.chat import (
     Part,
     TextPart,
 )
+from pipeline.realtime import wire
+from pipeline.realtime.formats import samples_of
 from pipeline.realtime.schema import (
-    AnyItemFields,
     ContentFields,
     FunctionCallFields,
     FunctionOutputFields,
+    ItemField,
     MessageFields,
 )
-from pipeline.realtime.wire import WireError, decode_audio
-
-UNSEEN_IMAGE = "(An image was shared here. This assistant cannot see images.)"
-"""What a model without eyes reads in an image's place; it can say so instead of inventing."""
+from pipeline.realtime.wire import WireError, invalid, missing
 
 _ALLOWED: dict[MessageRole, tuple[str, ...]] = {
     "system": ("input_text",),
     "user": ("input_text", "input_audio", "input_image"),
     "assistant": ("output_text",),
 }
+_IMAGE_HEAD = re.compile(r"data:image/(?:png|jpe?g);base64,", re.IGNORECASE)
 
 
 def item_from_wire(
-    given: AnyItemFields, new_id: Callable[[str], str], rate: int, path: str
+    given: ItemField, new_id: Callable[[str], str], input_format: AudioFormat, path: str
 ) -> Item:
     """A client's item, with an id of ours where it has none.
 
-    ``rate`` in Hz is that of the session's input audio; ``path`` names the place in the message
-    for errors. Raises ``WireError``.
+    ``input_format`` is the session's; ``path`` names the place in the message for errors. Raises
+    ``WireError``.
     """
+    item = _item(given, new_id, input_format, path)
+    if len(wire.encode(item_to_wire(item))) > wire.MAX_SHOWN_CHARS:
+        why = f"longer than {wire.MAX_SHOWN_CHARS} characters of JSON without its media"
+        raise WireError("invalid_value", f"Invalid value at '{path}': {why}.", param=path)
+    return item
+
+
+def _item(
+    given: ItemField, new_id: Callable[[str], str], input_format: AudioFormat, path: str
+) -> Item:
     item_id = given.id or new_id("item")
     match given:
         case MessageFields():
             parts = (
-                _part(given.role, content, rate, f"{path}.content[{at}]")
+                _part(given.role, content, input_format, f"{path}.content[{at}]")
                 for at, content in enumerate(given.content)
             )
             return MessageItem(item_id, given.role, tuple(parts))
@@ -59,7 +72,7 @@ def item_from_wire(
 
 
 def item_to_wire(item: Item, status: ItemStatus | None = None) -> dict[str, Any]:
-    """The item without its audio, which goes over the wire on request only."""
+    """The item without audio and images, which go over the wire on request only."""
     head = {"id": item.id, "object": "realtime.item", "status": status or item.status}
     match item:
         case MessageItem():
@@ -73,49 +86,58 @@ def item_to_wire(item: Item, status: ItemStatus | None = None) -> dict[str, Any]
             return {**head, "type": "function_call_output", **output}
 
 
-def items_to_wire(items: Sequence[Item]) -> list[dict[str, Any]]:
-    return [item_to_wire(item) for item in items]
-
-
 def _content(role: MessageRole, part: Part) -> dict[str, Any]:
     direction = "output" if role == "assistant" else "input"
-    if isinstance(part, TextPart):
-        return {"type": f"{direction}_text", "text": part.text}
-    return {"type": f"{direction}_audio", "transcript": part.transcript}
+    match part:
+        case TextPart():
+            return {"type": f"{direction}_text", "text": part.text}
+        case AudioPart():
+            return {"type": f"{direction}_audio", "transcript": part.transcript}
+        case ImagePart():
+            return {"type": "input_image", "detail": part.detail}
 
 
-def _part(role: MessageRole, given: ContentFields, rate: int, path: str) -> Part:
+def _part(role: MessageRole, given: ContentFields, input_format: AudioFormat, path: str) -> Part:
     if given.type not in _ALLOWED[role]:
         known = ", ".join(f"'{name}'" for name in _ALLOWED[role])
-        raise _invalid(f"{path}.type", f"a {role} message may have {known}")
+        raise invalid(f"{path}.type", f"a client's {role} message may have {known}")
     if given.type == "input_audio":
-        return _audio_part(given, rate, path)
+        return _audio_part(given, input_format, path)
     if given.type == "input_image":
-        return _unseen_image(given, path)
+        return _image_part(given, path)
     if given.text is None:
-        raise _missing(f"{path}.text")
+        raise missing(f"{path}.text")
     return TextPart(given.text)
 
 
-def _audio_part(given: ContentFields, rate: int, path: str) -> AudioPart:
-    """Recognising speech that arrives as an item is not possible yet; its transcript is used."""
-    pcm = decode_audio(given.audio, f"{path}.audio")
-    if not given.transcript:
-        raise _invalid(f"{path}.transcript", "audio in an item needs its transcript")
-    return AudioPart(given.transcript, len(pcm) / rate)
+def _audio_part(given: ContentFields, input_format: AudioFormat, path: str) -> AudioPart:
+    """Speech without a transcript is transcribed by the session."""
+    if given.audio is None and given.transcript:
+        return AudioPart(given.transcript)
+    path = f"{path}.audio"
+    pcm = samples_of(wire.audio_bytes(given.audio, path), input_format, path)
+    if not len(pcm) and not given.transcript:
+        raise wire.invalid_audio("there is none", path)
+    audio = Recording(pcm, input_format.rate)
+    return AudioPart(given.transcript or None, audio.seconds, audio)
 
 
-def _unseen_image(given: ContentFields, path: str) -> TextPart:
-    if given.image_url is None:
-        raise _missing(f"{path}.image_url")
-    return TextPart(UNSEEN_IMAGE)
+def _image_part(given: ContentFields, path: str) -> ImagePart:
+    path = f"{path}.image_url"
+    url = given.image_url
+    if url is None:
+        raise missing(path)
+    head = _IMAGE_HEAD.match(url)
+    if head is None:
+        why = "expected a PNG or JPEG as a data URL (data:image/jpeg;base64,...)"
+        raise invalid(path, f"{why}; addresses are not fetched")
+    if not _is_base64(url[head.end() :]):
+        raise invalid(path, "the image is not valid base64")
+    return ImagePart(url, given.detail or "auto")
 
 
-def _missing(path: str) -> WireError:
-    return WireError(
-        "missing_required_parameter", f"Missing required parameter: '{path}'.", param=path
-    )
-
-
-def _invalid(path: str, why: str) -> WireError:
-    return WireError("invalid_value", f"Invalid value at '{path}': {why}.", param=path)
+def _is_base64(text: str) -> bool:
+    try:
+        return sum(len(piece) for piece in wire.base64_slices(text)) > 0
+    except ValueError:
+        return False

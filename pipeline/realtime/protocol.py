@@ -3,10 +3,27 @@
 ``receive`` turns one client message into commands for the session, ``apply`` turns one pipeline
 event into server messages, and ``messages_to_send`` hands those out. The conversation lives in
 ``pipeline.chat``; this holds the effective session and the responses that are open.
+
+Beyond the API:
+
+- PCM may have 16,000 and 8,000 Hz as well, each way; ``rate: null`` is 16,000.
+- ``conversation.item.retrieved`` comes several times for one request when the audio is too long for
+  a frame of 1 MiB: each event has the item with its whole transcript and the next piece of audio.
+  Audio of an answer ends where it was cut. Images that fit in no frame are left out.
+- ``transcription.delay``, of any value, asks for words while they are spoken; a transcription
+  session always tells them.
+- The event ``reachy_voice.timeline``, on request only.
+- Voices, models and the limit of output tokens are never refused by name or size.
+- ``turn_detection`` may leave out ``type``: the present one is meant.
+- Items and sessions of more than 600,000 characters (without media) are refused: they would have
+  to be shown again, and no default client takes such a frame. So are messages of more than 20,000
+  JSON values.
 """
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -21,39 +38,51 @@ from pipeline.commands import (
     Configure,
     CreateResponse,
     DeleteItem,
-    ResponseOptions,
+    RetrieveItem,
     SessionConfig,
     TruncateItem,
 )
 from pipeline.events import (
     Event,
+    IdleTimeout,
     InputCleared,
     InputCommitted,
     ItemAdded,
     ItemDeleted,
     ItemDone,
+    ItemRetrieved,
     ItemTruncated,
     Refused,
+    ReplyArguments,
     ReplyAudio,
     ReplyFinished,
     ReplyItemFinished,
     ReplyItemStarted,
     ReplyStarted,
     ReplyText,
+    SpeechRejected,
     SpeechStarted,
     SpeechStopped,
     Timeline,
     TranscriptFailed,
+    TranscriptPartial,
     TranscriptReady,
 )
 from pipeline.realtime import schema, wire
+from pipeline.realtime.formats import samples_of
 from pipeline.realtime.items import item_from_wire, item_to_wire
 from pipeline.realtime.response_options import response_options
 from pipeline.realtime.responses import Response
+from pipeline.realtime.retrieval import retrieved_items
 from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
-from pipeline.realtime.wire import ClientMessage, WireError
+from pipeline.realtime.shapes import nearest, read
+from pipeline.realtime.transcripts import Transcripts
+from pipeline.realtime.wire import ClientMessage, WireError, invalid
 
-_TRANSCRIPTION = "conversation.item.input_audio_transcription"
+INTERNAL = "internal_error"
+"""The code of errors that are ours; their type is ``server_error``."""
+
+logger = logging.getLogger("reachy_voice.realtime")
 
 
 class RealtimeConnection:
@@ -77,6 +106,7 @@ class RealtimeConnection:
         self._session = EffectiveSession(defaults, new_id("sess"), now())
         self._conversation_id = new_id("conv")
         self._responses: dict[str, Response] = {}
+        self._transcripts = Transcripts()
         self._handlers: dict[str, Callable[[ClientMessage], list[Command]]] = {
             wire.APPEND: self._append,
             "input_audio_buffer.commit": self._commit,
@@ -115,82 +145,81 @@ class RealtimeConnection:
 
     def receive_parsed(self, message: ClientMessage) -> list[Command]:
         """``receive`` for a frame that ``wire.parse`` has read elsewhere."""
+        queued = len(self._outbox)
         try:
             handle = self._handlers.get(message.type)
             if handle is None:
                 raise self._unknown_type(message.type)
             return handle(message)
         except WireError as error:
-            error.event_id = message.event_id
-            self.refuse(error)
-            return []
+            problem = error
+        except Exception as error:
+            problem = _internal_error(message, error)
+        del self._outbox[queued:]
+        problem.event_id = message.event_id
+        self.refuse(problem)
+        return []
 
     def refuse(self, error: WireError) -> None:
         """Queue an ``error`` event."""
         self._error(error.code, error.message, error.param, error.event_id)
 
     def _append(self, message: ClientMessage) -> list[Command]:
-        return [AppendAudio(message.pcm, self._session.input_rate)] if len(message.pcm) else []
+        format = self._session.input_format
+        pcm = samples_of(message.audio, format, "audio")
+        return [AppendAudio(pcm, format.rate)] if len(pcm) else []
 
     def _commit(self, message: ClientMessage) -> list[Command]:
-        schema.read(schema.ClientEvent, message.body)
+        read(schema.ClientEvent, message.body)
         return [CommitAudio(message.event_id)]
 
     def _clear(self, message: ClientMessage) -> list[Command]:
-        schema.read(schema.ClientEvent, message.body)
+        read(schema.ClientEvent, message.body)
         return [ClearAudio(message.event_id)]
 
     def _update_session(self, message: ClientMessage) -> list[Command]:
-        self._session.update(schema.read(schema.SessionUpdate, message.body).session)
+        self._session.update(read(schema.SessionUpdate, message.body).session)
         self._send("session.updated", session=self._session.shown())
         return [Configure(self._session.config())]
 
     def _create_item(self, message: ClientMessage) -> list[Command]:
-        event = schema.read(schema.ItemCreate, message.body)
-        item = item_from_wire(event.item, self._new_id, self._session.input_rate, "item")
+        event = read(schema.ItemCreate, message.body)
+        item = item_from_wire(event.item, self._new_id, self._session.input_format, "item")
         return [AddItem(item, event.previous_item_id, message.event_id)]
 
     def _delete_item(self, message: ClientMessage) -> list[Command]:
-        event = schema.read(schema.ItemDelete, message.body)
+        event = read(schema.ItemDelete, message.body)
         return [DeleteItem(event.item_id, message.event_id)]
 
     def _truncate_item(self, message: ClientMessage) -> list[Command]:
-        event = schema.read(schema.ItemTruncate, message.body)
+        event = read(schema.ItemTruncate, message.body)
         return [
             TruncateItem(event.item_id, event.content_index, event.audio_end_ms, message.event_id)
         ]
 
     def _retrieve_item(self, message: ClientMessage) -> list[Command]:
-        # This code, because clients that match errors take it as harmless.
-        raise WireError(
-            "item_retrieve_invalid_item_id",
-            "Retrieving items is not supported yet.",
-            param="item_id",
-        )
+        event = read(schema.ItemRetrieve, message.body)
+        return [RetrieveItem(event.item_id, message.event_id)]
 
     def _create_response(self, message: ClientMessage) -> list[Command]:
-        given = schema.read(schema.ResponseCreate, message.body).response
-        options = response_options(given, self._session, self._new_id) if given else None
-        return [CreateResponse(options or ResponseOptions(), message.event_id)]
+        given = read(schema.ResponseCreate, message.body).response
+        options = response_options(given, self._session, self._new_id)
+        return [CreateResponse(options, message.event_id)]
 
     def _cancel_response(self, message: ClientMessage) -> list[Command]:
-        event = schema.read(schema.ResponseCancel, message.body)
+        event = read(schema.ResponseCancel, message.body)
         return [CancelResponse(event.response_id, message.event_id)]
 
     def _clear_output(self, message: ClientMessage) -> list[Command]:
-        raise WireError(
-            "invalid_value",
-            "'output_audio_buffer.clear' is for WebRTC; over a WebSocket, use 'response.cancel' "
-            "and 'conversation.item.truncate'.",
-            param="type",
-        )
+        why = "'output_audio_buffer.clear' is for WebRTC; over a WebSocket, use "
+        raise invalid("type", f"{why}'response.cancel' and 'conversation.item.truncate'")
 
     def _unknown_type(self, kind: str) -> WireError:
         known = list(self._handlers)
         return WireError(
             "invalid_value",
             f"Invalid value at 'type': there is no client event '{kind[:64]}'."
-            f"{schema.nearest(kind, known)} Supported are: {', '.join(known)}.",
+            f"{nearest(kind, known)} Supported are: {', '.join(known)}.",
             param="type",
         )
 
@@ -202,7 +231,7 @@ class RealtimeConnection:
             case ReplyAudio():
                 if response := self._responses.get(event.reply_id):
                     self._outbox.extend(response.speak(event, self._new_event_id))
-            case ReplyText():
+            case ReplyText() | ReplyArguments():
                 if response := self._responses.get(event.reply_id):
                     response.write(event, self._send)
             case ReplyStarted() | ReplyItemStarted() | ReplyItemFinished() | ReplyFinished():
@@ -212,11 +241,13 @@ class RealtimeConnection:
                     self._send_timeline(event)
             case Refused():
                 self._error(event.code, event.message, event.param, event.event_id)
-            case TranscriptReady() | TranscriptFailed():
+            case TranscriptPartial() | TranscriptReady() | TranscriptFailed():
                 if self._session.transcribes:
                     self._apply_transcript(event)
-            case ItemAdded() | ItemDone() | ItemDeleted() | ItemTruncated():
+            case ItemAdded() | ItemDone() | ItemDeleted() | ItemRetrieved() | ItemTruncated():
                 self._apply_item(event)
+            case SpeechRejected():
+                self._transcripts.forget(event.item_id)
             case _:
                 self._apply_input(event)
 
@@ -224,6 +255,8 @@ class RealtimeConnection:
         self, event: ReplyStarted | ReplyItemStarted | ReplyItemFinished | ReplyFinished
     ) -> None:
         if isinstance(event, ReplyStarted):
+            if event.reply_id in self._responses:
+                return
             voice = self._session.shown_voice(event.voice)
             started = Response(event, self._conversation_id, voice)
             self._responses[event.reply_id] = started
@@ -237,24 +270,22 @@ class RealtimeConnection:
                 case ReplyFinished():
                     del self._responses[event.reply_id]
                     response.finish(event, self._send)
+                    self._send("rate_limits.updated", rate_limits=[])
 
-    def _apply_transcript(self, event: TranscriptReady | TranscriptFailed) -> None:
-        where = {"item_id": event.item_id, "content_index": 0}
-        if isinstance(event, TranscriptFailed):
-            error = {
-                "type": "server_error",
-                "code": "transcription_failed",
-                "message": event.message,
-                "param": None,
-            }
-            self._send(f"{_TRANSCRIPTION}.failed", **where, error=error)
-            return
-        if event.text:
-            self._send(f"{_TRANSCRIPTION}.delta", **where, delta=event.text)
-        usage = {"type": "duration", "seconds": event.seconds}
-        self._send(f"{_TRANSCRIPTION}.completed", **where, transcript=event.text, usage=usage)
+    def _apply_transcript(
+        self, event: TranscriptPartial | TranscriptReady | TranscriptFailed
+    ) -> None:
+        match event:
+            case TranscriptPartial():
+                self._transcripts.tell_partial(event, self._send)
+            case TranscriptReady():
+                self._transcripts.tell_final(event, self._send)
+            case TranscriptFailed():
+                self._transcripts.tell_failure(event, self._send)
 
-    def _apply_item(self, event: ItemAdded | ItemDone | ItemDeleted | ItemTruncated) -> None:
+    def _apply_item(
+        self, event: ItemAdded | ItemDone | ItemDeleted | ItemRetrieved | ItemTruncated
+    ) -> None:
         match event:
             case ItemAdded() | ItemDone():
                 kind = "added" if isinstance(event, ItemAdded) else "done"
@@ -262,6 +293,10 @@ class RealtimeConnection:
                 self._send(f"conversation.item.{kind}", **place, item=item_to_wire(event.item))
             case ItemDeleted():
                 self._send("conversation.item.deleted", item_id=event.item_id)
+            case ItemRetrieved():
+                formats = (self._session.input_format, self._session.output_format)
+                for item in retrieved_items(event.item, *formats):
+                    self._send("conversation.item.retrieved", item=item)
             case ItemTruncated():
                 self._send("conversation.item.truncated", **asdict(event))
 
@@ -277,10 +312,12 @@ class RealtimeConnection:
                 self._send("input_audio_buffer.committed", **asdict(event))
             case InputCleared():
                 self._send("input_audio_buffer.cleared")
+            case IdleTimeout():
+                self._send("input_audio_buffer.timeout_triggered", **asdict(event))
 
     # --- outbox ------------------------------------------------------------------------------
 
-    def _send(self, kind: str, **fields: Any) -> None:
+    def _send(self, kind: str, /, **fields: Any) -> None:
         message = {"type": kind, "event_id": self._new_event_id(), **fields}
         self._outbox.append(wire.encode(message))
 
@@ -294,10 +331,17 @@ class RealtimeConnection:
 
     def _error(self, code: str, message: str, param: str | None, event_id: str | None) -> None:
         error = {
-            "type": "invalid_request_error",
+            "type": "server_error" if code == INTERNAL else "invalid_request_error",
             "code": code,
             "message": message,
             "param": param,
             "event_id": event_id,
         }
         self._send("error", error=error)
+
+
+def _internal_error(message: ClientMessage, error: Exception) -> WireError:
+    """For a fault of ours. What the client said is in no log: an exception's text may repeat it."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("%s failed: %s\n%s", message.type, type(error).__name__, where)
+    return WireError(INTERNAL, f"'{message.type}' failed here. See the server's log.")

@@ -4,26 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pipeline.audio import AudioFormat
 from pipeline.chat import Item
-from pipeline.commands import ResponseOptions
+from pipeline.commands import ItemReference, ResponseOptions
+from pipeline.engines import Tool, ToolChoice
+from pipeline.realtime.formats import merged_format
 from pipeline.realtime.items import item_from_wire
-from pipeline.realtime.schema import ResponseFields
-from pipeline.realtime.session_config import EffectiveSession, given_rate, tools
+from pipeline.realtime.schema import ItemReferenceFields, ResponseFields
+from pipeline.realtime.session_config import EffectiveSession
+from pipeline.realtime.tools import shown_tool, tool_from_shown
 from pipeline.realtime.wire import WireError
 
 
 def response_options(
-    given: ResponseFields, session: EffectiveSession, new_id: Callable[[str], str]
+    given: ResponseFields | None, session: EffectiveSession, new_id: Callable[[str], str]
 ) -> ResponseOptions:
     """Raises ``WireError`` for what only the whole session can rule out."""
-    _require_session_rate(given, session)
-    limit = given.max_output_tokens
+    if not session.answers:
+        raise WireError(
+            "invalid_value",
+            "Invalid value at 'type': a transcription session makes no responses. "
+            "Connect without '?intent=transcription' for a session that does.",
+            param="type",
+        )
+    if given is None:
+        return ResponseOptions()
+    tools = _tools(given)
     return ResponseOptions(
         instructions=given.instructions,
         modality=given.output_modalities[0] if given.output_modalities else None,
         voice=_voice(given, session),
-        tools=None if given.tools is None else tools(given.tools),
-        max_output_tokens=None if limit == "inf" else limit,
+        output_format=_format(given, session),
+        tools=tools,
+        tool_choice=_tool_choice(given, session, tools),
+        max_output_tokens=given.max_output_tokens,
         in_conversation=given.conversation != "none",
         input=_input(given, session, new_id),
         metadata=given.metadata,
@@ -35,24 +49,41 @@ def _voice(given: ResponseFields, session: EffectiveSession) -> str | None:
     return session.voice(output.voice) if output and output.voice else None
 
 
-def _input(
-    given: ResponseFields, session: EffectiveSession, new_id: Callable[[str], str]
-) -> tuple[Item, ...] | None:
-    if given.input is None:
+def _format(given: ResponseFields, session: EffectiveSession) -> AudioFormat | None:
+    output = given.audio.output if given.audio else None
+    if output is None or output.format is None:
         return None
-    return tuple(
-        item_from_wire(item, new_id, session.input_rate, f"response.input[{at}]")
-        for at, item in enumerate(given.input)
+    return merged_format(session.output_format, output.format)
+
+
+def _tools(given: ResponseFields) -> tuple[Tool, ...] | None:
+    if given.tools is None:
+        return None
+    return tuple(tool_from_shown(shown_tool(tool)) for tool in given.tools)
+
+
+def _tool_choice(
+    given: ResponseFields, session: EffectiveSession, tools: tuple[Tool, ...] | None
+) -> ToolChoice | None:
+    """Named tools must be there: among those of the response, if it has its own."""
+    if tools is None and given.tool_choice is None and given.parallel_tool_calls is None:
+        return None
+    return session.tool_choice(
+        given.tool_choice,
+        given.parallel_tool_calls,
+        session.tools if tools is None else tools,
+        "response.tool_choice",
     )
 
 
-def _require_session_rate(given: ResponseFields, session: EffectiveSession) -> None:
-    output = given.audio.output if given.audio else None
-    asked = given_rate(output.format if output else None, session.output_rate)
-    if asked != session.output_rate:
-        raise WireError(
-            "invalid_value",
-            f"Invalid value at 'response.audio.output.format.rate': the session speaks at "
-            f"{session.output_rate} Hz; set the rate with 'session.update'.",
-            param="response.audio.output.format.rate",
-        )
+def _input(
+    given: ResponseFields, session: EffectiveSession, new_id: Callable[[str], str]
+) -> tuple[Item | ItemReference, ...] | None:
+    if given.input is None:
+        return None
+    return tuple(
+        ItemReference(item.id)
+        if isinstance(item, ItemReferenceFields)
+        else item_from_wire(item, new_id, session.input_format, f"response.input[{at}]")
+        for at, item in enumerate(given.input)
+    )

@@ -1,51 +1,34 @@
 """The effective session: what the client sees in ``session.updated``, and what the pipeline gets.
 
 An update changes only the fields that it names, at any depth; null puts a field back to the
-server's default. A field of turn detection that no client gave stays ``None`` in the pipeline's
-config (the YAML rules) and is shown with the API's nominal default.
+server's default. An update that cannot be carried out changes nothing.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipeline.commands import SessionConfig, TurnDetection
-from pipeline.engines import Tool
-from pipeline.realtime.schema import AudioFormat, FunctionTool, SessionFields
-
-DEFAULT_RATE = 24_000
-"""Hz. The API's PCM format."""
-
-NATIVE_RATE = 16_000
-"""Hz. What ``rate: null`` means: the robot's sound board, which the Reachy Mini app never
-resamples for."""
+from pipeline.audio import AudioFormat
+from pipeline.commands import SessionConfig
+from pipeline.engines import Tool, ToolChoice
+from pipeline.realtime import turn_detection, wire
+from pipeline.realtime.formats import merged_format, shown_format
+from pipeline.realtime.session_schema import (
+    AudioInput,
+    AudioOutput,
+    SessionFields,
+    TranscriptionFields,
+)
+from pipeline.realtime.tools import shown_tool, tool_choice, tool_from_shown
+from pipeline.realtime.wire import WireError
 
 SESSION_SECONDS = 24 * 3600
 """For ``expires_at``, which clients read. Nominal: no session here expires by itself."""
 
-_SERVER_VAD: Mapping[str, Any] = {
-    "type": "server_vad",
-    "threshold": 0.5,
-    "prefix_padding_ms": 300,
-    "silence_duration_ms": 500,
-    "idle_timeout_ms": None,
-    "create_response": True,
-    "interrupt_response": True,
-}
-_SEMANTIC_VAD: Mapping[str, Any] = {
-    "type": "semantic_vad",
-    "eagerness": "auto",
-    "create_response": True,
-    "interrupt_response": True,
-}
-"""Nominal defaults of the API reference."""
-
 _SHOWN_WHEN_SET = frozenset({"parallel_tool_calls", "reasoning"})
 _FIXED = frozenset({"type", "id", "object", "expires_at", "model"})
-_NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +36,9 @@ class SessionDefaults:
     """What a session is before its client says anything.
 
     ``voices`` are the names that the speech engine has; ``voice`` is used for all others.
-    ``language`` is ISO 639-1.
+    ``language`` is ISO 639-1. ``transcription``: a session that only transcribes
+    (``?intent=transcription``). ``partials``: words are told while they are spoken, even where
+    the client did not ask for it.
     """
 
     model: str
@@ -61,126 +46,223 @@ class SessionDefaults:
     voices: Sequence[str] = ()
     instructions: str = ""
     language: str = "en"
+    transcription: bool = False
+    partials: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """All that a client can change. ``fields`` are plain ones, as they are shown;
+    ``transcription``, ``noise_reduction`` and ``turn_detection`` as the client said them."""
+
+    fields: Mapping[str, Any]
+    voice: str
+    speed: float = 1.0
+    input_format: AudioFormat = field(default_factory=AudioFormat)
+    output_format: AudioFormat = field(default_factory=AudioFormat)
+    transcription: Mapping[str, Any] | None = None
+    noise_reduction: Mapping[str, Any] | None = None
+    turn_detection: Mapping[str, Any] | None = None
 
 
 class EffectiveSession:
     def __init__(self, defaults: SessionDefaults, session_id: str, created_at: float) -> None:
+        """``created_at`` in seconds of the wall clock."""
         self._defaults = defaults
-        self._initial: dict[str, Any] = {
-            "output_modalities": ["audio"],
-            "instructions": defaults.instructions,
-            "tools": [],
-            "tool_choice": "auto",
-            "parallel_tool_calls": None,
-            "reasoning": None,
-            "max_output_tokens": "inf",
-            "truncation": "auto",
-            "tracing": None,
-            "prompt": None,
-            "include": None,
-        }
-        self._identity = {
-            "type": "realtime",
-            "object": "realtime.session",
+        self.answers = not defaults.transcription
+        kind = "realtime.session" if self.answers else "realtime.transcription_session"
+        self._identity: dict[str, Any] = {
+            "type": "realtime" if self.answers else "transcription",
+            "object": kind,
             "id": session_id,
-            "model": defaults.model,
             "expires_at": int(created_at) + SESSION_SECONDS,
         }
-        self._fields = copy.deepcopy(self._initial)
-        self._input_rate = DEFAULT_RATE
-        self._output_rate = DEFAULT_RATE
-        self._transcription: dict[str, Any] | None = None
-        self._noise_reduction: dict[str, Any] | None = None
-        self._turn_detection: dict[str, Any] | None = {"type": "server_vad"}
-        self._voice = defaults.voice
-        self._speed: float = 1.0
+        self._initial: dict[str, Any] = {"include": None}
+        if self.answers:
+            self._identity["model"] = defaults.model
+            self._initial |= {
+                "output_modalities": ["audio"],
+                "instructions": defaults.instructions,
+                "tools": [],
+                "tool_choice": "auto",
+                "parallel_tool_calls": None,
+                "reasoning": None,
+                "max_output_tokens": "inf",
+                "truncation": "auto",
+                "tracing": None,
+                "prompt": None,
+            }
+        self._no_transcription = None if self.answers else {"model": defaults.model}
+        self._state = _State(
+            self._initial,
+            defaults.voice,
+            transcription=self._no_transcription,
+            turn_detection=turn_detection.DEFAULT,
+        )
 
     @property
     def transcribes(self) -> bool:
-        """Whether the client asked for transcripts of what the user says."""
-        return self._transcription is not None
+        """Whether the client is told what the user says."""
+        return self._state.transcription is not None
 
     @property
-    def output_rate(self) -> int:
-        return self._output_rate
+    def input_format(self) -> AudioFormat:
+        return self._state.input_format
 
     @property
-    def input_rate(self) -> int:
-        return self._input_rate
+    def output_format(self) -> AudioFormat:
+        return self._state.output_format
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return _tools(self._state)
 
     # --- change ----------------------------------------------------------------------------
 
-    def update(self, given: SessionFields) -> None:
-        """Merge one checked ``session.update``; it cannot fail halfway."""
-        plain = given.model_dump(exclude_unset=True, exclude={"audio", "tools"})
-        for name in plain.keys() - _FIXED:
-            value = plain[name]
-            self._fields[name] = self._initial[name] if value is None else value
-        if "tools" in given.model_fields_set:
-            self._fields["tools"] = [_shown_tool(tool) for tool in given.tools or ()]
+    def update(self, given: SessionFields | TranscriptionFields) -> None:
+        """Merge one checked ``session.update``, wholly or not at all. Raises ``WireError``."""
+        if isinstance(given, SessionFields) != self.answers:
+            raise self._wrong_type(given.type)
+        state = self._with_fields(self._state, given)
         if given.audio is not None and given.audio.input is not None:
-            self._update_input(given.audio.input.model_dump(exclude_unset=True))
-        if given.audio is not None and given.audio.output is not None:
-            self._update_output(given.audio.output.model_dump(exclude_unset=True))
+            state = self._with_input(state, given.audio.input)
+        if isinstance(given, SessionFields) and given.audio is not None and given.audio.output:
+            state = self._with_output(state, given.audio.output)
+        if self.answers:
+            _tool_choice(state)
+        if len(wire.encode(self._shown(state))) > wire.MAX_SHOWN_CHARS:
+            raise WireError(
+                "invalid_value",
+                f"Invalid value at 'session': with this update the session is longer than "
+                f"{wire.MAX_SHOWN_CHARS} characters of JSON. Shorten instructions or tools.",
+                param="session",
+            )
+        self._state = state
 
-    def _update_input(self, given: Mapping[str, Any]) -> None:
-        self._input_rate = _rate(given.get("format"), self._input_rate)
-        if "transcription" in given:
-            self._transcription = _merged(self._transcription, given["transcription"])
-        if "noise_reduction" in given:
-            self._noise_reduction = _merged(self._noise_reduction, given["noise_reduction"])
-        if "turn_detection" in given:
-            self._turn_detection = _merged_by_type(self._turn_detection, given["turn_detection"])
+    def _with_fields(self, state: _State, given: SessionFields | TranscriptionFields) -> _State:
+        plain = given.model_dump(exclude_unset=True, exclude={"audio", "tools"})
+        fields = dict(state.fields)
+        for name in plain.keys() - _FIXED:
+            fields[name] = self._initial[name] if plain[name] is None else plain[name]
+        if isinstance(given, SessionFields) and "tools" in given.model_fields_set:
+            fields["tools"] = [shown_tool(tool) for tool in given.tools or ()]
+        return replace(state, fields=fields)
 
-    def _update_output(self, given: Mapping[str, Any]) -> None:
-        self._output_rate = _rate(given.get("format"), self._output_rate)
-        if "voice" in given:
-            self._voice = given["voice"] or self._defaults.voice
-        if "speed" in given:
-            self._speed = given["speed"] or 1.0
+    def _with_input(self, state: _State, given: AudioInput) -> _State:
+        said = given.model_dump(exclude_unset=True)
+        changes: dict[str, Any] = {}
+        if "format" in said:
+            changes["input_format"] = merged_format(state.input_format, given.format)
+        if "transcription" in said:
+            merged = _merged(state.transcription, said["transcription"])
+            changes["transcription"] = self._no_transcription if merged is None else merged
+        if "noise_reduction" in said:
+            changes["noise_reduction"] = _merged(state.noise_reduction, said["noise_reduction"])
+        if "turn_detection" in said:
+            changes["turn_detection"] = turn_detection.merged(
+                state.turn_detection, said["turn_detection"]
+            )
+        return replace(state, **changes)
+
+    def _with_output(self, state: _State, given: AudioOutput) -> _State:
+        changes: dict[str, Any] = {}
+        if "format" in given.model_fields_set:
+            changes["output_format"] = merged_format(state.output_format, given.format)
+        if "voice" in given.model_fields_set:
+            changes["voice"] = given.voice or self._defaults.voice
+        if "speed" in given.model_fields_set:
+            changes["speed"] = given.speed or 1.0
+        return replace(state, **changes)
+
+    def _wrong_type(self, kind: str) -> WireError:
+        ours = self._identity["type"]
+        how = "with" if self.answers else "without"
+        return WireError(
+            "invalid_parameter",
+            f"Passing a {kind} session update event to a {ours} session is not allowed. "
+            f"A session's type is chosen by its address: connect {how} '?intent=transcription'.",
+            param="session.type",
+        )
 
     # --- views -----------------------------------------------------------------------------
 
     def shown(self) -> dict[str, Any]:
         """The session object of ``session.created`` and ``session.updated``."""
-        audio_input = {
-            "format": shown_format(self._input_rate),
-            "transcription": self._transcription,
-            "noise_reduction": self._noise_reduction,
-            "turn_detection": _shown_turn_detection(self._turn_detection),
+        return self._shown(self._state)
+
+    def _shown(self, state: _State) -> dict[str, Any]:
+        audio: dict[str, Any] = {
+            "input": {
+                "format": shown_format(state.input_format),
+                "transcription": state.transcription,
+                "noise_reduction": state.noise_reduction,
+                "turn_detection": turn_detection.shown(state.turn_detection, answers=self.answers),
+            }
         }
-        audio_output = {
-            "format": shown_format(self._output_rate),
-            "voice": self._voice,
-            "speed": self._speed,
-        }
+        if self.answers:
+            audio["output"] = {
+                "format": shown_format(state.output_format),
+                "voice": state.voice,
+                "speed": state.speed,
+            }
         fields = {
             name: value
-            for name, value in self._fields.items()
+            for name, value in state.fields.items()
             if value is not None or name not in _SHOWN_WHEN_SET
         }
-        return {
-            **self._identity,
-            **fields,
-            "audio": {"input": audio_input, "output": audio_output},
-        }
+        return {**self._identity, **fields, "audio": audio}
 
     def config(self) -> SessionConfig:
         """The same for the pipeline."""
-        language = (self._transcription or {}).get("language") or self._defaults.language
-        limit = self._fields["max_output_tokens"]
+        state = self._state
+        listening: dict[str, Any] = {
+            "turn_detection": turn_detection.turn_detection(
+                state.turn_detection, answers=self.answers
+            ),
+            "language": self._language(),
+            "partials": self._wants_partials(),
+        }
+        if not self.answers:
+            return SessionConfig(instructions="", answers=False, **listening)
+        limit = state.fields["max_output_tokens"]
         return SessionConfig(
-            instructions=self._fields["instructions"],
-            modality=self._fields["output_modalities"][0],
-            voice=self.voice(self._voice),
-            input_rate=self._input_rate,
-            output_rate=self._output_rate,
-            turn_detection=_turn_detection(self._turn_detection),
-            transcription=self.transcribes,
-            language=language.split("-")[0].lower(),
-            tools=tuple(_tool(tool) for tool in self._fields["tools"]),
-            tool_choice=self._fields["tool_choice"],
+            instructions=state.fields["instructions"],
+            modality=state.fields["output_modalities"][0],
+            voice=self.voice(state.voice),
+            speed=state.speed,
+            output_format=state.output_format,
+            tools=self.tools,
+            tool_choice=_tool_choice(state),
             max_output_tokens=None if limit == "inf" else limit,
+            **listening,
+        )
+
+    def _language(self) -> str:
+        said = self._state.transcription or {}
+        given = said.get("language") or next(iter(said.get("languages") or ()), None)
+        language: str = given or self._defaults.language
+        return language.split("-")[0].lower()
+
+    def _wants_partials(self) -> bool:
+        said = self._state.transcription
+        if said is None:
+            return False
+        return not self.answers or self._defaults.partials or said.get("delay") is not None
+
+    def tool_choice(
+        self,
+        given: str | Mapping[str, Any] | None,
+        parallel: bool | None,
+        tools: Sequence[Tool],
+        path: str,
+    ) -> ToolChoice:
+        """The choice for one response; ``None``: what the session says. Raises ``WireError``."""
+        fields = self._state.fields
+        return tool_choice(
+            fields["tool_choice"] if given is None else given,
+            fields["parallel_tool_calls"] if parallel is None else parallel,
+            tools,
+            path,
         )
 
     def voice(self, name: str) -> str:
@@ -189,26 +271,8 @@ class EffectiveSession:
 
     def shown_voice(self, voice: str) -> str:
         """The name under which the client knows the engine's ``voice``."""
-        return self._voice if voice == self.voice(self._voice) else voice
-
-
-def shown_format(rate: int) -> dict[str, Any]:
-    return {"type": "audio/pcm", "rate": rate}
-
-
-def given_rate(given: AudioFormat | None, current: int) -> int:
-    """Hz that a format asks for; ``current`` where it says nothing."""
-    return _rate(given.model_dump(exclude_unset=True) if given else None, current)
-
-
-def tools(given: Sequence[FunctionTool]) -> tuple[Tool, ...]:
-    return tuple(_tool(_shown_tool(tool)) for tool in given)
-
-
-def _rate(given: Mapping[str, Any] | None, current: int) -> int:
-    if given is None or "rate" not in given:
-        return current
-    return given["rate"] or NATIVE_RATE
+        ours = self._state.voice
+        return ours if voice == self.voice(ours) else voice
 
 
 def _merged(
@@ -217,43 +281,11 @@ def _merged(
     return None if given is None else {**(current or {}), **given}
 
 
-def _merged_by_type(
-    current: Mapping[str, Any] | None, given: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
-    """Fields of one kind of turn detection mean nothing for the other."""
-    if current is not None and given is not None and current["type"] != given["type"]:
-        current = None
-    return _merged(current, given)
+def _tools(state: _State) -> tuple[Tool, ...]:
+    return tuple(tool_from_shown(tool) for tool in state.fields["tools"])
 
 
-def _shown_turn_detection(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if given is None:
-        return None
-    nominal = _SEMANTIC_VAD if given["type"] == "semantic_vad" else _SERVER_VAD
-    said = {name: value for name, value in given.items() if name in nominal and value is not None}
-    return {**nominal, **said}
-
-
-def _turn_detection(given: Mapping[str, Any] | None) -> TurnDetection | None:
-    if given is None:
-        return None
-    return TurnDetection(
-        threshold=given.get("threshold"),
-        prefix_padding_ms=given.get("prefix_padding_ms"),
-        silence_duration_ms=given.get("silence_duration_ms"),
-        create_response=given.get("create_response") is not False,
-        interrupt_response=given.get("interrupt_response") is not False,
-    )
-
-
-def _shown_tool(tool: FunctionTool) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description or "",
-        "parameters": tool.parameters or dict(_NO_ARGUMENTS),
-    }
-
-
-def _tool(shown: Mapping[str, Any]) -> Tool:
-    return Tool(shown["name"], shown["description"], shown["parameters"])
+def _tool_choice(state: _State) -> ToolChoice:
+    fields = state.fields
+    choice, parallel = fields["tool_choice"], fields["parallel_tool_calls"]
+    return tool_choice(choice, parallel, _tools(state), "session.tool_choice")

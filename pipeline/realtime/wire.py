@@ -12,15 +12,23 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
 
-from pipeline.audio import EMPTY, Pcm, pcm_from_bytes, pcm_to_bytes
+from pipeline.audio import Pcm
 
 APPEND = "input_audio_buffer.append"
 
 MAX_APPEND_BYTES = 15 * 1024 * 1024
-"""Audio in one append, decoded (API reference of ``input_audio_buffer.append``)."""
+"""Audio in one append, decoded (API reference of ``input_audio_buffer.append``). Holds for audio
+and images in items as well."""
+
+MAX_FRAME_CHARS = 900_000
+"""Longest text that is sent in one frame. Default clients refuse 1 MiB."""
+
+MAX_SHOWN_CHARS = 600_000
+"""Longest item or session, as JSON without its media: it is shown again in events, alone or beside
+audio."""
 
 MAX_EVENT_ID_CHARS = 512
 """API reference: "Optional client-generated ID used to identify this event", at most 512."""
@@ -30,6 +38,13 @@ DELTA_MS = 200
 
 MAX_DEPTH = 100
 """Nesting of a message. Whatever is deeper could be read, but not always written again."""
+
+MAX_VALUES = 20_000
+"""Values in a message, all levels together: checking many more would keep other clients waiting.
+A robot's whole session has under a thousand."""
+
+MAX_COMMAS = 200_000
+"""In a message, those in its texts included. With more it is not even decoded."""
 
 _BASE64_SLICE_CHARS = 64 * 1024
 """Decoded per call: a thread that decodes a huge message lets the event loop in between."""
@@ -48,14 +63,35 @@ class WireError(Exception):
         self.event_id = event_id
 
 
+def missing(path: str) -> WireError:
+    return WireError(
+        "missing_required_parameter", f"Missing required parameter: '{path}'.", param=path
+    )
+
+
+def invalid(path: str, why: str) -> WireError:
+    return WireError("invalid_value", f"Invalid value at '{path}': {why}.", param=path)
+
+
+def invalid_audio(problem: str, param: str) -> WireError:
+    return WireError("invalid_value", f"Invalid audio at '{param}': {problem}.", param=param)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientMessage:
-    """One client event. ``body`` is the whole JSON object; ``pcm`` is set for an append only."""
+    """One client event. ``body`` is the whole JSON object; ``audio`` is set for an append only, in
+    the encoding that the session names."""
 
     type: str
     event_id: str | None
     body: Mapping[str, Any]
-    pcm: Pcm = field(default_factory=lambda: EMPTY)
+    audio: bytes = b""
+
+
+class Send(Protocol):
+    """Queues one server event."""
+
+    def __call__(self, kind: str, /, **fields: Any) -> None: ...
 
 
 def parse(text: str | bytes) -> ClientMessage:
@@ -68,8 +104,9 @@ def parse(text: str | bytes) -> ClientMessage:
         event_id = None
     kind = body.get("type")
     try:
+        _require_usable(body, text)
         if kind == APPEND:
-            return ClientMessage(APPEND, event_id, body, decode_audio(body.get("audio"), "audio"))
+            return ClientMessage(APPEND, event_id, body, audio_bytes(body.get("audio"), "audio"))
         return ClientMessage(_text_type(kind), event_id, body)
     except WireError as error:
         error.event_id = event_id
@@ -81,23 +118,32 @@ def encode(message: Mapping[str, Any]) -> str:
     return json.dumps(message, separators=(",", ":"), allow_nan=False)
 
 
-def decode_audio(audio: object, param: str) -> Pcm:
-    """Base64 of little-endian 16-bit samples. Raises ``WireError``."""
+def audio_bytes(audio: object, param: str) -> bytes:
+    """What base64 stands for. Raises ``WireError``."""
     if audio is None:
-        raise WireError(
-            "missing_required_parameter", f"Missing required parameter: '{param}'.", param=param
-        )
+        raise missing(param)
     if not isinstance(audio, str):
-        raise _invalid_audio("expected a base64 string", param)
+        raise invalid_audio("expected a base64 string", param)
     if len(audio) // 4 * 3 > MAX_APPEND_BYTES + 2:
-        raise _invalid_audio("more than 15 MiB of audio in one event", param)
+        raise invalid_audio("more than 15 MiB of audio in one event", param)
     try:
-        data = b"".join(_base64_slices(audio))
+        return b"".join(base64_slices(audio))
     except ValueError as error:  # binascii.Error, or a character outside ASCII
-        raise _invalid_audio("not valid base64", param) from error
-    if len(data) % 2:
-        raise _invalid_audio(f"16-bit audio needs an even number of bytes, got {len(data)}", param)
-    return pcm_from_bytes(data)
+        raise invalid_audio("not valid base64", param) from error
+
+
+def base64_slices(text: str) -> Iterator[bytes]:
+    """The bytes that ``text`` stands for, in parts. Raises ``ValueError``."""
+    last = max(0, len(text) - 1) // _BASE64_SLICE_CHARS * _BASE64_SLICE_CHARS
+    for start in range(0, len(text), _BASE64_SLICE_CHARS):
+        piece = binascii.a2b_base64(text[start : start + _BASE64_SLICE_CHARS], strict_mode=True)
+        if start != last and len(piece) != _BASE64_SLICE_CHARS // 4 * 3:
+            raise ValueError("padding inside the data")
+        yield piece
+
+
+def base64_text(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
 class AudioDelta:
@@ -113,10 +159,9 @@ class AudioDelta:
         }
         self._head = encode(fields)[:-1]
 
-    def encode(self, event_id: str, pcm: Pcm) -> str:
+    def encode(self, event_id: str, audio: bytes) -> str:
         """``event_id`` is our own and needs no escaping."""
-        delta = binascii.b2a_base64(pcm_to_bytes(pcm), newline=False).decode("ascii")
-        return f'{self._head},"event_id":"{event_id}","delta":"{delta}"}}'
+        return f'{self._head},"event_id":"{event_id}","delta":"{base64_text(audio)}"}}'
 
 
 def pieces(pcm: Pcm, rate: int) -> Iterator[Pcm]:
@@ -141,16 +186,15 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant)
+_TOO_DEEP = "The message is nested too deeply."
 _escaped_surrogate = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def _decode(text: str) -> dict[str, Any]:
+    if text.count(",") > MAX_COMMAS:
+        raise _too_many_values()
     try:
         body = _decoder.decode(text)
-        if "\\u" in text and _escaped_surrogate.search(text):
-            _require_encodable(body)
-        if text.count("[") + text.count("{") > MAX_DEPTH:
-            _require_shallow(body)
     except (ValueError, RecursionError) as error:
         raise WireError("invalid_json", _json_problem(error)) from error
     if not isinstance(body, dict):
@@ -158,18 +202,37 @@ def _decode(text: str) -> dict[str, Any]:
     return body
 
 
+def _require_usable(body: dict[str, Any], text: str) -> None:
+    """Refuse what is JSON, but cannot be passed on or sent back. Raises ``WireError``."""
+    try:
+        if "\\u" in text and _escaped_surrogate.search(text):
+            _require_encodable(body)
+    except (ValueError, RecursionError) as error:
+        raise WireError("invalid_json", _json_problem(error)) from error
+    if text.count("[") + text.count("{") > MAX_DEPTH or text.count(",") > MAX_VALUES:
+        _require_modest(body)
+
+
 def _require_encodable(body: object) -> None:
     """Half a surrogate pair is valid JSON but no text: tokenizers and sockets fail on it."""
     json.dumps(body, ensure_ascii=False).encode()
 
 
-def _require_shallow(body: object) -> None:
+def _require_modest(body: dict[str, Any]) -> None:
     level: list[Any] = [body]
+    values = 0
     for _ in range(MAX_DEPTH):
+        values += sum(map(len, level))
+        if values > MAX_VALUES:
+            raise _too_many_values()
         level = [child for node in level for child in _children(node)]
         if not level:
             return
-    raise RecursionError
+    raise WireError("invalid_json", _TOO_DEEP)
+
+
+def _too_many_values() -> WireError:
+    return WireError("invalid_json", f"The message has more than {MAX_VALUES} values.")
 
 
 def _children(node: dict[str, Any] | list[Any]) -> Iterator[Any]:
@@ -181,7 +244,7 @@ def _json_problem(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"The message is not valid JSON: {error.msg} at character {error.pos}."
     if isinstance(error, RecursionError):
-        return "The message is nested too deeply."
+        return _TOO_DEEP
     if isinstance(error, UnicodeEncodeError):
         return "The message is not valid JSON: it has half a surrogate pair in a string."
     return "The message is not valid JSON: a number in it cannot be represented."
@@ -189,22 +252,7 @@ def _json_problem(error: Exception) -> str:
 
 def _text_type(kind: object) -> str:
     if kind is None:
-        raise WireError(
-            "missing_required_parameter", "Missing required parameter: 'type'.", param="type"
-        )
+        raise missing("type")
     if not isinstance(kind, str):
-        raise WireError("invalid_value", "Invalid value at 'type': not a string.", param="type")
+        raise invalid("type", "not a string")
     return kind
-
-
-def _base64_slices(text: str) -> Iterator[bytes]:
-    last = max(0, len(text) - 1) // _BASE64_SLICE_CHARS * _BASE64_SLICE_CHARS
-    for start in range(0, len(text), _BASE64_SLICE_CHARS):
-        piece = binascii.a2b_base64(text[start : start + _BASE64_SLICE_CHARS], strict_mode=True)
-        if start != last and len(piece) != _BASE64_SLICE_CHARS // 4 * 3:
-            raise ValueError("padding inside the data")
-        yield piece
-
-
-def _invalid_audio(problem: str, param: str) -> WireError:
-    return WireError("invalid_value", f"Invalid audio at '{param}': {problem}.", param=param)

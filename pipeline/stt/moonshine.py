@@ -45,8 +45,9 @@ class MoonshineOptions(EngineOptions):
     """ISO 639-1: the one language that the weights know."""
     vad_threshold: float = Field(default=0.0, ge=0, le=1)
     """The runtime's own voice detection; 0 takes all audio as speech."""
-    partial_interval_ms: int = Field(default=0, ge=0)
-    """Audio between two partial transcripts; 0 makes none. Each one costs a whole pass."""
+    partial_interval_ms: int = Field(default=700, ge=0)
+    """Audio between two partial transcripts, where somebody reads them; 0 makes none. Each one
+    costs a whole pass."""
     single_thread: bool = True
     """Run on one core: half the CPU time, and not slower even on two idle cores."""
 
@@ -118,7 +119,7 @@ class Moonshine:
         self._recogniser = recogniser
         self._options = options
 
-    def open(self, language: str) -> MoonshineUtterance:
+    def open(self, language: str, partials: bool) -> MoonshineUtterance:
         """Raises ``EngineError`` for a language that the weights do not know."""
         if language and language.split("-")[0].lower() != self._options.language:
             raise EngineError(
@@ -126,8 +127,8 @@ class Moonshine:
                 why=f"its weights {self._options.weights} know {self._options.language!r} only",
                 fix=f"Set the language to {self._options.language}, or choose another stt.engine",
             )
-        interval_samples = self._options.partial_interval_ms * LISTEN_RATE // 1000
-        return MoonshineUtterance(self._recogniser, interval_samples)
+        interval_ms = self._options.partial_interval_ms if partials else 0
+        return MoonshineUtterance(self._recogniser, interval_ms * LISTEN_RATE // 1000)
 
 
 class MoonshineUtterance:

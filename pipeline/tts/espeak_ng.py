@@ -43,11 +43,13 @@ class Espeak:
         self._options = options
         self.voices = voices
 
-    def synthesize(self, text: str, voice: str, cancel: CancelToken) -> Iterator[Pcm | None]:
+    def synthesize(
+        self, text: str, voice: str, speed: float, cancel: CancelToken
+    ) -> Iterator[Pcm | None]:
         """Speech in chunks of 0.1 s as int16 at 22,050 Hz. Raises ``EngineError``."""
         if not speakable(text):
             return
-        with self._start(voice) as program:
+        with self._start(voice, speed) as program:
             assert program.stdin
             assert program.stdout
             try:
@@ -59,7 +61,7 @@ class Espeak:
             finally:
                 program.kill()
 
-    def _start(self, voice: str) -> subprocess.Popen[bytes]:
+    def _start(self, voice: str, speed: float) -> subprocess.Popen[bytes]:
         language = voice.split("+")[0]
         chosen = voice if language in self.voices else self._options.voice
         return _run(
@@ -67,7 +69,7 @@ class Espeak:
             "--stdout",
             "-b1",  # UTF-8
             *("-v", chosen),
-            *("-s", str(self._options.words_per_minute)),
+            *("-s", str(round(self._options.words_per_minute * speed))),
             *("-p", str(self._options.pitch)),
         )
 

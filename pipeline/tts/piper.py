@@ -48,7 +48,9 @@ class Piper:
         self._loaded: dict[str, Any] = {}
         self.rate = int(self._voice(self._default).config.sample_rate)
 
-    def synthesize(self, text: str, voice: str, cancel: CancelToken) -> Iterator[Pcm | None]:
+    def synthesize(
+        self, text: str, voice: str, speed: float, cancel: CancelToken
+    ) -> Iterator[Pcm | None]:
         """One int16 chunk per sentence, at ``rate``. Raises ``Cancelled``.
 
         The network makes a whole sentence in one step, so a short first clause is heard sooner.
@@ -57,7 +59,7 @@ class Piper:
         if not speakable(text):
             return
         speaker = self._voice(voice)
-        sentences = speaker.synthesize(without_phoneme_blocks(text), self._pace(speaker))
+        sentences = speaker.synthesize(without_phoneme_blocks(text), self._pace(speaker, speed))
         while True:
             if cancel.cancelled:
                 raise Cancelled
@@ -65,10 +67,11 @@ class Piper:
                 return
             yield self._finish(sentence)
 
-    def _pace(self, speaker: Any) -> Any:
+    def _pace(self, speaker: Any, speed: float) -> Any:
         from piper.config import SynthesisConfig
 
-        return SynthesisConfig(length_scale=speaker.config.length_scale / self._options.speed)
+        scale = speaker.config.length_scale / (self._options.speed * speed)
+        return SynthesisConfig(length_scale=scale)
 
     def _finish(self, sentence: Any) -> Pcm:
         """The sentence's samples at our rate, with its silence."""
@@ -135,7 +138,7 @@ def build(options: PiperOptions, weights: Path | None) -> Piper:
             fix="Set tts.voice to one of them",
         )
     piper = Piper(options, models)
-    for _ in piper.synthesize(_WARM_UP, "", _Never()):
+    for _ in piper.synthesize(_WARM_UP, "", 1.0, _Never()):
         pass
     return piper
 

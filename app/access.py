@@ -1,0 +1,310 @@
+"""Who may come in: the policy, without sockets and files.
+
+There are three ways in: being this machine, having an address that the owner allowed, or showing a
+key (or a client secret, for WebSockets). Web pages are held off by their Origin, and pages that
+make a browser believe that their own name is this machine (DNS rebinding) by the Host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+OPEN_PATHS = frozenset({"/health"})
+"""Whoever reaches the port may ask whether somebody is there."""
+
+ORIGIN, HOST = "origin_not_allowed", "host_not_allowed"
+"""Error codes of the two refusals that a web page meets."""
+
+KEY_SUBPROTOCOL = b"openai-insecure-api-key."
+"""How a browser gives its key, which cannot set headers on a WebSocket."""
+
+_PROXY_HEADERS = frozenset(
+    {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"}
+)
+"""Whoever sends one of these speaks for somebody else."""
+
+_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/@?#\\\[\]]+)(?::([0-9]{1,5}))?", re.ASCII)
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)", re.ASCII)
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+
+
+# --- addresses and keys ------------------------------------------------------------------------
+
+
+def parse_address(text: str) -> Address | None:
+    """An IP address as it is compared here: no zone, IPv4 where IPv6 only wraps it."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def parse_network(text: str) -> Network:
+    """``192.168.1.7``, ``192.168.1.0/24``, ``fd00::/8``; host bits are dropped.
+
+    Raises ``ValueError`` with a message for people.
+    """
+    start, slash, length = text.strip().partition("/")
+    try:
+        network = ipaddress.ip_network(start.partition("%")[0] + slash + length, strict=False)
+    except ValueError:
+        raise ValueError(
+            "must be an IP address (192.168.1.7) or network (192.168.1.0/24)"
+        ) from None
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
+        inner = int(network.network_address) & 0xFFFF_FFFF
+        return ipaddress.IPv4Network((inner, network.prefixlen - _MAPPED.prefixlen))
+    return network
+
+
+def shown_network(network: Network) -> str:
+    """As people write it: without the ``/32`` of a single address."""
+    single = network.prefixlen == network.max_prefixlen
+    return str(network.network_address if single else network)
+
+
+def digest(key: bytes) -> bytes:
+    """What is kept of a key: SHA-256, since keys are long and random."""
+    return hashlib.sha256(key).digest()
+
+
+def matches(keys: Iterable[bytes], digests: Iterable[bytes]) -> list[bool]:
+    """For each of ``digests``, whether it is that of one of ``keys``.
+
+    Everything is compared with everything, in constant time: how long it takes says nothing.
+    """
+    ours = [digest(key) for key in keys]
+    found = []
+    for theirs in digests:
+        same = False
+        for mine in ours:
+            same |= hmac.compare_digest(mine, theirs)
+        found.append(same)
+    return found
+
+
+# --- what a request says -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What a request says about who asks. Only ``address`` is known to be true."""
+
+    address: Address | None
+    keys: tuple[bytes, ...] = ()
+    origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    secure: bool = False
+    """It came over TLS."""
+    forwarded: bool = False
+    """A proxy says that it speaks for somebody else."""
+    reached: Address | None = None
+    """That address of ours to which it came."""
+
+    @property
+    def place(self) -> str:
+        """The address as people write it."""
+        return "an unknown address" if self.address is None else str(self.address)
+
+    @property
+    def from_here(self) -> bool:
+        """Whether the connection begins on this machine. Nobody else can pretend that: the
+        answers to such a connection never leave the machine."""
+        if self.address is None:
+            return False
+        return self.address.is_loopback or self.address == self.reached
+
+
+def caller_of(scope: Mapping[str, Any]) -> Caller:
+    """Read an ASGI scope of type ``http`` or ``websocket``."""
+    headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+    return Caller(
+        address=_end(scope.get("client")),
+        keys=_keys(headers),
+        origins=_values(headers, b"origin"),
+        hosts=_values(headers, b"host"),
+        secure=scope.get("scheme") in ("https", "wss"),
+        forwarded=any(name.lower() in _PROXY_HEADERS for name, _ in headers),
+        reached=_end(scope.get("server")),
+    )
+
+
+def _end(place: Sequence[Any] | None) -> Address | None:
+    """The address of one end of a connection; a Unix socket has none."""
+    return parse_address(str(place[0])) if place else None
+
+
+def _values(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> tuple[str, ...]:
+    return tuple(value.decode("latin-1") for key, value in headers if key.lower() == name)
+
+
+def _keys(headers: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, ...]:
+    """One key at most for each of the three ways to send it."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        name = name.lower()
+        if name == b"authorization":
+            scheme, _, key = value.strip().partition(b" ")
+            if scheme.lower() == b"bearer" and key.strip():
+                found.setdefault(name, key.strip())
+        elif name == b"api-key" and value.strip():
+            found.setdefault(name, value.strip())
+        elif name == b"sec-websocket-protocol":
+            for offer in map(bytes.strip, value.split(b",")):
+                if offer.startswith(KEY_SUBPROTOCOL) and offer != KEY_SUBPROTOCOL:
+                    found.setdefault(name, offer.removeprefix(KEY_SUBPROTOCOL))
+    return tuple(found.values())
+
+
+# --- hosts and origins -------------------------------------------------------------------------
+
+
+def split_host(text: str) -> tuple[str, str] | None:
+    """``(name, port)`` of a Host header, lower case; the port may be empty. ``None``: malformed."""
+    match = _HOST.fullmatch(text.strip().lower())
+    if match is None:
+        return None
+    return match[1].strip("[]").removesuffix("."), match[2] or ""
+
+
+def canonical_origin(text: str) -> str | None:
+    """``http://host:80`` for ``ws://HOST/``, so that two can be compared. ``None``: malformed."""
+    match = _ORIGIN.fullmatch(text.strip().lower().removesuffix("/"))
+    place = split_host(match[2]) if match else None
+    if match is None or place is None:
+        return None
+    scheme = {"ws": "http", "wss": "https"}.get(match[1], match[1])
+    return f"{scheme}://{place[0]}:{place[1] or _DEFAULT_PORTS.get(scheme, '')}"
+
+
+# --- the decision ------------------------------------------------------------------------------
+
+
+class Way(StrEnum):
+    """How somebody came in."""
+
+    OPEN = "open"
+    LOOPBACK = "loopback"
+    ADDRESS = "address"
+    KEY = "key"
+    SECRET = "secret"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why somebody stays out; ``subject`` is the address, origin or host that it is about."""
+
+    status: int
+    code: str
+    message: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """``keys`` are digests, ``origins`` canonical, ``hosts`` lower-case names of this machine."""
+
+    loopback: bool = True
+    addresses: tuple[Network, ...] = ()
+    keys: tuple[bytes, ...] = ()
+    origins: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset({"localhost"})
+
+    def extended(self, addresses: Iterable[Network], keys: Iterable[bytes]) -> Rules:
+        """The same with more addresses and keys."""
+        return replace(self, addresses=(*self.addresses, *addresses), keys=(*self.keys, *keys))
+
+    def decide(self, caller: Caller, *, has_secret: bool = False) -> Way | Refusal:
+        """Let ``caller`` in or not. ``has_secret``: it shows a client secret that is good here.
+
+        A page from elsewhere needs such a secret, which somebody with access made for it; a key
+        does not help it, because long-lived keys do not belong into web pages.
+        """
+        if caller.origins and not self._page_may_ask(caller, has_secret):
+            return _foreign_page(caller)
+        if has_secret:
+            return Way.SECRET
+        if any(matches(caller.keys, self.keys)):
+            return Way.KEY
+        way = self._without_key(caller)
+        if way is None:
+            return _unknown(caller)
+        # Only a browser can be told a wrong name for this machine, and only its own machine's.
+        if (
+            caller.address is not None
+            and caller.address.is_loopback
+            and not self._own(caller.hosts)
+        ):
+            return _foreign_name(caller)
+        return way
+
+    def _without_key(self, caller: Caller) -> Way | None:
+        if caller.address is None:
+            return None
+        if self.loopback and caller.from_here and not caller.forwarded:
+            return Way.LOOPBACK
+        if any(caller.address in network for network in self.addresses):
+            return Way.ADDRESS
+        return None
+
+    def _own(self, hosts: Sequence[str]) -> bool:
+        """Whether a Host header means this machine: by number, or by a name that it has."""
+        place = split_host(hosts[0]) if len(hosts) == 1 else None
+        if place is None:
+            return False
+        return place[0] in self.hosts or parse_address(place[0]) is not None
+
+    def _page_may_ask(self, caller: Caller, has_secret: bool) -> bool:
+        """Whether the page that a browser shows is ours, or one that somebody let in."""
+        origin = canonical_origin(caller.origins[0]) if len(caller.origins) == 1 else None
+        if origin is None:  # malformed, or the "null" of files and sandboxes
+            return False
+        if has_secret or origin in self.origins:
+            return True
+        scheme = "https" if caller.secure else "http"
+        own = self._own(caller.hosts)
+        return own and origin == canonical_origin(f"{scheme}://{caller.hosts[0]}")
+
+
+def _foreign_page(caller: Caller) -> Refusal:
+    origin = ", ".join(caller.origins)
+    return Refusal(
+        403,
+        ORIGIN,
+        f"Web pages of {origin!a} may not use this server. Its owner can add the origin to "
+        "access.origins, or the page can use a client secret.",
+        origin,
+    )
+
+
+def _foreign_name(caller: Caller) -> Refusal:
+    host = ", ".join(caller.hosts)
+    return Refusal(
+        403,
+        HOST,
+        f"This server is not known as {host!a}. Use its IP address, add the name to access.hosts, "
+        "or send an API key.",
+        host,
+    )
+
+
+def _unknown(caller: Caller) -> Refusal:
+    what = "The API key is not known" if caller.keys else "An API key is needed"
+    fix = "Send a key made on the server with `reachy-voice key new NAME`, as 'Bearer KEY'."
+    if caller.address is not None and not caller.from_here:
+        fix = f"On the server, run `reachy-voice allow {caller.place}`. Or: {fix}"
+    code = "invalid_api_key" if caller.keys else "missing_api_key"
+    message = f"{what}, and {caller.place} is not allowed without one. {fix}"
+    return Refusal(401, code, message, caller.place)

@@ -1,0 +1,187 @@
+"""The owner's own list of addresses and keys: ``reachy-voice allow`` and ``key`` write it, a
+running server reads it again whenever it has changed.
+
+JSON, mode 0600. Of a key there is only the SHA-256 digest.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import secrets
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from app.access import Network, digest, parse_network
+from pipeline.errors import ConfigError
+
+KEY_PREFIX = "rv_"
+KEY_BYTES = 32
+"""Of randomness: a digest of it cannot be turned back."""
+
+_OTHERS_MAY_WRITE = 0o022
+
+logger = logging.getLogger(__name__)
+
+
+class AccessFileError(ConfigError):
+    """The list cannot be read, or must not be believed."""
+
+
+def _network_text(text: str) -> str:
+    return str(parse_network(text))
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class AllowedAddress(_Entry):
+    """``network`` in CIDR; ``added`` is a date in ISO 8601."""
+
+    network: Annotated[str, AfterValidator(_network_text)]
+    note: str = ""
+    added: str = ""
+
+
+class StoredKey(_Entry):
+    """``sha256`` is the digest of the key in hex."""
+
+    name: Annotated[str, Field(min_length=1)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    created: str = ""
+
+
+class AccessList(_Entry):
+    """The whole file. ``version`` is raised when older servers must not read it."""
+
+    version: Annotated[int, Field(ge=1, le=1)] = 1
+    addresses: tuple[AllowedAddress, ...] = ()
+    keys: tuple[StoredKey, ...] = ()
+
+    def networks(self) -> list[Network]:
+        return [parse_network(entry.network) for entry in self.addresses]
+
+    def digests(self) -> list[bytes]:
+        return [bytes.fromhex(key.sha256) for key in self.keys]
+
+    # --- changes: each returns a new list --------------------------------------------------------
+
+    def with_address(self, network: Network, note: str) -> AccessList:
+        """Replaces an entry of the same network."""
+        entry = AllowedAddress(network=str(network), note=note, added=_today())
+        return self.model_copy(
+            update={"addresses": (*self.without_address(network).addresses, entry)}
+        )
+
+    def without_address(self, network: Network) -> AccessList:
+        kept = tuple(entry for entry in self.addresses if entry.network != str(network))
+        return self.model_copy(update={"addresses": kept})
+
+    def with_key(self, name: str, key: str) -> AccessList:
+        entry = StoredKey(name=name, sha256=digest(key.encode()).hex(), created=_today())
+        return self.model_copy(update={"keys": (*self.keys, entry)})
+
+    def without_key(self, name: str) -> AccessList:
+        kept = tuple(key for key in self.keys if key.name != name)
+        return self.model_copy(update={"keys": kept})
+
+
+def new_key() -> str:
+    """A key that nobody can guess."""
+    return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+# --- the file ----------------------------------------------------------------------------------
+
+
+class AccessFile:
+    """Reads and writes on the caller's thread: call it beside the event loop."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._signature: tuple[int, ...] | None = None
+        self._last = AccessList()
+
+    def read(self) -> AccessList:
+        """What the file says; an absent one says nothing. Raises ``AccessFileError``."""
+        try:
+            state = self.path.stat()
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return AccessList()
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._error("cannot be read", str(error), f"Look at {self.path}") from error
+        if state.st_mode & _OTHERS_MAY_WRITE:
+            fix = f"If every line of it is yours: chmod 600 {self.path}"
+            raise self._error("is not used", "other users of this machine may write it", fix)
+        try:
+            return AccessList.model_validate_json(text)
+        except ValidationError as errors:
+            first = errors.errors(include_url=False, include_input=False)[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".lstrip(": ")
+            fix = f"Mend or delete {self.path}; `reachy-voice allow` writes it anew"
+            raise self._error("cannot be understood", why, fix) from None
+
+    def current(self) -> AccessList:
+        """``read``, but only if the file has changed; a bad file lets nobody in, and is logged."""
+        signature = self._sign()
+        if signature != self._signature:
+            try:
+                self._last = self.read()
+            except AccessFileError as error:
+                logger.error("%s", error)
+                self._last = AccessList()
+            self._signature = signature
+        return self._last
+
+    def change(self, edit: Callable[[AccessList], AccessList]) -> AccessList:
+        """Write what ``edit`` makes of the list; nobody else changes it meanwhile.
+
+        Raises ``AccessFileError``, and what ``edit`` raises; the file is then as it was.
+        """
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self.path.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                before = self.read()
+                after = edit(before)
+                if after != before:
+                    self._write(after)
+                return after
+        except OSError as error:
+            fix = f"Make {self.path.parent} writable for you"
+            raise self._error("cannot be written", str(error), fix) from error
+
+    def _write(self, new: AccessList) -> None:
+        """All or nothing, and never readable by others on the way."""
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".access-")  # mode 0600
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(new.model_dump_json(indent=2) + "\n")
+                file.flush()
+                os.fsync(handle)
+            os.replace(name, self.path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+    def _sign(self) -> tuple[int, ...]:
+        try:
+            state = self.path.stat()
+        except OSError:
+            return ()
+        return (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+
+    def _error(self, what: str, why: str, fix: str) -> AccessFileError:
+        return AccessFileError(f"The list of who may connect {what}", why=why, fix=fix)

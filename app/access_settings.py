@@ -1,0 +1,79 @@
+"""How the ``access`` section's values are checked; a key becomes its digest as it is read.
+
+No settings object, error message or listing ever holds a key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+
+from app.access import canonical_origin, digest, parse_network, split_host
+
+SHORTEST_KEY = 16
+"""Characters. Who may try 100 keys a second needs years for anything random of this length."""
+
+_HASHED = "sha256:"
+_REFUSED = "(hidden)"
+
+
+def _digests(given: object) -> object:
+    """Keys as ``sha256:HEX``; one alone counts as a list, for the environment's sake."""
+    if isinstance(given, str) and given:
+        given = [given]
+    if not isinstance(given, list):
+        return (_REFUSED,)
+    if not all(isinstance(key, str) and len(key) >= SHORTEST_KEY for key in given):
+        return (_REFUSED,)
+    return tuple(_HASHED + digest(key.encode()).hex() for key in given)
+
+
+def _usable(digests: tuple[str, ...]) -> tuple[str, ...]:
+    if _REFUSED in digests:
+        raise ValueError(
+            f"must be a list of texts of {SHORTEST_KEY} characters or more each; digits only "
+            "need quotes"
+        )
+    return digests
+
+
+def _hidden(digests: tuple[str, ...]) -> list[str]:
+    return [_REFUSED] * len(digests)
+
+
+def _network(text: str) -> str:
+    return str(parse_network(text))
+
+
+def _origin(text: str) -> str:
+    origin = canonical_origin(text)
+    if origin is None:
+        raise ValueError("must be the origin of a web page, as in http://localhost:3000")
+    return origin
+
+
+def _host(text: str) -> str:
+    place = split_host(text)
+    if place is None or place[1]:
+        raise ValueError("must be a host name without a port, as in reachy.example.org")
+    return place[0]
+
+
+NetworkText = Annotated[str, AfterValidator(_network)]
+OriginText = Annotated[str, AfterValidator(_origin)]
+HostText = Annotated[str, AfterValidator(_host)]
+
+KeyDigests = Annotated[
+    tuple[str, ...],
+    AfterValidator(_usable),
+    BeforeValidator(_digests, json_schema_input_type=list[str]),
+    PlainSerializer(_hidden),
+    Field(repr=False),
+]
+"""Written as keys, kept as digests, shown as neither."""
+
+
+def key_bytes(digests: Any) -> tuple[bytes, ...]:
+    """The digests as ``app.access.Rules`` compares them."""
+    return tuple(bytes.fromhex(text.removeprefix(_HASHED)) for text in digests)

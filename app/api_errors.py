@@ -1,0 +1,46 @@
+"""HTTP errors in the shape that OpenAI's clients read: ``{"error": {"message", "type", ...}}``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+class ApiError(Exception):
+    """A request that gets an error response."""
+
+    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+
+    def response(self) -> JSONResponse:
+        return error_response(self.status, self.code, self.message, self.param)
+
+
+def error_response(
+    status: int,
+    code: str,
+    message: str,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """``status`` is the HTTP status, ``param`` the field that is wrong."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    error = {"message": message, "type": kind, "code": code, "param": param}
+    return JSONResponse({"error": error}, status, headers=headers)
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Starlette's own refusals: no such path, no such method."""
+    assert isinstance(error, HTTPException)
+    message = f"{error.detail}: {request.method} {request.url.path}"
+    code = _CODES.get(error.status_code, "invalid_request")
+    return error_response(error.status_code, code, message, headers=error.headers)

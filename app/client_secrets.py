@@ -1,0 +1,75 @@
+"""Client secrets: short-lived keys that a server-side program gets for a browser.
+
+They live in memory only and open WebSockets only. ``app.client_secrets_http`` hands them out.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.access import digest, matches
+from app.api_errors import ApiError
+
+MAX_SECRETS = 256
+"""At the same time. Each attempt to connect with one is compared with all of them."""
+
+PREFIX = "ek_"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSecret:
+    """What one secret opens. ``expires_at`` is seconds since the epoch."""
+
+    digest: bytes
+    expires_at: int
+    session: Mapping[str, Any]
+    """Session fields of the GA dialect as its maker gave them; empty: none."""
+
+    @property
+    def first_message(self) -> str | None:
+        """The ``session.update`` that a connection begins with."""
+        if not self.session:
+            return None
+        return json.dumps({"type": "session.update", "session": self.session})
+
+
+class ClientSecrets:
+    """Those that have not expired. ``now`` is the wall clock in seconds."""
+
+    def __init__(self, now: Callable[[], float] = time.time, limit: int = MAX_SECRETS) -> None:
+        self._now = now
+        self._limit = limit
+        self._open: list[ClientSecret] = []
+
+    def issue(self, lasts_s: int, session: Mapping[str, Any]) -> tuple[str, ClientSecret]:
+        """A new secret and its value, which is not kept. Raises ``ApiError``."""
+        self._drop_expired()
+        if len(self._open) >= self._limit:
+            raise ApiError(
+                429,
+                "rate_limit_exceeded",
+                f"{self._limit} client secrets are open. Wait until one expires, or ask for "
+                "shorter ones with expires_after.seconds.",
+            )
+        value = PREFIX + secrets.token_urlsafe(32)
+        made = ClientSecret(digest(value.encode()), int(self._now()) + lasts_s, session)
+        self._open.append(made)
+        return value, made
+
+    def find(self, keys: tuple[bytes, ...]) -> ClientSecret | None:
+        """The secret that is among ``keys``."""
+        self._drop_expired()
+        found = matches(keys, (secret.digest for secret in self._open))
+        return next((s for s, same in zip(self._open, found, strict=True) if same), None)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def _drop_expired(self) -> None:
+        now = self._now()
+        self._open = [secret for secret in self._open if now < secret.expires_at]

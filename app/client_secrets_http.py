@@ -1,0 +1,183 @@
+"""``POST /v1/realtime/client_secrets``, and the two requests that the beta dialect had for it.
+
+Shapes: ``ClientSecretCreateParams`` and ``...Response`` of ``openai.types.realtime``, and
+``Session...`` and ``TranscriptionSessionCreateParams`` of ``openai.types.beta.realtime``.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from app import health
+from app.api_errors import ApiError
+from app.client_secrets import ClientSecrets
+from app.realtime_socket import Assistant
+from pipeline.realtime.beta import BetaDialect
+from pipeline.realtime.protocol import RealtimeConnection
+from pipeline.realtime.session_config import SessionDefaults
+
+SHORTEST_S, LONGEST_S, USUAL_S = 10, 7200, 600
+"""Bounds and default of ``expires_after.seconds`` in the API reference."""
+
+BETA_PATHS = {
+    "/v1/realtime/sessions": "session.update",
+    "/v1/realtime/transcription_sessions": "transcription_session.update",
+}
+"""And the client event whose session their bodies hold."""
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ExpiresAfter(_Shape):
+    anchor: Literal["created_at"] = "created_at"
+    seconds: Annotated[int, Field(ge=SHORTEST_S, le=LONGEST_S)] = USUAL_S
+
+
+class SecretRequest(_Shape):
+    """The body; an empty one is fine."""
+
+    expires_after: ExpiresAfter = ExpiresAfter()
+    session: dict[str, Any] = {}
+
+
+class BetaSecret(_Shape):
+    """The two beta requests name the same thing differently."""
+
+    expires_after: ExpiresAfter | None = None
+    expires_at: ExpiresAfter | None = None
+
+    @property
+    def seconds(self) -> int:
+        return (self.expires_after or self.expires_at or ExpiresAfter()).seconds
+
+
+class BetaRequest(BaseModel):
+    """The session's fields lie beside ``client_secret``."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    client_secret: BetaSecret | None = None
+
+
+_Request = TypeVar("_Request", bound=BaseModel)
+
+
+def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
+    """``max_body_bytes`` bounds a request."""
+    endpoint = SecretsEndpoint(issued, max_body_bytes)
+    paths = ["/v1/realtime/client_secrets", *BETA_PATHS]
+    return [Route(path, endpoint.create, methods=["POST"]) for path in paths]
+
+
+class SecretsEndpoint:
+    def __init__(self, issued: ClientSecrets, max_body_bytes: int) -> None:
+        self._issued = issued
+        self._max_body_bytes = max_body_bytes
+
+    async def create(self, request: Request) -> Response:
+        """200 with the secret and its session; 400, 413, 429 and 503 as errors."""
+        assistant: Assistant = request.app.state.assistant
+        if reasons := health.unready(assistant):  # only then are the voices known
+            return health.not_ready_response(reasons)
+        try:
+            body = await read_body(request, self._max_body_bytes)
+            beta = BETA_PATHS.get(request.url.path)
+            if beta is not None:
+                answer = self._for_beta(body, beta, assistant.defaults())
+            else:
+                answer = self._for_ga(body, assistant.defaults())
+        except ApiError as error:
+            return error.response()
+        except ClientDisconnect:
+            return Response()  # nobody hears it
+        return JSONResponse(answer, headers={"Cache-Control": "no-store"})
+
+    def _for_ga(self, body: bytes, defaults: SessionDefaults) -> dict[str, Any]:
+        given = _read(SecretRequest, body)
+        session = effective_session(defaults, given.session)
+        value, secret = self._issued.issue(given.expires_after.seconds, given.session)
+        return {"value": value, "expires_at": secret.expires_at, "session": session}
+
+    def _for_beta(self, body: bytes, event: str, defaults: SessionDefaults) -> dict[str, Any]:
+        given = _read(BetaRequest, body)
+        fields: dict[str, Any] = dict(given.model_extra or {})
+        dialect = BetaDialect(_new_id)
+        translated = dialect.to_ga(json.dumps({"type": event, "session": fields}))
+        if isinstance(translated, list):
+            raise _refused(json.loads(translated[0])["error"])
+        session = json.loads(translated)["session"]
+        if isinstance(fields.get("model"), str):
+            session["model"] = fields["model"]
+        updated = {"type": "session.updated", "session": effective_session(defaults, session)}
+        (text,) = dialect.from_ga(json.dumps(updated, separators=(",", ":")))
+        shown: dict[str, Any] = json.loads(text)["session"]
+        seconds = (given.client_secret or BetaSecret()).seconds
+        value, secret = self._issued.issue(seconds, session)
+        return {**shown, "client_secret": {"value": value, "expires_at": secret.expires_at}}
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """The whole body. Raises ``ApiError`` (413) as soon as it is too large."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > max_bytes:
+            message = f"The body may have {max_bytes} bytes (limits.http_body_kb)."
+            raise ApiError(413, "request_too_large", message)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _read(shape: type[_Request], body: bytes) -> _Request:
+    try:
+        return shape.model_validate_json(body or b"{}")
+    except ValidationError as errors:
+        first = errors.errors(include_url=False, include_input=False)[0]
+        param = ".".join(map(str, first["loc"])) or None
+        where = f" at '{param}'" if param else ""
+        code = "invalid_json" if first["type"] == "json_invalid" else "invalid_value"
+        raise ApiError(400, code, f"Invalid body{where}: {first['msg']}", param) from None
+
+
+def effective_session(defaults: SessionDefaults, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The session that a connection with these fields will have. Raises ``ApiError``.
+
+    It asks the protocol itself, so that both always agree.
+    """
+    model = fields.get("model")
+    defaults = replace(
+        defaults,
+        model=model if isinstance(model, str) and model else defaults.model,
+        transcription=fields.get("type") == "transcription",
+    )
+    connection = RealtimeConnection(defaults, _new_id, time.time)
+    if fields:
+        connection.receive(json.dumps({"type": "session.update", "session": fields}))
+    answer = json.loads(connection.messages_to_send()[-1])
+    if answer["type"] == "error":
+        raise _refused(answer["error"])
+    session: dict[str, Any] = answer["session"]
+    return session
+
+
+def _refused(error: Mapping[str, Any]) -> ApiError:
+    """An ``error`` event's error as an answer."""
+    status = 500 if error["type"] == "server_error" else 400
+    return ApiError(status, error["code"], error["message"], error["param"])
+
+
+def _new_id(prefix: str) -> str:
+    return f"{prefix}_{secrets.token_hex(12)}"

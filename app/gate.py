@@ -1,0 +1,197 @@
+"""The door of the server: every request and every WebSocket passes ``AccessGate`` first."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from app.access import (
+    HOST,
+    OPEN_PATHS,
+    ORIGIN,
+    Caller,
+    Refusal,
+    Rules,
+    Way,
+    caller_of,
+    parse_network,
+)
+from app.access_file import AccessFile
+from app.access_settings import key_bytes
+from app.api_errors import error_response
+from app.client_secrets import ClientSecret, ClientSecrets
+from app.settings import Settings
+
+CALLER = "reachy_voice.caller"
+"""Key of the ASGI scope: the ``Caller`` that was let in."""
+
+FROM_SECRET = "reachy_voice.from_secret"
+"""Key of an ASGI message: it is in the GA dialect, whatever the client speaks."""
+
+MAX_NOTICES = 100
+"""Addresses (and origins, and hosts) that are told on the console; an attacker has many."""
+
+
+class Notices:
+    """One line for a person at the console for each address, origin or host that stays out."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told: set[tuple[str, str]] = set()
+
+    def refused(self, refusal: Refusal, caller: Caller) -> None:
+        about = (refusal.code if refusal.status == 403 else "address", refusal.subject[:200])
+        if about in self._told or len(self._told) >= MAX_NOTICES:
+            return
+        self._told.add(about)
+        self._tell(_notice(refusal, caller))
+        if len(self._told) == MAX_NOTICES:
+            self._tell("Many were refused; further ones are not shown.")
+
+    def admitted(self, caller: Caller) -> None:
+        """If it is refused again one day, that is news again."""
+        self._told.discard(("address", caller.place))
+
+
+def _notice(refusal: Refusal, caller: Caller) -> str:
+    subject = ascii(refusal.subject[:200])[1:-1]
+    if refusal.code == ORIGIN:
+        return f"Refused a web page of {subject}. If it is yours, add it to access.origins."
+    if refusal.code == HOST:
+        return f"Refused a request to {subject}. If that is this machine: access.hosts."
+    if caller.address is None or caller.from_here:
+        what = "a request that came through a proxy" if caller.forwarded else "a program here"
+        return f"Refused {what}: it has no valid key. To make one: reachy-voice key new NAME"
+    return f"Refused {subject}. If it is your robot: reachy-voice allow {subject}"
+
+
+class Access:
+    """Who may use one server. ``tell`` gets lines for a person at the console."""
+
+    def __init__(
+        self,
+        rules: Rules | None = None,
+        file: AccessFile | None = None,
+        tell: Callable[[str], None] = lambda line: None,
+        secrets: ClientSecrets | None = None,
+    ) -> None:
+        self.rules = Rules() if rules is None else rules
+        self.secrets = ClientSecrets() if secrets is None else secrets
+        self.notices = Notices(tell)
+        self._file = file
+
+    async def decide(self, caller: Caller, *, has_secret: bool) -> Way | Refusal:
+        """The file is asked only for those who would stay out without it."""
+        verdict = self.rules.decide(caller, has_secret=has_secret)
+        if self._file is not None and isinstance(verdict, Refusal) and verdict.code != ORIGIN:
+            allowed = await asyncio.to_thread(self._file.current)
+            rules = self.rules.extended(allowed.networks(), allowed.digests())
+            verdict = rules.decide(caller, has_secret=has_secret)
+        return verdict
+
+
+def access_for(
+    settings: Settings, environ: Mapping[str, str], tell: Callable[[str], None]
+) -> Access:
+    """Who may use a server with these settings. Raises ``AccessFileError``."""
+    given = settings.access
+    file = AccessFile(settings.paths.access(environ))
+    file.read()  # a bad one is better known now than when the robot stays out
+    rules = Rules(
+        loopback=given.loopback,
+        addresses=tuple(map(parse_network, given.addresses)),
+        keys=key_bytes(given.keys),
+        origins=frozenset(given.origins),
+        hosts=frozenset(("localhost", *host_names(), *given.hosts)),
+    )
+    return Access(rules, file, tell)
+
+
+def host_names() -> list[str]:
+    """What this machine calls itself, and what it is called by mDNS. Asks no name server."""
+    name = socket.gethostname().lower()
+    return [name, name.partition(".")[0] + ".local"] if name else []
+
+
+class AccessGate:
+    """ASGI middleware: lets a request through, or answers it with 401 or 403.
+
+    ``on_refused`` gets the status for each WebSocket that stays out.
+    """
+
+    def __init__(
+        self, app: ASGIApp, access: Access, on_refused: Callable[[int], None] = lambda status: None
+    ) -> None:
+        self._app = app
+        self._access = access
+        self._on_refused = on_refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_open = scope["type"] == "http" and scope["path"] in OPEN_PATHS
+        if is_open or scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        caller = caller_of(scope)
+        upgrade = scope["type"] == "websocket"
+        secret = self._access.secrets.find(caller.keys) if upgrade else None
+        verdict = await self._access.decide(caller, has_secret=secret is not None)
+        if isinstance(verdict, Refusal):
+            self._access.notices.refused(verdict, caller)
+            if upgrade:
+                self._on_refused(verdict.status)
+            await _refuse(verdict, scope, receive, send)
+            return
+        self._access.notices.admitted(caller)
+        scope = {**scope, CALLER: caller}
+        if secret is not None:
+            scope, receive = _begun(secret, scope, receive)
+        await self._app(scope, receive, send)
+
+
+async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
+    response = error_response(refusal.status, refusal.code, refusal.message, headers=headers)
+    if scope["type"] == "websocket":
+        websocket = WebSocket(scope, receive, send)
+        await websocket.receive()  # the connect
+        await websocket.send_denial_response(response)
+    else:
+        await response(scope, receive, send)
+
+
+def _begun(secret: ClientSecret, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
+    """The connection as if its client had asked for the secret's session first."""
+    scope = {**scope, "query_string": _query(secret.session, scope)}
+    text = secret.first_message
+    if text is None:
+        return scope, receive
+    waiting: list[Message] = [{"type": "websocket.receive", "text": text, FROM_SECRET: True}]
+    connected = False
+
+    async def receive_begun() -> Message:
+        nonlocal connected
+        if connected and waiting:
+            return waiting.pop()
+        connected = True
+        return await receive()
+
+    return scope, receive_begun
+
+
+def _query(session: Mapping[str, Any], scope: Scope) -> bytes:
+    """Model and kind of a session are said in the address, not in a ``session.update``."""
+    query: bytes = scope["query_string"]
+    said = HTTPConnection(scope).query_params
+    more = {}
+    if isinstance(session.get("model"), str) and "model" not in said:
+        more["model"] = session["model"]
+    if session.get("type") == "transcription" and "intent" not in said:
+        more["intent"] = "transcription"
+    return b"&".join(part for part in (query, urlencode(more).encode()) if part)

@@ -1,0 +1,139 @@
+"""How much one client may ask of the server: pure arithmetic on times that the caller gives.
+
+Too many messages are not dropped. A dropped append is a hole in what somebody said, and a dropped
+commit leaves a client waiting for ever. The server reads slower instead, so that TCP holds the
+sender back; the client is told so, and is disconnected if it goes on regardless.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+NOTICE_EVERY_S = 5.0
+"""At most one ``error`` event about the message rate in this time."""
+
+PATIENCE_S = 120.0
+"""A client that is held back for so long is disconnected with 1008. By then a program that sends
+a recording as fast as it can has sent 20 minutes of it in messages of 20 ms."""
+
+
+class TokenBucket:
+    """``rate_per_s`` on average, and up to ``burst`` at once after a rest.
+
+    Times are seconds of any clock that never goes back.
+    """
+
+    def __init__(self, rate_per_s: float, burst: float, now: float) -> None:
+        self._rate_per_s = rate_per_s
+        self._burst = burst
+        self._tokens = float(burst)
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """Take one token. Returns 0, or the seconds until it will really be there."""
+        passed_s = max(0.0, now - self._at)
+        self._at = max(self._at, now)
+        self._tokens = min(self._burst, self._tokens + passed_s * self._rate_per_s) - 1
+        return 0.0 if self._tokens >= 0 else -self._tokens / self._rate_per_s
+
+    @property
+    def rested(self) -> bool:
+        """At least half full."""
+        return self._tokens >= self._burst / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What to do before the next message is read."""
+
+    wait_s: float = 0.0
+    tell: bool = False
+    """Send one ``error`` event with code ``rate_limit_exceeded``."""
+    close: bool = False
+    """Disconnect with 1008."""
+
+
+AT_ONCE = Pace()
+
+
+class MessageRate:
+    """The pace of one connection's messages, and of what is said about it.
+
+    The Reachy Mini app sends 100 messages a second, and after a stall of its network some hundred
+    at once.
+    """
+
+    def __init__(self, messages_per_s: float | None, burst: int, now: float) -> None:
+        """``messages_per_s`` ``None``: no limit."""
+        self._bucket = None if messages_per_s is None else TokenBucket(messages_per_s, burst, now)
+        self._held_since: float | None = None
+        self._told_at: float | None = None
+
+    def take(self, now: float) -> Pace:
+        """One message has been read at ``now``."""
+        if self._bucket is None:
+            return AT_ONCE
+        wait_s = self._bucket.take(now)
+        if wait_s == 0:
+            if self._bucket.rested:
+                self._held_since = None
+            return AT_ONCE
+        if self._held_since is None:
+            self._held_since = now
+        if now - self._held_since >= PATIENCE_S:
+            return Pace(close=True)
+        tell = self._told_at is None or now - self._told_at >= NOTICE_EVERY_S
+        if tell:
+            self._told_at = now
+        return Pace(wait_s, tell)
+
+
+class IdleTime:
+    """How long nothing has been said on a connection, in either direction."""
+
+    def __init__(self, limit_s: float | None, now: float) -> None:
+        """``limit_s`` ``None``: no connection is ever idle."""
+        self._limit_s = limit_s
+        self._last = now
+
+    @property
+    def limited(self) -> bool:
+        return self._limit_s is not None
+
+    def heard(self, now: float) -> None:
+        """A message went through."""
+        self._last = now
+
+    def left_s(self, now: float) -> float:
+        """Seconds until the limit; 0 when it is reached."""
+        return 0.0 if self._limit_s is None else max(0.0, self._last + self._limit_s - now)
+
+
+class Places:
+    """How many each address holds of something that is scarce.
+
+    ``total`` bounds all together, ``each`` one address; ``None`` does not.
+    """
+
+    def __init__(self, total: int | None, each: int | None) -> None:
+        self._total = total
+        self._each = each
+        self._taken: Counter[str] = Counter()
+        self._sum = 0
+
+    def full(self, address: str) -> bool:
+        """Whether the next one of ``address`` has to stay out."""
+        if self._total is not None and self._sum >= self._total:
+            return True
+        return self._each is not None and self._taken[address] >= self._each
+
+    def take(self, address: str) -> None:
+        self._taken[address] += 1
+        self._sum += 1
+
+    def free(self, address: str) -> None:
+        self._sum -= 1
+        self._taken[address] -= 1
+        if not self._taken[address]:
+            del self._taken[address]

@@ -1,0 +1,234 @@
+"""What the server tells Prometheus: an observer of every session's bus, and nothing else knows it.
+
+No label carries what people say, an id, a name that a client chose, or an address: every label has
+a fixed set of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, Literal, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from app.loop_lag import LoopLag
+from app.process_usage import MIB, Usage
+from pipeline.chat import FunctionCallItem
+from pipeline.events import (
+    Bus,
+    ReplyFinished,
+    SpeculationDiscarded,
+    Timeline,
+    TranscriptFailed,
+)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of the Prometheus text format."""
+
+PREFIX = "reachy_voice_"
+
+STAGES = tuple(field.name for field in fields(Timeline) if field.name != "reply_id")
+STAGE_BUCKETS_S = (
+    *(0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8),
+    *(1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0),
+)
+LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+Ending = Literal["client", "lost", "too_slow", "failed", "server"]
+"""Who ended a session: the client, its network, its slowness, an error of ours, or the server."""
+
+Refusal = Literal["full", "not_ready", "closing", "unauthorized", "forbidden", "other"]
+"""Why a client did not get a session."""
+
+ERROR_CODES = frozenset(
+    {
+        "conversation_already_has_active_response",
+        "decimal_above_max_value",
+        "decimal_below_min_value",
+        "input_audio_buffer_commit_busy",
+        "input_audio_buffer_commit_empty",
+        "input_audio_buffer_full",
+        "integer_above_max_value",
+        "integer_below_min_value",
+        "invalid_frame",
+        "invalid_json",
+        "invalid_type",
+        "invalid_value",
+        "item_create_duplicate_item_id",
+        "item_create_invalid_previous_item_id",
+        "item_delete_invalid_item_id",
+        "item_retrieve_invalid_item_id",
+        "item_truncate_invalid_item_id",
+        "missing_required_parameter",
+        "rate_limit_exceeded",
+        "response_cancel_not_active",
+        "session_limit_reached",
+        "too_many_items",
+        "unknown_parameter",
+    }
+)
+"""Codes that are counted by name; all others count as ``other``."""
+
+OBSERVED_EVENTS = 1024
+"""Events that may wait to be counted; older ones are lost and counted as dropped."""
+
+
+class Metrics:
+    """Everything that one server counts. Use it on the event loop."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        lag = self._histogram("event_loop_lag_seconds", "How late timers come.", LAG_BUCKETS_S)
+        self._lag = LoopLag(lag.observe)
+        self._count_sessions()
+        self._count_replies()
+        self._count_machine()
+
+    def _count_sessions(self) -> None:
+        self._open = self._gauge("sessions_open", "Clients that are connected.")
+        self._parked = self._gauge("sessions_parked", "Conversations whose client may come back.")
+        self._sessions = self._counter("sessions", "Clients that were let in.")
+        self._resumed = self._counter("sessions_resumed", "Clients that came back.")
+        self._ended = self._counter("sessions_ended", "Sessions that are over.", "by")
+        self._refused = self._counter("sessions_refused", "Clients turned away.", "reason")
+        self._errors = self._counter("client_errors", "Error events sent to clients.", "code")
+        self._dropped = self._counter("events_dropped", "Events that these metrics missed.")
+        for ending in get_args(Ending):
+            self._ended.labels(ending)
+        for refusal in get_args(Refusal):
+            self._refused.labels(refusal)
+
+    def _count_replies(self) -> None:
+        stages = self._histogram(
+            "stage_seconds",
+            "From the end of speech, or a request, to each stage of the answer.",
+            STAGE_BUCKETS_S,
+            "stage",
+        )
+        self.stages = {stage: stages.labels(stage) for stage in STAGES}
+        self.responses = self._counter("responses", "Answers that ended.", "status", "reason")
+        self.speculations = self._counter(
+            "speculations_discarded", "Answers that were prepared and thrown away unheard."
+        )
+        self.engine_seconds = self._counter(
+            "engine_seconds", "Time that engines spent on answers, given or discarded.", "outcome"
+        )
+        self.tokens = self._counter("tokens", "Tokens of the language model.", "kind")
+        self.tool_calls = self._counter("tool_calls", "Tool calls in answers.")
+        self.transcripts_failed = self._counter("transcripts_failed", "Speech that was not read.")
+        for outcome in ("given", "discarded"):
+            self.engine_seconds.labels(outcome)
+
+    def _count_machine(self) -> None:
+        self._ready = self._gauge("engine_ready", "1 when the engine is ready.", "engine")
+        self._rss = self._gauge(
+            "resident_bytes", "Memory of the server and its engines' processes."
+        )
+        self._cpu = self._gauge(
+            "cpu_seconds", "CPU time of the server and its engines' processes that now live."
+        )
+
+    # -- what the server reports
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """A client is connected for as long as the context lasts."""
+        self._sessions.inc()
+        with self._open.track_inprogress(), self._lag.watched():
+            yield
+
+    def resumed(self) -> None:
+        self._resumed.inc()
+
+    def ended(self, by: Ending) -> None:
+        self._ended.labels(by).inc()
+
+    def refused(self, reason: Refusal) -> None:
+        self._refused.labels(reason).inc()
+
+    def client_error(self, code: str) -> None:
+        self._errors.labels(code if code in ERROR_CODES else "other").inc()
+
+    def dropped(self, events: int) -> None:
+        self._dropped.inc(events)
+
+    def render(self, readiness: Mapping[str, str | None], parked: int, usage: Usage) -> bytes:
+        """All of it, in Prometheus' text format. ``usage`` takes long to find out, so it is the
+        caller's to measure elsewhere."""
+        for engine, problem in readiness.items():
+            self._ready.labels(engine).set(problem is None)
+        self._parked.set(parked)
+        self._rss.set(usage.rss_mib * MIB)
+        self._cpu.set(usage.cpu_seconds)
+        return generate_latest(self.registry)
+
+    # -- making them
+
+    def _counter(self, name: str, help: str, *labels: str) -> Counter:
+        return Counter(PREFIX + name, help, labels, registry=self.registry)
+
+    def _gauge(self, name: str, help: str, *labels: str) -> Gauge:
+        return Gauge(PREFIX + name, help, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, help: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(PREFIX + name, help, labels, buckets=buckets, registry=self.registry)
+
+
+class SessionObserver:
+    """Counts what happens on one session's bus. ``run`` it beside the session; ``finish`` it
+    when the session has ended, for what it published last."""
+
+    def __init__(self, bus: Bus, metrics: Metrics) -> None:
+        self._events = bus.subscribe(OBSERVED_EVENTS)
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        async for _, event in self._events:
+            # Audio and words are most of the events: they leave at the first comparison.
+            if type(event) in _COUNTED:
+                _COUNTED[type(event)](self._metrics, event)
+
+    async def finish(self) -> None:
+        """Count what is still unread; waits for nothing."""
+        self._events.close()
+        await self.run()
+        self._metrics.dropped(self._events.dropped)
+
+
+def _timeline(metrics: Metrics, event: Timeline) -> None:
+    for stage, histogram in metrics.stages.items():
+        moment_ms: float | None = getattr(event, stage)
+        if moment_ms is not None:
+            histogram.observe(moment_ms / 1000)
+
+
+def _reply(metrics: Metrics, event: ReplyFinished) -> None:
+    metrics.responses.labels(event.status, event.reason or "").inc()
+    metrics.engine_seconds.labels("given").inc(event.engine_seconds)
+    tokens = metrics.tokens
+    tokens.labels("prompt").inc(event.usage.prompt)
+    tokens.labels("cached").inc(event.usage.cached)
+    tokens.labels("generated").inc(event.usage.generated)
+    calls = sum(isinstance(item, FunctionCallItem) for item in event.items)
+    metrics.tool_calls.inc(calls)
+
+
+def _speculation(metrics: Metrics, event: SpeculationDiscarded) -> None:
+    metrics.speculations.inc()
+    metrics.engine_seconds.labels("discarded").inc(event.engine_seconds)
+
+
+def _transcript_failed(metrics: Metrics, event: TranscriptFailed) -> None:
+    metrics.transcripts_failed.inc()
+
+
+_COUNTED: Mapping[type, Callable[[Metrics, Any], None]] = {
+    Timeline: _timeline,
+    ReplyFinished: _reply,
+    SpeculationDiscarded: _speculation,
+    TranscriptFailed: _transcript_failed,
+}

@@ -1,0 +1,138 @@
+"""Conversations whose client lost its connection, kept for a while in case it comes back.
+
+A client goes on in its conversation when it shows the same key, comes from the same address and
+brings the same tools. Nobody else ever does: two clients that were connected under one identity
+at the same time cannot be told apart (robots behind one router send the same fixed key), so from
+then on nothing is kept for that identity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.access import Caller, digest
+from pipeline.engines import Tool
+from pipeline.memory import Memory
+
+MAX_PARKED = 16
+"""Conversations that may wait for their client; each may hold minutes of audio."""
+
+MAX_SHARED = 4096
+"""Identities that are remembered as shared by several clients; older ones are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a client seems to be. ``key`` is a SHA-256: the key itself is not kept."""
+
+    key: bytes
+    address: str
+
+
+def identity_of(caller: Caller) -> Identity | None:
+    """Who a client seems to be; ``None`` for one that cannot be known again: it shows no key, or
+    a proxy speaks for it, so that its address is everybody's."""
+    if not caller.keys or caller.address is None or caller.forwarded:
+        return None
+    # No key contains a zero byte, so the keys cannot run into each other.
+    return Identity(digest(b"\0".join(caller.keys)), str(caller.address))
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+Later = Callable[[float, Callable[[], None]], Timer]
+"""``later(seconds, callback)``, as of an event loop."""
+
+
+def _on_this_loop(delay_s: float, callback: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(delay_s, callback)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parked:
+    memory: Memory
+    tools: tuple[Tool, ...]
+    expiry: Timer
+
+
+class ParkedConversations:
+    """What clients that lost their connection may come back to, for ``keep_s`` (0: never).
+
+    Whoever is connected is ``present``, so that an identity which several clients share is known.
+    """
+
+    def __init__(self, keep_s: float, later: Later = _on_this_loop) -> None:
+        self._keep_s = keep_s
+        self._later = later
+        self._present: Counter[Identity] = Counter()
+        self._shared: dict[Identity, None] = {}
+        self._parked: dict[Identity, _Parked] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    @contextmanager
+    def present(self, who: Identity | None) -> Iterator[None]:
+        """``who`` is connected for as long as the context lasts."""
+        if who is None:
+            yield
+            return
+        self._present[who] += 1
+        if self._present[who] > 1:
+            self._is_shared(who)
+        try:
+            yield
+        finally:
+            self._present[who] -= 1
+            if not self._present[who]:
+                del self._present[who]
+
+    def keep(self, who: Identity | None, memory: Memory, tools: tuple[Tool, ...]) -> None:
+        """Park a conversation, or close it if nobody could be given it back."""
+        if who is None or who in self._shared or self._closed or self._keep_s <= 0:
+            memory.close()
+            return
+        self._drop(who)
+        while len(self._parked) >= MAX_PARKED:
+            self._drop(next(iter(self._parked)))
+        expiry = self._later(self._keep_s, lambda: self._drop(who))
+        self._parked[who] = _Parked(memory, tools, expiry)
+
+    def take(self, who: Identity | None, tools: tuple[Tool, ...]) -> Memory | None:
+        """What ``who`` left behind, now the caller's to close; ``None`` if there is nothing.
+
+        Other tools are another conversation: then what was left behind is closed.
+        """
+        if who is None or who not in self._parked:
+            return None
+        if self._parked[who].tools != tools:
+            self._drop(who)
+            return None
+        parked = self._parked.pop(who)
+        parked.expiry.cancel()
+        return parked.memory
+
+    def close(self) -> None:
+        """Close all that is parked, and from now on whatever is to be."""
+        self._closed = True
+        for who in list(self._parked):
+            self._drop(who)
+
+    def _is_shared(self, who: Identity) -> None:
+        self._drop(who)
+        self._shared[who] = None
+        while len(self._shared) > MAX_SHARED:
+            del self._shared[next(iter(self._shared))]
+
+    def _drop(self, who: Identity) -> None:
+        if parked := self._parked.pop(who, None):
+            parked.expiry.cancel()
+            parked.memory.close()

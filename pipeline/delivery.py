@@ -1,0 +1,179 @@
+"""What of a reply is given out: its items, words, audio and calls, and how much of it was heard.
+
+A reply reaches the bus only through its delivery. ``revoke`` comes first when it is cancelled, so
+nothing stale can be heard; the closing events go past that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pipeline.audio import EMPTY, AudioFormat, Pcm, Recording
+from pipeline.chat import AudioPart, FunctionCallItem, ItemStatus, MessageItem, TextPart, heard_text
+from pipeline.commands import Modality
+from pipeline.engines import Sampling, Tool, ToolCall, ToolChoice
+from pipeline.events import (
+    Bus,
+    Event,
+    OutputItem,
+    ReplyArguments,
+    ReplyAudio,
+    ReplyItemFinished,
+    ReplyItemStarted,
+    ReplyText,
+)
+from pipeline.playback import PlaybackClock
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyPlan:
+    """What a reply is to be. ``lead_s`` ``None`` sends in a burst."""
+
+    reply_id: str
+    item_id: str
+    modality: Modality = "audio"
+    in_conversation: bool = True
+    voice: str = ""
+    speed: float = 1.0
+    output_format: AudioFormat = field(default_factory=AudioFormat)
+    chunk_ms: int = 40
+    lead_s: float | None = None
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
+    sampling: Sampling = field(default_factory=Sampling)
+    metadata: Mapping[str, str] | None = None
+
+
+PlaceItem = Callable[[OutputItem], str | None]
+"""Puts an item into the conversation, or in the place it has there; gives the id before it."""
+
+
+class Delivery:
+    """Gives out one reply. A message comes first, calls follow it."""
+
+    def __init__(
+        self, plan: ReplyPlan, bus: Bus, place_item: PlaceItem, new_id: Callable[[str], str]
+    ) -> None:
+        self.playback = PlaybackClock()
+        self._plan = plan
+        self._bus = bus
+        self._revoked = False
+        self._place_item = place_item
+        self._new_id = new_id
+        self._message: MessageItem | None = None
+        self._message_place: str | None = None
+        self._message_closed = False
+        self._calls: list[FunctionCallItem] = []
+        self._clauses: list[tuple[str, float]] = []
+        self._audio: list[Pcm] = []
+
+    def revoke(self) -> None:
+        """From now on nothing but the closing events goes out."""
+        self._revoked = True
+
+    def publish(self, event: Event) -> None:
+        if not self._revoked:
+            self._bus.publish(event)
+
+    # -- while it goes on
+
+    def say(self, text: str) -> None:
+        """Words that are written, or whose audio follows."""
+        if self._revoked:
+            return
+        item = self._open_message()
+        self._clauses.append((text, 0.0))
+        glue = "" if self._plan.modality == "text" or len(self._clauses) == 1 else " "
+        self.publish(ReplyText(self._plan.reply_id, item.id, 0, glue + text))
+
+    def speak(self, pcm: Pcm, now: float) -> None:
+        """Audio of the newest words, at the rate of the plan's format."""
+        if self._revoked:
+            return
+        item = self._open_message()
+        rate = self._plan.output_format.rate
+        seconds = len(pcm) / rate
+        self.playback.send(seconds, now)
+        self._audio.append(pcm)
+        if self._clauses:
+            text, sent = self._clauses[-1]
+            self._clauses[-1] = (text, sent + seconds)
+        self.publish(ReplyAudio(self._plan.reply_id, item.id, 0, pcm, rate))
+
+    def call(self, call: ToolCall) -> None:
+        """A whole call, at once: a client acts on it, and answers when the reply has ended."""
+        if self._revoked:
+            return
+        self._close_message("completed")
+        item = FunctionCallItem(
+            self._new_id("item"), self._new_id("call"), call.name, "", "in_progress"
+        )
+        reply_id, index = self._plan.reply_id, self._next_index
+        previous = self._place_item(item)
+        self.publish(ReplyItemStarted(reply_id, item, index, previous))
+        self.publish(ReplyArguments(reply_id, item.id, index, item.call_id, call.arguments))
+        done = replace(item, arguments=call.arguments, status="completed")
+        self._place_item(done)
+        self._calls.append(done)
+        self.publish(ReplyItemFinished(reply_id, done, index, previous))
+
+    # -- the end
+
+    def close(self, status: ItemStatus) -> tuple[OutputItem, ...]:
+        """Close what is open, even when revoked; the items as they now stand."""
+        self._close_message(status)
+        message = (self._message,) if self._message else ()
+        return (*message, *self._calls)
+
+    def heard(self, now: float) -> MessageItem | None:
+        """The message cut to what the listener has heard by now."""
+        if self._message is None or self._plan.modality == "text":
+            return self._message and self._final_message("incomplete")
+        seconds = self.playback.heard_seconds(now)
+        if self._message_closed and seconds >= self.playback.sent_seconds:
+            return self._message
+        part = replace(
+            self._spoken(), transcript=heard_text(self._clauses, seconds), seconds=seconds
+        )
+        return MessageItem(self._message.id, "assistant", (part,), "incomplete")
+
+    # -- parts
+
+    @property
+    def _next_index(self) -> int:
+        return len(self._calls) + (self._message is not None)
+
+    def _open_message(self) -> MessageItem:
+        if self._message is None:
+            self._message = MessageItem(self._plan.item_id, "assistant", (), "in_progress")
+            self._message_place = self._place_item(self._message)
+            self.publish(
+                ReplyItemStarted(self._plan.reply_id, self._message, 0, self._message_place)
+            )
+        return self._message
+
+    def _close_message(self, status: ItemStatus) -> None:
+        if self._message is None or self._message_closed:
+            return
+        self._message_closed = True
+        self._message = self._final_message(status)
+        self._place_item(self._message)
+        self._bus.publish(
+            ReplyItemFinished(self._plan.reply_id, self._message, 0, self._message_place)
+        )
+
+    def _final_message(self, status: ItemStatus) -> MessageItem:
+        assert self._message
+        if self._plan.modality == "text":
+            part: TextPart | AudioPart = TextPart("".join(text for text, _ in self._clauses))
+        else:
+            part = self._spoken()
+        return MessageItem(self._message.id, "assistant", (part,), status)
+
+    def _spoken(self) -> AudioPart:
+        said = " ".join(text for text, _ in self._clauses)
+        audio = Recording(np.concatenate((EMPTY, *self._audio)), self._plan.output_format.rate)
+        return AudioPart(said, self.playback.sent_seconds, audio, tuple(self._clauses))

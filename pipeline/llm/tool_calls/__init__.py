@@ -1,0 +1,1 @@
+"""Calls of tools as language models write them: syntax, parsing, grammar. No I/O, no llama.cpp."""

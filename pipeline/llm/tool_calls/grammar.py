@@ -1,0 +1,71 @@
+"""The grammar of calls: names and arguments that tools accept, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from pipeline.engines import Tool
+from pipeline.llm.tool_calls.gbnf import GEMMA, JSON, Rules, literal
+from pipeline.llm.tool_calls.schema_rules import SchemaRules, UnusableSchema
+from pipeline.llm.tool_calls.syntax import Syntax
+
+log = logging.getLogger("reachy_voice.llm")
+
+_REMEMBERED = 16
+"""Sets of tools; a session has one, and answers that override it have others."""
+
+
+def call_grammar(syntax: Syntax, tools: Sequence[Tool], *, loose: bool = False) -> str:
+    """GBNF for one call of one of ``tools``, from the first letter of its name to the end.
+
+    A schema that cannot be used becomes "any JSON object", a part of one "any value", with a line
+    in the log. With ``loose`` all of them do.
+    """
+    rules = Rules(GEMMA if syntax.values == "gemma" else JSON)
+    end = literal(syntax.end + syntax.close)
+    calls = []
+    for tool in tools:
+        arguments = rules.any_object() if loose else _arguments(rules, tool)
+        calls.append(f"{literal(syntax.spelled_name(tool.name) + syntax.middle)} {arguments} {end}")
+    return rules.grammar(" | ".join(calls))
+
+
+def _arguments(rules: Rules, tool: Tool) -> str:
+    schema = SchemaRules(rules, tool.parameters)
+    try:
+        found = rules.add(schema.arguments())
+    except (UnusableSchema, ArithmeticError, RecursionError, TypeError, ValueError) as problem:
+        why = str(problem) if isinstance(problem, UnusableSchema) else "it is malformed"
+        log.warning("The schema of the tool %s cannot be used: %s", tool.name, why)
+        return rules.any_object()
+    if schema.unusable:
+        why = ", ".join(sorted(schema.unusable))
+        log.warning("A part of the schema of the tool %s cannot be used: %s", tool.name, why)
+    if schema.not_enforced:
+        ignored = ", ".join(sorted(schema.not_enforced))
+        log.warning("Calls of the tool %s may not respect: %s", tool.name, ignored)
+    return found
+
+
+class CallGrammars:
+    """Grammars of one model's calls, remembered for the sets of tools that were used last."""
+
+    def __init__(self, syntax: Syntax) -> None:
+        self.syntax = syntax
+        self._grammars: OrderedDict[tuple[str, ...], str] = OrderedDict()
+
+    def of(self, tools: Sequence[Tool]) -> str:
+        """GBNF for one call of one of ``tools``."""
+        key = tuple(map(repr, tools))
+        if key not in self._grammars:
+            self._grammars[key] = call_grammar(self.syntax, tools)
+            if len(self._grammars) > _REMEMBERED:
+                self._grammars.popitem(last=False)
+        self._grammars.move_to_end(key)
+        return self._grammars[key]
+
+    def loose(self, tools: Sequence[Tool]) -> str:
+        """The same with any arguments, for when llama.cpp cannot read the strict one."""
+        return call_grammar(self.syntax, tools, loose=True)

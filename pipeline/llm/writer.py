@@ -1,0 +1,186 @@
+"""Writes one answer, token by token: speech as the model likes, calls as the tools want them."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.engines import FinishReason, Sampling, TextDelta, Tool, ToolCall, ToolChoice
+from pipeline.errors import EngineError
+from pipeline.llm.llama_model import Model
+from pipeline.llm.sampler import Sampler
+from pipeline.llm.tool_calls.gemma_values import QUOTE
+from pipeline.llm.tool_calls.grammar import CallGrammars
+from pipeline.llm.tool_calls.parser import CallParser, Part
+
+log = logging.getLogger("reachy_voice.llm")
+
+_CALL_TOKENS = 512
+"""A call that has begun may exceed the limit of the answer by so many tokens."""
+_CLOSING_TOKENS = 128
+"""With so few tokens left, a call ends as soon as its schema allows it."""
+
+
+class Writer:
+    """One answer. ``room``: tokens until the context is full. ``in_thoughts``: the prompt ends
+    inside of a thought.
+
+    A call follows a grammar from the moment that it begins; what its syntax wants in front of
+    the function's name is written for the model. An answer that has to be a call begins with
+    one. Where no call is wanted, a token that would begin one is not taken.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        grammars: CallGrammars,
+        tools: Sequence[Tool],
+        choice: ToolChoice,
+        sampling: Sampling,
+        *,
+        room: int,
+        in_thoughts: bool = False,
+    ) -> None:
+        self._model = model
+        self._grammars = grammars
+        self._syntax = grammars.syntax
+        self._tools = _callable(tools, choice)
+        self._forced = bool(self._tools) and choice.kind in ("required", "named")
+        self._one_call = choice.kind == "named" or not choice.parallel
+        self._sampler = Sampler(model, sampling)
+        self._parser = CallParser(
+            self._syntax,
+            self._tools,
+            bare=bool(tools),
+            in_thoughts=in_thoughts and not self._forced,
+        )
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._closers = self._single_tokens("}", "]")
+        self._quotes = self._single_tokens(QUOTE if self._syntax.values == "gemma" else '"')
+        self._room = room
+        self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+        self._ends_with_call = False
+        self.generated = 0
+        """Tokens."""
+        self.ended: FinishReason | None = None
+        """Why the answer is over, once it is."""
+
+    def begin(self) -> list[int]:
+        """The tokens that the answer begins with in any case."""
+        if not self._forced or self._most <= 0:
+            return []
+        begin = self._syntax.begin
+        self._parser.feed(begin)
+        self._bind()
+        tokens = self._model.tokenize(begin, special=True)
+        self.generated += len(tokens)
+        return tokens
+
+    def may_go_on(self) -> bool:
+        """Whether there may be another token. Otherwise ``ended`` says why not."""
+        if self.ended is None and self.generated >= self._limit():
+            self.ended = "stop" if self._ends_with_call else "length"
+        return self.ended is None
+
+    def write(self, logits: NDArray[np.float32]) -> tuple[list[int], list[Part]]:
+        """The next tokens, and what they add to the answer; nothing once it has ended."""
+        token = self._choose(logits)
+        if token is None or self._model.ends(token):
+            self.ended = "stop"
+            return [], []
+        text = self._decoder.decode(self._shown(token))
+        tokens, parts = self._take(token, text)
+        if self.generated + len(tokens) > self._room:
+            self.ended = "length"
+            return [], []
+        self.generated += len(tokens)
+        return tokens, self._judged(parts)
+
+    def finish(self) -> list[Part]:
+        """What was held back, at the end."""
+        last = self._decoder.decode(b"", final=True)
+        parts = [*self._parser.feed(last), *self._parser.finish()]
+        return [] if self._forced else parts
+
+    # --- choosing
+
+    def _limit(self) -> int:
+        return min(self._room, self._most + _CALL_TOKENS) if self._parser.in_call else self._most
+
+    def _choose(self, logits: NDArray[np.float32]) -> int | None:
+        if self._sampler.bound:
+            hurry = self.generated >= self._limit() - _CLOSING_TOKENS
+            closers = self._quotes if self._parser.in_text else [*self._closers, *self._quotes]
+            return self._sampler.sample(logits, preferred=closers if hurry else ())
+        return self._sampler.sample(logits, refused=None if self._tools else self._begins_call)
+
+    def _begins_call(self, token: int) -> bool:
+        return self._parser.suspects(self._shown(token).decode("utf-8", "replace"))
+
+    def _shown(self, token: int) -> bytes:
+        """The text of a token. A control token has one if the syntax of calls contains it."""
+        shown = self._model.piece(token)
+        if shown:
+            return shown
+        spelled = self._model.piece(token, special=True)
+        known = spelled.decode("utf-8", "replace") in self._syntax.spelled
+        return spelled if known else b""
+
+    # --- taking
+
+    def _take(self, token: int, text: str) -> tuple[list[int], list[Part]]:
+        """Where a call begins in ``text``, what follows its mark is replaced by what has to."""
+        length = self._parser.opens(text) if self._tools else -1
+        if length < 0:
+            return [token], self._parser.feed(text)
+        parts = self._parser.feed(text[:length])
+        rest = self._parser.rest
+        self._parser.feed(rest)
+        self._bind()
+        marked = [token] if length == len(text) else self._tokens(text[:length])
+        return [*marked, *self._tokens(rest)], parts
+
+    def _judged(self, parts: list[Part]) -> list[Part]:
+        """Decide whether the answer is over, and leave out what is not wanted in it."""
+        if self._sampler.bound and not self._parser.in_call:
+            self._sampler.release()
+        wanted: list[Part] = []
+        for part in parts:
+            if isinstance(part, TextDelta) and self._forced:
+                self.ended = "stop"
+                break
+            wanted.append(part)
+            self._ends_with_call = isinstance(part, ToolCall)
+            if self._ends_with_call and self._one_call:
+                self.ended = "stop"
+                break
+        return wanted
+
+    def _bind(self) -> None:
+        for gbnf in (self._grammars.of, self._grammars.loose):
+            try:
+                self._sampler.bind(gbnf(self._tools))
+                return
+            except EngineError as problem:
+                log.warning("A grammar of tool calls cannot be used: %s", problem.why)
+
+    def _tokens(self, text: str) -> list[int]:
+        return self._model.tokenize(text, special=True)
+
+    def _single_tokens(self, *texts: str) -> list[int]:
+        found = [self._tokens(text) for text in texts]
+        return [tokens[0] for tokens in found if len(tokens) == 1]
+
+
+def _callable(tools: Sequence[Tool], choice: ToolChoice) -> Sequence[Tool]:
+    """The tools that an answer may call."""
+    match choice.kind:
+        case "none":
+            return []
+        case "named":
+            return [tool for tool in tools if tool.name == choice.name]
+    return tools

@@ -1,0 +1,101 @@
+"""``conversation.item.retrieved``: an item with its audio and images, in frames that a default
+client accepts.
+
+What does not fit in one frame comes as several events in order. Each has the whole item with all
+its text; each piece of the audio is in one of them, and together they are the recording. An image
+that fits in no frame is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pipeline.audio import AudioFormat, Pcm, Recording, Resampler
+from pipeline.chat import AudioPart, ImagePart, Item, MessageItem
+from pipeline.realtime import wire
+from pipeline.realtime.formats import bytes_of
+from pipeline.realtime.items import item_to_wire
+
+_FIELD_CHARS = 32
+"""For a medium's name and punctuation."""
+
+_EVENT_CHARS = 1024
+"""For the event around an item."""
+
+_MIN_PIECE_CHARS = 4096
+"""A smaller rest of a frame is left empty."""
+
+Page = dict[int, dict[str, str]]
+"""What one frame adds to the item: for the part at an index, its medium."""
+
+
+def retrieved_items(
+    item: Item, input_format: AudioFormat, output_format: AudioFormat
+) -> Iterator[dict[str, Any]]:
+    """The item as it is sent, once for each frame. User audio is in ``input_format``, the
+    assistant's, as far as it was heard, in ``output_format``."""
+    shown = item_to_wire(item)
+    if not isinstance(item, MessageItem):
+        yield shown
+        return
+    format = output_format if item.role == "assistant" else input_format
+    room = wire.MAX_FRAME_CHARS - _EVENT_CHARS - len(wire.encode(shown))
+    for page in _pages(item, format, max(room, 2 * _MIN_PIECE_CHARS)):
+        content = [{**part, **page.get(at, {})} for at, part in enumerate(shown["content"])]
+        yield {**shown, "content": content}
+
+
+def _pages(item: MessageItem, format: AudioFormat, room: int) -> list[Page]:
+    frames = _Frames(room)
+    for at, part in enumerate(item.parts):
+        match part:
+            case ImagePart(url=str(url)):
+                frames.add_image(at, url)
+            case AudioPart(audio=audio) if audio is not None:
+                # Of an answer more is kept than was heard.
+                heard = audio.until(part.seconds) if item.role == "assistant" else audio
+                frames.add_audio(at, bytes_of(_at_rate(heard, format.rate), format))
+    return frames.pages
+
+
+class _Frames:
+    """Fills one frame after the other; ``room`` in characters."""
+
+    def __init__(self, room: int) -> None:
+        self.pages: list[Page] = [{}]
+        self._room = room
+        self._left = room
+
+    def add_image(self, at: int, url: str) -> None:
+        """Nothing, when no frame has room for it."""
+        if len(url) + _FIELD_CHARS <= self._room:
+            self._put(at, "image_url", url)
+
+    def add_audio(self, at: int, data: bytes) -> None:
+        start = 0
+        while start < len(data):
+            if self._left < _MIN_PIECE_CHARS:
+                self._turn_page()
+            # Four characters for three bytes, in whole 16-bit samples.
+            size = (self._left - _FIELD_CHARS) // 8 * 6
+            self._put(at, "audio", wire.base64_text(data[start : start + size]))
+            start += size
+
+    def _put(self, at: int, name: str, text: str) -> None:
+        chars = len(text) + _FIELD_CHARS
+        if chars > self._left:
+            self._turn_page()
+        self.pages[-1][at] = {name: text}
+        self._left -= chars
+
+    def _turn_page(self) -> None:
+        self.pages.append({})
+        self._left = self._room
+
+
+def _at_rate(recording: Recording, rate: int) -> Pcm:
+    resampler = Resampler(recording.rate, rate)
+    return np.concatenate((resampler.feed(recording.pcm), resampler.flush()))

@@ -1,0 +1,83 @@
+"""Turn detection: what the client gives, sees in ``session.updated``, and what it means here.
+
+A field that no client gave stays ``None`` for the pipeline (the YAML rules) and is shown with the
+API's nominal default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.commands import TurnDetection
+from pipeline.turns import Eagerness
+
+DEFAULT: Mapping[str, Any] = {"type": "server_vad"}
+
+_SERVER_VAD: Mapping[str, Any] = {
+    "type": "server_vad",
+    "threshold": 0.5,
+    "prefix_padding_ms": 300,
+    "silence_duration_ms": 500,
+    "idle_timeout_ms": None,
+    "create_response": True,
+    "interrupt_response": True,
+}
+_SEMANTIC_VAD: Mapping[str, Any] = {
+    "type": "semantic_vad",
+    "eagerness": "auto",
+    "create_response": True,
+    "interrupt_response": True,
+}
+"""Nominal defaults of the API reference."""
+
+_IN_TRANSCRIPTION = ("type", "threshold", "prefix_padding_ms", "silence_duration_ms")
+"""All that the API's transcription session shows."""
+
+_EAGERNESS: Mapping[str | None, Eagerness] = {"low": "low", "high": "high"}
+"""``auto`` is medium (API reference)."""
+
+
+def merged(
+    current: Mapping[str, Any] | None, given: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """``current`` with what was ``given`` on top; null is push to talk. Fields of one type mean
+    nothing for the other, so another type starts afresh."""
+    if given is None:
+        return None
+    current = current or DEFAULT
+    kind = given.get("type") or current["type"]
+    before = current if current["type"] == kind else {}
+    return {**before, **given, "type": kind}
+
+
+def shown(said: Mapping[str, Any] | None, *, answers: bool) -> dict[str, Any] | None:
+    """``answers`` False: as a transcription session has it."""
+    if said is None:
+        return None
+    nominal = _SEMANTIC_VAD if said["type"] == "semantic_vad" else _SERVER_VAD
+    known = {name: at for name, at in said.items() if name in nominal and at is not None}
+    whole = {**nominal, **known}
+    return whole if answers else {name: whole[name] for name in _IN_TRANSCRIPTION if name in whole}
+
+
+def turn_detection(said: Mapping[str, Any] | None, *, answers: bool) -> TurnDetection | None:
+    """For the pipeline. A session that does not answer never speaks up by itself either."""
+    if said is None:
+        return None
+    create = answers and said.get("create_response") is not False
+    interrupt = answers and said.get("interrupt_response") is not False
+    if said["type"] == "semantic_vad":
+        return TurnDetection(
+            eagerness=_EAGERNESS.get(said.get("eagerness"), "medium"),
+            create_response=create,
+            interrupt_response=interrupt,
+        )
+    return TurnDetection(
+        threshold=said.get("threshold"),
+        prefix_padding_ms=said.get("prefix_padding_ms"),
+        silence_duration_ms=said.get("silence_duration_ms"),
+        idle_timeout_ms=said.get("idle_timeout_ms") if answers else None,
+        create_response=create,
+        interrupt_response=interrupt,
+    )

@@ -1,0 +1,107 @@
+"""Environments of their own for clients whose packages are not ours, made once per lock file.
+
+They live in the project's cache directory, named after what was locked. Without a network they
+cannot be made: then the tests are skipped, but in CI they fail.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from setup_steps.failures import NO_NETWORK, classify
+
+HERE = Path(__file__).parent
+SETUP_LIMIT_S = 540
+NPM_OFFLINE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH")
+ERROR_LINE = re.compile(r"ERROR: |code: |npm error code ")
+
+
+class NotInstalled(Exception):
+    """The packages could not be fetched, for want of a network or of the program that does it."""
+
+
+def python_with_clients(cache: Path) -> Path:
+    """The interpreter of an environment with ``python/requirements.lock``."""
+    lock = HERE / "python" / "requirements.lock"
+    home = cache / "clients" / f"python-{_digest(lock.read_bytes(), sys.version.encode())}"
+    python = home / "bin" / "python"
+    with _made_once(home) as missing:
+        if missing:
+            _run([sys.executable, "-m", "venv", "--without-pip", "--clear", str(home)])
+            options = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(lock)]
+            patience = ["--disable-pip-version-check", "--retries", "2", "--timeout", "30"]
+            pip = [sys.executable, "-m", "pip", "--python", str(python), "install", *patience]
+            _run([*pip, *options])
+    return python
+
+
+def node_modules(cache: Path) -> Path:
+    """A ``node_modules`` directory with ``node/package-lock.json``."""
+    files = [HERE / "node" / name for name in ("package.json", "package-lock.json")]
+    home = cache / "clients" / f"node-{_digest(*(file.read_bytes() for file in files))}"
+    with _made_once(home) as missing:
+        if missing:
+            if shutil.which("npm") is None:
+                raise NotInstalled("npm is not here; run: apt-get install nodejs npm")
+            for file in files:
+                shutil.copy(file, home)
+            quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
+            patience = ["--fetch-retries=2", "--fetch-retry-mintimeout=1000"]
+            _run(["npm", "ci", *quiet, *patience], cwd=home)
+    return home / "node_modules"
+
+
+def or_skip(error: NotInstalled) -> NoReturn:
+    """Skip the test, saying why; in CI, where nothing may be skipped, fail it."""
+    if os.environ.get("CI", "").lower() in ("1", "true"):
+        raise error
+    pytest.skip(f"the clients could not be installed: {error}")
+
+
+def _digest(*contents: bytes) -> str:
+    return hashlib.sha256(b"\0".join(contents)).hexdigest()[:16]
+
+
+@contextmanager
+def _made_once(home: Path) -> Iterator[bool]:
+    """Whether ``home`` must be filled; two test runs at once do it one after the other."""
+    home.mkdir(parents=True, exist_ok=True)
+    done = home.with_name(f"{home.name}.done")
+    with home.with_name(f"{home.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield not done.exists()
+        done.touch()
+
+
+def _run(command: Sequence[str], cwd: Path | None = None) -> None:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SETUP_LIMIT_S,
+        check=False,
+    )
+    if not done.returncode:
+        return
+    offline = NPM_OFFLINE.search(done.stdout) if command[0] == "npm" else None
+    if offline or classify("", done.stdout).exit_code == NO_NETWORK:
+        said = [line for line in done.stdout.splitlines() if ERROR_LINE.search(line)]
+        raise NotInstalled(
+            f"{command[0]} cannot reach its registry ({said[-1].strip()[:200] if said else ''}); "
+            "connect this machine to the Internet and run the tests again"
+        )
+    raise AssertionError(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}")

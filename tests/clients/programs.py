@@ -1,0 +1,87 @@
+"""Runs a client program against a scripted server and reads its reports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from asyncio.subprocess import PIPE
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clients.engines import LEVELS, STORY, TIME, WAIT, WEATHER
+from clients.serving import Served, Wire
+
+TURNS = ("voice", "push_to_talk", "text", "tool", "barge_in")
+TURN_LIMIT_S = 30.0
+PROGRAM_LIMIT_S = 50.0
+_NAMES = {TIME: "time", WEATHER: "weather", STORY: "story", WAIT: "wait"}
+
+
+@dataclass
+class Report:
+    """What one turn was like for the client; see the programs' ``common`` modules."""
+
+    turn: str
+    events: list[str] = field(default_factory=list)
+    heard: str = ""
+    said: list[str] = field(default_factory=list)
+    audio_bytes: int = 0
+    statuses: list[str] = field(default_factory=list)
+    tool_calls: list[dict[str, str]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    late_audio_bytes: int = 0
+    history: list[dict[str, str]] | None = None
+    failure: str | None = None
+
+
+@dataclass
+class Held:
+    """All turns of one client, as it and as the server saw them."""
+
+    reports: dict[str, Report]
+    wires: list[Wire]
+    stderr: str
+
+    def report(self, turn: str) -> Report:
+        assert turn in self.reports, f"no report of {turn}; the program said:\n{self.stderr}"
+        report = self.reports[turn]
+        assert report.failure is None, f"{report}\n{self.stderr}"
+        return report
+
+
+async def hold_turns(served: Served, command: Sequence[str | Path], cwd: Path) -> Held:
+    """Run the program until it has held every turn."""
+    plan = {
+        "url": served.url,
+        "levels": {_NAMES[phrase]: level for level, phrase in LEVELS.items()},
+        "limit_s": TURN_LIMIT_S,
+    }
+    arguments = [str(part) for part in (*command, json.dumps(plan))]
+    # A program of its own gets no proxy and no key from this machine.
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    if served.certificate:
+        environment["NODE_EXTRA_CA_CERTS"] = str(served.certificate)
+    process = await asyncio.create_subprocess_exec(
+        *arguments, cwd=cwd, stdout=PIPE, stderr=PIPE, env=environment
+    )
+    try:
+        async with asyncio.timeout(PROGRAM_LIMIT_S):
+            out, err = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    reports = [Report(**_known(line)) for line in out.decode().splitlines() if line[:1] == "{"]
+    by_turn = {report.turn: report for report in reports}
+    return Held(by_turn, list(served.wires), err.decode()[-4000:])
+
+
+def _known(line: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(line)
+    return report

@@ -1,0 +1,114 @@
+"""What the Python frameworks share: the turns they hold, and the report of each.
+
+A program gets one argument, JSON: {url, levels: {time, weather, story, wait}, limit_s, turns}. It
+holds every turn in a connection of its own, all at once, and prints one line of JSON each. It runs
+in an environment of its own and imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import json
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+RATE = 24_000
+CHUNK_S = 0.02
+
+
+@dataclass
+class Plan:
+    url: str
+    levels: dict[str, int]
+    limit_s: float
+    turns: list[str] | None = None
+
+    def tone(self, phrase: str, seconds: float) -> bytes:
+        """A person saying the phrase of that level: 16-bit samples at 24 kHz."""
+        return array.array("h", [self.levels[phrase]] * round(RATE * seconds)).tobytes()
+
+
+def silence(seconds: float) -> bytes:
+    return bytes(2 * round(RATE * seconds))
+
+
+@dataclass
+class Report:
+    """What one turn was like for the client."""
+
+    turn: str
+    events: list[str] = field(default_factory=list)
+    heard: str = ""
+    said: list[str] = field(default_factory=list)
+    audio_bytes: int = 0
+    statuses: list[str] = field(default_factory=list)
+    tool_calls: list[dict[str, str]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    late_audio_bytes: int = 0
+    history: list[dict[str, str]] | None = None
+    failure: str | None = None
+
+
+Turn = Callable[[Report, Plan], Awaitable[None]]
+
+
+class Moment:
+    """Waits until something is so; call ``look`` whenever it may have changed."""
+
+    def __init__(self, happened: Callable[[], bool]) -> None:
+        self._happened = happened
+        self._reached = asyncio.Event()
+
+    def look(self) -> None:
+        if self._happened():
+            self._reached.set()
+
+    async def wait(self) -> None:
+        await self._reached.wait()
+
+
+async def stream(pcm: bytes, send: Callable[[bytes], Awaitable[None]], done: Moment) -> None:
+    """Send audio at the speed of a microphone, then silence, until ``done``."""
+    loop = asyncio.get_running_loop()
+    began, size, chunk = loop.time(), round(RATE * CHUNK_S) * 2, 0
+    while not done._reached.is_set():
+        piece = pcm[chunk * size : (chunk + 1) * size]
+        await send(piece or bytes(size))
+        chunk += 1
+        await asyncio.sleep(began + chunk * CHUNK_S - loop.time())
+
+
+def note(report: Report, event: dict[str, Any]) -> None:
+    """Keep what a raw server event says of the turn."""
+    kind = event["type"]
+    report.events.append(kind)
+    if kind == "conversation.item.input_audio_transcription.completed":
+        report.heard += event["transcript"]
+    elif kind == "response.output_audio_transcript.done":
+        report.said.append(event["transcript"])
+    elif kind == "response.done":
+        report.statuses.append(event["response"]["status"])
+
+
+async def _hold(name: str, turn: Turn, plan: Plan) -> None:
+    report = Report(name)
+    try:
+        async with asyncio.timeout(plan.limit_s):
+            await turn(report, plan)
+    except BaseException:
+        report.failure = traceback.format_exc()
+    print(json.dumps(asdict(report)), flush=True)  # noqa: T201
+
+
+async def _hold_all(turns: dict[str, Turn], plan: Plan) -> None:
+    chosen = [name for name in turns if plan.turns is None or name in plan.turns]
+    await asyncio.gather(*(_hold(name, turns[name], plan) for name in chosen))
+
+
+def hold(turns: dict[str, Turn]) -> None:
+    """Hold every turn and print its report."""
+    asyncio.run(_hold_all(turns, Plan(**json.loads(sys.argv[1]))))

@@ -1,0 +1,179 @@
+"""A real server on loopback over real sessions and scripted engines; every frame is kept.
+
+Whatever client talks to it, each event that it is sent goes through the conformance recorder,
+which sits between the application and the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clients.engines import Cast
+from conformance import Recorder
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.compose import new_id
+from app.server import bind, build_app, serve
+from app.tls import ServerTls
+from pipeline.commands import SessionConfig
+from pipeline.events import Bus
+from pipeline.memory import Memory
+from pipeline.realtime.session_config import SessionDefaults
+from pipeline.replies import SessionSettings
+from pipeline.session import Session
+from pipeline.turns import Endpointing
+
+INSTRUCTIONS = "You are Reachy."
+QUICK = Endpointing(clear_wait_ms=128)
+"""Turns end a little sooner than usual, so that tests do."""
+
+
+class ScriptedAssistant:
+    """The assistant that ``app.server`` serves, with real sessions over a ``Cast``."""
+
+    def __init__(self, cast: Cast, settings: SessionSettings) -> None:
+        self.cast = cast
+        self.reasons: dict[str, str | None] = {"stt": None, "llm": None, "tts": None}
+        self.sessions: list[Session] = []
+        self._settings = settings
+        self._stages = cast.stages()
+
+    def defaults(self) -> SessionDefaults:
+        voices = self.cast.tts.voices
+        return SessionDefaults("reachy-voice", voices[0], voices, INSTRUCTIONS)
+
+    def session(self, bus: Bus, config: SessionConfig, memory: Memory | None = None) -> Session:
+        session = Session(self._stages, config, self._settings, bus, new_id, memory)
+        self.sessions.append(session)
+        return session
+
+    def readiness(self) -> Mapping[str, str | None]:
+        return self.reasons
+
+    async def idle(self) -> None:
+        for session in self.sessions:
+            await session.quiet()
+
+
+@dataclass
+class Wire:
+    """Everything that one client and the server have sent each other."""
+
+    query: str
+    headers: dict[str, str]
+    recorder: Recorder = field(default_factory=Recorder)
+    received: list[dict[str, Any]] = field(default_factory=list)
+    """The client's messages, without the audio."""
+    frames_in: int = 0
+    longest_frame_out: int = 0
+    close_code: int | None = None
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        return self.recorder.events
+
+    def count(self, kind: str) -> int:
+        return self.recorder.types.count(kind)
+
+    def sent_by_server(self, text: str) -> None:
+        self.longest_frame_out = max(self.longest_frame_out, len(text))
+        try:
+            self.recorder.record(text)
+        except Exception as error:
+            # Kept for the test: raised here it would end the session and hide what came of it.
+            self.problems.append(f"{type(error).__name__}: {error}"[:2000])
+
+    def sent_by_client(self, message: str | bytes) -> None:
+        self.frames_in += 1
+        try:
+            event = json.loads(message)
+        except ValueError:
+            return
+        if isinstance(event, dict) and event.get("type") != "input_audio_buffer.append":
+            self.received.append(event)
+
+
+class Tap:
+    """ASGI middleware that keeps the frames of every WebSocket."""
+
+    def __init__(self, app: ASGIApp, wires: list[Wire]) -> None:
+        self._app = app
+        self._wires = wires
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "websocket":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        wire = Wire(scope["query_string"].decode(), headers)
+        self._wires.append(wire)
+
+        async def kept_receive() -> MutableMapping[str, Any]:
+            message = await receive()
+            if message["type"] == "websocket.receive":
+                wire.sent_by_client(message.get("text") or message.get("bytes") or "")
+            return message
+
+        async def kept_send(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "websocket.send":
+                wire.sent_by_server(message["text"])
+            elif message["type"] == "websocket.close":
+                wire.close_code = message.get("code")
+            await send(message)
+
+        await self._app(scope, kept_receive, kept_send)
+
+
+@dataclass
+class Served:
+    """A running server, and the frames of all who have talked to it, in order of connecting."""
+
+    port: int
+    cast: Cast
+    assistant: ScriptedAssistant
+    wires: list[Wire]
+    certificate: Path | None = None
+    """What a client has to trust, where the server speaks TLS."""
+
+    @property
+    def url(self) -> str:
+        return f"{'wss' if self.certificate else 'ws'}://127.0.0.1:{self.port}/v1/realtime"
+
+    def conformed(self) -> None:
+        """Fails if anybody was sent an event that is not as the API has it."""
+        for wire in self.wires:
+            assert wire.problems == []
+            assert wire.longest_frame_out < 2**20, "default clients refuse it"
+
+
+@asynccontextmanager
+async def scripted_server(
+    cast: Cast | None = None, *, max_sessions: int = 8, tls: ServerTls | None = None
+) -> AsyncIterator[Served]:
+    """Serve on a free loopback port; stopped with SIGTERM, as in life."""
+    cast = cast or Cast()
+    assistant = ScriptedAssistant(cast, SessionSettings(endpointing=QUICK))
+    app = build_app(assistant, max_sessions=max_sessions)
+    wires: list[Wire] = []
+    app.add_middleware(Tap, wires=wires)
+    listener = bind("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    context = tls.context if tls else None
+    serving = serve(app, "127.0.0.1", port, drain_s=0.0, tls=context, listener=listener)
+    task = asyncio.create_task(serving)
+    await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
+    try:
+        yield Served(port, cast, assistant, wires, tls.certificate if tls else None)
+    finally:
+        if not task.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+        await task

@@ -1,0 +1,345 @@
+"""Who may come in: the policy alone, decided without sockets and files."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app import access
+from app.access import (
+    Caller,
+    Refusal,
+    Rules,
+    Way,
+    caller_of,
+    canonical_origin,
+    digest,
+    parse_address,
+    parse_network,
+    shown_network,
+    split_host,
+)
+
+KEY = b"rv_a-key-of-ours"
+HERE = Caller(parse_address("127.0.0.1"), hosts=("127.0.0.1:8765",))
+ROBOT = Caller(parse_address("192.168.1.7"), keys=(b"DUMMY",), hosts=("192.168.1.2:8765",))
+STRANGER = Caller(parse_address("192.168.1.66"), hosts=("192.168.1.2:8765",))
+RULES = Rules(
+    addresses=(parse_network("192.168.1.7"),),
+    keys=(digest(b"another"), digest(KEY)),
+    origins=frozenset({"http://localhost:3000"}),
+    hosts=frozenset({"localhost", "box", "box.local"}),
+)
+
+
+def refused(verdict: Way | Refusal) -> Refusal:
+    assert isinstance(verdict, Refusal), verdict
+    return verdict
+
+
+# --- the three ways in -------------------------------------------------------------------------
+
+
+def test_this_machine_needs_no_key_unless_the_owner_says_so() -> None:
+    assert RULES.decide(HERE) == Way.LOOPBACK
+    strict = replace(RULES, loopback=False)
+    assert refused(strict.decide(HERE)).code == "missing_api_key"
+    assert strict.decide(replace(HERE, keys=(KEY,))) == Way.KEY
+
+
+def test_an_allowed_address_needs_no_key_and_its_wrong_key_does_no_harm() -> None:
+    assert RULES.decide(ROBOT) == Way.ADDRESS
+
+
+def test_others_need_a_key() -> None:
+    refusal = refused(RULES.decide(STRANGER))
+    assert (refusal.status, refusal.code) == (401, "missing_api_key")
+    assert "reachy-voice allow 192.168.1.66" in refusal.message
+    assert "reachy-voice key new" in refusal.message
+    assert RULES.decide(replace(STRANGER, keys=(KEY,))) == Way.KEY
+
+
+def test_a_wrong_key_is_a_401_that_does_not_repeat_it() -> None:
+    for wrong in (b"DUMMY", KEY + b"x", KEY[:-1], b"\xff\xfe"):
+        refusal = refused(RULES.decide(replace(STRANGER, keys=(wrong,))))
+        assert (refusal.status, refusal.code) == (401, "invalid_api_key")
+        assert wrong.decode("latin-1") not in refusal.message
+
+
+def test_a_client_secret_lets_anybody_in() -> None:
+    assert RULES.decide(STRANGER, has_secret=True) == Way.SECRET
+
+
+def test_an_unknown_address_is_no_address() -> None:
+    nowhere = replace(STRANGER, address=None)
+    assert refused(RULES.decide(nowhere)).status == 401
+    assert "allow an" not in refused(RULES.decide(nowhere)).message
+    assert RULES.decide(replace(nowhere, keys=(KEY,))) == Way.KEY
+
+
+def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With each stored digest, also after the right one was found."""
+    compared: list[tuple[bytes, bytes]] = []
+    original = hmac.compare_digest
+
+    def compare(a: bytes, b: bytes) -> bool:
+        compared.append((a, b))
+        return original(a, b)
+
+    monkeypatch.setattr(access.hmac, "compare_digest", compare)
+    keys = tuple(digest(bytes([n])) for n in range(5))
+    rules = Rules(keys=(digest(KEY), *keys))
+    assert rules.decide(replace(STRANGER, keys=(KEY, b"other"))) == Way.KEY
+    assert len(compared) == 12
+    assert {len(side) for pair in compared for side in pair} == {32}
+
+
+# --- proxies -----------------------------------------------------------------------------------
+
+
+def test_a_proxy_on_this_machine_does_not_make_everybody_local() -> None:
+    proxied = replace(HERE, forwarded=True)
+    refusal = refused(RULES.decide(proxied))
+    assert refusal.status == 401
+    assert "allow 127" not in refusal.message  # that would let in all the proxy's clients
+    assert RULES.decide(replace(proxied, keys=(KEY,))) == Way.KEY
+
+
+@pytest.mark.parametrize("name", [b"X-Forwarded-For", b"forwarded", b"x-real-ip", b"VIA"])
+def test_a_forwarded_address_is_not_believed(name: bytes) -> None:
+    scope = {"client": ("127.0.0.1", 1), "headers": [(name, b"192.168.1.7"), (b"host", b"box")]}
+    caller = caller_of(scope)
+    assert caller.address == parse_address("127.0.0.1")
+    assert refused(RULES.decide(caller)).status == 401
+
+
+# --- web pages ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.example",
+        "http://evil.example:8765",
+        "https://127.0.0.1:8765",  # not the scheme that it is served by
+        "http://127.0.0.1:8766",
+        "http://127.0.0.1",
+        "http://localhost:3001",
+        "null",
+        "",
+        "file://",
+        "http://",
+        "http://127.0.0.1:8765 http://evil.example",
+        "http://user@127.0.0.1:8765",
+        "\x00",
+    ],
+)
+def test_a_foreign_page_is_refused_wherever_its_browser_runs(origin: str) -> None:
+    for caller in (HERE, ROBOT, replace(STRANGER, keys=(KEY,))):
+        refusal = refused(RULES.decide(replace(caller, origins=(origin,))))
+        assert (refusal.status, refusal.code) == (403, "origin_not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "secure"),
+    [
+        ("http://127.0.0.1:8765", "127.0.0.1:8765", False),
+        ("HTTP://LocalHost:8765", "localhost:8765", False),
+        ("http://localhost", "localhost:80", False),
+        ("https://box.local", "box.local", True),
+        ("http://[::1]:8765", "[::1]:8765", False),
+        ("http://localhost:3000", "127.0.0.1:8765", False),  # listed
+        ("http://localhost:3000", "evil.example", False),  # the host does not matter then
+    ],
+)
+def test_our_own_pages_and_listed_ones_may_ask(origin: str, host: str, secure: bool) -> None:
+    caller = replace(STRANGER, origins=(origin,), hosts=(host,), secure=secure, keys=(KEY,))
+    assert RULES.decide(caller) == Way.KEY
+
+
+def test_two_origins_are_none() -> None:
+    twice = replace(HERE, origins=("http://127.0.0.1:8765", "http://127.0.0.1:8765"))
+    assert refused(RULES.decide(twice)).code == "origin_not_allowed"
+
+
+def test_a_page_with_a_client_secret_may_come_from_anywhere_but_nowhere() -> None:
+    page = replace(STRANGER, origins=("https://shop.example",))
+    assert RULES.decide(page, has_secret=True) == Way.SECRET
+    for origin in ("null", "", "file://"):
+        page = replace(page, origins=(origin,))
+        assert refused(RULES.decide(page, has_secret=True)).status == 403
+
+
+# --- DNS rebinding -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "hosts", [("evil.example:8765",), ("evil.local",), (), ("a b",), ("x", "x")]
+)
+def test_a_page_that_calls_this_machine_by_its_own_name_is_refused(hosts: tuple[str, ...]) -> None:
+    refusal = refused(RULES.decide(replace(HERE, hosts=hosts)))
+    assert (refusal.status, refusal.code) == (403, "host_not_allowed")
+    same = tuple(f"http://{host}" for host in hosts[:1])
+    if same:
+        page = replace(HERE, hosts=hosts, origins=same)
+        assert refused(RULES.decide(page)).code == "origin_not_allowed"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LOCALHOST:1", "localhost.", "box", "box.local:8765", "[::1]:2", "10.0.0.1"],
+)
+def test_this_machine_is_known_by_number_and_by_its_names(host: str) -> None:
+    assert RULES.decide(replace(HERE, hosts=(host,))) == Way.LOOPBACK
+
+
+def test_an_explicitly_allowed_loopback_is_no_way_around() -> None:
+    rules = replace(RULES, addresses=(parse_network("127.0.0.0/8"),))
+    rebound = replace(HERE, forwarded=True, hosts=("evil.example",))
+    assert refused(rules.decide(rebound)).code == "host_not_allowed"
+    assert rules.decide(replace(rebound, hosts=HERE.hosts)) == Way.ADDRESS
+
+
+def test_who_has_a_key_or_comes_from_elsewhere_may_use_any_name() -> None:
+    named = ("reachy.fritz.box:8765",)
+    assert RULES.decide(replace(HERE, hosts=named, keys=(KEY,))) == Way.KEY
+    assert RULES.decide(replace(ROBOT, hosts=named)) == Way.ADDRESS
+
+
+def test_this_machine_reached_by_its_own_lan_address_is_still_this_machine() -> None:
+    own = Caller(parse_address("192.168.1.2"), hosts=("192.168.1.2",), reached=None)
+    assert refused(RULES.decide(own)).status == 401
+    assert RULES.decide(replace(own, reached=own.address)) == Way.LOOPBACK
+
+
+# --- reading requests --------------------------------------------------------------------------
+
+
+def scope_of(*headers: tuple[bytes, bytes], **more: Any) -> dict[str, Any]:
+    return {"client": ("192.168.1.66", 5), "headers": list(headers), **more}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        (b"authorization", b"Bearer " + KEY),
+        (b"Authorization", b"bearer   " + KEY + b" "),
+        (b"api-key", KEY),
+        (b"API-KEY", b" " + KEY),
+        (b"sec-websocket-protocol", b"realtime, openai-insecure-api-key." + KEY),
+        (
+            b"sec-websocket-protocol",
+            b"realtime,openai-insecure-api-key." + KEY + b",openai-beta.realtime-v1",
+        ),
+    ],
+)
+def test_a_key_may_be_sent_in_three_ways(header: tuple[bytes, bytes]) -> None:
+    caller = caller_of(scope_of(header))
+    assert caller.keys == (KEY,)
+    assert RULES.decide(caller) == Way.KEY
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        (b"authorization", b""),
+        (b"authorization", b"Bearer"),
+        (b"authorization", b"Bearer "),
+        (b"authorization", KEY),
+        (b"authorization", b"Basic " + KEY),
+        (b"authorization", b"Bearer\xff" + KEY),
+        (b"api-key", b" "),
+        (b"sec-websocket-protocol", b"openai-insecure-api-key."),
+        (b"sec-websocket-protocol", b"x-openai-insecure-api-key." + KEY),
+        (b"cookie", b"api-key=" + KEY),
+        (b"x-api-key", KEY),
+    ],
+)
+def test_malformed_headers_hold_no_key(header: tuple[bytes, bytes]) -> None:
+    caller = caller_of(scope_of(header))
+    assert caller.keys == ()
+    assert refused(RULES.decide(caller)).status == 401
+
+
+def test_only_the_first_key_of_each_kind_is_tried() -> None:
+    many = b", ".join(b"openai-insecure-api-key.%d" % n for n in range(1000))
+    headers = [(b"sec-websocket-protocol", many), (b"api-key", b"a"), (b"api-key", b"b")]
+    assert caller_of(scope_of(*headers)).keys == (b"0", b"a")
+
+
+def test_the_ends_of_a_connection() -> None:
+    there = caller_of(scope_of(server=("::ffff:192.168.1.66", 8765), scheme="wss"))
+    assert there.from_here
+    assert there.secure
+    assert caller_of({"headers": [], "client": None, "server": ("/run/s", None)}).address is None
+    assert not caller_of(scope_of(scheme="ws")).secure
+
+
+# --- addresses, hosts, origins -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("192.168.1.7", "192.168.1.7"),
+        ("::ffff:192.168.1.7", "192.168.1.7"),
+        ("::FFFF:c0a8:107", "192.168.1.7"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("::1", "::1"),
+    ],
+)
+def test_addresses_have_one_form(text: str, address: str) -> None:
+    assert parse_address(text) == ipaddress.ip_address(address)
+
+
+def test_what_is_no_address_is_none() -> None:
+    for text in ("", "localhost", "192.168.1", "192.168.1.256", "1.2.3.4:5", "[::1]", "010.0.0.1"):
+        assert parse_address(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("192.168.1.7", "192.168.1.7"),
+        (" 192.168.1.7/24 ", "192.168.1.0/24"),
+        ("::ffff:192.168.1.7", "192.168.1.7"),
+        ("::ffff:192.168.1.0/120", "192.168.1.0/24"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("fd00::/8", "fd00::/8"),
+        ("::/0", "::/0"),
+        ("0.0.0.0/0", "0.0.0.0/0"),
+    ],
+)
+def test_networks_have_one_form(text: str, shown: str) -> None:
+    assert shown_network(parse_network(text)) == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["", "robot", "192.168.1.7/33", "192.168.1.7/", "/24", "1.2.3.4/a"]
+)
+def test_what_is_no_network_says_what_it_should_be(text: str) -> None:
+    with pytest.raises(ValueError, match=r"192\.168\.1\.7"):
+        parse_network(text)
+
+
+def test_a_network_takes_ipv4_in_ipv6_and_never_the_other_family() -> None:
+    rules = Rules(addresses=(parse_network("192.168.1.0/24"), parse_network("fd00::/8")))
+    for text in ("192.168.1.9", "::ffff:192.168.1.9", "fd12::1"):
+        assert rules.decide(replace(STRANGER, address=parse_address(text))) == Way.ADDRESS
+    for text in ("192.168.2.9", "::192.168.1.9", "fe80::1"):
+        assert refused(rules.decide(replace(STRANGER, address=parse_address(text)))).status == 401
+
+
+def test_hosts_and_origins_have_one_form() -> None:
+    assert split_host("Box.Local.:80") == ("box.local", "80")
+    assert split_host("[::1]") == ("::1", "")
+    for text in ("", "a:b", "a/b", "a:1:2", "[::1", "a@b", "a:123456", "a b"):
+        assert split_host(text) is None
+    assert canonical_origin("wss://Box/") == "https://box:443"
+    assert canonical_origin("chrome-extension://abc") == "chrome-extension://abc:"
+    for text in ("null", "box", "://box", "http://", "http:///x", "http://a/b"):
+        assert canonical_origin(text) is None

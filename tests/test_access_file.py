@@ -1,0 +1,257 @@
+"""The owner's list of addresses and keys, on disk and at the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app import cli
+from app.access import digest, parse_network
+from app.access_file import AccessFile, AccessFileError, AccessList, new_key
+from app.settings_check import SettingsError
+from app.settings_load import load_settings
+
+KEY = "a-key-of-sixteen-or-more"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> AccessFile:
+    return AccessFile(tmp_path / "made" / "access.json")
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+# --- the file ----------------------------------------------------------------------------------
+
+
+def test_no_file_allows_nobody(file: AccessFile) -> None:
+    assert file.read() == AccessList()
+    assert file.current() == AccessList()
+    assert not file.path.parent.exists()
+
+
+def test_what_is_written_is_read_and_is_for_the_owner_only(file: AccessFile) -> None:
+    file.change(lambda known: known.with_address(parse_network("192.168.1.7"), "Reachy"))
+    file.change(lambda known: known.with_key("laptop", KEY))
+    read = AccessFile(file.path).read()
+    assert read.networks() == [parse_network("192.168.1.7")]
+    assert read.digests() == [digest(KEY.encode())]
+    assert (mode(file.path), mode(file.path.parent)) == (0o600, 0o700)
+    assert KEY not in file.path.read_text()
+    assert {path.name for path in file.path.parent.iterdir()} == {"access.lock", "access.json"}
+
+
+def test_the_same_network_is_there_once(file: AccessFile) -> None:
+    for text in ("192.168.1.7/24", "192.168.1.9/24"):
+        file.change(lambda known, text=text: known.with_address(parse_network(text), text))
+    (entry,) = file.read().addresses
+    assert (entry.network, entry.note) == ("192.168.1.0/24", "192.168.1.9/24")
+
+
+def test_a_change_is_seen_by_who_has_read_it_before(file: AccessFile) -> None:
+    other = AccessFile(file.path)
+    assert other.current().addresses == ()
+    file.change(lambda known: known.with_address(parse_network("10.0.0.1"), ""))
+    assert len(other.current().addresses) == 1
+    file.change(lambda known: known.without_address(parse_network("10.0.0.1")))
+    assert other.current().addresses == ()
+
+
+def test_changes_at_the_same_time_are_all_kept(file: AccessFile) -> None:
+    def add(n: int) -> None:
+        file.change(lambda known: known.with_address(parse_network(f"10.0.0.{n}"), ""))
+
+    threads = [threading.Thread(target=add, args=(n,)) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(file.read().addresses) == 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"version": 2}',
+        '{"adresses": []}',
+        '{"addresses": [{"network": "robot"}]}',
+        '{"keys": [{"name": "a", "sha256": "12"}]}',
+        '{"keys": [{"name": "a", "sha256": 12}]}',
+    ],
+)
+def test_a_file_that_makes_no_sense_lets_nobody_in_and_is_not_overwritten(
+    file: AccessFile, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.change(lambda known: known.with_address(parse_network("10.0.0.1"), ""))
+    assert file.current().addresses
+    file.path.write_text(text)
+    with pytest.raises(AccessFileError, match="cannot be understood") as error:
+        file.read()
+    assert str(file.path) in error.value.fix
+    assert file.current() == file.current() == AccessList()
+    assert len(caplog.records) == 1
+    with pytest.raises(AccessFileError):
+        file.change(lambda known: known.with_key("laptop", KEY))
+    assert file.path.read_text() == text
+
+
+def test_a_file_that_others_may_write_is_not_believed(file: AccessFile) -> None:
+    file.change(lambda known: known.with_address(parse_network("10.0.0.1"), ""))
+    file.path.chmod(0o622)
+    with pytest.raises(AccessFileError, match="other users") as error:
+        file.read()
+    assert "chmod 600" in error.value.fix
+    assert file.current() == AccessList()
+    file.path.chmod(0o644)  # only digests are in it
+    assert file.read().addresses
+
+
+def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(AccessFileError, match="cannot be written"):
+        AccessFile(blocked / "access.json").change(lambda known: known.with_key("a", KEY))
+
+
+def test_an_edit_that_fails_leaves_the_file_and_the_lock_as_they_were(file: AccessFile) -> None:
+    def fail(known: AccessList) -> AccessList:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        file.change(fail)
+    file.change(lambda known: known.with_key("a", KEY))
+    assert len(file.read().keys) == 1
+
+
+def test_new_keys_are_long_and_never_the_same() -> None:
+    keys = {new_key() for _ in range(100)}
+    assert len(keys) == 100
+    assert all(len(key) >= 43 and key.isascii() for key in keys)
+
+
+# --- the command line --------------------------------------------------------------------------
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], file: AccessFile, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    monkeypatch.setenv("REACHY_VOICE__PATHS__ACCESS_FILE", str(file.path))
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["reachy-voice", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        code = ended.value.code
+        return (code if isinstance(code, int) else 0), printed.out + printed.err
+
+    return run
+
+
+def test_allow_list_remove(run: Run, file: AccessFile) -> None:
+    assert "Nobody" in run("allow", "--list")[1]
+    code, printed = run("allow", "::ffff:192.168.1.7", "fd00::/8", "--note", "Reachy")
+    assert code == 0
+    assert "192.168.1.7 may connect" in printed
+    assert "Careful" in printed
+    code, printed = run("allow", "--list", "--set", "access.addresses=[10.1.2.3]")
+    assert "Reachy" in printed
+    assert "10.1.2.3" in printed
+    assert run("allow", "--remove", "192.168.1.7")[0] == 0
+    assert file.read().networks() == [parse_network("fd00::/8")]
+    code, printed = run("allow", "--remove", "192.168.1.7")
+    assert code == 2
+    assert "not among the allowed" in printed
+
+
+@pytest.mark.parametrize("arguments", [["allow"], ["allow", "robot"], ["allow", "--remove"]])
+def test_mistakes_change_nothing(run: Run, file: AccessFile, arguments: list[str]) -> None:
+    code, printed = run(*arguments)
+    assert code == 2
+    assert "do:" in printed
+    assert not file.path.exists()
+
+
+def test_a_key_is_shown_once_and_kept_as_a_digest(run: Run, file: AccessFile) -> None:
+    code, printed = run("key", "new", "laptop")
+    key = printed.split()[0]
+    assert code == 0
+    assert file.read().digests() == [digest(key.encode())]
+    listed = run("key", "list")[1]
+    assert "laptop" in listed
+    assert key not in listed
+    assert key not in file.path.read_text()
+    assert run("key", "new", "laptop")[0] == 2
+    assert run("key", "rm", "nobody")[0] == 2
+    assert run("key", "rm", "laptop")[0] == 0
+    assert file.read().keys == ()
+    assert "There is none" in run("key", "list")[1]
+
+
+# --- settings ----------------------------------------------------------------------------------
+
+
+def test_keys_in_settings_are_hidden_everywhere(run: Run) -> None:
+    settings = load_settings(None, [f"access.keys=[{KEY}]"], {}).settings
+    assert len(settings.access.keys) == 1
+    code, printed = run("config", "explain", "--set", f"access.keys={KEY}", "--json")
+    assert code == 0
+    assert json.loads(printed)["access.keys"]["value"] == ["(hidden)"]
+    shown = (repr(settings), str(settings.model_dump()), settings.model_dump_json(), printed)
+    for text in shown:
+        assert KEY not in text
+        assert digest(KEY.encode()).hex() not in text
+
+
+@pytest.mark.parametrize(
+    "given", ["short", "[123456789012345678]", "1234567890123456789", "{a: b}"]
+)
+def test_a_key_that_cannot_be_used_is_not_repeated(given: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        load_settings(None, [f"access.keys={given}"], {})
+    assert "access.keys" in str(error.value)
+    assert given.strip("[]") not in str(error.value)
+
+
+def test_keys_from_the_environment() -> None:
+    one = load_settings(None, (), {"REACHY_VOICE__ACCESS__KEYS": KEY}).settings
+    two = load_settings(None, (), {"REACHY_VOICE__ACCESS__KEYS": f"[{KEY}, {KEY}2]"}).settings
+    assert one.access.keys[0] == two.access.keys[0]
+    assert len(two.access.keys) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("access.addresses=[robot]", "IP address"),
+        ("access.origins=[localhost:3000]", "origin of a web page"),
+        ("access.origins=['null']", "origin of a web page"),
+        ("access.hosts=['box:8765']", "without a port"),
+        ("server.tls=yes", "generate"),
+        ("server.tls={certificate: a.pem}", "server.tls.files.key"),
+        ("limits.idle_s=0", "limits.idle_s"),
+    ],
+)
+def test_settings_that_cannot_be_used(given: str, says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        load_settings(None, [given], {})
+
+
+def test_the_file_is_in_the_config_directory() -> None:
+    paths = load_settings(None, (), {}).settings.paths
+    expected = Path("/x/reachy-voice/access.json")
+    assert paths.access({"XDG_CONFIG_HOME": "/x"}) == expected
+    assert paths.access({}) == Path("~/.config/reachy-voice/access.json").expanduser()

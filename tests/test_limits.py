@@ -1,0 +1,118 @@
+"""How much one client may ask for: arithmetic on given times."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.limits import NOTICE_EVERY_S, PATIENCE_S, IdleTime, MessageRate, Places, TokenBucket
+
+ROBOT_PER_S = 100
+
+
+def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
+    bucket = TokenBucket(rate_per_s=10, burst=3, now=100.0)
+    assert [bucket.take(100.0) for _ in range(3)] == [0, 0, 0]
+    assert bucket.take(100.0) == pytest.approx(0.1)
+    assert bucket.take(100.0) == pytest.approx(0.2)
+    assert bucket.take(100.3) == pytest.approx(0.0)
+    assert bucket.take(1000.0) == 0
+
+
+def test_a_rest_fills_it_to_the_brim_and_no_further() -> None:
+    bucket = TokenBucket(rate_per_s=10, burst=3, now=0.0)
+    assert [bucket.take(1e6) for _ in range(4)] == [0, 0, 0, pytest.approx(0.1)]
+
+
+def test_a_clock_that_stands_or_goes_back_gives_nothing() -> None:
+    bucket = TokenBucket(rate_per_s=10, burst=1, now=5.0)
+    assert bucket.take(5.0) == 0
+    assert bucket.take(4.0) == pytest.approx(0.1)
+
+
+def test_a_robot_and_its_stall_never_meet_the_limit() -> None:
+    """100 messages a second; a stall of 10 s, and then everything at once."""
+    rate = MessageRate(500, 3000, 0.0)
+    for n in range(60 * ROBOT_PER_S):
+        assert rate.take(n / ROBOT_PER_S).wait_s == 0
+    assert all(rate.take(70.0).wait_s == 0 for _ in range(10 * ROBOT_PER_S))
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.0007])
+def test_a_flood_is_read_at_the_rate_and_told_so_now_and_then(late_s: float) -> None:
+    """``late_s``: timers are never exact."""
+    rate, now, told = MessageRate(100, 10, 0.0), 0.0, 0
+    for _ in range(2_010):
+        pace = rate.take(now)
+        now += pace.wait_s + (late_s if pace.wait_s else 0)
+        told += pace.tell
+        assert not pace.close
+    assert now == pytest.approx(20.0, abs=0.1)
+    assert told == pytest.approx(20 / NOTICE_EVERY_S, abs=1)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.0007])
+def test_a_flood_that_does_not_end_is_cut(late_s: float) -> None:
+    rate, now, messages = MessageRate(100, 10, 0.0), 0.0, 0
+    while not (pace := rate.take(now)).close:
+        now += pace.wait_s + (late_s if pace.wait_s else 0)
+        messages += 1
+    assert now == pytest.approx(PATIENCE_S, abs=0.2)
+    assert messages == pytest.approx(PATIENCE_S * 100 + 10, abs=20)
+
+
+def test_a_pause_forgives_a_flood() -> None:
+    rate, now = MessageRate(100, 100, 0.0), 0.0
+    for _ in range(4):
+        until = now + PATIENCE_S - 1
+        while now < until:
+            pace = rate.take(now)
+            assert not pace.close
+            now += pace.wait_s
+        now += 1  # it refills to the brim
+
+
+def test_a_long_recording_may_be_sent_as_fast_as_it_goes() -> None:
+    rate, now = MessageRate(500, 3000, 0.0), 0.0
+    for _ in range(20 * 60 * 50):  # 20 minutes in messages of 20 ms
+        pace = rate.take(now)
+        assert not pace.close
+        now += pace.wait_s
+
+
+def test_without_a_limit_nothing_is_ever_too_fast() -> None:
+    rate = MessageRate(None, 1, 0.0)
+    assert not any(rate.take(0.0).wait_s for _ in range(10_000))
+
+
+def test_idle_time_counts_from_the_last_message() -> None:
+    idle = IdleTime(60, 1000.0)
+    assert idle.limited
+    assert idle.left_s(1000.0) == 60
+    idle.heard(1030.0)
+    assert idle.left_s(1050.0) == 40
+    assert idle.left_s(2000.0) == 0
+
+
+def test_without_a_limit_nobody_is_idle() -> None:
+    assert not IdleTime(None, 0.0).limited
+
+
+def test_places_in_all_and_of_each_address() -> None:
+    places = Places(total=3, each=2)
+    for address in ("a", "a"):
+        assert not places.full(address)
+        places.take(address)
+    assert places.full("a")
+    assert not places.full("b")
+    places.take("b")
+    assert places.full("c")
+    places.free("a")
+    assert not places.full("a")
+    assert not places.full("c")
+
+
+def test_places_without_bounds() -> None:
+    places = Places(None, None)
+    for _ in range(100):
+        places.take("a")
+    assert not places.full("a")

@@ -1,0 +1,127 @@
+"""History with calls and their results, as the chat templates of each family render it.
+
+The expected prompts are in ``data/tool_calls`` (its README says where the templates are from).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.engines import Message, Tool
+from pipeline.llm.chat_template import CHATML, ChatTemplate
+from pipeline.llm.tool_calls.syntax import GEMMA, HERMES, LLAMA, Syntax
+
+DATA = Path(__file__).parent / "data" / "tool_calls"
+LOOK = Tool(
+    "look",
+    "Turns the head.",
+    {
+        "type": "object",
+        "properties": {
+            "direction": {
+                "type": "string",
+                "description": "Where to.",
+                "enum": ["left", "right"],
+            },
+            "degrees": {"type": "number", "description": "How far."},
+        },
+        "required": ["direction"],
+    },
+)
+STOP = Tool("stop", "Stops moving.", {"type": "object", "properties": {}})
+
+
+def call(number: int, name: str, arguments: str) -> dict[str, object]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": f"call_{number}", "type": "function", "function": function}
+
+
+CONVERSATION = [
+    Message("system", "You are a robot."),
+    Message("user", "Look left!"),
+    Message(
+        "assistant",
+        "Of course.",
+        tool_calls=(call(1, "look", '{"direction": "left", "degrees": 12.5}'),),
+    ),
+    Message("tool", '{"seen": "a \\"tree\\""}', tool_call_id="call_1"),
+    Message("assistant", "There is a tree."),
+    Message("user", "Look right, then stop."),
+    Message(
+        "assistant",
+        "",
+        tool_calls=(call(2, "look", '{"direction": "right"}'), call(3, "stop", "{}")),
+    ),
+    Message("tool", "ok", tool_call_id="call_2"),
+    Message("tool", "stopped", tool_call_id="call_3"),
+]
+
+
+def source(family: str) -> str:
+    return CHATML if family == "words" else (DATA / f"{family}.jinja").read_text()
+
+
+def template(family: str) -> ChatTemplate:
+    return ChatTemplate(source(family), bos="<s>", arguments={"enable_thinking": False})
+
+
+@pytest.mark.parametrize(
+    ("family", "syntax"),
+    [
+        ("qwen3", HERMES),
+        ("hermes", HERMES),
+        ("gemma4", GEMMA),
+        ("llama3", LLAMA),
+        ("words", HERMES),
+    ],
+)
+def test_a_template_shows_its_family(family: str, syntax: Syntax) -> None:
+    assert template(family).syntax == syntax
+    assert template(family).knows_tools == (family != "words")
+
+
+@pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
+def test_history_with_calls_and_results(family: str) -> None:
+    pieces = template(family).render(CONVERSATION, [LOOK, STOP])
+    text = "".join(piece.text for piece in pieces)
+    assert text == (DATA / f"{family}.txt").read_text()
+
+
+@pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
+def test_nothing_is_lost(family: str) -> None:
+    """Some templates drop speech next to a call, or refuse two calls in one message."""
+    text = "".join(piece.text for piece in template(family).render(CONVERSATION, [LOOK, STOP]))
+    said = text.index("Of course.")
+    syntax = template(family).syntax
+    positions = [
+        said,
+        text.index(syntax.written("look", {"direction": "left", "degrees": 12.5})),
+        text.index("There is a tree."),
+        text.index(syntax.written("look", {"direction": "right"})),
+        text.index(syntax.written("stop", {})),
+        text.rindex("stopped"),
+    ]
+    assert positions == sorted(positions)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
+def test_without_tools(family: str) -> None:
+    pieces = template(family).render([Message("system", "Be kind."), Message("user", "Hi")], [])
+    text = "".join(piece.text for piece in pieces)
+    assert "Be kind." in text
+    assert "Hi" in text
+
+
+def test_a_family_that_we_do_not_know_gets_the_tools_in_words() -> None:
+    calls = "{% for m in messages %}{{ m.role }}{% if m.tool_calls %}[CALL]{% endif %}{% endfor %}"
+    unknown = ChatTemplate(calls + "{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    assert not unknown.knows_tools
+    text = "".join(piece.text for piece in unknown.render([Message("user", "Hi")], [LOOK]))
+    assert "You can call functions." in text
+
+
+def test_a_prompt_that_ends_inside_of_a_thought() -> None:
+    assert ChatTemplate(CHATML + "{{ '<think>\\n' }}").ends_in_thoughts
+    assert not template("qwen3").ends_in_thoughts
