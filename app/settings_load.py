@@ -195,9 +195,12 @@ def _names_other_engine(below: Node | None, node: Node) -> bool:
 
 
 def _absolute_paths(tree: Branch) -> Branch:
-    """Paths in ``paths:`` start at the file that they were written in."""
-    section = tree.children.get("paths")
-    if isinstance(section, Branch):
+    """Paths in ``paths:`` and ``server.tls:`` start at the file that they were written in."""
+    server = tree.children.get("server")
+    tls = server.children.get("tls") if isinstance(server, Branch) else None
+    for section in (tree.children.get("paths"), tls):
+        if not isinstance(section, Branch):
+            continue
         for key, leaf in section.children.items():
             if isinstance(leaf, Leaf) and isinstance(leaf.value, str) and leaf.directory:
                 path = str(leaf.directory / Path(leaf.value).expanduser())

@@ -80,6 +80,12 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         self._heard.set()
         super().connection_lost(exc)
 
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            # uvicorn forgets to, and logs an error for each client that is turned away.
+            self.handshake_complete = True
+
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self.abort()

@@ -1,4 +1,4 @@
-"""Commands that change the conversation's items: carried out, or refused with a reason."""
+"""Commands that change or read the conversation's items: carried out, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -14,91 +14,99 @@ from pipeline.events import (
     Refused,
 )
 
+ItemCommand = AddItem | DeleteItem | RetrieveItem | TruncateItem
+
 MAX_TEXT_CHARS = 4_000_000
 """Text of one conversation; far more than any context of a model takes."""
 
-ItemCommand = AddItem | DeleteItem | RetrieveItem | TruncateItem
 
+class ItemCommands:
+    """Works on one conversation, and publishes what happened to it."""
 
-def carry_out(command: ItemCommand, chat: Chat, bus: Bus, max_items: int) -> bool:
-    """Change or read ``chat`` and publish what happened. True when an item was added."""
-    match command:
-        case AddItem():
-            return _add(command, chat, bus, max_items)
-        case DeleteItem():
-            _delete(command, chat, bus)
-        case RetrieveItem():
-            _retrieve(command, chat, bus)
-        case TruncateItem():
-            _truncate(command, chat, bus)
-    return False
+    def __init__(self, chat: Chat, bus: Bus, max_items: int) -> None:
+        self._chat = chat
+        self._bus = bus
+        self._max_items = max_items
+        self._from_before = {item.id for item in chat.items}
+        """Items of a conversation that goes on: its client may not know, and send them again."""
 
-
-def _add(command: AddItem, chat: Chat, bus: Bus, max_items: int) -> bool:
-    if len(chat.items) >= max_items:
-        text = f"The conversation has {max_items} items, which is the limit. Delete some first."
-        bus.publish(Refused(command.event_id, "too_many_items", text, param="item"))
+    def carry_out(self, command: ItemCommand) -> bool:
+        """True when an item was added."""
+        match command:
+            case AddItem():
+                return self._add(command)
+            case DeleteItem():
+                self._delete(command)
+            case RetrieveItem():
+                self._retrieve(command)
+            case TruncateItem():
+                self._truncate(command)
         return False
-    if sum(map(text_chars, (*chat.items, command.item))) > MAX_TEXT_CHARS:
-        text = f"The conversation would have more than {MAX_TEXT_CHARS} characters of text."
-        bus.publish(Refused(command.event_id, "conversation_too_long", text, param="item"))
-        return False
-    try:
-        previous = chat.add(command.item, command.after)
-    except DuplicateItem:
-        text = f"Error adding item: an item with id '{command.item.id}' already exists."
-        bus.publish(
-            Refused(command.event_id, "item_create_duplicate_item_id", text, param="item.id")
-        )
-    except UnknownItem:
-        text = f"Error adding item: the previous item with id '{command.after}' does not exist."
-        code = "item_create_invalid_previous_item_id"
-        bus.publish(Refused(command.event_id, code, text, param="previous_item_id"))
-    else:
-        bus.publish(ItemAdded(command.item, previous))
-        bus.publish(ItemDone(command.item, previous))
+
+    def _add(self, command: AddItem) -> bool:
+        item = command.item
+        if item.id in self._from_before and item in self._chat.items:
+            self._from_before.remove(item.id)
+            self._tell_added(command, self._chat.previous_id(item.id))
+            return False
+        if len(self._chat.items) >= self._max_items:
+            text = f"The conversation has {self._max_items} items, its limit. Delete some first."
+            return self._refuse(command, "too_many_items", text, "item")
+        if sum(map(text_chars, (*self._chat.items, item))) > MAX_TEXT_CHARS:
+            text = f"The conversation would have more than {MAX_TEXT_CHARS} characters of text."
+            return self._refuse(command, "conversation_too_long", text, "item")
+        try:
+            previous = self._chat.add(item, command.after)
+        except DuplicateItem:
+            text = f"Error adding item: an item with id '{item.id}' already exists."
+            return self._refuse(command, "item_create_duplicate_item_id", text, "item.id")
+        except UnknownItem:
+            text = f"Error adding item: the previous item with id '{command.after}' does not exist."
+            code = "item_create_invalid_previous_item_id"
+            return self._refuse(command, code, text, "previous_item_id")
+        self._tell_added(command, previous)
         return True
-    return False
 
+    def _tell_added(self, command: AddItem, previous: str | None) -> None:
+        self._bus.publish(ItemAdded(command.item, previous))
+        self._bus.publish(ItemDone(command.item, previous))
 
-def _delete(command: DeleteItem, chat: Chat, bus: Bus) -> None:
-    try:
-        chat.delete(command.item_id)
-    except UnknownItem:
-        text = f"Error deleting item: the item with id '{command.item_id}' does not exist."
-        code = "item_delete_invalid_item_id"
-        bus.publish(Refused(command.event_id, code, text, param="item_id"))
-    else:
-        bus.publish(ItemDeleted(command.item_id))
+    def _delete(self, command: DeleteItem) -> None:
+        try:
+            self._chat.delete(command.item_id)
+        except UnknownItem:
+            text = f"Error deleting item: the item with id '{command.item_id}' does not exist."
+            self._refuse(command, "item_delete_invalid_item_id", text, "item_id")
+        else:
+            self._bus.publish(ItemDeleted(command.item_id))
 
+    def _retrieve(self, command: RetrieveItem) -> None:
+        try:
+            item = self._chat.get(command.item_id)
+        except UnknownItem:
+            text = f"Error retrieving item: the item with id '{command.item_id}' does not exist."
+            self._refuse(command, "item_retrieve_invalid_item_id", text, "item_id")
+        else:
+            self._bus.publish(ItemRetrieved(item))
 
-def _retrieve(command: RetrieveItem, chat: Chat, bus: Bus) -> None:
-    try:
-        item = chat.get(command.item_id)
-    except UnknownItem:
-        text = f"Error retrieving item: the item with id '{command.item_id}' does not exist."
-        code = "item_retrieve_invalid_item_id"
-        bus.publish(Refused(command.event_id, code, text, param="item_id"))
-    else:
-        bus.publish(ItemRetrieved(item))
+    def _truncate(self, command: TruncateItem) -> None:
+        item_id, end_ms = command.item_id, command.audio_end_ms
+        if command.content_index != 0:
+            text = "Error truncating item: the only content of a spoken item has index 0."
+            self._refuse(command, "invalid_value", text, "content_index")
+            return
+        try:
+            self._chat.truncate(item_id, end_ms / 1000)
+        except UnknownItem:
+            text = f"Error truncating item: there is no spoken answer with id '{item_id}'."
+            self._refuse(command, "item_truncate_invalid_item_id", text, "item_id")
+        except TooShort as short:
+            there_ms = round(short.seconds * 1000)
+            text = f"Audio content of {there_ms}ms is already shorter than {end_ms}ms"
+            self._refuse(command, "invalid_value", text, "audio_end_ms")
+        else:
+            self._bus.publish(ItemTruncated(item_id, command.content_index, end_ms))
 
-
-def _truncate(command: TruncateItem, chat: Chat, bus: Bus) -> None:
-    code = "item_truncate_invalid_item_id"
-    if command.content_index != 0:
-        text = "Error truncating item: the only content of a spoken item has index 0."
-        bus.publish(Refused(command.event_id, "invalid_value", text, param="content_index"))
-        return
-    try:
-        chat.truncate(command.item_id, command.audio_end_ms / 1000)
-    except UnknownItem:
-        text = f"Error truncating item: there is no spoken answer with id '{command.item_id}'."
-        bus.publish(Refused(command.event_id, code, text, param="item_id"))
-    except TooShort as short:
-        text = (
-            f"Audio content of {round(short.seconds * 1000)}ms is already shorter than "
-            f"{command.audio_end_ms}ms"
-        )
-        bus.publish(Refused(command.event_id, "invalid_value", text, param="audio_end_ms"))
-    else:
-        bus.publish(ItemTruncated(command.item_id, command.content_index, command.audio_end_ms))
+    def _refuse(self, command: ItemCommand, code: str, message: str, param: str) -> bool:
+        self._bus.publish(Refused(command.event_id, code, message, param))
+        return False

@@ -43,7 +43,7 @@ from pipeline.events import (
     TranscriptReady,
 )
 from pipeline.idle import IdleTimer
-from pipeline.item_commands import carry_out
+from pipeline.item_commands import ItemCommands
 from pipeline.listening import Listener
 from pipeline.memory import Memory
 from pipeline.replies import Replies, SessionSettings
@@ -91,6 +91,7 @@ class Session:
         self._stall_silence = np.zeros(stall_samples, dtype=np.int16)
         limit = int(settings.endpointing.max_utterance_s * LISTEN_RATE)
         self._buffer = PushToTalkBuffer(limit)
+        self._items = ItemCommands(self.chat, bus, settings.max_items)
         self._transcriber = Transcriber(stages.stt, self.chat, bus)
         self._replies = Replies(
             self._memory,
@@ -192,7 +193,7 @@ class Session:
                 self._clear_input()
                 self._bus.publish(InputCleared())
             case AddItem() | DeleteItem() | RetrieveItem() | TruncateItem():
-                if carry_out(command, self.chat, self._bus, self._settings.max_items):
+                if self._items.carry_out(command):
                     self._item_added(command)
             case CreateResponse():
                 self._replies.create(command)

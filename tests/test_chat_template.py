@@ -162,6 +162,29 @@ def test_a_template_without_system_messages_gets_them_in_the_first_user_message(
     assert text(template, [Message("system", "Be kind."), USER]) == "[user|Be kind.\n\nHello]"
 
 
+REFUSES_LATE = """\
+{% for message in messages %}
+{% if message.role == "system" and not loop.first %}{{ raise_exception("too late") }}{% endif %}
+{{ message.role }}: {{ message.content }}
+{% endfor %}"""
+DROPS_LATE = """\
+{% for message in messages %}
+{% if message.role != "system" or loop.first %}{{ message.role }}: {{ message.content }}
+{% endif %}
+{% endfor %}"""
+
+
+@pytest.mark.parametrize("source", [REFUSES_LATE, DROPS_LATE])
+def test_a_system_message_in_the_middle_is_told_by_the_user_where_it_must_be(source: str) -> None:
+    talk = [Message("system", "Be kind."), USER, Message("assistant", "Hi.")]
+    late = [Message("system", "It is late."), Message("user", "Bye")]
+    lines = text(ChatTemplate(source), talk + late).split("\n")
+    said = [line for line in lines if line]
+    assert said == ["system: Be kind.", "user: Hello", "assistant: Hi.", "user: It is late.", "Bye"]
+    assert "system: It is late." not in text(ChatTemplate(source), talk + late[:1])
+    assert "system\nIt is late." in text(ChatTemplate(CHATML), talk + late)
+
+
 def test_the_dialect_of_hugging_face() -> None:
     source = (
         "{{ bos_token }}{% for m in messages %}\n"

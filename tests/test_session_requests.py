@@ -28,6 +28,7 @@ from pipeline.engines import Message
 from pipeline.events import (
     IdleTimeout,
     InputCommitted,
+    ItemAdded,
     ItemRetrieved,
     ItemTruncated,
     Refused,
@@ -419,5 +420,23 @@ def test_a_conversation_does_not_grow_without_bound() -> None:
             await played.do(*(AddItem(text_item(f"i{n}", big), event_id=n) for n in "012"))
         refused = [(event.event_id, event.code) for event in played.events(Refused)]
         assert refused == [("2", "conversation_too_long")]
+
+    run_virtual(main())
+
+
+def test_a_client_that_comes_back_may_say_again_what_was_there() -> None:
+    """Some clients (LiveKit) send their items again after a reconnect, with the ids they had."""
+
+    async def main() -> None:
+        async with scene(config=PUSH_TO_TALK) as first:
+            await first.do(AddItem(text_item("a", "One")), AddItem(text_item("b", "Two")))
+            memory = first.session.release()
+        async with scene(config=PUSH_TO_TALK, memory=memory) as second:
+            await second.do(AddItem(text_item("b", "Two"), event_id="1"))
+            await second.do(AddItem(text_item("b", "Two"), event_id="2"))
+            await second.do(AddItem(text_item("a", "Other"), event_id="3"))
+        assert [event.item.id for event in second.events(ItemAdded)] == ["b"]
+        assert [event.event_id for event in second.events(Refused)] == ["2", "3"]
+        assert [item.id for item in memory.chat.items] == ["a", "b"]
 
     run_virtual(main())

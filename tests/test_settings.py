@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.settings import EndpointingSettings, PathSettings, Settings
+from app.settings import EndpointingSettings, PathSettings, Settings, TlsFiles
 from app.settings_check import SettingsError
 from app.settings_load import config_dir, load_settings, profile_names
 from app.settings_schema import build_schema, schema_path, schema_text
@@ -133,6 +133,13 @@ def test_extends_is_relative_to_the_file_that_says_it(write: Write) -> None:
     write("extends: ../base.yaml", "deeper/middle.yaml")
     write("server: {port: 5}", "base.yaml")
     assert load(write("extends: deeper/middle.yaml")).settings.server.port == 5
+
+
+def test_a_certificate_is_relative_to_the_file_that_names_it(write: Write) -> None:
+    path = Path(write("server: {tls: {certificate: a.pem, key: b.pem}}", "deeper/my.yaml"))
+    tls = load(str(path)).settings.server.tls
+    assert isinstance(tls, TlsFiles)
+    assert (tls.certificate, tls.key) == (path.parent / "a.pem", path.parent / "b.pem")
 
 
 def test_an_empty_file_changes_nothing(write: Write) -> None:

@@ -95,6 +95,7 @@ class ChatTemplate:
         self._no_tools: list[Any] | None = None
         self._try_without_tools()
         self.knows_system = self._try_system()
+        self._knows_late_system = self.knows_system and self._try_late_system()
         native = self._try_calls() if "tools" in compiled.variables else None
         self.knows_tools = native is not None
         self.syntax = native or HERMES
@@ -114,6 +115,8 @@ class ChatTemplate:
         """
         spelled: list[str] = []
         functions = [_function(tool) for tool in tools]
+        if self.knows_system and not self._knows_late_system:
+            messages = _late_system_as_user(messages)
         if tools and not self.knows_tools:
             messages = _with_tools_as_text(messages, functions)
         if not self.knows_tools:
@@ -165,6 +168,11 @@ class ChatTemplate:
         """Some templates (Gemma 2, first Mistrals) refuse or drop a system message."""
         probe = [Message("system", "Mind the gap."), _HELLO]
         return "Mind the gap." in self._tried(probe)
+
+    def _try_late_system(self) -> bool:
+        """Others (Qwen3.5, Mistral) do so in the middle of a conversation."""
+        late = [Message("assistant", "Hi"), Message("system", "Mind the gap."), _HELLO]
+        return "Mind the gap." in self._tried([_HELLO, *late])
 
     def _try_calls(self) -> Syntax | None:
         """How the template writes a call; ``None``: in no way that we know."""
@@ -302,6 +310,20 @@ def _alternating(messages: Sequence[Message]) -> list[Message]:
         last = result[-1] if result else None
         if last and last.role == message.role and message.role in ("user", "assistant"):
             result[-1] = Message(message.role, f"{last.content}\n{message.content}")
+        else:
+            result.append(message)
+    return result
+
+
+def _late_system_as_user(messages: Sequence[Message]) -> list[Message]:
+    """System messages behind the first ones are told by the user, with what the user says next."""
+    result: list[Message] = []
+    for message in messages:
+        early = all(before.role == "system" for before in result)
+        if message.role == "system" and not early:
+            message = Message("user", message.content)
+        if message.role == "user" and result and result[-1].role == "user":
+            result[-1] = Message("user", f"{result[-1].content}\n\n{message.content}")
         else:
             result.append(message)
     return result

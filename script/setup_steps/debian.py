@@ -32,6 +32,8 @@ PACKAGES = (
         "/usr/share/pocketsphinx/test/data/cards",
         "real recorded speech",
     ),
+    DebianPackage("npm", "npm", "JavaScript clients"),
+    DebianPackage("openssl", "openssl", "certificates of our own"),
 )
 
 

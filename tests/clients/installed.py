@@ -97,11 +97,12 @@ def _run(command: Sequence[str], cwd: Path | None = None) -> None:
     )
     if not done.returncode:
         return
-    offline = NPM_OFFLINE.search(done.stdout) if command[0] == "npm" else None
+    installer = "npm" if command[0] == "npm" else "pip"
+    offline = NPM_OFFLINE.search(done.stdout) if installer == "npm" else None
     if offline or classify("", done.stdout).exit_code == NO_NETWORK:
         said = [line for line in done.stdout.splitlines() if ERROR_LINE.search(line)]
         raise NotInstalled(
-            f"{command[0]} cannot reach its registry ({said[-1].strip()[:200] if said else ''}); "
+            f"{installer} cannot reach its registry ({said[-1].strip()[:200] if said else ''}); "
             "connect this machine to the Internet and run the tests again"
         )
     raise AssertionError(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}")

@@ -9,7 +9,6 @@ from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from clients.engines import LEVELS, STORY, TIME, WAIT, WEATHER
 from clients.serving import Served, Wire
@@ -77,11 +76,6 @@ async def hold_turns(served: Served, command: Sequence[str | Path], cwd: Path) -
         if process.returncode is None:
             process.kill()
             await process.wait()
-    reports = [Report(**_known(line)) for line in out.decode().splitlines() if line[:1] == "{"]
+    reports = [Report(**json.loads(line)) for line in out.decode().splitlines() if line[:1] == "{"]
     by_turn = {report.turn: report for report in reports}
     return Held(by_turn, list(served.wires), err.decode()[-4000:])
-
-
-def _known(line: str) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(line)
-    return report

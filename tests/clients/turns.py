@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from clients.engines import CALM, NOON, TALE, TIME, WAIT, WEATHER, WEATHER_ARGUMENTS
+from clients.engines import CALM, NOON, STORY, TALE, TIME, WAIT, WEATHER, WEATHER_ARGUMENTS
 from clients.programs import Held, Report
 from clients.serving import Served, Wire
 
@@ -51,6 +51,8 @@ def check(served: Served, held: Held, turn: str) -> None:
         "barge_in": _barge_in,
     }
     checks[turn](report, wire)
+    if report.history is not None and turn in _HISTORY:
+        _history(report.history, turn)
     if turn == "barge_in":
         _prompt_after_barge_in(served)
 
@@ -152,6 +154,25 @@ def _truncated_and_retrieved(wire: Wire) -> None:
         (part,) = item["content"]
         milliseconds = len(base64.b64decode(part["audio"])) / 2 / 24
         assert milliseconds <= asked["audio_end_ms"] + 1
+
+
+_HISTORY = {
+    "voice": [("user", TIME), ("assistant", NOON)],
+    "text": [("user", TIME), ("assistant", NOON)],
+    "barge_in": [("user", STORY), ("assistant", TALE), ("user", WAIT), ("assistant", CALM)],
+}
+
+
+def _history(history: list[dict[str, str]], turn: str) -> None:
+    """The client's own memory of the conversation: every word but those that nobody heard."""
+    expected = _HISTORY[turn]
+    told = [(item["role"], item["text"]) for item in history[-len(expected) :]]
+    if turn == "barge_in":
+        role, cut = told[1]
+        assert TALE.startswith(cut)
+        assert len(cut) < len(TALE) / 2
+        told[1] = (role, TALE)
+    assert told == expected
 
 
 def _prompt_after_barge_in(served: Served) -> None:
