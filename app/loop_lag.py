@@ -1,6 +1,6 @@
 """How late the event loop is: a timer tells by how much it came after the moment it was due.
 
-One timer callback every 20 ms is all that it costs, and only while somebody watches.
+One timer callback every 50 ms is all that it costs, and only while somebody watches.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-PERIOD_S = 0.02
+PERIOD_S = 0.05
 """Shorter stalls than this may fall between two timers."""
 
 

@@ -84,8 +84,10 @@ def think(
     asked = last.content.lower()
     if "wait" in asked:
         return words(CALM)
-    if "weather" in asked and any(tool.name == "get_weather" for tool in tools):
-        return [ToolCall("get_weather", json.dumps(WEATHER_ARGUMENTS))]
+    # Some frameworks put a name of their own in front of the tool's.
+    weather = [tool.name for tool in tools if tool.name.endswith("get_weather")]
+    if "weather" in asked and weather:
+        return [ToolCall(weather[0], json.dumps(WEATHER_ARGUMENTS))]
     if "time" in asked:
         return words(NOON)
     if "story" in asked:

@@ -22,6 +22,8 @@ import pytest
 from setup_steps.failures import NO_NETWORK, classify
 
 HERE = Path(__file__).parent
+PYTHON_LOCK = HERE / "python" / "requirements.lock"
+MORE_PYTHON_LOCK = HERE / "python" / "more" / "requirements.lock"
 SETUP_LIMIT_S = 540
 NPM_OFFLINE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH")
 ERROR_LINE = re.compile(r"ERROR: |code: |npm error code ")
@@ -31,9 +33,8 @@ class NotInstalled(Exception):
     """The packages could not be fetched, for want of a network or of the program that does it."""
 
 
-def python_with_clients(cache: Path) -> Path:
-    """The interpreter of an environment with ``python/requirements.lock``."""
-    lock = HERE / "python" / "requirements.lock"
+def python_with_clients(cache: Path, lock: Path = PYTHON_LOCK) -> Path:
+    """The interpreter of an environment with what is locked in ``lock``."""
     home = cache / "clients" / f"python-{_digest(lock.read_bytes(), sys.version.encode())}"
     python = home / "bin" / "python"
     with _made_once(home) as missing:

@@ -1,0 +1,202 @@
+"""livekit: the realtime model of its agents, as a session without a room.
+
+What an agent does with the session is done here by hand: it plays what is generated, runs the
+tools, and on the user's speech interrupts and truncates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from common import RATE, Moment, Plan, Report, hold, note, silence, stream
+from livekit import rtc
+from livekit.agents import llm
+from livekit.plugins.openai.realtime import RealtimeModel, RealtimeSession
+
+HEARD_MS = 100
+"""How much of the story is played before it is interrupted."""
+
+
+@llm.function_tool
+async def get_weather(city: str) -> str:
+    """The weather in a city."""
+    return "sunny"
+
+
+class Talk:
+    """One session and what it experiences."""
+
+    def __init__(self, session: RealtimeSession, report: Report, playing: asyncio.TaskGroup):
+        self.session = session
+        self.report = report
+        self.playing = playing
+        self.moments: list[Moment] = []
+        self.interrupted = ""
+        """The response that the user has interrupted."""
+        self.generation: llm.GenerationCreatedEvent | None = None
+        self.message_id = ""
+        session.on("openai_server_event_received", self._on_server_event)
+        session.on("generation_created", self._on_generation)
+        session.on("input_speech_started", self._on_speech)
+        session.on("error", lambda error: report.errors.append(repr(error.error)))
+
+    def when(self, happened: Callable[[], bool]) -> Moment:
+        self.moments.append(Moment(happened))
+        return self.moments[-1]
+
+    def event(self, name: str, count: int = 1) -> Moment:
+        return self.when(lambda: self.report.events.count(name) >= count)
+
+    def said(self, count: int) -> Moment:
+        """When so many answers have been played to their end."""
+        return self.when(lambda: len(self.report.said) >= count)
+
+    def _look(self) -> None:
+        for moment in self.moments:
+            moment.look()
+
+    def _on_server_event(self, event: dict[str, Any]) -> None:
+        # The words are taken from the session's own streams.
+        if event["type"] != "response.output_audio_transcript.done":
+            note(self.report, event)
+        late = event["type"] == "response.output_audio.delta"
+        if late and event["response_id"] == self.interrupted:
+            self.report.late_audio_bytes += len(event["delta"])
+        self._look()
+
+    def _on_generation(self, generation: llm.GenerationCreatedEvent) -> None:
+        self.generation = generation
+        self.playing.create_task(self._play(generation))
+        self.playing.create_task(self._call(generation))
+
+    async def _play(self, generation: llm.GenerationCreatedEvent) -> None:
+        async for message in generation.message_stream:
+            self.message_id = message.message_id
+            words, _ = await asyncio.gather(
+                _joined(message.text_stream), self._hear(message.audio_stream)
+            )
+            self.report.said.append(words)
+            self._look()
+
+    async def _hear(self, frames: Any) -> None:
+        async for frame in frames:
+            self.report.audio_bytes += len(frame.data) * 2
+            self._look()
+
+    async def _call(self, generation: llm.GenerationCreatedEvent) -> None:
+        outputs = []
+        async for call in generation.function_stream:
+            self.report.tool_calls.append({"name": call.name, "arguments": call.arguments})
+            output = await get_weather(**json.loads(call.arguments))
+            outputs.append(
+                llm.FunctionCallOutput(
+                    name=call.name, call_id=call.call_id, output=output, is_error=False
+                )
+            )
+        if outputs:
+            context = self.session.chat_ctx.copy()
+            context.items.extend(outputs)
+            await self.session.update_chat_ctx(context)
+            await self.session.generate_reply()
+
+    def _on_speech(self, event: llm.InputSpeechStartedEvent) -> None:
+        if self.session.has_active_generation and self.generation and self.message_id:
+            self.interrupted = self.generation.response_id or ""
+            self.session.interrupt()
+            self.session.truncate(
+                message_id=self.message_id, modalities=["audio", "text"], audio_end_ms=HEARD_MS
+            )
+
+    async def send(self, pcm: bytes) -> None:
+        self.session.push_audio(rtc.AudioFrame(pcm, RATE, 1, len(pcm) // 2))
+
+    async def write(self, text: str) -> None:
+        context = self.session.chat_ctx.copy()
+        context.add_message(role="user", content=text)
+        await self.session.update_chat_ctx(context)
+        await self.session.generate_reply()
+
+    def history(self) -> list[dict[str, str]]:
+        """The words of the conversation as the session's chat context has them."""
+        return [
+            {"role": item.role, "text": item.text_content or ""}
+            for item in self.session.chat_ctx.items
+            if item.type == "message"
+        ]
+
+
+async def _joined(texts: Any) -> str:
+    return "".join([str(text) async for text in texts])
+
+
+@asynccontextmanager
+async def talking(report: Report, plan: Plan, **options: Any) -> AsyncIterator[Talk]:
+    base = plan.url.replace("ws://", "http://").removesuffix("/realtime")
+    async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as playing:
+        model = RealtimeModel(
+            model=report.turn, api_key="unused", base_url=base, http_session=http, **options
+        )
+        session = model.session()
+        talk = Talk(session, report, playing)
+        configured = talk.event("session.updated", 2)
+        await session.update_instructions("Be brief.")
+        await configured.wait()
+        try:
+            yield talk
+            report.history = talk.history()
+        finally:
+            await session.aclose()
+
+
+async def voice(report: Report, plan: Plan) -> None:
+    async with talking(report, plan) as talk:
+        await stream(plan.tone("time", 0.5), talk.send, talk.said(1))
+
+
+async def push_to_talk(report: Report, plan: Plan) -> None:
+    async with talking(report, plan, turn_detection=None) as talk:
+        done = talk.said(1)
+        await talk.send(plan.tone("time", 0.5))
+        await talk.send(silence(0.1))
+        talk.session.commit_audio()
+        await talk.session.generate_reply()
+        await done.wait()
+
+
+async def text(report: Report, plan: Plan) -> None:
+    async with talking(report, plan) as talk:
+        done = talk.said(1)
+        await talk.write("What time is it?")
+        await done.wait()
+
+
+async def tool(report: Report, plan: Plan) -> None:
+    async with talking(report, plan) as talk:
+        known = talk.event("session.updated", 3)
+        await talk.session.update_tools([get_weather])
+        await known.wait()
+        await stream(plan.tone("weather", 0.5), talk.send, talk.said(1))
+
+
+async def barge_in(report: Report, plan: Plan) -> None:
+    async with talking(report, plan) as talk:
+        speaking = talk.when(lambda: report.audio_bytes > 0)
+        await talk.write("Tell me a long story.")
+        await speaking.wait()
+        await stream(plan.tone("wait", 0.5), talk.send, talk.said(2))
+
+
+hold(
+    {
+        "voice": voice,
+        "push_to_talk": push_to_talk,
+        "text": text,
+        "tool": tool,
+        "barge_in": barge_in,
+    }
+)
