@@ -49,6 +49,9 @@ class ImagePart:
 
 Part = TextPart | AudioPart | ImagePart
 
+UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
+"""What the model reads where speech could not be recognised."""
+
 UNSEEN_IMAGE = "(An image was shared here. This assistant cannot see images.)"
 """What a model without eyes reads in an image's place; it can say so instead of inventing."""
 
@@ -61,9 +64,18 @@ class MessageItem:
     status: ItemStatus = "completed"
 
     @property
+    def unread(self) -> bool:
+        """Whether it has recordings that were not transcribed."""
+        return any(_is_unread(part) for part in self.parts)
+
+    @property
     def text(self) -> str:
         """All that was said or written in it."""
         return " ".join(text for text in map(_text, self.parts) if text)
+
+
+def _is_unread(part: Part) -> bool:
+    return isinstance(part, AudioPart) and part.transcript is None and part.audio is not None
 
 
 def _text(part: Part) -> str:
@@ -201,28 +213,32 @@ class Chat:
         spoken = [part for part in getattr(item, "parts", ()) if isinstance(part, AudioPart)]
         if not isinstance(item, MessageItem) or item.role != "assistant" or not spoken:
             raise UnknownItem(item_id)
-        sent = sum(map(_sent_seconds, spoken))
-        if heard_seconds > sent + _ROUNDING_S:
-            raise TooShort(sent)
-        self.put(replace(item, parts=tuple(_cut(part, heard_seconds) for part in spoken)))
+        require_sent(sum(map(_sent_seconds, spoken)), heard_seconds)
+        self.put(replace(item, parts=tuple(cut(part, heard_seconds) for part in spoken)))
 
-    def drop_oldest(self) -> None:
-        """Let the first item go for good; the model has most likely forgotten it long ago."""
-        del self._items[0]
-        self._forgotten = max(0, self._forgotten - 1)
+    def drop_oldest(self, count: int) -> list[str]:
+        """Let the first items go for good, and outputs whose call goes with them; their ids. The
+        model has most likely forgotten them long ago."""
+        while count < len(self._items) and isinstance(self._items[count], FunctionOutputItem):
+            count += 1
+        dropped = [item.id for item in self._items[:count]]
+        del self._items[:count]
+        self._forgotten = max(0, self._forgotten - count)
+        return dropped
 
     def forget_oldest(self) -> bool:
         """Take the older half of the context away. False when only one item is left.
 
         Half at a time, because every cut invalidates the model's KV prefix.
         """
-        context = self.context
-        if len(context) < 2:
-            return False
-        self._forgotten += (len(context) + 1) // 2
-        while self.context and isinstance(self.context[0], FunctionOutputItem):
-            self._forgotten += 1
-        return True
+        last = len(self._items)
+        half = self._forgotten + (last - self._forgotten + 1) // 2
+        # The output of a call means nothing without it.
+        for start in (*range(half, last), *range(half - 1, self._forgotten, -1)):
+            if start > self._forgotten and not isinstance(self._items[start], FunctionOutputItem):
+                self._forgotten = start
+                return True
+        return False
 
     def _let_media_go(self) -> None:
         left_s, picture = self.AUDIO_KEPT_S, True
@@ -255,7 +271,14 @@ def _sent_seconds(part: AudioPart) -> float:
     return sum(seconds for _, seconds in part.clauses) if part.clauses else part.seconds
 
 
-def _cut(part: AudioPart, heard_seconds: float) -> AudioPart:
+def require_sent(sent_seconds: float, heard_seconds: float) -> None:
+    """Raise ``TooShort`` if less was sent than a client says that it heard."""
+    if heard_seconds > sent_seconds + _ROUNDING_S:
+        raise TooShort(sent_seconds)
+
+
+def cut(part: AudioPart, heard_seconds: float) -> AudioPart:
+    """A spoken part as far as it was heard; what follows is gone."""
     clauses = part.clauses or ((part.transcript or "", part.seconds),)
     heard = heard_text(clauses, heard_seconds)
     audio = part.audio.until(heard_seconds) if part.audio else None
@@ -303,7 +326,9 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
 def _message(item: Item) -> Message | None:
     match item:
         case MessageItem():
-            return Message(item.role, item.text) if item.text else None
+            unheard = any(isinstance(p, AudioPart) and p.transcript is None for p in item.parts)
+            text = item.text or (UNHEARD_SPEECH if unheard and item.role == "user" else "")
+            return Message(item.role, text) if text else None
         case FunctionCallItem():
             call = {
                 "id": item.call_id,
@@ -315,8 +340,17 @@ def _message(item: Item) -> Message | None:
             return Message("tool", item.output, tool_call_id=item.call_id)
 
 
+MAX_ARGUMENTS_DEPTH = 64
+"""Templates walk through arguments recursively; what is deeper stays text."""
+
+
 def _json_or_text(arguments: str) -> object:
-    try:
-        return json.loads(arguments)
-    except (ValueError, RecursionError):
+    """Arguments as data, if they are what a tool takes: an object that can be written as text."""
+    if arguments.count("{") + arguments.count("[") > MAX_ARGUMENTS_DEPTH:
         return arguments
+    try:
+        data = json.loads(arguments)
+        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:  # no JSON, no number, or half a surrogate pair
+        return arguments
+    return data if isinstance(data, dict) else arguments

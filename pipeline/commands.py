@@ -22,6 +22,10 @@ MAX_PREFIX_PADDING_MS = 2000
 """Further back the listener remembers nothing."""
 
 
+LEAST_THRESHOLD = 0.05
+"""At 0 every silence would be speech, and at 1 nothing; the API allows both."""
+
+
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
     """How the server finds turns. ``None`` in a field: the YAML's value rules.
@@ -44,8 +48,9 @@ class TurnDetection:
         strict one it is the exact wait."""
         changes: dict[str, float] = {}
         if self.threshold is not None:
-            changes["speech_threshold"] = self.threshold
-            changes["silence_threshold"] = min(ours.silence_threshold, self.threshold)
+            threshold = min(max(self.threshold, LEAST_THRESHOLD), 1 - LEAST_THRESHOLD)
+            changes["speech_threshold"] = threshold
+            changes["silence_threshold"] = min(ours.silence_threshold, threshold)
         if self.prefix_padding_ms is not None:
             changes["prefix_padding_ms"] = min(self.prefix_padding_ms, MAX_PREFIX_PADDING_MS)
         limit = self.silence_duration_ms
@@ -120,6 +125,9 @@ class AppendAudio:
 
     pcm: Pcm
     rate: int
+    event_id: str | None = None
+    begins: bool = True
+    """False for all but the first piece of what a client has sent at once."""
 
 
 @dataclass(frozen=True, slots=True)

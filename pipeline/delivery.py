@@ -12,7 +12,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pipeline.audio import EMPTY, AudioFormat, Pcm, Recording
-from pipeline.chat import AudioPart, FunctionCallItem, ItemStatus, MessageItem, TextPart, heard_text
+from pipeline.chat import (
+    AudioPart,
+    FunctionCallItem,
+    ItemStatus,
+    MessageItem,
+    TextPart,
+    cut,
+    heard_text,
+    require_sent,
+)
 from pipeline.commands import Modality
 from pipeline.engines import Sampling, Tool, ToolCall, ToolChoice
 from pipeline.events import (
@@ -69,6 +78,8 @@ class Delivery:
         self._calls: list[FunctionCallItem] = []
         self._clauses: list[tuple[str, float]] = []
         self._audio: list[Pcm] = []
+        self._cut_s: float | None = None
+        """The client's own word on how much was heard, while the reply still goes on."""
 
     def revoke(self) -> None:
         """From now on nothing but the closing events goes out."""
@@ -120,6 +131,18 @@ class Delivery:
         self._calls.append(done)
         self.publish(ReplyItemFinished(reply_id, done, index, previous))
 
+    def truncate(self, item_id: str, heard_s: float) -> bool:
+        """The client says how much it heard of the message. False if that is not being given.
+
+        Raises ``TooShort`` if less was sent."""
+        if self._message is None or self._message_closed or self._message.id != item_id:
+            return False
+        if self._plan.modality == "text":
+            return False
+        require_sent(self.playback.sent_seconds, heard_s)
+        self._cut_s = heard_s
+        return True
+
     # -- the end
 
     def close(self, status: ItemStatus) -> tuple[OutputItem, ...]:
@@ -132,6 +155,8 @@ class Delivery:
         """The message cut to what the listener has heard by now."""
         if self._message is None or self._plan.modality == "text":
             return self._message and self._final_message("incomplete")
+        if self._cut_s is not None:
+            return self._final_message("incomplete")
         seconds = self.playback.heard_seconds(now)
         if self._message_closed and seconds >= self.playback.sent_seconds:
             return self._message
@@ -176,4 +201,5 @@ class Delivery:
     def _spoken(self) -> AudioPart:
         said = " ".join(text for text, _ in self._clauses)
         audio = Recording(np.concatenate((EMPTY, *self._audio)), self._plan.output_format.rate)
-        return AudioPart(said, self.playback.sent_seconds, audio, tuple(self._clauses))
+        part = AudioPart(said, self.playback.sent_seconds, audio, tuple(self._clauses))
+        return part if self._cut_s is None else cut(part, self._cut_s)

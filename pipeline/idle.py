@@ -18,10 +18,12 @@ class IdleTimer:
         self.disarm()
         self._timer = asyncio.get_running_loop().call_later(after_s, self._fire)
 
-    def disarm(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
+    def disarm(self) -> bool:
+        """Whether it was armed."""
+        timer, self._timer = self._timer, None
+        if timer:
+            timer.cancel()
+        return timer is not None
 
     def _fire(self) -> None:
         self._timer = None

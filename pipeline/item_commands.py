@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from pipeline.chat import Chat, DuplicateItem, TooShort, UnknownItem, text_chars
+from collections.abc import Callable
+
+from pipeline.chat import (
+    Chat,
+    DuplicateItem,
+    FunctionCallItem,
+    FunctionOutputItem,
+    Item,
+    TooShort,
+    UnknownItem,
+    text_chars,
+)
 from pipeline.commands import AddItem, DeleteItem, RetrieveItem, TruncateItem
 from pipeline.events import (
     Bus,
@@ -20,10 +31,27 @@ MAX_TEXT_CHARS = 4_000_000
 """Text of one conversation; far more than any context of a model takes."""
 
 
+ROOM = 1 / 8
+"""Of a full conversation goes to make room for what is said."""
+
+
+def make_room(chat: Chat, bus: Bus, max_items: int) -> None:
+    """What is said goes into a full conversation, too; its oldest items leave instead. Several at
+    once, so that there is room for a client's items as well."""
+    if len(chat.items) >= max_items:
+        for item_id in chat.drop_oldest(max(1, int(max_items * ROOM))):
+            bus.publish(ItemDeleted(item_id))
+
+
 class ItemCommands:
     """Works on one conversation, and publishes what happened to it."""
 
-    def __init__(self, chat: Chat, bus: Bus, max_items: int) -> None:
+    def __init__(
+        self, chat: Chat, bus: Bus, max_items: int, truncate_given: Callable[[str, float], bool]
+    ) -> None:
+        """``truncate_given(item_id, seconds)`` cuts an answer that is still being given; False if
+        that is none."""
+        self._truncate_given = truncate_given
         self._chat = chat
         self._bus = bus
         self._max_items = max_items
@@ -49,7 +77,9 @@ class ItemCommands:
             self._from_before.remove(item.id)
             self._tell_added(command, self._chat.previous_id(item.id))
             return False
-        if len(self._chat.items) >= self._max_items:
+        if self._answers_a_call(item):
+            make_room(self._chat, self._bus, self._max_items)
+        elif len(self._chat.items) >= self._max_items:
             text = f"The conversation has {self._max_items} items, its limit. Delete some first."
             return self._refuse(command, "too_many_items", text, "item")
         if sum(map(text_chars, (*self._chat.items, item))) > MAX_TEXT_CHARS:
@@ -66,6 +96,14 @@ class ItemCommands:
             return self._refuse(command, code, text, "previous_item_id")
         self._tell_added(command, previous)
         return True
+
+    def _answers_a_call(self, item: Item) -> bool:
+        """Whether it is the output of a call of ours, which must never be refused for want of
+        room."""
+        return isinstance(item, FunctionOutputItem) and any(
+            isinstance(other, FunctionCallItem) and other.call_id == item.call_id
+            for other in self._chat.items
+        )
 
     def _tell_added(self, command: AddItem, previous: str | None) -> None:
         self._bus.publish(ItemAdded(command.item, previous))
@@ -96,7 +134,8 @@ class ItemCommands:
             self._refuse(command, "invalid_value", text, "content_index")
             return
         try:
-            self._chat.truncate(item_id, end_ms / 1000)
+            if not self._truncate_given(item_id, end_ms / 1000):
+                self._chat.truncate(item_id, end_ms / 1000)
         except UnknownItem:
             text = f"Error truncating item: there is no spoken answer with id '{item_id}'."
             self._refuse(command, "item_truncate_invalid_item_id", text, "item_id")

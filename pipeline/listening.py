@@ -36,14 +36,20 @@ class Listener:
         return self._history.end
 
     def configure(self, endpointing: Endpointing) -> None:
-        """Take turns by other settings from now on; an open turn is forgotten."""
-        self._taker = TurnTaker(endpointing)
+        """Take turns by other settings from now on."""
+        self._taker.configure(endpointing)
 
     def resample(self, pcm: Pcm, rate: int) -> Pcm:
         """Bring a client's audio to ``LISTEN_RATE``, with state kept between calls."""
         if rate != self._resampler.from_rate:
             self._resampler = Resampler(rate, LISTEN_RATE)
         return self._resampler.feed(pcm)
+
+    def end_of_input(self) -> Pcm:
+        """What the conversion still holds, at ``LISTEN_RATE``; audio that comes next is new."""
+        rest = self._resampler.flush()
+        self._resampler = Resampler(self._resampler.from_rate, LISTEN_RATE)
+        return rest
 
     async def hear(self, pcm: Pcm) -> AsyncGenerator[list[Signal], None]:
         """Take samples at ``LISTEN_RATE``; yield the signals of each window they complete."""

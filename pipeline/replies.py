@@ -16,7 +16,8 @@ from pipeline.commands import (
 )
 from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.engines import Message, Sampling
-from pipeline.events import Bus, CancelReason, OutputItem, Refused
+from pipeline.events import Bus, CancelReason, OutputItem, Refused, SpeculationDiscarded
+from pipeline.item_commands import make_room
 from pipeline.memory import Memory
 from pipeline.reply import PromptSource, Reply
 from pipeline.stages import ConversationStage, Stages
@@ -101,7 +102,8 @@ class Replies:
             return None
 
         async def messages() -> list[Message]:
-            return self.prompt(said=said)
+            await self._transcriber.settled()
+            return self.prompt(said="" if attempt.committed else said)
 
         reply = self._start(ResponseOptions(), messages, attempt.work, attempt.paused_at)
         reply.mark("transcript")
@@ -109,19 +111,31 @@ class Replies:
 
     def answer(self, attempt: Attempt) -> None:
         """Open the gate of the attempt's reply, or start one now."""
-        if active := self.speaking:
-            if attempt.reply:
-                attempt.reply.cancel("resumed")
+        reply, work = attempt.reply, attempt.work
+        active = self.speaking
+        if reply and (active or not self._fits(reply)):
+            reply.cancel("resumed")
+            self._bus.publish(SpeculationDiscarded(attempt.item_id, work.engine_seconds))
+            reply, work = None, Work()
+        if active:
             self._refuse_second(None, active)
             return
 
         async def messages() -> list[Message]:
+            if attempt.error:
+                raise attempt.error
+            await self._transcriber.settled()
             return self.prompt()
 
-        reply = attempt.reply or self._start(
-            ResponseOptions(), messages, attempt.work, attempt.paused_at
-        )
+        reply = reply or self._start(ResponseOptions(), messages, work, attempt.paused_at)
         reply.confirm()
+
+    def _fits(self, reply: Reply) -> bool:
+        """Whether what was begun in the pause is still an answer to what was asked, as it is asked
+        now: a client may have changed items or session meanwhile."""
+        begun = reply.plan
+        now = replace(self._plan(ResponseOptions()), reply_id=begun.reply_id, item_id=begun.item_id)
+        return now == begun and reply.prompt_read in (None, self.prompt())
 
     def create(self, command: CreateResponse) -> None:
         """``response.create``."""
@@ -144,12 +158,15 @@ class Replies:
                 self._answer_request(options, items)
 
     def _answer_request(self, options: ResponseOptions, items: list[Item] | None) -> None:
+        """``items``: instead of the conversation, as it is now."""
+        instructions = self._instructions(options)
+        asked = {item.id for item in self._chat.context}
+
         async def messages() -> list[Message]:
+            if items is not None:
+                return prompt(instructions, await self._transcriber.with_text(items))
             await self._transcriber.settled()
-            if items is None:
-                return self.prompt(options)
-            known = await self._transcriber.with_text(items)
-            return prompt(self._instructions(options), known)
+            return prompt(instructions, [i for i in self._chat.context if i.id in asked])
 
         now = asyncio.get_running_loop().time()
         self._start(options, messages, Work(), now).confirm()
@@ -163,12 +180,12 @@ class Replies:
         now = asyncio.get_running_loop().time()
         self._start(ResponseOptions(), messages, Work(), now).confirm()
 
-    def prompt(self, options: ResponseOptions | None = None, said: str = "") -> list[Message]:
+    def prompt(self, said: str = "") -> list[Message]:
         """The conversation as the model reads it; ``said`` is about to be committed."""
         items: tuple[Item, ...] = self._chat.context
         if said:
             items += (MessageItem("", "user", (AudioPart(said),)),)
-        return prompt(self._instructions(options or ResponseOptions()), items)
+        return prompt(self._instructions(ResponseOptions()), items)
 
     def _instructions(self, options: ResponseOptions) -> str:
         given = options.instructions
@@ -196,6 +213,12 @@ class Replies:
             self._refuse(command.event_id, "response_cancel_not_active", text)
         else:
             self._cancel(reply, "client_cancelled")
+
+    def truncate(self, item_id: str, heard_s: float) -> bool:
+        """``conversation.item.truncate`` of an answer that is still being given; False if it is
+        none. Raises ``TooShort``."""
+        running = list(self._running.values())
+        return any(r.truncate(item_id, heard_s) for r in running if r.plan.in_conversation)
 
     def interrupt(self) -> None:
         """Somebody speaks: every reply to the conversation ends, out-of-band ones go on."""
@@ -261,7 +284,7 @@ class Replies:
         interruptible = detection is not None and detection.interrupt_response
         paced = interruptible and options.in_conversation
         asked = options.max_output_tokens or config.max_output_tokens
-        limit = None if asked == "inf" else asked
+        limit = asked or settings.sampling.max_tokens
         return ReplyPlan(
             reply_id=self._new_id("resp"),
             item_id=self._new_id("item"),
@@ -274,7 +297,7 @@ class Replies:
             lead_s=settings.lead_ms / 1000 if paced else None,
             tools=config.tools if options.tools is None else options.tools,
             tool_choice=options.tool_choice or config.tool_choice,
-            sampling=replace(settings.sampling, max_tokens=limit) if limit else settings.sampling,
+            sampling=replace(settings.sampling, max_tokens=None if limit == "inf" else limit),
             metadata=options.metadata,
         )
 
@@ -299,8 +322,7 @@ class Replies:
         """
         if item.id not in self._placed:
             self._placed.add(item.id)
-            while len(self._chat.items) >= self._settings.max_items:
-                self._chat.drop_oldest()
+            make_room(self._chat, self._bus, self._settings.max_items)
             return self._chat.add(item)
         if not any(other.id == item.id for other in self._chat.items):
             return None

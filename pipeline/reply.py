@@ -78,9 +78,12 @@ class Reply:
         self._task: asyncio.Task[None] | None = None
         self._clauses: asyncio.Queue[str | None] = asyncio.Queue(CLAUSES_AHEAD)
         self._pieces: asyncio.Queue[_Words | Pcm | None] = asyncio.Queue(PIECES_AHEAD)
+        self.prompt_read: list[Message] | None = None
+        """What it answers, once it has begun to think."""
         self._calls: list[ToolCall] = []
         self._usage = Usage()
         self._cut_short = False
+        self._failed = False
         self._marks: dict[str, float] = {}
 
     # -- life
@@ -136,6 +139,11 @@ class Reply:
         self.status = "finished"
 
     @property
+    def failed(self) -> bool:
+        """Whether it ended because an engine could not go on."""
+        return self._failed
+
+    @property
     def cancelled(self) -> bool:
         return self.work.cancelled
 
@@ -150,12 +158,16 @@ class Reply:
         """Its message cut to what the listener has heard by now."""
         return self._delivery.heard(self._now())
 
+    def truncate(self, item_id: str, heard_s: float) -> bool:
+        """See ``Delivery.truncate``."""
+        return self._delivery.truncate(item_id, heard_s)
+
     # -- think
 
     async def _think(self) -> None:
         chunker = SpeechChunker()
         while True:
-            messages = await self._prompt()
+            messages = self.prompt_read = list(await self._prompt())
             try:
                 await self._answer(messages, chunker)
                 break
@@ -200,21 +212,21 @@ class Reply:
     # -- speak
 
     async def _speak(self) -> None:
-        resampler = Resampler(self._tts.rate, self.plan.output_format.rate)
         while (clause := await self._clauses.get()) is not None:
             await self._pieces.put(_Words(clause))
             spoken = speakable(clause) if self.plan.modality == "audio" else ""
             if spoken:
-                await self._synthesize(spoken, resampler)
-        if self.plan.modality == "audio":
-            await self._put_audio(resampler.flush())
+                await self._synthesize(spoken)
         await self._pieces.put(None)
 
-    async def _synthesize(self, text: str, resampler: Resampler) -> None:
+    async def _synthesize(self, text: str) -> None:
+        # One for each clause, whose last sounds would else wait for the next one.
+        resampler = Resampler(self._tts.rate, self.plan.output_format.rate)
         stream = self._tts.synthesize(text, self.plan.voice, self.plan.speed, self.work)
         async with aclosing(stream) as chunks:
             async for pcm in chunks:
                 await self._put_audio(resampler.feed(pcm))
+        await self._put_audio(resampler.flush())
 
     async def _put_audio(self, pcm: Pcm) -> None:
         size = self.plan.output_format.rate * self.plan.chunk_ms // 1000
@@ -271,6 +283,7 @@ class Reply:
         if self.status != "active":
             return
         self.status = "finished"
+        self._failed = status == "failed"
         items = self._delivery.close("completed" if status == "completed" else "incomplete")
         self._bus.publish(self._timeline())
         self._bus.publish(

@@ -43,7 +43,8 @@ from pipeline.events import (
     TranscriptReady,
 )
 from pipeline.idle import IdleTimer
-from pipeline.item_commands import ItemCommands
+from pipeline.inbox import Inbox
+from pipeline.item_commands import ItemCommands, make_room
 from pipeline.listening import Listener
 from pipeline.memory import Memory
 from pipeline.replies import Replies, SessionSettings
@@ -59,7 +60,6 @@ log = logging.getLogger("reachy_voice.session")
 
 _numbers = itertools.count(1)
 
-INBOX_COMMANDS = 256
 MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
 
@@ -85,13 +85,14 @@ class Session:
         self._settings = settings
         self._bus = bus
         self._new_id = new_id
-        self._inbox: asyncio.Queue[Command] = asyncio.Queue(INBOX_COMMANDS)
+        self._inbox = Inbox()
         self._warm_up = Work(Priority.WARM_UP)
         stall_samples = settings.endpointing.stall_ms * LISTEN_RATE // 1000
         self._stall_silence = np.zeros(stall_samples, dtype=np.int16)
         limit = int(settings.endpointing.max_utterance_s * LISTEN_RATE)
         self._buffer = PushToTalkBuffer(limit)
-        self._items = ItemCommands(self.chat, bus, settings.max_items)
+        self._overflowed = False
+        """Whether a piece of what was appended last did not fit; then the rest is left out."""
         self._transcriber = Transcriber(stages.stt, self.chat, bus)
         self._replies = Replies(
             self._memory,
@@ -104,6 +105,7 @@ class Session:
             self._reply_starts,
             self._reply_ended,
         )
+        self._items = ItemCommands(self.chat, bus, settings.max_items, self._replies.truncate)
         self._idle = IdleTimer(self._nobody_speaks)
         self._idle_since_ms = 0
         self._cold = False
@@ -134,6 +136,10 @@ class Session:
                 )
                 self._configure_turns()
                 self._warm()
+                for item in self.chat.items:
+                    # Of a conversation that goes on; its client was lost before it was read.
+                    if isinstance(item, MessageItem):
+                        self._transcriber.read(item)
                 try:
                     await self._follow_commands()
                 finally:
@@ -169,11 +175,7 @@ class Session:
         if not self._turns.open:
             return await self._inbox.get()
         # A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
-        try:
-            async with asyncio.timeout(len(self._stall_silence) / LISTEN_RATE):
-                return await self._inbox.get()
-        except TimeoutError:
-            return None
+        return await self._inbox.get_within(len(self._stall_silence) / LISTEN_RATE)
 
     def _stop_everything(self) -> None:
         self._ending = True
@@ -191,10 +193,12 @@ class Session:
                 self._commit(command)
             case ClearAudio():
                 self._clear_input()
+                self._turns.drop_ended()
                 self._bus.publish(InputCleared())
-            case AddItem() | DeleteItem() | RetrieveItem() | TruncateItem():
-                if self._items.carry_out(command):
-                    self._item_added(command)
+            case AddItem():
+                self._add_item(command)
+            case DeleteItem() | RetrieveItem() | TruncateItem():
+                self._items.carry_out(command)
             case CreateResponse():
                 self._replies.create(command)
             case CancelResponse():
@@ -208,10 +212,12 @@ class Session:
     def _configure(self, config: SessionConfig) -> None:
         before, self._config = self._config, config
         self._replies.config = config
-        if config.turn_detection != before.turn_detection:
+        if (config.turn_detection is None) != (before.turn_detection is None):
             self._clear_input()
-            self._idle.disarm()
+        if config.turn_detection != before.turn_detection:
             self._listener.configure(self._endpointing())
+            if self._idle.disarm():
+                self._count_silence(0)
         self._configure_turns()
         if (config.instructions, config.tools) != (before.instructions, before.tools):
             self._warm()
@@ -256,7 +262,6 @@ class Session:
 
     def _reply_starts(self) -> None:
         self._warm_up.cancel()
-        self._idle.disarm()
 
     def _reply_ended(self, reply: Reply) -> None:
         if self._ending:
@@ -264,7 +269,7 @@ class Session:
         if self._cold and self._replies.quiet.is_set():
             # The reply has taken a warm-up's place; let it go on.
             self._warm()
-        if reply.plan.in_conversation and reply.confirmed:
+        if reply.plan.in_conversation and reply.confirmed and not reply.failed:
             self._count_silence(reply.unheard_s)
 
     def _count_silence(self, from_s: float) -> None:
@@ -275,6 +280,8 @@ class Session:
             self._idle.arm(from_s + detection.idle_timeout_ms / 1000)
 
     def _nobody_speaks(self) -> None:
+        if self._replies.speaking:
+            return  # it is counted from its end
         if self._turns.open or self._turns.ending:
             self._count_silence(0)
             return
@@ -293,26 +300,28 @@ class Session:
     # -- audio in
 
     async def _hear(self, command: AppendAudio) -> None:
-        # A second at a time: a client may append minutes at once, and others are served too.
-        for start in range(0, len(command.pcm), command.rate):
-            await asyncio.sleep(0)
-            piece = command.pcm[start : start + command.rate]
-            pcm = self._listener.resample(piece, command.rate)
-            if self._config.turn_detection:
-                await self._turns.hear(pcm)
-            elif not self._buffer.append(pcm):
-                self._refuse(
-                    None,
-                    "input_audio_buffer_full",
-                    "The input audio buffer is full: commit or clear it before you send more.",
-                )
-                return
+        await asyncio.sleep(0)  # others are served too
+        pcm = self._listener.resample(command.pcm, command.rate)
+        if command.begins:
+            self._overflowed = False
+        if self._config.turn_detection:
+            await self._turns.hear(pcm)
+        elif not self._overflowed and not self._buffer.append(pcm):
+            self._overflowed = True
+            self._refuse(
+                command.event_id,
+                "input_audio_buffer_full",
+                "The input audio buffer is full: commit or clear it before you send more.",
+            )
 
     def _clear_input(self) -> None:
+        self._listener.end_of_input()
         self._buffer.clear()
         self._turns.drop()
 
     def _commit(self, command: CommitAudio) -> None:
+        if self._config.turn_detection is None:
+            self._buffer.append(self._listener.end_of_input())
         if self._transcriber.busy:
             message = "Too many commits wait to be transcribed; wait for the completed events."
             self._refuse(command.event_id, "input_audio_buffer_commit_busy", message)
@@ -348,8 +357,7 @@ class Session:
         if any(item.id == item_id for item in self.chat.items):
             # The client has used the id of its own running speech for something else.
             item_id = self._new_id("item")
-        while len(self.chat.items) >= self._settings.max_items:
-            self.chat.drop_oldest()
+        make_room(self.chat, self._bus, self._settings.max_items)
         item = MessageItem(item_id, "user", (part,))
         previous = self.chat.add(item)
         self._bus.publish(InputCommitted(item_id, previous))
@@ -357,8 +365,12 @@ class Session:
         self._bus.publish(ItemDone(item, previous))
         return item_id
 
-    def _item_added(self, command: object) -> None:
-        if isinstance(command, AddItem) and isinstance(command.item, MessageItem):
+    def _add_item(self, command: AddItem) -> None:
+        spoken = isinstance(command.item, MessageItem) and command.item.unread
+        if spoken and self._transcriber.busy:
+            message = "Too many recordings wait to be transcribed; wait for the completed events."
+            self._refuse(command.event_id, "input_audio_buffer_commit_busy", message)
+        elif self._items.carry_out(command) and isinstance(command.item, MessageItem):
             self._transcriber.read(command.item)
 
     # -- what a voice turn asks (pipeline.voice_turns.Speaker)

@@ -64,14 +64,14 @@ class Transcriber:
 
     def read(self, item: MessageItem) -> None:
         """An item that came with recordings gets their text."""
-        if any(_unread(part) for part in item.parts):
+        if item.unread:
             self._begin(item.id, self._read(item))
 
     async def with_text(self, items: Sequence[Item]) -> list[Item]:
         """``items``, recordings that have no transcript read. Raises what the engine raises."""
         known = []
         for item in items:
-            if isinstance(item, MessageItem) and any(_unread(part) for part in item.parts):
+            if isinstance(item, MessageItem) and item.unread:
                 item = await self._item_with_text(item)
             known.append(item)
         return known
@@ -119,14 +119,12 @@ class Transcriber:
     async def _text(self, audio: Recording) -> str:
         resampler = Resampler(audio.rate, LISTEN_RATE)
         recognition = Recognition(self._stt, self.language)
-        recognition.append(resampler.feed(audio.pcm))
+        for start in range(0, len(audio.pcm), audio.rate):
+            await asyncio.sleep(0)  # minutes of audio must not keep the loop
+            recognition.append(resampler.feed(audio.pcm[start : start + audio.rate]))
         recognition.append(resampler.flush())
         recognising = self.tasks.create_task(recognition.run())
         try:
             return (await recognition.transcript(Work())).text
         finally:
             recognising.cancel()
-
-
-def _unread(part: object) -> bool:
-    return isinstance(part, AudioPart) and part.transcript is None and part.audio is not None

@@ -138,6 +138,10 @@ class TurnTaker:
         self._wait_ms = self._settings.wait_ms(probability)
         return self._end_if_due()
 
+    def configure(self, settings: Endpointing) -> None:
+        """Go on by other settings; an open turn stays open."""
+        self._settings = settings
+
     def reset(self) -> None:
         """Forget an open turn, as after a manual commit."""
         self._state = _State.QUIET

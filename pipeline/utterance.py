@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
-from pipeline.engines import Transcript
+from pipeline.engines import Cancelled, Transcript
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.reply import Reply
 from pipeline.stable_words import StableWords
@@ -55,6 +55,8 @@ class Recognition:
                 await self._change()
         except ReachyVoiceError as error:
             self._error = error
+        except Cancelled:
+            self._error = EngineError("The utterance was not recognised", why="it was stopped")
         finally:
             self._feeding = False
             self._tell()
@@ -105,7 +107,10 @@ class Attempt:
     """When the last speech sample arrived, in the loop's time."""
     wants_reply: bool
     said: str = ""
+    error: ReachyVoiceError | None = None
+    """Why nothing was recognised."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    committed: bool = False
     stop_told: bool = False
     """Whether the world knows that the utterance is over."""
     reply: Reply | None = None

@@ -79,8 +79,8 @@ class VoiceTurns:
         self._wants_reply = True
         self._partials = False
         self._turn: UserTurn | None = None
-        self._ending: Attempt | None = None
-        """Of a turn that has ended, until it is committed."""
+        self._ending: dict[Attempt, UserTurn] = {}
+        """Turns that have ended and are not committed yet, in their order."""
         self._closed_to = 0
 
     @property
@@ -91,7 +91,7 @@ class VoiceTurns:
     @property
     def ending(self) -> bool:
         """Whether a turn that has ended waits to be committed."""
-        return self._ending is not None
+        return bool(self._ending)
 
     def configure(
         self, endpointing: Endpointing, language: str, *, wants_reply: bool, partials: bool
@@ -100,6 +100,8 @@ class VoiceTurns:
         self._language = language
         self._wants_reply = wants_reply
         self._partials = partials
+        for attempt in self._ending:
+            attempt.wants_reply = attempt.wants_reply and wants_reply
 
     async def hear(self, pcm: Pcm) -> None:
         """Take samples at ``LISTEN_RATE``."""
@@ -120,14 +122,23 @@ class VoiceTurns:
         return turn
 
     def drop(self) -> None:
-        """Forget an open utterance; nothing of it is committed."""
+        """Forget an open utterance; nothing of it is committed, nor comes back as padding."""
         turn, self._turn = self._turn, None
         self._listener.forget_turn()
+        self._closed_to = self._listener.heard_end
         if turn is None:
             return
         self._discard_attempt(turn)
         turn.recognising.cancel()
         self._bus.publish(SpeechStopped(turn.item_id, _ms(self._listener.heard_end)))
+
+    def drop_ended(self) -> None:
+        """Forget turns that have ended and are not committed yet, too."""
+        for attempt, turn in self._ending.items():
+            self._tell_stop(attempt)
+            self._stop(attempt)
+            turn.recognising.cancel()
+        self._ending.clear()
 
     # -- signals
 
@@ -156,12 +167,13 @@ class VoiceTurns:
         recognition = Recognition(self._stages.stt, self._language, on_words)
         task = self._tasks.create_task(recognition.run())
         self._turn = UserTurn(item_id, start, start, recognition, task)
-        if self._ending:
-            self._tell_stop(self._ending)
+        for attempt in self._ending:
+            self._tell_stop(attempt)
         self._bus.publish(SpeechStarted(item_id, _ms(start)))
-        if self._session.speech_started() and self._ending:
-            # The turn before still waits for its transcript: both are answered together.
-            self._ending.wants_reply = False
+        if self._session.speech_started():
+            # A turn before that still waits for its transcript is answered with this one.
+            for attempt in self._ending:
+                attempt.wants_reply = False
 
     def _pause(self, signal: Paused) -> None:
         if self._turn:
@@ -178,7 +190,7 @@ class VoiceTurns:
         attempt = turn.attempt
         assert attempt
         self._turn = None
-        self._ending = attempt
+        self._ending[attempt] = turn
         self._closed_to = attempt.end
         attempt.ended.set()
 
@@ -197,19 +209,21 @@ class VoiceTurns:
         work = Work(Priority.SPECULATIVE)
         attempt = Attempt(turn.item_id, work, pause.speech_end, pause.end, paused_at, wants_reply)
         turn.attempt = attempt
-        before = self._ending.task if self._ending else None
+        before = next(reversed(self._ending)).task if self._ending else None
         attempt.task = self._tasks.create_task(self._attempt(turn, attempt, before))
 
     def _discard_attempt(self, turn: UserTurn) -> None:
         attempt, turn.attempt = turn.attempt, None
-        if attempt is None:
-            return
+        if attempt:
+            self._stop(attempt)
+
+    def _stop(self, attempt: Attempt) -> None:
         attempt.work.cancel()
         if attempt.reply:
             attempt.reply.cancel("resumed")
         if attempt.task:
             attempt.task.cancel()
-        self._bus.publish(SpeculationDiscarded(turn.item_id, attempt.work.engine_seconds))
+        self._bus.publish(SpeculationDiscarded(attempt.item_id, attempt.work.engine_seconds))
 
     async def _attempt(
         self, turn: UserTurn, attempt: Attempt, before: asyncio.Task[None] | None
@@ -218,7 +232,10 @@ class VoiceTurns:
         said = await self._transcript(turn, attempt)
         if before:
             await asyncio.wait({before})
-        attempt.said = said.text if isinstance(said, Transcript) else ""
+        if isinstance(said, Transcript):
+            attempt.said = said.text
+        else:
+            attempt.error = said
         if attempt.said and attempt.wants_reply:
             attempt.reply = self._session.begin_reply(attempt.said, attempt)
         async with asyncio.TaskGroup() as group:
@@ -255,16 +272,16 @@ class VoiceTurns:
         self, turn: UserTurn, attempt: Attempt, said: Transcript | ReachyVoiceError
     ) -> None:
         turn.recognising.cancel()
-        if self._ending is attempt:
-            self._ending = None
+        del self._ending[attempt]
         self._tell_stop(attempt)
         if isinstance(said, Transcript) and not said.text:
             self._bus.publish(SpeechRejected(turn.item_id))
             return
+        attempt.committed = True
         self._session.commit_speech(turn.item_id, said, turn.audio)
         if not attempt.wants_reply and attempt.reply:
             attempt.reply.cancel("turn_detected")
-        elif attempt.said and attempt.wants_reply:
+        elif attempt.wants_reply:
             self._session.answer(attempt)
 
     def _feed(self, turn: UserTurn, end: int) -> None:

@@ -410,7 +410,9 @@ def test_a_failing_recogniser_is_reported_and_commits_the_speech() -> None:
             await played.hear(2.0)
         assert [event.message for event in played.events(TranscriptFailed)] == ["no ears"]
         assert len(played.events(ItemAdded)) == 1
-        assert not played.events(ReplyStarted)
+        (finished,) = played.events(ReplyFinished)
+        assert (finished.status, finished.error) == ("failed", "no ears")
+        assert not played.events(ReplyAudio)
 
     run_virtual(main())
 

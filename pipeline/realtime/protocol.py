@@ -167,7 +167,7 @@ class RealtimeConnection:
     def _append(self, message: ClientMessage) -> list[Command]:
         format = self._session.input_format
         pcm = samples_of(message.audio, format, "audio")
-        return [AppendAudio(pcm, format.rate)] if len(pcm) else []
+        return [AppendAudio(pcm, format.rate, message.event_id)] if len(pcm) else []
 
     def _commit(self, message: ClientMessage) -> list[Command]:
         read(schema.ClientEvent, message.body)

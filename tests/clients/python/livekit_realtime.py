@@ -18,6 +18,8 @@ from livekit import rtc
 from livekit.agents import llm
 from livekit.plugins.openai.realtime import RealtimeModel, RealtimeSession
 
+SESSION_S = 3.0
+"""After how long ``reconnect`` connects anew; livekit's own choice is 20 minutes."""
 HEARD_MS = 100
 """How much of the story is played before it is interrupted."""
 
@@ -52,9 +54,10 @@ class Talk:
     def event(self, name: str, count: int = 1) -> Moment:
         return self.when(lambda: self.report.events.count(name) >= count)
 
-    def said(self, count: int) -> Moment:
-        """When so many answers have been played to their end."""
-        return self.when(lambda: len(self.report.said) >= count)
+    def said(self, count: int, responses: int) -> Moment:
+        """When so many answers have been played to their end, and so many responses are done."""
+        report = self.report
+        return self.when(lambda: len(report.said) >= count and len(report.statuses) >= responses)
 
     def _look(self) -> None:
         for moment in self.moments:
@@ -155,12 +158,12 @@ async def talking(report: Report, plan: Plan, **options: Any) -> AsyncIterator[T
 
 async def voice(report: Report, plan: Plan) -> None:
     async with talking(report, plan) as talk:
-        await stream(plan.tone("time", 0.5), talk.send, talk.said(1))
+        await stream(plan.tone("time", 0.5), talk.send, talk.said(1, 1))
 
 
 async def push_to_talk(report: Report, plan: Plan) -> None:
     async with talking(report, plan, turn_detection=None) as talk:
-        done = talk.said(1)
+        done = talk.said(1, 1)
         await talk.send(plan.tone("time", 0.5))
         await talk.send(silence(0.1))
         talk.session.commit_audio()
@@ -170,7 +173,7 @@ async def push_to_talk(report: Report, plan: Plan) -> None:
 
 async def text(report: Report, plan: Plan) -> None:
     async with talking(report, plan) as talk:
-        done = talk.said(1)
+        done = talk.said(1, 1)
         await talk.write("What time is it?")
         await done.wait()
 
@@ -180,7 +183,7 @@ async def tool(report: Report, plan: Plan) -> None:
         known = talk.event("session.updated", 3)
         await talk.session.update_tools([get_weather])
         await known.wait()
-        await stream(plan.tone("weather", 0.5), talk.send, talk.said(1))
+        await stream(plan.tone("weather", 0.5), talk.send, talk.said(1, 2))
 
 
 async def barge_in(report: Report, plan: Plan) -> None:
@@ -188,7 +191,20 @@ async def barge_in(report: Report, plan: Plan) -> None:
         speaking = talk.when(lambda: report.audio_bytes > 0)
         await talk.write("Tell me a long story.")
         await speaking.wait()
-        await stream(plan.tone("wait", 0.5), talk.send, talk.said(2))
+        await stream(plan.tone("wait", 0.5), talk.send, talk.said(2, 2))
+
+
+async def reconnect(report: Report, plan: Plan) -> None:
+    async with talking(report, plan, max_session_duration=SESSION_S) as talk:
+        first, second = talk.said(1, 1), talk.said(2, 2)
+        # A question and its answer, once in each connection. The session knows no item of the new
+        # one before the server has said that it is there.
+        repeated = talk.event("conversation.item.added", 4)
+        await talk.write("What time is it?")
+        await first.wait()
+        await repeated.wait()
+        await talk.write("Tell me the time again.")
+        await second.wait()
 
 
 hold(
@@ -198,5 +214,6 @@ hold(
         "text": text,
         "tool": tool,
         "barge_in": barge_in,
+        "reconnect": reconnect,
     }
 )

@@ -173,9 +173,7 @@ async def barge_in(report: Report, plan: Plan) -> None:
         await talk.write("Tell me a long story.")
         await speaking.wait()
         both = talk.when(
-            lambda: (
-                len(report.statuses) >= 2 and "conversation.item.truncated" in report.events
-            )
+            lambda: len(report.statuses) >= 2 and "conversation.item.truncated" in report.events
         )
         await stream(plan.tone("wait", 0.5), talk.send, both)
 

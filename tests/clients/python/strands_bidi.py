@@ -60,10 +60,10 @@ class Talk:
         elif isinstance(event, BidiBargeInEvent):
             self.interrupted = self.playing
         elif isinstance(event, BidiTranscriptBlockEvent):
-            if event["role"] == "assistant":
-                report.said.append(event["text"])
+            if event.role == "assistant":
+                report.said.append(event.transcript)
             else:
-                report.heard += event["text"]
+                report.heard += event.transcript
         elif isinstance(event, BidiResponseStopEvent):
             report.events.append(event["type"])
 
@@ -95,15 +95,12 @@ async def talking(report: Report, plan: Plan) -> AsyncIterator[Talk]:
     )
     tools: list[Any] = [get_weather] if report.turn == "tool" else []
     agent = BidiAgent(model=model, tools=tools, system_prompt="Be brief.")
-    async with agent:
+    async with agent, asyncio.TaskGroup() as tasks:
         talk = Talk(agent, report)
-        following = asyncio.create_task(talk.follow())
-        try:
-            yield talk
-            report.history = talk.history()
-        finally:
-            following.cancel()
-            await asyncio.wait([following])
+        following = tasks.create_task(talk.follow())
+        yield talk
+        report.history = talk.history()
+        following.cancel()
 
 
 async def voice(report: Report, plan: Plan) -> None:

@@ -1,0 +1,39 @@
+"""What waits for a session: commands in their order, and never more than a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from pipeline.commands import AppendAudio, Command
+
+CAPACITY = 256
+"""Commands that may wait. Audio waits in pieces of a second at most, so this bounds its memory."""
+
+
+class Inbox:
+    """A queue of commands."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[Command] = asyncio.Queue(CAPACITY)
+
+    async def put(self, command: Command) -> None:
+        """Hand a command over; waits while the inbox is full."""
+        if not isinstance(command, AppendAudio):
+            await self._waiting.put(command)
+            return
+        for start in range(0, len(command.pcm), command.rate):
+            piece = command.pcm[start : start + command.rate]
+            await self._waiting.put(replace(command, pcm=piece, begins=start == 0))
+
+    async def get(self) -> Command:
+        """The next command."""
+        return await self._waiting.get()
+
+    async def get_within(self, seconds: float) -> Command | None:
+        """The next command; ``None`` when none comes in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._waiting.get()
+        except TimeoutError:
+            return None
