@@ -49,7 +49,7 @@ def main() -> None:
     try:
         cli()
     except ReachyVoiceError as error:
-        console = Console(stderr=True, highlight=False)
+        console = Console(stderr=True, highlight=False, emoji=False)
         console.print(f"[bold red]{escape(error.what)}[/]")
         if error.why:
             console.print(f"  why: {escape(error.why)}")

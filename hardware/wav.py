@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,22 @@ def write_recording(path: Path, pcm: Pcm, rate: int) -> None:
         raise AudioFormatError(
             f"{path} cannot be written", why=str(error), fix="Give a .wav path in a folder you own"
         ) from error
+
+
+def require_writable(path: Path) -> None:
+    """Find out before there is something to write. Raises ``AudioFormatError``."""
+    import soundfile
+
+    kind = path.suffix.removeprefix(".").upper()
+    if not soundfile.check_format(kind or "?", "PCM_16"):
+        why = f"{path.suffix or 'no ending'} is no format for 16-bit audio"
+    elif not os.access(path.parent, os.W_OK):
+        why = f"the folder {path.parent} is not there, or not yours"
+    else:
+        return
+    raise AudioFormatError(
+        f"{path} cannot be written", why=why, fix="Give a .wav path in a folder you own"
+    )
 
 
 SPEECH_BELOW_PEAK_DB = 25.0

@@ -162,6 +162,8 @@ class ProcessWorker(Worker):
                 stdin=PIPE,
                 stdout=PIPE,
                 env=dict(os.environ),
+                # Ctrl-C goes to the terminal's group, and must not end a child that still starts.
+                process_group=0,
             )
         except OSError as error:
             raise EngineError(

@@ -20,7 +20,7 @@ log = logging.getLogger("reachy_voice.worker")
 
 
 def main() -> None:
-    # Both reach the whole process group; the parent decides when this child ends.
+    # The parent decides when this child ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Unbuffered: a thread that waits in a buffered read makes the interpreter's end fail.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from hardware.wav import read_recording, speech_end, write_recording
+from hardware.wav import read_recording, require_writable, speech_end, write_recording
 from pipeline.errors import AudioFormatError
 
 
@@ -64,3 +64,12 @@ def test_the_end_of_speech_is_where_the_loud_part_ends() -> None:
     noise[12_000:36_000] += (9000 * np.sin(np.arange(24_000) / 10)).astype(np.int16)
     assert speech_end(noise, 24_000) == pytest.approx(36_000, abs=600)
     assert speech_end(np.zeros(100, np.int16), 24_000) == 100
+
+
+@pytest.mark.parametrize("name", ["answer.mp3", "answer", "nowhere/answer.wav"])
+def test_a_path_that_cannot_be_written_is_known_before(tmp_path: Path, name: str) -> None:
+    with pytest.raises(AudioFormatError, match="cannot be written") as error:
+        require_writable(tmp_path / name)
+    assert error.value.why
+    require_writable(tmp_path / "answer.wav")
+    assert not (tmp_path / "answer.wav").exists()

@@ -17,7 +17,7 @@ from app.compose import Assistant
 from app.realtime_client import RATE, SpokenTurn, connect
 from app.serving import local_server
 from app.settings_load import load_settings
-from hardware.wav import read_recording, speech_end, write_recording
+from hardware.wav import read_recording, require_writable, speech_end, write_recording
 from pipeline.audio import Pcm
 
 STAGES = {
@@ -48,7 +48,9 @@ def ask(
 ) -> None:
     """Say a recording to the assistant in real time; print what it heard, answered, and when."""
     pcm = read_recording(question, RATE)
-    console = Console(stderr=True, highlight=False)
+    if out:
+        require_writable(out)
+    console = Console(stderr=True, highlight=False, emoji=False)
     if url:
         turn = asyncio.run(_ask(url, pcm))
     else:
@@ -89,7 +91,7 @@ def as_data(turn: SpokenTurn) -> dict[str, object]:
 
 
 def _print(turn: SpokenTurn, out: Path | None) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     console.print(f"[dim]heard   [/] {escape(turn.heard)}")
     console.print(f"[dim]answered[/] {escape(turn.answered)}")
     console.print()

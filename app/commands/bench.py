@@ -116,7 +116,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def print_report(data: dict[str, Any], old: dict[str, Any] | None) -> None:
     """The table; with ``old``, the ratio of the medians beside it."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     table = Table("ms after the last speech sample", box=None, pad_edge=False)
     for name in ("n", "P50", "P95", "P99", *(("old P50", "ratio") if old else ())):
         table.add_column(name, justify="right")

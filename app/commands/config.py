@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.options import JsonOption, SetOption
+from app.commands.options import ConfigOption, JsonOption, SetOption
 from app.settings import Loaded
 from app.settings_load import display_name, load_settings
 from pipeline.errors import ConfigError
@@ -23,19 +23,24 @@ FileArgument = Annotated[
 
 
 @app.command()
-def check(file: FileArgument = None, overrides: SetOption = None) -> None:
+def check(
+    file: FileArgument = None, config: ConfigOption = None, overrides: SetOption = None
+) -> None:
     """Read the settings as the server would, and say what is wrong with them."""
-    loaded = load_settings(file, overrides or ())
+    loaded = load_settings(file or config, overrides or ())
     files = " < ".join(display_name(path) for path in loaded.files)
     typer.echo(f"OK: {files}")
 
 
 @app.command()
 def explain(
-    file: FileArgument = None, overrides: SetOption = None, as_json: JsonOption = False
+    file: FileArgument = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print every setting with its value and where it comes from."""
-    rows = explained(load_settings(file, overrides or ()))
+    rows = explained(load_settings(file or config, overrides or ()))
     if as_json:
         table = {key: {"value": value, "origin": origin} for key, value, origin in rows}
         typer.echo(json.dumps(table, indent=2, ensure_ascii=False))

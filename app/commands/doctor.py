@@ -42,4 +42,4 @@ def _print(checks: list[Check]) -> None:
         colour = _COLOURS[check.state]
         fix = f"\n[{colour}]-> {escape(check.fix)}[/]" if check.fix else ""
         table.add_row(f"[{colour}]{check.state}[/]", check.name, escape(check.detail) + fix)
-    Console().print(table)
+    Console(emoji=False).print(table)

@@ -84,6 +84,9 @@ INTERNAL = "internal_error"
 
 logger = logging.getLogger("reachy_voice.realtime")
 
+_NOT_ON_A_SOCKET = "output_audio_buffer.clear"
+"""For WebRTC only; refused with a hint."""
+
 
 class RealtimeConnection:
     """One client's connection.
@@ -118,7 +121,7 @@ class RealtimeConnection:
             "conversation.item.retrieve": self._retrieve_item,
             "response.create": self._create_response,
             "response.cancel": self._cancel_response,
-            "output_audio_buffer.clear": self._clear_output,
+            _NOT_ON_A_SOCKET: self._clear_output,
         }
         self._send("session.created", session=self._session.shown())
 
@@ -215,7 +218,7 @@ class RealtimeConnection:
         raise invalid("type", f"{why}'response.cancel' and 'conversation.item.truncate'")
 
     def _unknown_type(self, kind: str) -> WireError:
-        known = list(self._handlers)
+        known = [name for name in self._handlers if name != _NOT_ON_A_SOCKET]
         return WireError(
             "invalid_value",
             f"Invalid value at 'type': there is no client event '{kind[:64]}'."
