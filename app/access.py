@@ -119,6 +119,14 @@ class Caller:
         return "an unknown address" if self.address is None else str(self.address)
 
     @property
+    def block(self) -> str:
+        """What limits count: the address, or the /64 of an IPv6 one, all of which a machine may
+        take for itself."""
+        if isinstance(self.address, ipaddress.IPv6Address):
+            return str(ipaddress.IPv6Network((self.address, 64), strict=False))
+        return self.place
+
+    @property
     def from_here(self) -> bool:
         """Whether the connection begins on this machine. Nobody else can pretend that: the
         answers to such a connection never leave the machine."""
@@ -241,19 +249,16 @@ class Rules:
         way = self._without_key(caller)
         if way is None:
             return _unknown(caller)
-        # Only a browser can be told a wrong name for this machine, and only its own machine's.
-        if (
-            caller.address is not None
-            and caller.address.is_loopback
-            and not self._own(caller.hosts)
-        ):
+        # A browser that believes a wrong name for this machine sends it, and often no Origin.
+        if not self._own(caller.hosts):
             return _foreign_name(caller)
         return way
 
     def _without_key(self, caller: Caller) -> Way | None:
-        if caller.address is None:
+        """What the address alone is good for; that of a proxy says nothing about its client."""
+        if caller.address is None or caller.forwarded:
             return None
-        if self.loopback and caller.from_here and not caller.forwarded:
+        if self.loopback and caller.from_here:
             return Way.LOOPBACK
         if any(caller.address in network for network in self.addresses):
             return Way.ADDRESS
@@ -303,8 +308,9 @@ def _foreign_name(caller: Caller) -> Refusal:
 def _unknown(caller: Caller) -> Refusal:
     what = "The API key is not known" if caller.keys else "An API key is needed"
     fix = "Send a key made on the server with `reachy-voice key new NAME`, as 'Bearer KEY'."
-    if caller.address is not None and not caller.from_here:
+    if caller.address is not None and not caller.from_here and not caller.forwarded:
         fix = f"On the server, run `reachy-voice allow {caller.place}`. Or: {fix}"
     code = "invalid_api_key" if caller.keys else "missing_api_key"
-    message = f"{what}, and {caller.place} is not allowed without one. {fix}"
+    who = "a proxy" if caller.forwarded else caller.place
+    message = f"{what}, and {who} is not allowed without one. {fix}"
     return Refusal(401, code, message, caller.place)

@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import tempfile
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,8 +74,11 @@ class AccessList(_Entry):
 
     # --- changes: each returns a new list --------------------------------------------------------
 
-    def with_address(self, network: Network, note: str) -> AccessList:
-        """Replaces an entry of the same network."""
+    def with_address(self, network: Network, note: str | None) -> AccessList:
+        """Replaces an entry of the same network; ``note`` ``None`` keeps the note that it had."""
+        if note is None:
+            notes = (entry.note for entry in self.addresses if entry.network == str(network))
+            note = next(notes, "")
         entry = AllowedAddress(network=str(network), note=note, added=_today())
         return self.model_copy(
             update={"addresses": (*self.without_address(network).addresses, entry)}
@@ -112,6 +116,7 @@ class AccessFile:
         self.path = path
         self._signature: tuple[int, ...] | None = None
         self._last = AccessList()
+        self._reading = threading.Lock()
 
     def read(self) -> AccessList:
         """What the file says; an absent one says nothing. Raises ``AccessFileError``."""
@@ -130,20 +135,21 @@ class AccessFile:
         except ValidationError as errors:
             first = errors.errors(include_url=False, include_input=False)[0]
             why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".lstrip(": ")
-            fix = f"Mend or delete {self.path}; `reachy-voice allow` writes it anew"
+            fix = f"Mend {self.path}, or delete it and `reachy-voice allow` each robot again"
             raise self._error("cannot be understood", why, fix) from None
 
     def current(self) -> AccessList:
         """``read``, but only if the file has changed; a bad file lets nobody in, and is logged."""
-        signature = self._sign()
-        if signature != self._signature:
-            try:
-                self._last = self.read()
-            except AccessFileError as error:
-                logger.error("%s", error)
-                self._last = AccessList()
-            self._signature = signature
-        return self._last
+        with self._reading:  # or a slow thread puts an old list under a new signature
+            signature = self._sign()
+            if signature != self._signature:
+                try:
+                    self._last = self.read()
+                except AccessFileError as error:
+                    logger.error("%s", error)
+                    self._last = AccessList()
+                self._signature = signature
+            return self._last
 
     def change(self, edit: Callable[[AccessList], AccessList]) -> AccessList:
         """Write what ``edit`` makes of the list; nobody else changes it meanwhile.

@@ -8,21 +8,30 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+_KINDS = {429: "rate_limit_error"}
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 class ApiError(Exception):
     """A request that gets an error response."""
 
-    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
         self.param = param
+        self.headers = headers
 
     def response(self) -> JSONResponse:
-        return error_response(self.status, self.code, self.message, self.param)
+        return error_response(self.status, self.code, self.message, self.param, self.headers)
 
 
 def error_response(
@@ -33,7 +42,7 @@ def error_response(
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """``status`` is the HTTP status, ``param`` the field that is wrong."""
-    kind = "server_error" if status >= 500 else "invalid_request_error"
+    kind = "server_error" if status >= 500 else _KINDS.get(status, "invalid_request_error")
     error = {"message": message, "type": kind, "code": code, "param": param}
     return JSONResponse({"error": error}, status, headers=headers)
 

@@ -18,6 +18,9 @@ from app.api_errors import ApiError
 MAX_SECRETS = 256
 """At the same time. Each attempt to connect with one is compared with all of them."""
 
+MAX_OF_ONE = 32
+"""Of those made from one address, so that no client takes all of them."""
+
 PREFIX = "ek_"
 
 
@@ -26,6 +29,8 @@ class ClientSecret:
     """What one secret opens. ``expires_at`` is seconds since the epoch."""
 
     digest: bytes
+    maker: str
+    """The address that it was made from."""
     expires_at: int
     session: Mapping[str, Any]
     """Session fields of the GA dialect as its maker gave them; empty: none."""
@@ -41,25 +46,37 @@ class ClientSecret:
 class ClientSecrets:
     """Those that have not expired. ``now`` is the wall clock in seconds."""
 
-    def __init__(self, now: Callable[[], float] = time.time, limit: int = MAX_SECRETS) -> None:
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        self._limit = limit
         self._open: list[ClientSecret] = []
 
-    def issue(self, lasts_s: int, session: Mapping[str, Any]) -> tuple[str, ClientSecret]:
-        """A new secret and its value, which is not kept. Raises ``ApiError``."""
+    def issue(
+        self, lasts_s: int, session: Mapping[str, Any], maker: str
+    ) -> tuple[str, ClientSecret]:
+        """A new secret and its value, which is not kept. Raises ``ApiError``.
+
+        ``maker``: the address that asks for it.
+        """
         self._drop_expired()
-        if len(self._open) >= self._limit:
-            raise ApiError(
-                429,
-                "rate_limit_exceeded",
-                f"{self._limit} client secrets are open. Wait until one expires, or ask for "
-                "shorter ones with expires_after.seconds.",
-            )
+        own = [secret for secret in self._open if secret.maker == maker]
+        if len(own) >= MAX_OF_ONE:
+            raise self._too_many(own, "of your address ")
+        if len(self._open) >= MAX_SECRETS:
+            raise self._too_many(self._open, "")
         value = PREFIX + secrets.token_urlsafe(32)
-        made = ClientSecret(digest(value.encode()), int(self._now()) + lasts_s, session)
+        made = ClientSecret(digest(value.encode()), maker, int(self._now()) + lasts_s, session)
         self._open.append(made)
         return value, made
+
+    def _too_many(self, they: list[ClientSecret], whose: str) -> ApiError:
+        wait_s = min(secret.expires_at for secret in they) - int(self._now())
+        return ApiError(
+            429,
+            "rate_limit_exceeded",
+            f"{len(they)} client secrets {whose}are open. The next one expires in {wait_s} s; "
+            "shorter ones are made with expires_after.seconds.",
+            headers={"Retry-After": str(wait_s)},
+        )
 
     def find(self, keys: tuple[bytes, ...]) -> ClientSecret | None:
         """The secret that is among ``keys``."""

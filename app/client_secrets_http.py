@@ -19,8 +19,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from app import health
+from app.access import Caller
 from app.api_errors import ApiError
 from app.client_secrets import ClientSecrets
+from app.gate import CALLER
 from app.realtime_socket import Assistant
 from pipeline.realtime.beta import BetaDialect
 from pipeline.realtime.protocol import RealtimeConnection
@@ -94,23 +96,26 @@ class SecretsEndpoint:
         try:
             body = await read_body(request, self._max_body_bytes)
             beta = BETA_PATHS.get(request.url.path)
+            caller: Caller = request.scope[CALLER]
             if beta is not None:
-                answer = self._for_beta(body, beta, assistant.defaults())
+                answer = self._for_beta(body, beta, assistant.defaults(), caller.block)
             else:
-                answer = self._for_ga(body, assistant.defaults())
+                answer = self._for_ga(body, assistant.defaults(), caller.block)
         except ApiError as error:
             return error.response()
         except ClientDisconnect:
             return Response()  # nobody hears it
         return JSONResponse(answer, headers={"Cache-Control": "no-store"})
 
-    def _for_ga(self, body: bytes, defaults: SessionDefaults) -> dict[str, Any]:
+    def _for_ga(self, body: bytes, defaults: SessionDefaults, maker: str) -> dict[str, Any]:
         given = _read(SecretRequest, body)
         session = effective_session(defaults, given.session)
-        value, secret = self._issued.issue(given.expires_after.seconds, given.session)
+        value, secret = self._issued.issue(given.expires_after.seconds, given.session, maker)
         return {"value": value, "expires_at": secret.expires_at, "session": session}
 
-    def _for_beta(self, body: bytes, event: str, defaults: SessionDefaults) -> dict[str, Any]:
+    def _for_beta(
+        self, body: bytes, event: str, defaults: SessionDefaults, maker: str
+    ) -> dict[str, Any]:
         given = _read(BetaRequest, body)
         fields: dict[str, Any] = dict(given.model_extra or {})
         dialect = BetaDialect(_new_id)
@@ -124,7 +129,7 @@ class SecretsEndpoint:
         (text,) = dialect.from_ga(json.dumps(updated, separators=(",", ":")))
         shown: dict[str, Any] = json.loads(text)["session"]
         seconds = (given.client_secret or BetaSecret()).seconds
-        value, secret = self._issued.issue(seconds, session)
+        value, secret = self._issued.issue(seconds, session, maker)
         return {**shown, "client_secret": {"value": value, "expires_at": secret.expires_at}}
 
 

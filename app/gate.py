@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote_plus, urlencode
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,6 +25,7 @@ from app.access import (
     caller_of,
     parse_network,
 )
+from app.access_command import typed_command
 from app.access_file import AccessFile
 from app.access_settings import key_bytes
 from app.api_errors import error_response
@@ -35,56 +38,110 @@ CALLER = "reachy_voice.caller"
 FROM_SECRET = "reachy_voice.from_secret"
 """Key of an ASGI message: it is in the GA dialect, whatever the client speaks."""
 
-MAX_NOTICES = 100
-"""Addresses (and origins, and hosts) that are told on the console; an attacker has many."""
+ADDRESS = "address"
+"""The refusals that are about who calls, beside ``ORIGIN`` and ``HOST``."""
+
+LINE_EVERY_S = 10.0
+"""Between lines about refusals of one kind, once many were shown; robots try again and again."""
+
+MAX_REMEMBERED = 1000
+"""Addresses, origins and hosts that are not told again; the oldest is forgotten."""
+
+Tell = Callable[[str], None]
 
 
 class Notices:
-    """One line for a person at the console for each address, origin or host that stays out."""
+    """One line for a person at the console for each address, origin or host that stays out.
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    ``command`` is what that person types for ``allow 192.168.1.7``. ``now`` is in seconds.
+    """
+
+    def __init__(
+        self,
+        tell: Tell,
+        command: Callable[[str], str] = "reachy-voice {}".format,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._tell = tell
-        self._told: set[tuple[str, str]] = set()
+        self._command = command
+        self._now = now
+        self._told: dict[tuple[str, str], None] = {}
+        self._lines = {ADDRESS: _Lines(100), ORIGIN: _Lines(10), HOST: _Lines(10)}
 
     def refused(self, refusal: Refusal, caller: Caller) -> None:
-        about = (refusal.code if refusal.status == 403 else "address", refusal.subject[:200])
-        if about in self._told or len(self._told) >= MAX_NOTICES:
+        kind = refusal.code if refusal.status == 403 else ADDRESS
+        proxied = kind == ADDRESS and caller.forwarded  # others come in by the same proxy
+        about = ("proxy" if proxied else kind, refusal.subject[:200])
+        if about in self._told:
+            self._told[about] = self._told.pop(about)  # the newest is forgotten last
             return
-        self._told.add(about)
-        self._tell(_notice(refusal, caller))
-        if len(self._told) == MAX_NOTICES:
-            self._tell("Many were refused; further ones are not shown.")
+        lines = self._lines[kind]
+        if not lines.take(self._now()):
+            return
+        self._told[about] = None
+        if len(self._told) > MAX_REMEMBERED:
+            del self._told[next(iter(self._told))]
+        self._tell(_notice(refusal, caller, self._command))
+        if lines.gets_slow(self._now()):
+            self._tell(f"Many are refused; from now on one every {LINE_EVERY_S:g} s is shown.")
 
     def admitted(self, caller: Caller) -> None:
         """If it is refused again one day, that is news again."""
-        self._told.discard(("address", caller.place))
+        self._told.pop((ADDRESS, caller.place), None)
 
 
-def _notice(refusal: Refusal, caller: Caller) -> str:
+class _Lines:
+    """How much may be said about one kind of refusal: so much at once, and then slowly, so that
+    strangers can neither flood the console nor silence it for good."""
+
+    def __init__(self, at_once: int) -> None:
+        self._ahead_s = at_once * LINE_EVERY_S
+        self._paid_until = float("-inf")
+        self._slow = False
+
+    def take(self, now: float) -> bool:
+        """Whether there is room for one more line, which is then taken."""
+        self._slow = self._slow and self._paid_until > now
+        paid_until = max(self._paid_until, now) + LINE_EVERY_S
+        if paid_until > now + self._ahead_s:
+            return False
+        self._paid_until = paid_until
+        return True
+
+    def gets_slow(self, now: float) -> bool:
+        """Whether the next line has to wait, and that is new."""
+        before, self._slow = self._slow, self._paid_until + LINE_EVERY_S > now + self._ahead_s
+        self._slow |= before
+        return self._slow and not before
+
+
+def _notice(refusal: Refusal, caller: Caller, command: Callable[[str], str]) -> str:
     subject = ascii(refusal.subject[:200])[1:-1]
     if refusal.code == ORIGIN:
         return f"Refused a web page of {subject}. If it is yours, add it to access.origins."
     if refusal.code == HOST:
         return f"Refused a request to {subject}. If that is this machine: access.hosts."
-    if caller.address is None or caller.from_here:
+    if caller.address is None or caller.from_here or caller.forwarded:
         what = "a request that came through a proxy" if caller.forwarded else "a program here"
-        return f"Refused {what}: it has no valid key. To make one: reachy-voice key new NAME"
-    return f"Refused {subject}. If it is your robot: reachy-voice allow {subject}"
+        return f"Refused {what}: it has no valid key. To make one: {command('key new NAME')}"
+    return f"Refused {subject}. If it is your robot: {command(f'allow {subject}')}"
 
 
 class Access:
-    """Who may use one server. ``tell`` gets lines for a person at the console."""
+    """Who may use one server. ``tell`` gets lines for a person at the console, who types what
+    ``command`` says."""
 
     def __init__(
         self,
         rules: Rules | None = None,
         file: AccessFile | None = None,
-        tell: Callable[[str], None] = lambda line: None,
+        tell: Tell = lambda line: None,
         secrets: ClientSecrets | None = None,
+        command: Callable[[str], str] = "reachy-voice {}".format,
     ) -> None:
         self.rules = Rules() if rules is None else rules
         self.secrets = ClientSecrets() if secrets is None else secrets
-        self.notices = Notices(tell)
+        self.notices = Notices(tell, command)
         self._file = file
 
     async def decide(self, caller: Caller, *, has_secret: bool) -> Way | Refusal:
@@ -97,9 +154,7 @@ class Access:
         return verdict
 
 
-def access_for(
-    settings: Settings, environ: Mapping[str, str], tell: Callable[[str], None]
-) -> Access:
+def access_for(settings: Settings, environ: Mapping[str, str], tell: Tell) -> Access:
     """Who may use a server with these settings. Raises ``AccessFileError``."""
     given = settings.access
     file = AccessFile(settings.paths.access(environ))
@@ -111,7 +166,7 @@ def access_for(
         origins=frozenset(given.origins),
         hosts=frozenset(("localhost", *host_names(), *given.hosts)),
     )
-    return Access(rules, file, tell)
+    return Access(rules, file, tell, command=partial(typed_command, settings))
 
 
 def host_names() -> list[str]:
@@ -187,11 +242,14 @@ def _begun(secret: ClientSecret, scope: Scope, receive: Receive) -> tuple[Scope,
 
 def _query(session: Mapping[str, Any], scope: Scope) -> bytes:
     """Model and kind of a session are said in the address, not in a ``session.update``."""
-    query: bytes = scope["query_string"]
     said = HTTPConnection(scope).query_params
+    query: str = scope["query_string"].decode("latin-1")
+    parts = query.split("&")
     more = {}
     if isinstance(session.get("model"), str) and "model" not in said:
         more["model"] = session["model"]
-    if session.get("type") == "transcription" and "intent" not in said:
-        more["intent"] = "transcription"
-    return b"&".join(part for part in (query, urlencode(more).encode()) if part)
+    if "type" in session:  # its maker decided that, and made the session's fields for it
+        parts = [part for part in parts if unquote_plus(part.partition("=")[0]) != "intent"]
+        if session["type"] == "transcription":
+            more["intent"] = "transcription"
+    return "&".join(part for part in (*parts, urlencode(more)) if part).encode("latin-1")

@@ -296,23 +296,54 @@ async def connect(url: str) -> AsyncIterator[RealtimeClient]:
             f"{url}{joint}timings=true", additional_headers=headers, max_size=None, proxy=None
         )
     except InvalidStatus as refusal:
-        if refusal.response.status_code != HTTPStatus.UNAUTHORIZED:
-            raise _no_server(url, refusal) from refusal
-        raise NoServer(
-            f"The server at {url} does not let us in",
-            why="it wants a key" if key is None else f"it does not know the key in {KEY_VARIABLE}",
-            fix=f"Set {KEY_VARIABLE} to a key of that server (there: reachy-voice key new NAME)",
-        ) from refusal
+        raise _refused(url, refusal, key) from refusal
     except ssl.SSLError as error:
-        raise NoServer(
-            f"The certificate of the server at {url} is not trusted",
-            why=str(error),
-            fix="Copy its certificate here and set SSL_CERT_FILE to that file",
-        ) from error
+        raise _no_tls(url, error) from error
     except (OSError, WebSocketException) as error:
         raise _no_server(url, error) from error
     async with socket:
         yield RealtimeClient(socket)
+
+
+def _refused(url: str, refusal: InvalidStatus, key: str | None) -> NoServer:
+    match refusal.response.status_code:
+        case HTTPStatus.UNAUTHORIZED:
+            wrong = f"it does not know the key in {KEY_VARIABLE}"
+            fix = f"Set {KEY_VARIABLE} to a key of that server (there: reachy-voice key new NAME)"
+            return NoServer(
+                f"The server at {url} does not let us in",
+                why="it wants a key" if key is None else wrong,
+                fix=fix,
+            )
+        case HTTPStatus.NOT_FOUND:
+            return NoServer(
+                f"There is a server, but no Realtime API at {url}",
+                why="it does not know the path (HTTP 404)",
+                fix="The path is /v1/realtime, and --url HOST:PORT is enough",
+            )
+    return _no_server(url, refusal)
+
+
+_NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
+"""How OpenSSL takes an answer that is not TLS; the second since its version 3.5."""
+
+_OTHER_NAME = (62, 64)
+"""X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL."""
+
+
+def _no_tls(url: str, error: ssl.SSLError) -> NoServer:
+    if error.reason in _NO_TLS_THERE:
+        return NoServer(
+            f"The server at {url} does not speak TLS",
+            why=str(error),
+            fix="Use ws:// (or http://) in its address",
+        )
+    fix = "Copy its certificate here and set SSL_CERT_FILE to that file"
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _OTHER_NAME:
+        fix = "Use a name or address that is in its certificate (there: access.hosts adds names)"
+    return NoServer(
+        f"The certificate of the server at {url} is not trusted", why=str(error), fix=fix
+    )
 
 
 def _no_server(url: str, error: Exception) -> NoServer:

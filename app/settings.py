@@ -95,7 +95,7 @@ class AccessSettings(Section):
     origins: tuple[OriginText, ...] = ()
     """Web pages that may connect, besides the server's own."""
     hosts: tuple[HostText, ...] = ()
-    """Further names under which programs on this machine reach the server."""
+    """Further names of this machine, for callers without a key."""
 
 
 class LimitSettings(Section):

@@ -23,10 +23,10 @@ class SettingsError(ConfigError):
     """Settings that cannot be used; ``problems`` has one line for each."""
 
     def __init__(self, problems: list[str]) -> None:
-        listed = problems[0] if len(problems) == 1 else "\n  " + "\n  ".join(problems)
+        one = len(problems) == 1
         super().__init__(
-            "The settings cannot be used" if len(problems) == 1 else f"{len(problems)} settings",
-            why=listed,
+            "The settings cannot be used" if one else f"{len(problems)} settings cannot be used",
+            why="\n       ".join(problems),  # below the first one, as the command line shows it
             fix="`reachy-voice config explain` shows every key, its value and where it comes from",
         )
         self.problems = tuple(problems)
@@ -37,7 +37,8 @@ class SettingsError(ConfigError):
     def __str__(self) -> str:
         if len(self.problems) == 1:
             return super().__str__()
-        return f"The settings have {len(self.problems)} problems:{self.why}\n{self.fix}"
+        listed = "".join(f"\n  {problem}" for problem in self.problems)
+        return f"The settings have {len(self.problems)} problems:{listed}\n{self.fix}"
 
 
 def check(tree: Branch) -> Settings:
@@ -121,8 +122,22 @@ def _problem(
         return _unknown(Branch("", {name: section}), (name, *loc), models)
     key = ".".join(str(part) for part in (name, *loc))
     message = error["msg"].removeprefix("Value error, ")
-    got = "" if isinstance(error["input"], dict) else f", not {json.dumps(error['input'])}"
+    if error["type"] == "json_invalid":  # JSON is ours, so that only a text in it can be wrong
+        message = "holds text that is not valid UTF-8"
+    silent = isinstance(error["input"], dict) or _hidden(models[name], loc)
+    got = "" if silent else f", not {json.dumps(error['input'])}"
     return f"{origin_of(section, loc)}: {key}: {message[0].lower()}{message[1:]}{got}"
+
+
+def _hidden(model: type[BaseModel], loc: tuple[int | str, ...]) -> bool:
+    """Whether what stands at ``loc`` is, or holds, a field that is never shown (``repr=False``)."""
+    for key in loc:
+        field = model.model_fields.get(str(key))
+        inner = None if field is None else _inner_model(field.annotation)
+        if inner is None:
+            return field is not None and not field.repr
+        model = inner
+    return any(not field.repr for field in model.model_fields.values())
 
 
 # --- keys --------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ RENEW_DAYS = 30
 """Before the end; a server that runs looks once a day."""
 
 DAY_S = 86_400
+RETRY_S = 60
+"""After a renewal that failed: who renews writes two files, and the next look finds both."""
 
 _OPENSSL_TIMEOUT_S = 60
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
@@ -74,13 +76,21 @@ class ServerTls:
 
     async def keep_fresh(self, every_s: float = DAY_S) -> None:
         """Take up a renewed certificate; connections that are open keep theirs. Never returns."""
+        wait_s, told = every_s, ""
         while True:
-            await asyncio.sleep(every_s)
+            await asyncio.sleep(wait_s)
+            wait_s = every_s
             try:
                 files = await asyncio.to_thread(self.files)
-                self.context.load_cert_chain(*files)
-            except (TlsError, OSError) as error:
-                logger.error("The certificate was not renewed, the old one goes on: %s", error)
+                # A pair that does not match would leave the live context without any key.
+                await asyncio.to_thread(_load, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files)
+                _load(self.context, files)
+                told = ""
+            except (TlsError, OSError, ValueError) as error:
+                wait_s = min(every_s, RETRY_S)
+                if str(error) != told:
+                    told = str(error)
+                    logger.error("The certificate was not renewed, the old one goes on: %s", told)
 
 
 def tls_from_files(files: TlsFiles) -> ServerTls:
@@ -113,12 +123,17 @@ def _server_tls(files: Callable[[], tuple[Path, Path]], certificate: Path) -> Se
     context.set_alpn_protocols(["http/1.1"])
     fix = "Set server.tls to {certificate: FILE, key: FILE} in PEM format, the key without password"
     try:
-        context.load_cert_chain(*pair, password=_no_password)
+        _load(context, pair)
         fingerprint = _fingerprint(pair[0].read_text(encoding="ascii", errors="replace"))
     except (OSError, ValueError) as error:  # SSLError is an OSError
         why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         raise TlsError(f"TLS cannot use {pair[0]} with {pair[1]}", why=why, fix=fix) from error
     return ServerTls(context, files, fingerprint, certificate)
+
+
+def _load(context: ssl.SSLContext, pair: tuple[Path, Path]) -> None:
+    """Raises ``OSError`` or ``ValueError``."""
+    context.load_cert_chain(*pair, password=_no_password)
 
 
 def _no_password() -> str:

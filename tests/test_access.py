@@ -109,6 +109,12 @@ def test_a_proxy_on_this_machine_does_not_make_everybody_local() -> None:
     assert RULES.decide(replace(proxied, keys=(KEY,))) == Way.KEY
 
 
+def test_a_proxy_at_an_allowed_address_does_not_let_in_everybody() -> None:
+    refusal = refused(RULES.decide(replace(ROBOT, forwarded=True)))
+    assert refusal.status == 401
+    assert "allow 192" not in refusal.message  # it is allowed; that is not the point
+
+
 @pytest.mark.parametrize("name", [b"X-Forwarded-For", b"forwarded", b"x-real-ip", b"VIA"])
 def test_a_forwarded_address_is_not_believed(name: bytes) -> None:
     scope = {"client": ("127.0.0.1", 1), "headers": [(name, b"192.168.1.7"), (b"host", b"box")]}
@@ -198,16 +204,27 @@ def test_this_machine_is_known_by_number_and_by_its_names(host: str) -> None:
 
 
 def test_an_explicitly_allowed_loopback_is_no_way_around() -> None:
-    rules = replace(RULES, addresses=(parse_network("127.0.0.0/8"),))
-    rebound = replace(HERE, forwarded=True, hosts=("evil.example",))
+    rules = replace(RULES, loopback=False, addresses=(parse_network("127.0.0.0/8"),))
+    assert rules.decide(HERE) == Way.ADDRESS
+    rebound = replace(HERE, hosts=("evil.example",))
     assert refused(rules.decide(rebound)).code == "host_not_allowed"
-    assert rules.decide(replace(rebound, hosts=HERE.hosts)) == Way.ADDRESS
+    assert refused(rules.decide(replace(HERE, forwarded=True))).status == 401
 
 
-def test_who_has_a_key_or_comes_from_elsewhere_may_use_any_name() -> None:
-    named = ("reachy.fritz.box:8765",)
-    assert RULES.decide(replace(HERE, hosts=named, keys=(KEY,))) == Way.KEY
-    assert RULES.decide(replace(ROBOT, hosts=named)) == Way.ADDRESS
+def test_an_allowed_address_may_hold_a_browser_too() -> None:
+    """And so may this machine's own address in the network."""
+    own = Caller(parse_address("192.168.1.2"), reached=parse_address("192.168.1.2"))
+    for caller in (ROBOT, own):
+        rebound = replace(caller, hosts=("evil.example:8765",))
+        assert refused(RULES.decide(rebound)).code == "host_not_allowed"
+        for host in ("192.168.1.2:8765", "box.local"):
+            assert isinstance(RULES.decide(replace(caller, hosts=(host,))), Way)
+
+
+def test_who_has_a_key_may_use_any_name() -> None:
+    for caller in (HERE, ROBOT, STRANGER):
+        named = replace(caller, hosts=("reachy.fritz.box:8765",), keys=(KEY,))
+        assert RULES.decide(named) == Way.KEY
 
 
 def test_this_machine_reached_by_its_own_lan_address_is_still_this_machine() -> None:
@@ -277,6 +294,18 @@ def test_the_ends_of_a_connection() -> None:
     assert there.secure
     assert caller_of({"headers": [], "client": None, "server": ("/run/s", None)}).address is None
     assert not caller_of(scope_of(scheme="ws")).secure
+
+
+@pytest.mark.parametrize(
+    ("address", "block"),
+    [
+        ("192.168.1.7", "192.168.1.7"),
+        ("::ffff:192.168.1.7", "192.168.1.7"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+    ],
+)
+def test_limits_count_a_network_of_ipv6_as_one(address: str, block: str) -> None:
+    assert Caller(parse_address(address)).block == block
 
 
 # --- addresses, hosts, origins -----------------------------------------------------------------

@@ -76,6 +76,43 @@ def test_changes_at_the_same_time_are_all_kept(file: AccessFile) -> None:
     assert len(file.read().addresses) == 20
 
 
+def test_a_slow_reader_does_not_bring_back_what_was_taken_away(file: AccessFile) -> None:
+    """Each refused caller asks on a thread of its own."""
+    robot = parse_network("192.168.1.7")
+    file.change(lambda known: known.with_address(robot, ""))
+    has_read, others_wait = threading.Event(), threading.Event()
+
+    class Slow(AccessFile):
+        def read(self) -> AccessList:
+            known = super().read()
+            if threading.current_thread() is slow:
+                has_read.set()
+                assert others_wait.wait(5), "somebody read beside it"
+            return known
+
+    class Lock:
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if threading.current_thread() is not slow:
+                others_wait.set()
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    server = Slow(file.path)
+    server._reading = Lock()  # type: ignore[assignment]
+    slow = threading.Thread(target=server.current)
+    slow.start()
+    has_read.wait()
+    file.change(lambda known: known.without_address(robot))
+    assert server.current().addresses == ()
+    slow.join()
+    assert server.current().addresses == ()
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -177,6 +214,72 @@ def test_allow_list_remove(run: Run, file: AccessFile) -> None:
     assert "not among the allowed" in printed
 
 
+def test_removing_says_what_still_lets_the_address_in(run: Run, file: AccessFile) -> None:
+    run("allow", "192.168.1.7", "192.168.0.0/16", "127.0.0.1")
+    in_settings = ("--set", "access.addresses=[192.168.1.0/24, 10.0.0.1]")
+    code, printed = run("allow", "--remove", "192.168.1.7", *in_settings)
+    assert code == 0
+    assert "may no longer" not in printed
+    assert "may still connect" in printed
+    assert "192.168.0.0/16 is allowed\n" in printed
+    assert "192.168.1.0/24 is allowed (access.addresses)\n" in printed
+    assert "10.0.0.1" not in printed
+    code, printed = run("allow", "--remove", "192.168.1.9")
+    assert code == 2
+    assert "192.168.0.0/16 is allowed" in printed
+    code, printed = run("allow", "--remove", "192.168.0.0/16", *in_settings)
+    assert "192.168.1.0/24 is allowed (access.addresses), which is a part of it" in printed
+    assert "access.loopback" in run("allow", "--remove", "127.0.0.1")[1]
+    run("allow", "127.0.0.1")
+    printed = run("allow", "--remove", "127.0.0.1", "--set", "access.loopback=false")[1]
+    assert "may no longer connect" in printed
+
+
+def test_a_network_is_said_to_be_one(run: Run) -> None:
+    printed = run("allow", "192.168.1.7/24")[1]
+    assert "256 addresses, 192.168.1.0 to 192.168.1.255" in printed
+    assert "reachy-voice allow 192.168.1.7, and allow --remove 192.168.1.0/24" in printed
+    assert "If you meant" not in run("allow", "10.0.0.0/24")[1]
+    assert "addresses" not in run("allow", "192.168.1.7")[1]
+    assert "Careful: these are 16,777,216 addresses" in run("allow", "10.0.0.0/8")[1]
+
+
+def test_a_note_stays_until_another_is_given(run: Run, file: AccessFile) -> None:
+    run("allow", "192.168.1.7", "--note", "Reachy")
+    run("allow", "192.168.1.7")
+    assert [entry.note for entry in file.read().addresses] == ["Reachy"]
+    run("allow", "192.168.1.7", "--note", "")
+    assert [entry.note for entry in file.read().addresses] == [""]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["key", "new", ""],
+        ["key", "new", " "],
+        ["key", "new", "a\nb"],
+        ["key", "new", "a\udcff"],
+        ["key", "new", "--", "--help"],
+        ["allow", "10.0.0.1", "--note", "a\udcff"],
+        ["allow", "10.0.0.1", "--note", "a\nb"],
+        ["allow", "10.0.0.\udcff"],
+        ["key", "rm", "\udcff"],
+        ["allow", "--remove", "--list"],
+    ],
+)
+def test_odd_texts_are_mistakes_too(run: Run, file: AccessFile, arguments: list[str]) -> None:
+    code, printed = run(*arguments)
+    assert (code, "do:" in printed) == (2, True), printed
+    assert file.read() == AccessList()
+
+
+def test_a_list_cannot_be_forged_by_a_name(run: Run, file: AccessFile) -> None:
+    file.change(lambda known: known.with_key("a\nroot    since 2020-01-01", KEY))
+    file.change(lambda known: known.with_address(parse_network("10.0.0.1"), "x\n10.0.0.2"))
+    assert len(run("key", "list")[1].splitlines()) == 1
+    assert len(run("allow", "--list")[1].splitlines()) == 1
+
+
 @pytest.mark.parametrize("arguments", [["allow"], ["allow", "robot"], ["allow", "--remove"]])
 def test_mistakes_change_nothing(run: Run, file: AccessFile, arguments: list[str]) -> None:
     code, printed = run(*arguments)
@@ -224,6 +327,21 @@ def test_a_key_that_cannot_be_used_is_not_repeated(given: str) -> None:
         load_settings(None, [f"access.keys={given}"], {})
     assert "access.keys" in str(error.value)
     assert given.strip("[]") not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("sets", "environ"),
+    [
+        ([], {"REACHY_VOICE__ACCESS__KEYS": f"{KEY}\udcff"}),
+        ([f"access.keys={KEY}", "access.hosts=a\udcff"], {}),
+        ([f"access.keys=[[{KEY}]]"], {}),
+        ([f"access=[{KEY}]"], {}),
+    ],
+)
+def test_a_section_with_keys_is_not_repeated(sets: list[str], environ: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match="access") as error:
+        load_settings(None, sets, environ)
+    assert KEY not in str(error.value)
 
 
 def test_keys_from_the_environment() -> None:

@@ -21,7 +21,7 @@ from recordings import recording
 
 from app import cli
 from app.bench import spawned_server
-from app.commands.serve import banner
+from app.commands.serve import Admitted, banner
 from app.realtime_client import NoServer, connect, realtime_url
 from app.serving import lan_addresses
 from app.settings_load import load_settings
@@ -179,9 +179,38 @@ def test_the_banner_tells_a_robots_owner_what_to_type(monkeypatch: pytest.Monkey
     assert "8765" in text
     assert "Settings -> Connection -> Local" in text
     assert "no password" in text
-    monkeypatch.setattr("app.commands.serve.lan_addresses", list)
-    assert "no network address" in "\n".join(banner("0.0.0.0", 8765))
+    assert "reachy-voice allow ADDRESS" in text
+    text = "\n".join(banner("0.0.0.0", 8765, command="x allow ADDRESS --set a=[b]"))
+    assert "x allow ADDRESS --set a=\\[b]" in text
     assert "Only this machine" in "\n".join(banner("127.0.0.1", 8765))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_the_banner_says_who_may_connect_without_an_ipv4_address(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setattr("app.commands.serve.lan_addresses", list)
+    text = "\n".join(banner(host, 8765, Admitted(True, ("::/0",))))
+    assert "no IPv4 address" in text
+    assert "May connect: programs on this machine; ::/0." in text
+    assert "Not encrypted" in text
+
+
+def test_the_banner_of_a_server_for_this_machine_names_nobody_else() -> None:
+    admitted = Admitted(False, ("192.168.1.7", "127.0.0.0/8"), 2)
+    text = "\n".join(banner("127.0.0.1", 8765, admitted))
+    assert "May connect: 127.0.0.0/8; 2 API keys" in text
+
+
+def test_several_wrong_settings_are_listed_under_one_headline(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sets = ["--set", "server.port=x", "--set", "server.host=5"]
+    code, printed = run(capsys, "config", "check", *sets)
+    assert code == 3
+    assert "2 settings cannot be used" in printed
+    assert "why: --set server.host: " in printed
+    assert "server.port: input should be" in printed
 
 
 @pytest.mark.parametrize(

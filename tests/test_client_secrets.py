@@ -16,7 +16,7 @@ from scripted_server import Serve, Served, Talk, appear_from, refusal, servers, 
 
 from app.access import Rules, digest
 from app.api_errors import ApiError
-from app.client_secrets import MAX_SECRETS, ClientSecrets
+from app.client_secrets import MAX_OF_ONE, MAX_SECRETS, ClientSecrets
 from app.client_secrets_http import BETA_PATHS, LONGEST_S
 from app.gate import Access
 from app.settings import LimitSettings
@@ -82,7 +82,7 @@ def bearer(value: str) -> dict[str, Any]:
 
 def test_a_secret_is_good_until_it_expires(clock: Clock) -> None:
     secrets = ClientSecrets(clock)
-    value, made = secrets.issue(600, {})
+    value, made = secrets.issue(600, {}, "here")
     assert value.startswith("ek_")
     assert made.expires_at == NOW + 600
     for clock.now in (NOW, NOW + 599.9):
@@ -95,19 +95,30 @@ def test_a_secret_is_good_until_it_expires(clock: Clock) -> None:
 
 def test_there_is_a_bound_and_expired_ones_do_not_count(clock: Clock) -> None:
     secrets = ClientSecrets(clock)
-    for _ in range(MAX_SECRETS):
-        secrets.issue(600, {})
+    for n in range(MAX_SECRETS):
+        secrets.issue(600, {}, str(n))
     with pytest.raises(ApiError) as full:
-        secrets.issue(600, {})
+        secrets.issue(600, {}, "here")
     assert (full.value.status, full.value.code) == (429, "rate_limit_exceeded")
     clock.now += 600
-    secrets.issue(600, {})
+    secrets.issue(600, {}, "here")
     assert len(secrets) == 1
+
+
+def test_one_address_cannot_take_all_secrets(clock: Clock) -> None:
+    secrets = ClientSecrets(clock)
+    for _ in range(MAX_OF_ONE):
+        secrets.issue(600, {}, "here")
+    clock.now += 100
+    with pytest.raises(ApiError, match="of your address") as full:
+        secrets.issue(600, {}, "here")
+    assert full.value.headers == {"Retry-After": "500"}
+    secrets.issue(600, {}, "there")
 
 
 def test_values_are_not_kept(clock: Clock) -> None:
     secrets = ClientSecrets(clock)
-    value, made = secrets.issue(600, {})
+    value, made = secrets.issue(600, {}, "here")
     assert value not in repr(vars(secrets))
     assert value not in repr(made)
 
@@ -269,6 +280,31 @@ async def test_a_secret_opens_nothing_but_websockets(
     headers = {"Authorization": f"Bearer {value}"}
     assert (await post(served, headers=headers)).status_code == 401
     assert (await post(served, headers={"api-key": KEY})).status_code == 200
+
+
+@pytest.mark.parametrize("asked", ["", "?intent=conversation", "?a=b&inten%74=conversation"])
+async def test_the_kind_of_session_is_its_makers_choice(
+    serving: Serve, access: Access, asked: str
+) -> None:
+    served = await serving(access=access)
+    for kind in ("transcription", "realtime"):
+        value = checked(await post(served, {"session": {"type": kind}})).value
+        path = asked if kind == "transcription" else "?intent=transcription&model=m"
+        async with served.connect(path, **bearer(value)) as socket:
+            talk = Talk(socket)
+            for event in (await talk.next(), await talk.next()):
+                assert event["type"] in ("session.created", "session.updated"), event
+                assert event["session"]["type"] == kind
+
+
+async def test_more_secrets_than_one_may_have_are_a_429(serving: Serve, access: Access) -> None:
+    served = await serving(access=access)
+    for _ in range(MAX_OF_ONE):
+        access.secrets.issue(600, {}, "127.0.0.1")
+    for path in (PATH, *BETA_PATHS):
+        answer = await post(served, {}, path=path)
+        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "600")
+        assert answer.json()["error"]["type"] == "rate_limit_error"
 
 
 # --- mistakes ----------------------------------------------------------------------------------

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from http import HTTPStatus
+from pathlib import Path
+
 import pytest
 from scripted_server import ScriptedAssistant, appear_from, servers
+from websockets.asyncio.server import serve
+from websockets.datastructures import Headers
+from websockets.http11 import Response
 
 from app.access import Rules, digest
 from app.gate import Access
 from app.realtime_client import KEY_VARIABLE, NoServer, connect
+from app.tls import tls_generated
 
 KEY = "rv_a-key-of-ours"
 
@@ -44,6 +52,47 @@ async def test_a_server_that_is_not_ready_is_no_wrong_key() -> None:
             async with connect(served.url):
                 pass
         assert "503" in refused.value.why
+
+
+async def test_a_server_without_tls_says_so() -> None:
+    async with servers() as start:
+        served = await start()
+        with pytest.raises(NoServer, match="does not speak TLS") as refused:
+            async with connect(served.url.replace("ws://", "wss://")):
+                pass
+    assert "ws://" in refused.value.fix
+    assert "ertificate" not in str(refused.value)
+
+
+async def test_a_certificate_of_another_name_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tls = await asyncio.to_thread(tls_generated, tmp_path, ["box"])
+    async with servers() as start:
+        served = await start(tls=tls.context)
+        url = served.url.replace("ws://", "wss://")
+        monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+        with pytest.raises(NoServer, match="not trusted") as unknown:
+            async with connect(url):
+                pass
+        assert "SSL_CERT_FILE" in unknown.value.fix
+        monkeypatch.setenv("SSL_CERT_FILE", str(tls.certificate))
+        with pytest.raises(NoServer, match="not trusted") as other:
+            async with connect(url):
+                pass
+        assert "in its certificate" in other.value.fix
+
+
+async def test_a_wrong_path_says_which_is_right() -> None:
+    not_found = Response(HTTPStatus.NOT_FOUND, "Not Found", Headers())
+    async with serve(
+        lambda socket: None, "127.0.0.1", 0, process_request=lambda *_: not_found
+    ) as there:
+        port = next(iter(there.sockets)).getsockname()[1]
+        with pytest.raises(NoServer, match="no Realtime API at") as refused:
+            async with connect(f"ws://127.0.0.1:{port}/foo"):
+                pass
+    assert "/v1/realtime" in refused.value.fix
 
 
 async def test_turning_somebody_away_is_no_error_in_the_log(

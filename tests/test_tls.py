@@ -24,6 +24,7 @@ from app.settings_load import load_settings
 from app.tls import (
     DAY_S,
     RENEW_DAYS,
+    RETRY_S,
     VALID_DAYS,
     ServerTls,
     TlsError,
@@ -128,6 +129,85 @@ async def test_a_renewed_certificate_is_taken_up_by_a_running_server(
     context = await asyncio.to_thread(trusting, new.certificate)
     async with connect(f"wss://localhost:{served.port}/v1/realtime", ssl=context):
         pass
+
+
+async def test_a_renewal_that_is_half_done_ends_nothing(
+    serving: Serve, generated: ServerTls, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Programs that renew write the certificate first, and then the key."""
+    loop = asyncio.get_running_loop()
+    seen: asyncio.Queue[None] = asyncio.Queue()
+    new = await asyncio.to_thread(tls_generated, tmp_path / "new", NAMES)
+    old_key = (await asyncio.to_thread(split, generated, tmp_path)).key
+    new_key = (await asyncio.to_thread(split, new, tmp_path / "new")).key
+    half, whole = (new.certificate, old_key), (new.certificate, new_key)
+    pair = half
+
+    def files() -> tuple[Path, Path]:
+        loop.call_soon_threadsafe(seen.put_nowait, None)
+        return pair
+
+    async def looks(number: int) -> None:
+        for _ in range(number):
+            await seen.get()
+
+    served = await serving(tls=generated.context)
+    url = f"wss://localhost:{served.port}/v1/realtime"
+    fresh = asyncio.create_task(replace(generated, files=files).keep_fresh(every_s=0.001))
+    await looks(3)
+    context = await asyncio.to_thread(trusting, generated.certificate)
+    async with connect(url, ssl=context):
+        pass
+    assert len(caplog.records) == 1  # however often it looked
+    pair = whole
+    await looks(seen.qsize() + 3)
+    fresh.cancel()
+    await asyncio.wait({fresh})
+    context = await asyncio.to_thread(trusting, new.certificate)
+    async with connect(url, ssl=context):
+        pass
+
+
+async def test_a_failed_renewal_is_tried_again_in_a_minute(
+    generated: ServerTls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+        if len(slept) == 3:
+            raise asyncio.CancelledError
+
+    def files() -> tuple[Path, Path]:
+        if len(slept) == 1:
+            raise TlsError("not yet")
+        return generated.files()
+
+    monkeypatch.setattr("app.tls.asyncio.sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await replace(generated, files=files).keep_fresh()
+    assert slept == [DAY_S, RETRY_S, DAY_S]
+
+
+async def test_a_key_that_got_a_password_does_not_ask_at_the_terminal(
+    generated: ServerTls, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    locked, looked = tmp_path / "locked.pem", asyncio.Event()
+    loop = asyncio.get_running_loop()
+    key = (await asyncio.to_thread(split, generated, tmp_path)).key
+    command = f"openssl pkey -aes128 -passout pass:x -in {key} -out {locked}".split()
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+
+    def files() -> tuple[Path, Path]:
+        if caplog.records:
+            loop.call_soon_threadsafe(looked.set)
+        return generated.certificate, locked
+
+    fresh = asyncio.create_task(replace(generated, files=files).keep_fresh(every_s=0.001))
+    await looked.wait()
+    fresh.cancel()
+    await asyncio.wait({fresh})
+    assert "password" in caplog.text
 
 
 # --- the certificate ---------------------------------------------------------------------------

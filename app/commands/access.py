@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from shlex import quote
 from typing import Annotated
 
 import typer
 
-from app.access import Network, parse_network, shown_network
+from app.access import Network, parse_address, parse_network, shown_network
 from app.access_file import AccessFile, AccessList, new_key
 from app.commands.options import ConfigOption, SetOption
+from app.settings import AccessSettings
 from app.settings_load import load_settings
 from pipeline.errors import ReachyVoiceError
 
@@ -35,22 +37,25 @@ def allow(
     addresses: AddressesArgument = None,
     show: Annotated[bool, typer.Option("--list", help="Show who is allowed.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Take the permission back.")] = False,
-    note: Annotated[str, typer.Option("--note", help="Whose address it is.")] = "",
+    note: Annotated[str | None, typer.Option("--note", help="Whose address it is.")] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
     """Let machines connect without a key: the robot, for one. A running server knows at once."""
     settings = load_settings(config, overrides or ()).settings
     file = AccessFile(settings.paths.access(os.environ))
-    networks = [_network(text) for text in addresses or ()]
-    if not networks and not show:
+    typed = list(addresses or ())
+    networks = [_network(text) for text in typed]
+    if not networks and (remove or not show):
         raise WrongAccess("Whom?", fix="reachy-voice allow 192.168.1.7, or: allow --list")
+    if note and not note.isprintable():
+        raise WrongAccess(f"The note {note!r} cannot be shown", fix="Use one line of plain text")
     if remove:
-        _remove(file, networks)
+        _remove(file, networks, settings.access)
     elif networks:
         file.change(lambda known: _with_all(known, networks, note))
-        for network in networks:
-            _welcome(network)
+        for text, network in zip(typed, networks, strict=True):
+            _welcome(text, network)
     if show:
         _show(file, settings.access.addresses)
 
@@ -63,42 +68,80 @@ def _network(text: str) -> Network:
         raise WrongAccess(f"{text!r} {error}", fix=fix) from None
 
 
-def _with_all(known: AccessList, networks: list[Network], note: str) -> AccessList:
+def _with_all(known: AccessList, networks: list[Network], note: str | None) -> AccessList:
     for network in networks:
         known = known.with_address(network, note)
     return known
 
 
-def _remove(file: AccessFile, networks: list[Network]) -> None:
+def _remove(file: AccessFile, networks: list[Network], in_settings: AccessSettings) -> None:
     def edit(known: AccessList) -> AccessList:
         there = {entry.network for entry in known.addresses}
         for network in networks:
             if str(network) not in there:
                 fix = "reachy-voice allow --list shows who is; the settings have a list, too"
-                raise WrongAccess(f"{shown_network(network)} is not among the allowed", fix=fix)
+                why = "; ".join(_ways_left(network, known, in_settings))
+                what = f"{shown_network(network)} is not among the allowed"
+                raise WrongAccess(what, why=why, fix=fix)
             known = known.without_address(network)
         return known
 
-    file.change(edit)
+    left = file.change(edit)
     for network in networks:
-        typer.echo(f"{shown_network(network)} may no longer connect (an open connection goes on).")
+        shown = shown_network(network)
+        if ways := _ways_left(network, left, in_settings):
+            typer.echo(f"{shown} is off the list, but may still connect without a key:")
+            for way in ways:
+                typer.echo(f"  {way}")
+        else:
+            typer.echo(f"{shown} may no longer connect (an open connection goes on).")
 
 
-def _welcome(network: Network) -> None:
+def _ways_left(network: Network, known: AccessList, in_settings: AccessSettings) -> list[str]:
+    """What lets in addresses of ``network``, or some of them."""
+    named = [(other, "") for other in known.networks()]
+    named += [(parse_network(text), " (access.addresses)") for text in in_settings.addresses]
+    ways = []
+    for other, where in named:
+        if other.version == network.version and other.overlaps(network):
+            part = "" if _within(network, other) else ", which is a part of it"
+            ways.append(f"{shown_network(other)} is allowed{where}{part}")
+    if in_settings.loopback and network.is_loopback:
+        ways.append("programs on this machine need no key (access.loopback)")
+    return ways
+
+
+def _within(inner: Network, outer: Network) -> bool:
+    return inner.prefixlen >= outer.prefixlen and inner.network_address in outer
+
+
+def _welcome(typed: str, network: Network) -> None:
+    """``typed`` is what ``network`` was written as."""
     typer.echo(f"{shown_network(network)} may connect without a key.")
-    if network.prefixlen < WIDE[network.version]:
-        typer.echo(f"  Careful: these are {network.num_addresses:,} addresses.")
+    if network.num_addresses > 1:
+        careful = "Careful: these" if network.prefixlen < WIDE[network.version] else "These"
+        first, last = network.network_address, network.broadcast_address
+        typer.echo(f"  {careful} are {network.num_addresses:,} addresses, {first} to {last}.")
+        single = parse_address(typed.strip().partition("/")[0])
+        if single is not None and single != first:
+            instead = f"reachy-voice allow {single}, and allow --remove {network}"
+            typer.echo(f"  If you meant {single} alone: {instead}")
 
 
 def _show(file: AccessFile, in_settings: tuple[str, ...]) -> None:
     entries = file.read().addresses
     for entry in entries:
-        note = f"  {entry.note}" if entry.note else ""
+        note = f"  {_plain(entry.note)}" if entry.note else ""
         typer.echo(f"{shown_network(parse_network(entry.network)):<20} since {entry.added}{note}")
     for text in in_settings:
         typer.echo(f"{shown_network(parse_network(text)):<20} from the settings (access.addresses)")
     if not entries and not in_settings:
         typer.echo("Nobody. Programs on this machine need no permission.")
+
+
+def _plain(text: str) -> str:
+    """On one line, whatever somebody wrote into the file."""
+    return text if text.isprintable() else ascii(text)
 
 
 # --- keys --------------------------------------------------------------------------------------
@@ -107,11 +150,15 @@ def _show(file: AccessFile, in_settings: tuple[str, ...]) -> None:
 @app.command()
 def new(name: NameArgument, config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Make an API key and show it, once. A running server knows it at once."""
+    if not name.isprintable() or not name.strip() or name.startswith("-"):
+        why = "it must be one line of text that is not blank and does not begin with a dash"
+        fix = "For example: reachy-voice key new laptop"
+        raise WrongAccess(f"A key cannot be called {name!r}", why=why, fix=fix)
     key = new_key()
 
     def edit(known: AccessList) -> AccessList:
         if name in {key.name for key in known.keys}:
-            fix = f"Choose another name, or remove it first: reachy-voice key rm {name}"
+            fix = f"Choose another name, or remove it first: reachy-voice key rm {quote(name)}"
             raise WrongAccess(f"There is a key called {name!r} already", fix=fix)
         return known.with_key(name, key)
 
@@ -125,7 +172,7 @@ def list_(config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Show the names of the keys; the keys themselves are not kept."""
     keys = _file(config, overrides).read().keys
     for key in keys:
-        typer.echo(f"{key.name:<20} since {key.created}")
+        typer.echo(f"{_plain(key.name):<20} since {key.created}")
     if not keys:
         typer.echo("There is none. To make one: reachy-voice key new NAME")
 

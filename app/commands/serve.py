@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from app.access import parse_address, parse_network, shown_network
+from app.access_command import typed_command
 from app.access_file import AccessFile, AccessList
 from app.commands.models import open_cache
 from app.commands.options import ConfigOption, SetOption
@@ -53,7 +54,7 @@ def serve(
         sets.append(f"server.port={port}")
     settings = load_settings(config, sets).settings
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)  # :CD: is part of a fingerprint
 
     def tell(line: str) -> None:
         console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
@@ -71,7 +72,8 @@ def serve(
     admitted = Admitted.of(settings, AccessFile(settings.paths.access(os.environ)).read())
 
     def ready(real_port: int) -> None:
-        for line in banner(settings.server.host, real_port, admitted, tls):
+        command = typed_command(settings, "allow ADDRESS")
+        for line in banner(settings.server.host, real_port, admitted, tls, command):
             console.print(line, soft_wrap=True)
 
     console.print("Warming the engines:")
@@ -107,9 +109,13 @@ class Admitted:
 
 
 def banner(
-    host: str, port: int, admitted: Admitted | None = None, tls: ServerTls | None = None
+    host: str,
+    port: int,
+    admitted: Admitted | None = None,
+    tls: ServerTls | None = None,
+    command: str = "reachy-voice allow ADDRESS",
 ) -> list[str]:
-    """What a person needs to know once the server is up."""
+    """What a person needs to know once the server is up. ``command`` lets somebody in."""
     admitted = admitted or Admitted()
     everywhere = host in ("0.0.0.0", "::", "")
     scheme = "ws" if tls is None else "wss"
@@ -121,13 +127,15 @@ def banner(
     if not everywhere and _is_loopback(host):
         lines.append("Only this machine can connect. For a robot: script/serve --lan")
         if not admitted.loopback:
+            here = [text for text in admitted.addresses if parse_network(text).is_loopback]
+            admitted = replace(admitted, addresses=tuple(here))  # nobody else gets this far
             lines.append(f"A key is needed here, too (access.loopback). May connect: {admitted}")
         return lines
-    addresses = lan_addresses() if everywhere else [host]
-    if not addresses:
-        lines.append("[yellow]This machine has no network address that a robot could reach.[/]")
-        return lines
-    return [*lines, *_for_the_robot(addresses, port, tls), *_who(admitted, tls)]
+    if addresses := lan_addresses() if everywhere else [host]:
+        lines += _for_the_robot(addresses, port, tls)
+    else:
+        lines.append("[yellow]This machine has no IPv4 address that a robot could reach.[/]")
+    return [*lines, *_who(admitted, tls, command)]
 
 
 def _for_the_robot(addresses: list[str], port: int, tls: ServerTls | None) -> list[str]:
@@ -142,12 +150,12 @@ def _for_the_robot(addresses: list[str], port: int, tls: ServerTls | None) -> li
     return lines
 
 
-def _who(admitted: Admitted, tls: ServerTls | None) -> list[str]:
+def _who(admitted: Admitted, tls: ServerTls | None, command: str) -> list[str]:
     lines = [f"May connect: {admitted}. All others are refused."]
     if tls is None and not admitted.addresses:
         lines.append("The robot's app knows no password, so let its address in. Its first attempt")
         lines.append("is refused and shown here with its address; or at once, if you know it:")
-        lines.append("    [bold cyan]reachy-voice allow ADDRESS[/]")
+        lines.append(f"    [bold cyan]{escape(command)}[/]")
     if tls is None:
         lines.append("[yellow]Not encrypted: others in this network can listen in, or forge an[/]")
         lines.append("[yellow]allowed address. README, 'Who may connect', says what helps.[/]")
