@@ -5,88 +5,177 @@ cannot hold all the connections that wait to say something.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import json
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from app.limits import Places
+from app.websocket_link import WebSocketLink
 
 MAX_WAITING = 512
-"""Connections that are no WebSocket (yet). Half of the file descriptors that Linux gives."""
+"""Connections that have no session (yet). Half of the file descriptors that Linux gives."""
 
 MAX_WAITING_EACH = 64
-"""Of one address. Browsers open six."""
+"""Of one address, or one IPv6 network of 64 bits, which is what one machine is given. Browsers open
+six."""
 
-_TOO_SLOW = json.dumps(
-    {
-        "error": {
-            "message": "The request took too long to arrive (limits.handshake_s).",
-            "type": "invalid_request_error",
-            "code": "request_timeout",
-            "param": None,
-        }
-    }
-).encode()
-_TOO_SLOW_RESPONSE = (
-    b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%b" % (len(_TOO_SLOW), _TOO_SLOW)
+_LOOPBACK = "loopback"
+
+Peer = tuple[Any, ...]
+"""The other end's address and port, as the socket says it."""
+
+
+def _last_words(status: bytes, code: str, message: str) -> bytes:
+    error = {"message": message, "type": "invalid_request_error", "code": code, "param": None}
+    body = json.dumps({"error": error}).encode()
+    return (
+        b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (status, len(body), body)
+    )
+
+
+_TOO_SLOW = _last_words(
+    b"408 Request Timeout",
+    "request_timeout",
+    "The request took too long to arrive (limits.handshake_s).",
+)
+_NO_UPGRADE = _last_words(
+    b"400 Bad Request", "invalid_request", "This is no request for a WebSocket."
 )
 
 
 class WaitingRoom:
-    """The connections of one server that are no WebSocket (yet). Loopback has no share of its own:
-    all clients of a proxy come from there."""
+    """The connections of one server that have no session (yet), from the moment that they are
+    accepted. Loopback has no bound of its own: all clients of a proxy come from there.
+
+    When all places are taken, whoever has most of them gives one to a newcomer.
+    """
 
     def __init__(self) -> None:
-        self._all = Places(MAX_WAITING, None)
-        self._strangers = Places(None, MAX_WAITING_EACH)
+        self._groups: dict[str, dict[Peer, Callable[[], None]]] = {}
+        self._group_of: dict[Peer, str] = {}
 
-    def enter(self, address: str) -> bool:
-        """Take a place; ``False`` if there is none."""
-        stranger = not _is_loopback(address)
-        if self._all.full(address) or (stranger and self._strangers.full(address)):
+    def __len__(self) -> int:
+        return len(self._group_of)
+
+    def enter(self, peer: Peer, cut: Callable[[], None]) -> bool:
+        """Take a place; ``False`` if there is none. ``cut`` ends the connection."""
+        group = _group(address_of(peer))
+        held = len(self._groups.get(group, ()))
+        if group != _LOOPBACK and held >= MAX_WAITING_EACH:
             return False
-        self._all.take(address)
-        if stranger:
-            self._strangers.take(address)
+        if len(self) >= MAX_WAITING:
+            most = max(self._groups.values(), key=len)
+            if len(most) <= held + 1:
+                return False
+            oldest, cut_oldest = next(iter(most.items()))
+            self.leave(oldest)
+            cut_oldest()
+        self._groups.setdefault(group, {})[peer] = cut
+        self._group_of[peer] = group
         return True
 
-    def leave(self, address: str) -> None:
-        self._all.free(address)
-        if not _is_loopback(address):
-            self._strangers.free(address)
+    def leave(self, peer: Peer) -> None:
+        """Once or more often."""
+        group = self._group_of.pop(peer, None)
+        if group is not None:
+            del self._groups[group][peer]
+            if not self._groups[group]:
+                del self._groups[group]
+
+
+def address_of(peer: Peer) -> str:
+    return str(peer[0])
+
+
+def _group(address: str) -> str:
+    """Those that share a bound."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    if ip.is_loopback:
+        return _LOOPBACK
+    return str(ip if ip.version == 4 else ipaddress.ip_network((ip, 64), strict=False))
+
+
+class GuardedListener(socket.socket):
+    """A listening socket that lets in whom the waiting room has a place for: before the handshake
+    of TLS, which the protocols above do not see."""
+
+    def __init__(self, listener: socket.socket, room: WaitingRoom) -> None:
+        """The same one as ``listener``: nobody listens any more when both are closed."""
+        super().__init__(fileno=os.dup(listener.fileno()))
+        self.setblocking(False)
+        self._room = room
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Raises ``ConnectionAbortedError`` when it has sent somebody away."""
+        accepted, peer = super().accept()
+        connection = _Connection(accepted, partial(self._room.leave, peer))
+        if self._room.enter(peer, connection.cut):
+            return connection, peer
+        connection.close()
+        raise ConnectionAbortedError
+
+
+class _Connection(socket.socket):
+    """An accepted one, which tells when it is closed."""
+
+    def __init__(self, accepted: socket.socket, on_close: Callable[[], None]) -> None:
+        family, kind, number = accepted.family, accepted.type, accepted.proto
+        super().__init__(family, kind, number, fileno=accepted.detach())
+        self._on_close = on_close
+
+    def cut(self) -> None:
+        with contextlib.suppress(OSError):  # the client was faster
+            self.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        super().close()
+        self._on_close()
 
 
 class GuardedHttp(H11Protocol):
     """One connection, until it becomes a WebSocket. ``handshake_s`` bounds how long a whole
-    request may take to arrive."""
+    request may take to arrive, and how long the client may take nothing of its answers."""
 
-    def __init__(self, *args: Any, room: WaitingRoom, handshake_s: float, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        room: WaitingRoom,
+        handshake_s: float,
+        on_refused: Callable[[], None],
+        **options: Any,
+    ) -> None:
+        """``on_refused`` is told of each upgrade that is none."""
         super().__init__(*args, **options)
         self._room = room
         self._handshake_s = handshake_s
-        self._inside = False
+        self._on_refused = on_refused
+        self._upgraded = False
         self._deadline: asyncio.TimerHandle | None = None
-
-    @property
-    def _address(self) -> str:
-        return self.client[0] if self.client else ""
+        self._cut: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._inside = self._room.enter(self._address)
-        if self._inside:
-            self._arm()
-        else:
-            transport.abort()
+        self._arm()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if not self._inside or self.transport.is_closing():
+        try:
+            super().data_received(data)
+        except h11.LocalProtocolError:  # nonsense behind a request that has its answer
+            self.transport.abort()
+            return
+        if self._upgraded or self.transport.is_closing():
             return
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):  # there is more to come
             self._arm()
@@ -94,23 +183,57 @@ class GuardedHttp(H11Protocol):
             self._disarm()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._leave()  # nothing more is heard here: the connection has a new protocol
+        self._disarm()
+        self._upgraded = True  # nothing more is heard here: the connection has a new protocol
         super().handle_websocket_upgrade(event)
-        upgraded = self.transport.get_protocol()
-        if isinstance(upgraded, WebSocketsSansIOProtocol) and not upgraded.handshake_initiated:
-            # websockets' own bounds are narrower (8 KiB for a header); its answer would lie there.
-            self.transport.write(b"".join(upgraded.conn.data_to_send()))
+        link = self.transport.get_protocol()
+        assert isinstance(link, WebSocketLink)
+        link.on_settled = partial(self._room.leave, self.transport.get_extra_info("peername"))
+        if self.flow.write_paused:
+            link.pause_writing()
+        if not link.handshake_initiated:
+            # websockets' own bounds are narrower (8 KiB for a header, no body).
+            self.transport.write(b"".join(link.conn.data_to_send()) or _NO_UPGRADE)
             self.transport.close()
+        if not link.handshake_initiated or link.response.status_code != 101:
+            self._on_refused()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+            self._end_soon()
+        else:
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._end_soon()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._end_soon()
+
+    def shutdown(self) -> None:
+        half = self.cycle and self.cycle.more_body and not self.cycle.response_complete
+        if half or self.flow.write_paused:  # the server would wait for the client, in vain
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._end_soon()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._stay()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._leave()
-        super().connection_lost(exc)
-
-    def _leave(self) -> None:
         self._disarm()
-        if self._inside:
-            self._inside = False
-            self._room.leave(self._address)
+        self._stay()
+        super().connection_lost(exc)
 
     def _arm(self) -> None:
         """Once for each request: bytes that trickle in win no time."""
@@ -125,12 +248,16 @@ class GuardedHttp(H11Protocol):
     def _too_slow(self) -> None:
         self._deadline = None
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.write(_TOO_SLOW_RESPONSE)
+            self.transport.write(_TOO_SLOW)
         self.transport.close()
+        self._end_soon()
 
+    def _end_soon(self) -> None:
+        """Who does not take what is still to be sent would keep its connection for ever."""
+        if self._cut is None:
+            self._cut = self.loop.call_later(self._handshake_s, self.transport.abort)
 
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+    def _stay(self) -> None:
+        if self._cut is not None:
+            self._cut.cancel()
+            self._cut = None

@@ -30,11 +30,11 @@ class TokenBucket:
         self._tokens = float(burst)
         self._at = now
 
-    def take(self, now: float) -> float:
-        """Take one token. Returns 0, or the seconds until it will really be there."""
+    def take(self, now: float, tokens: int = 1) -> float:
+        """Take tokens. Returns 0, or the seconds until they will really be there."""
         passed_s = max(0.0, now - self._at)
         self._at = max(self._at, now)
-        self._tokens = min(self._burst, self._tokens + passed_s * self._rate_per_s) - 1
+        self._tokens = min(self._burst, self._tokens + passed_s * self._rate_per_s) - tokens
         return 0.0 if self._tokens >= 0 else -self._tokens / self._rate_per_s
 
     @property

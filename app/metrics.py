@@ -45,6 +45,7 @@ Refusal = Literal["full", "not_ready", "closing", "unauthorized", "forbidden", "
 ERROR_CODES = frozenset(
     {
         "conversation_already_has_active_response",
+        "conversation_too_long",
         "decimal_above_max_value",
         "decimal_below_min_value",
         "input_audio_buffer_commit_busy",

@@ -1,7 +1,8 @@
 """One WebSocket, one protocol, one session: the only file that knows both ends.
 
 The session begins with the client's first message, because only then is it known whether somebody
-comes back to a conversation (``app.reconnect``). Everything runs in one TaskGroup: when one task
+comes back to a conversation (``app.reconnect``), or with its first that is no ``session.update``
+while one waits for it. Everything runs in one TaskGroup: when one task
 ends, all do; a client that vanishes stops its reply at once.
 """
 
@@ -17,13 +18,13 @@ from typing import Protocol
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.client_protocol import ClientProtocol, id_source
-from app.gate import FROM_SECRET
+from app.gate import CALLER, FROM_SECRET
 from app.limits import IdleTime, MessageRate
 from app.metrics import Ending, Metrics, SessionObserver
 from app.reconnect import Identity, ParkedConversations
 from app.settings import LimitSettings
 from app.websocket_link import LINK, WebSocketLink
-from pipeline.commands import Command, SessionConfig
+from pipeline.commands import Command, Configure, SessionConfig
 from pipeline.events import Bus, TooSlow
 from pipeline.memory import Memory
 from pipeline.realtime import wire
@@ -111,6 +112,7 @@ class RealtimeSocket:
     ) -> None:
         """``who``: as whom the client may come back; ``None``: it may not."""
         self.who = who
+        self.address: str = websocket.scope[CALLER].place
         self.ended = asyncio.Event()
         """Set by the caller of ``serve``, when everything that belongs to the client has ended."""
         self._bus = Bus()
@@ -213,6 +215,8 @@ class RealtimeSocket:
             is_ga = message.get(FROM_SECRET, False)
             for command in await self._protocol.receive(frame, is_ga=is_ga):
                 if self._session is None:
+                    if isinstance(command, Configure) and self._parked.waits_for(self.who):
+                        continue  # which conversation it is, is only known with all the tools
                     self._session = self._begin()
                 await self._session.submit(command)
             await self._flush()
@@ -283,7 +287,9 @@ async def accept(websocket: WebSocket) -> None:
 
 
 async def turn_away(websocket: WebSocket, code: str, message: str) -> None:
-    """Accept, say why not in an ``error`` event, close with 1008."""
+    """Accept, say why not in an ``error`` event, close with 1008. It may not stay for long."""
+    link: WebSocketLink = websocket.scope["extensions"][LINK]
+    link.close_timeout = HANG_UP_S
     error = {"type": "invalid_request_error", "code": code, "message": message}
     event = {"type": "error", "event_id": id_source()("event"), "error": error}
     await accept(websocket)

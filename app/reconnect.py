@@ -22,6 +22,9 @@ from pipeline.memory import Memory
 MAX_PARKED = 16
 """Conversations that may wait for their client; each may hold minutes of audio."""
 
+MAX_PARKED_EACH = 4
+"""Of one address, whatever keys its clients show."""
+
 MAX_SHARED = 4096
 """Identities that are remembered as shared by several clients; older ones are forgotten."""
 
@@ -101,10 +104,13 @@ class ParkedConversations:
             memory.close()
             return
         self._drop(who)
-        while len(self._parked) >= MAX_PARKED:
-            self._drop(next(iter(self._parked)))
+        self._make_room(who.address)
         expiry = self._later(self._keep_s, lambda: self._drop(who))
         self._parked[who] = _Parked(memory, tools, expiry)
+
+    def waits_for(self, who: Identity | None) -> bool:
+        """Whether there is something for ``who`` to ``take``, with the right tools."""
+        return who in self._parked
 
     def take(self, who: Identity | None, tools: tuple[Tool, ...]) -> Memory | None:
         """What ``who`` left behind, now the caller's to close; ``None`` if there is nothing.
@@ -125,6 +131,17 @@ class ParkedConversations:
         self._closed = True
         for who in list(self._parked):
             self._drop(who)
+
+    def _make_room(self, address: str) -> None:
+        """Drop the oldest of ``address``, or of the one that has most."""
+        held = Counter(who.address for who in self._parked)
+        if held[address] >= MAX_PARKED_EACH:
+            fullest = address
+        elif len(self._parked) >= MAX_PARKED:
+            fullest = max(held, key=lambda at: held[at])
+        else:
+            return
+        self._drop(next(who for who in self._parked if who.address == fullest))
 
     def _is_shared(self, who: Identity) -> None:
         self._drop(who)

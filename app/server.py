@@ -12,21 +12,22 @@ import errno
 import signal
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import WebSocketRoute
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from app import health
 from app.access import Caller
-from app.api_errors import on_http_exception
+from app.api_errors import error_response, on_http_exception
 from app.client_secrets_http import secret_routes
 from app.gate import CALLER, Access, AccessGate
-from app.http_guard import GuardedHttp, WaitingRoom
+from app.http_guard import GuardedHttp, GuardedListener, WaitingRoom
 from app.limits import Places
 from app.metrics import Metrics
 from app.realtime_socket import (
@@ -39,7 +40,7 @@ from app.realtime_socket import (
 )
 from app.reconnect import Identity, ParkedConversations, identity_of
 from app.settings import LimitSettings
-from app.websocket_link import WebSocketLink
+from app.websocket_link import LINK, WebSocketLink
 from pipeline.errors import ReachyVoiceError
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
@@ -49,6 +50,9 @@ PING_S = 20.0
 """Between pings, and how long an answer may take; the usual value of clients and servers."""
 
 BACKLOG = 128
+SESSION_LIMIT = "session_limit_reached"
+"""What a client is told that comes when all places are taken."""
+
 HANDSHAKE_S = 10.0
 """For a request, or the handshake of TLS, to arrive."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -76,13 +80,19 @@ class OpenSockets:
         """Whether a client from ``address`` must be turned away."""
         return self._places.full(address)
 
-    async def cut_dead(self, who: Identity) -> None:
+    async def cut_dead(self, who: Identity | None, address: str) -> None:
         """End the connections of ``who`` from which nothing is heard any more, so that a client
-        that comes back finds its place and its conversation."""
+        that comes back finds its place and its conversation. When there is no place, end all such
+        connections of its address."""
+        if who is not None:
+            await self._cut_dead(link for link in self._open if link.who == who)
+        if self.full(address):
+            await self._cut_dead(link for link in self._open if link.address == address)
+
+    async def _cut_dead(self, links: Iterable[RealtimeSocket]) -> None:
         async with asyncio.TaskGroup() as probes:
-            for link in self._open:
-                if link.who == who:
-                    probes.create_task(link.cut_if_dead())
+            for link in list(links):
+                probes.create_task(link.cut_if_dead())
 
     async def serve(self, websocket: WebSocket, assistant: Assistant, who: Identity | None) -> None:
         """Accept a WebSocket and serve it to its end.
@@ -95,6 +105,7 @@ class OpenSockets:
         address = websocket.scope[CALLER].place
         self._open.add(link)
         self._places.take(address)
+        websocket.scope["extensions"][LINK].on_settled()
         try:
             await accept(websocket)
             await link.serve()
@@ -147,6 +158,8 @@ def build_app(
         middleware=[Middleware(AccessGate, access, on_refused)],
         exception_handlers={HTTPException: on_http_exception},
     )
+    app.router.redirect_slashes = False  # it would be to whatever host the request names
+    app.router.default = _nowhere
     app.state.assistant = assistant
     app.state.limits = limits
     app.state.sockets = sockets
@@ -158,8 +171,7 @@ async def _realtime(websocket: WebSocket) -> None:
     sockets: OpenSockets = websocket.app.state.sockets
     caller: Caller = websocket.scope[CALLER]
     who = identity_of(caller)
-    if who is not None:
-        await sockets.cut_dead(who)
+    await sockets.cut_dead(who, caller.place)
     if sockets.closing:
         sockets.metrics.refused("closing")
         reasons = {"server": "shutting down"}
@@ -169,11 +181,20 @@ async def _realtime(websocket: WebSocket) -> None:
         await websocket.send_denial_response(health.not_ready_response(reasons))
     elif sockets.full(caller.place):
         sockets.metrics.refused("full")
-        await turn_away(
-            websocket, "session_limit_reached", "All conversations are taken. Try again later."
-        )
+        sockets.metrics.client_error(SESSION_LIMIT)
+        await turn_away(websocket, SESSION_LIMIT, "All conversations are taken. Try again later.")
     else:
         await sockets.serve(websocket, assistant, who)
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    """Any other path."""
+    if scope["type"] != "websocket":
+        raise HTTPException(404)
+    scope["app"].state.sockets.metrics.refused("other")
+    message = f"Not Found: {scope['path']}. The Realtime API is at /v1/realtime."
+    websocket = WebSocket(scope, receive, send)
+    await websocket.send_denial_response(error_response(404, "not_found", message))
 
 
 # --- listening ---------------------------------------------------------------------------------
@@ -217,24 +238,29 @@ def _cannot_listen(host: str, port: int, error: OSError) -> ServerError:
 class _Server(uvicorn.Server):
     """uvicorn's, without its signal handlers, and with an eye on who only holds connections."""
 
-    def __init__(self, config: uvicorn.Config, handshake_s: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, handshake_s: float, on_refused: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._handshake_s = handshake_s
+        self._on_refused = on_refused
         self._room = WaitingRoom()
+        self._listeners: list[socket.socket] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
         tls_s = self._handshake_s if self.config.ssl else None
+        self._listeners = sockets or []
         await self.lifespan.startup()
         self.servers = [
             await loop.create_server(
                 self._connection,
-                sock=listener,
+                sock=GuardedListener(listener, self._room),
                 ssl=self.config.ssl,
                 ssl_handshake_timeout=tls_s,
                 backlog=BACKLOG,
             )
-            for listener in sockets or ()
+            for listener in self._listeners
         ]
         self.started = True
 
@@ -245,6 +271,7 @@ class _Server(uvicorn.Server):
             self.lifespan.state,
             room=self._room,
             handshake_s=self._handshake_s,
+            on_refused=self._on_refused,
         )
 
     @contextlib.contextmanager
@@ -254,6 +281,8 @@ class _Server(uvicorn.Server):
     def stop_accepting(self) -> None:
         for server in getattr(self, "servers", ()):  # none yet if the signal came at once
             server.close()
+        for listener in self._listeners:
+            listener.close()
 
 
 def _config(
@@ -300,13 +329,16 @@ async def serve(
     which port it got) before engines are started. Raises ``ServerError``.
     """
     listener = listener or bind(host, port)
-    server = _Server(_config(app, max_message_bytes, ping_s, tls), handshake_s)
+    metrics: Metrics = app.state.sockets.metrics
+    config = _config(app, max_message_bytes, ping_s, tls)
+    server = _Server(config, handshake_s, lambda: metrics.refused("other"))
     stop, at_once = asyncio.Event(), asyncio.Event()
     with contextlib.closing(listener), _signals(stop, at_once):
         ending = asyncio.create_task(_end(server, app, stop, at_once, drain_s))
         try:
             await server.serve(sockets=[listener])
         finally:
+            server.stop_accepting()  # it does not if a signal came at once
             app.state.sockets.parked.close()
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)

@@ -6,11 +6,15 @@ The application finds it as the ASGI extension ``LINK``.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import CloseCode
+from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
+
+from app.limits import TokenBucket
 
 LINK = "reachy_voice.link"
 
@@ -20,6 +24,19 @@ SILENCE_S = 3.0
 
 ANSWER_S = 1.0
 """The least time that a client gets to answer a ping."""
+
+SLICE_BYTES = 4096
+"""What is parsed before others have their turn: 700 frames at most, which take 5 ms."""
+
+FRAMES_PER_S, FRAMES_BURST = 500, 3000
+"""Of frames that are no message (pings, pongs, small fragments); beyond that the client is read
+more slowly. Usual are three a minute, and as many as ``limits.messages_per_s`` are no trouble."""
+
+SMALL_BYTES = 1024
+"""A fragment below this counts; the bytes of larger ones are their own brake."""
+
+MAX_FRAGMENTS = 32_768
+"""Of one message: the largest one (32 MiB) in fragments that are not small."""
 
 
 class WebSocketLink(WebSocketsSansIOProtocol):
@@ -32,6 +49,15 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         """Set once the connection is gone, however that came."""
         self._heard = asyncio.Event()
         self._heard_at = self.loop.time()
+        self.on_settled: Callable[[], None] = lambda: None
+        """Called when the connection no longer only waits to be served."""
+        self._unread = bytearray()
+        """What has arrived and is not parsed yet; while there is some, nothing more is read."""
+        self._feeding: asyncio.TimerHandle | None = None
+        self._frames = TokenBucket(FRAMES_PER_S, FRAMES_BURST, self._heard_at)
+        self._no_messages = 0
+        """Frames of the slice at hand that are none."""
+        self._cut: asyncio.TimerHandle | None = None
 
     @property
     def broken(self) -> bool:
@@ -48,8 +74,8 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         """Whether the client is still there. A live one tells in the time of a ping."""
         if self.lost.is_set():
             return False
-        if not self.handshake_complete or self.read_paused:  # it has said what we did not read yet
-            return True
+        if not self.handshake_complete or self.read_paused or self._unread:
+            return True  # it has said what we did not read yet
         if self.ping_timer is not None:  # or else one is on its way
             self.ping_timer.cancel()
             self.send_keepalive_ping()
@@ -73,18 +99,137 @@ class WebSocketLink(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         self._heard_at = self.loop.time()
         self._heard.set()
-        super().data_received(data)
+        if not self.handshake_initiated:
+            super().data_received(data)
+            return
+        self._unread += data
+        if self._feeding is None:
+            self._feed()
+
+    def _feed(self) -> None:
+        """Parse one slice, unless the application has messages to take first."""
+        self._feeding = None
+        wait_s = 0.0
+        if self._unread and not self.read_paused and not self.transport.is_closing():
+            piece = bytes(self._unread[:SLICE_BYTES])
+            del self._unread[:SLICE_BYTES]
+            self._no_messages = 0
+            super().data_received(piece)
+            if self._no_messages:
+                wait_s = self._frames.take(self.loop.time(), self._no_messages)
+        self._read_on(wait_s)
+
+    def _read_on(self, wait_s: float = 0.0) -> None:
+        """Go on after ``wait_s`` with what is there, or let more come. Harmless at any time."""
+        if self.transport.is_closing():
+            self._unread.clear()
+        elif self._feeding is not None:
+            self.transport.pause_reading()
+        elif wait_s or (self._unread and not self.read_paused):
+            self.transport.pause_reading()
+            self._feeding = self.loop.call_later(wait_s, self._feed)
+        elif self._unread:
+            self.transport.pause_reading()
+        elif not self.read_paused:
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        self._read_on()  # uvicorn let more come
+        return message
+
+    def handle_ping(self) -> None:
+        self._no_messages += 1
+        pongs = b"".join(self.conn.data_to_send())
+        # Who does not read its pongs gets no more of them: they would pile up here.
+        if self.writable.is_set() and not self.transport.is_closing():
+            self.transport.write(pongs)
+
+    def handle_pong(self, event: Frame) -> None:
+        self._no_messages += 1
+        super().handle_pong(event)
+
+    def handle_text(self, event: Frame) -> None:
+        self._count_fragment(event)
+        super().handle_text(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        self._count_fragment(event)
+        super().handle_bytes(event)
+
+    def handle_cont(self, event: Frame) -> None:
+        self._count_fragment(event)
+        if len(self.frames) < MAX_FRAGMENTS:
+            super().handle_cont(event)
+        elif not self.transport.is_closing():
+            self._fail(CloseCode.MESSAGE_TOO_BIG, "too many fragments")
+
+    def _count_fragment(self, event: Frame) -> None:
+        if not event.fin and len(event.data) < SMALL_BYTES:
+            self._no_messages += 1
+
+    def send_receive_event_to_app(self) -> None:
+        """uvicorn's, which writes a traceback into the log for text that is none."""
+        data = b"".join(self.frames)
+        self.frames = []
+        if self.close_sent:
+            return
+        if self.curr_msg_data_type == "text":
+            try:
+                self.queue.put_nowait({"type": "websocket.receive", "text": data.decode()})
+            except UnicodeDecodeError:
+                self._fail(CloseCode.INVALID_DATA, "not UTF-8")
+                return
+        else:
+            self.queue.put_nowait({"type": "websocket.receive", "bytes": data})
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def _fail(self, code: CloseCode, reason: str) -> None:
+        self.conn.fail(code, reason)
+        self.handle_parser_exception()
+
+    def handle_parser_exception(self) -> None:
+        if self.conn.close_sent is None:  # it came before our answer to the upgrade
+            self.abort()
+        else:
+            super().handle_parser_exception()
+
+    def shutdown(self) -> None:
+        if self.handshake_complete or self.initial_response:
+            super().shutdown()
+            return
+        self.stop_keepalive()
+        response = self.conn.reject(503, "The server is shutting down.\n")
+        self.conn.send_response(response)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.handshake_complete = self.close_sent = True
+        self.transport.close()
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        if not self.lost.is_set():  # who takes nothing would keep its connection
+            self._cut = self.loop.call_later(self.close_timeout, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set()
         self._heard.set()
+        self._unread.clear()
+        for timer in (self._feeding, self._cut):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     async def send(self, message: Any) -> None:
+        if not self.handshake_complete and self.transport.is_closing():
+            raise ClientDisconnected  # what uvicorn would find out a moment later
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             # uvicorn forgets to, and logs an error for each client that is turned away.
             self.handshake_complete = True
+        if message["type"] == "websocket.close":
+            self._read_on()  # uvicorn let more come
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from benchmarks.client_messages import REQUIRED, VALID
+from benchmarks.client_messages import BETA, REQUIRED, VALID
 
 Verdict = Literal["bad", "bad_pcm", "either"]
 """``bad``: exactly one error. ``bad_pcm``: the same while the input is 16-bit PCM. ``either``: one
@@ -41,6 +41,7 @@ WEIRD: tuple[Json, ...] = (
     2**31,
     2**63,
     -(2**70),
+    10**400,
     0.5,
     1e308,
     "",
@@ -80,8 +81,10 @@ NOT_JSON = (
 class Hostile:
     """Endless attacks, the same for the same seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, beta: bool = False) -> None:
+        """``beta``: some of them spoil messages of the beta dialect."""
         self._random = random.Random(seed)
+        self._messages = VALID + BETA * 3 if beta else VALID
         self._number = 0
         self._makers: tuple[tuple[int, Callable[[], Attack]], ...] = (
             (3, self._cut_short),
@@ -113,7 +116,7 @@ class Hostile:
     # --- no messages at all ------------------------------------------------------------------
 
     def _cut_short(self) -> Attack:
-        text = self._text(self._choice(VALID))
+        text = self._text(self._choice(self._messages))
         return Attack("cut short", text[: self._random.randrange(1, len(text))], "bad")
 
     def _noise(self) -> Attack:
@@ -127,12 +130,12 @@ class Hostile:
     def _no_json(self) -> Attack:
         number, event_id = self._random.randrange(4), self._event_id()
         literal = self._choice(NOT_JSON)
-        text = self._text({**self._choice(VALID), "event_id": event_id, "x": "@"})
+        text = self._text({**self._choice(self._messages), "event_id": event_id, "x": "@"})
         spoilt = text.replace('"@"', literal if number else f"[{literal}]")
         return Attack("no json", spoilt, "bad")
 
     def _binary(self) -> Attack:
-        text = self._text(self._choice(VALID)).encode()
+        text = self._text(self._choice(self._messages)).encode()
         frame = self._choice([b"", b"\x00", b"\xff\xfe", self._random.randbytes(64), text])
         return Attack("binary", frame, "bad")
 
@@ -155,7 +158,7 @@ class Hostile:
                 "x" * 100_000,
             ]
         )
-        message = {**self._choice(VALID), "type": kind, "event_id": event_id}
+        message = {**self._choice(self._messages), "type": kind, "event_id": event_id}
         if self._random.random() < 0.1:
             del message["type"]
         return Attack("no known type", self._text(message), "bad", event_id)
@@ -197,7 +200,7 @@ class Hostile:
 
     def _field_spoilt(self) -> Attack:
         event_id = self._event_id()
-        message = {**copy.deepcopy(self._choice(VALID)), "event_id": event_id}
+        message = {**copy.deepcopy(self._choice(self._messages)), "event_id": event_id}
         places = [place for place in _places(message) if place[1] != "event_id"]
         container, key = self._choice(places)
         container[key] = copy.deepcopy(self._choice(WEIRD))
@@ -205,7 +208,7 @@ class Hostile:
 
     def _field_added(self) -> Attack:
         event_id = self._event_id()
-        message = {**copy.deepcopy(self._choice(VALID)), "event_id": event_id}
+        message = {**copy.deepcopy(self._choice(self._messages)), "event_id": event_id}
         objects = [message, *(at for at in _nodes(message) if isinstance(at, dict))]
         name = self._choice(["zzz", "", "__proto__", "audio", "type ", "é" * 300])
         self._choice(objects)[name] = copy.deepcopy(self._choice(WEIRD))
@@ -218,7 +221,7 @@ class Hostile:
             return Attack("deep", opening * depth, "bad")
         nested = f"{opening * depth}1{closing * depth}"
         event_id = self._event_id()
-        text = self._text({**self._choice(VALID), "event_id": event_id, "metadata": "@"})
+        text = self._text({**self._choice(self._messages), "event_id": event_id, "metadata": "@"})
         spoilt = text.replace('"@"', nested)
         if depth == 90:
             # An append may carry fields that nobody reads.
@@ -247,13 +250,13 @@ class Hostile:
 
     def _twice_the_same_key(self) -> Attack:
         event_id = self._event_id()
-        text = self._text({**self._choice(VALID), "event_id": event_id})
+        text = self._text({**self._choice(self._messages), "event_id": event_id})
         kind = json.dumps(self._choice(WEIRD))
         return Attack("same key twice", f'{{"type":{kind},{text[1:]}', "either", event_id)
 
     def _valid(self) -> Attack:
         event_id = self._event_id()
-        text = self._text({**self._choice(VALID), "event_id": event_id})
+        text = self._text({**self._choice(self._messages), "event_id": event_id})
         return Attack("valid", text, "either", event_id)
 
     # --- parts -------------------------------------------------------------------------------

@@ -26,9 +26,6 @@ log = logging.getLogger("reachy_voice.worker")
 STREAM_CREDIT = 16
 """How many items of a stream may be on their way before the reader must take one."""
 
-MAX_CLIENTS = 256
-"""Of so many clients is it remembered when they were served last."""
-
 # --- messages ----------------------------------------------------------------------------------
 
 
@@ -165,7 +162,8 @@ class EngineHost:
         self._drops: list[int] = []
         self._turns = itertools.count()
         self._served: dict[int, int] = {}
-        """Client -> when it was served last, for those with jobs."""
+        """Client -> when it was served last, for those with jobs. A newcomer takes its place behind
+        all that wait: before them, an endless row of newcomers would starve them."""
         self._running: _Job | None = None
         self._closed = False
         self.step_began: float | None = None
@@ -211,6 +209,7 @@ class EngineHost:
                 for job in self._jobs.values():
                     job.cancelled = True
             case Submit():
+                self._served.setdefault(request.client, next(self._turns))
                 job = _Job(request, request.priority, next(self._turns), cancelled=self._closed)
                 self._jobs[request.job] = job
             case Drop():
@@ -239,7 +238,7 @@ class EngineHost:
     def _urgency(self, job: _Job) -> tuple[bool, int, int, int]:
         """The least is served first. Work that is to stop comes first of all: it frees what others
         need."""
-        served = self._served.get(job.submit.client, -1)
+        served = self._served[job.submit.client]
         return not job.cancelled, job.priority, served, job.turn
 
     def _work(self) -> None:
@@ -278,18 +277,15 @@ class EngineHost:
         job.engine_seconds += time.monotonic() - began
         if finished:
             del self._jobs[job.submit.job]
-            self._forget_clients()
+            self._forget(job.submit.client)
             self._send(Done(job.submit.job, value, error, job.engine_seconds))
         elif value is not None:
             job.credit -= 1
             self._send(Item(job.submit.job, value))
 
-    def _forget_clients(self) -> None:
-        """Of many that were served, keep the latest: who was not served for long comes first
-        anyway."""
-        if len(self._served) > MAX_CLIENTS:
-            latest = sorted(self._served.items(), key=lambda entry: entry[1])
-            self._served = dict(latest[-MAX_CLIENTS // 2 :])
+    def _forget(self, client: int) -> None:
+        if all(job.submit.client != client for job in self._jobs.values()):
+            del self._served[client]
 
     def _advance(self, job: _Job) -> tuple[bool, Any]:
         """Run one step: (finished?, value)."""

@@ -20,6 +20,7 @@ from uvicorn.protocols.websockets import websockets_sansio_impl
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from app import http_guard
 from app.server import OpenSockets, bind, build_app, serve
 from pipeline import events
 from pipeline.audio import AudioFormat
@@ -170,6 +171,7 @@ def appear_from(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     """From now on every connection comes from ``address``, as far as the server can see."""
     for module in (h11_impl, websockets_sansio_impl):
         monkeypatch.setattr(module, "get_remote_addr", lambda transport: (address, 50_000))
+    monkeypatch.setattr(http_guard, "address_of", lambda peer: address)
 
 
 async def refusal(served: Served, path: str = "", **options: Any) -> httpx.Response:

@@ -121,7 +121,7 @@ def test_no_message_breaks_the_translator(kind: str, fields: dict[str, Any]) -> 
 def test_hostile_messages_are_one_error_or_one_effect() -> None:
     client = BetaClient()
     client.sent()
-    for attack in islice(Hostile(seed=5), 1_500):
+    for attack in islice(Hostile(seed=5, beta=True), 3_000):
         if isinstance(attack.frame, bytes):
             continue
         ga = client.dialect.to_ga(attack.frame)
@@ -135,6 +135,18 @@ def test_hostile_messages_are_one_error_or_one_effect() -> None:
         assert not (errors and effects)
         if errors and attack.event_id:
             assert errors[0]["event_id"] == attack.event_id
+
+
+@pytest.mark.parametrize("kind", ["session.update", "response.create"])
+@pytest.mark.parametrize("temperature", ["1" + "0" * 400, "-1" + "0" * 400, "NaN", "1e999", "2.1"])
+def test_a_temperature_that_no_float_holds_is_refused(
+    client: BetaClient, kind: str, temperature: str
+) -> None:
+    field = kind.partition(".")[0]
+    text = f'{{"type":"{kind}","event_id":"mine","{field}":{{"temperature":{temperature}}}}}'
+    (reply,) = client.dialect.to_ga(text)
+    error = client.recorder.record(reply)["error"]
+    assert (error["param"], error["event_id"]) == (f"{field}.temperature", "mine")
 
 
 def test_a_huge_event_id_is_not_sent_back(client: BetaClient) -> None:

@@ -13,12 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from scripted_server import ScriptedAssistant, Serve, Served, Talk, servers, talking
+from scripted_server import (
+    ScriptedAssistant,
+    Serve,
+    Served,
+    Talk,
+    appear_from,
+    servers,
+    talking,
+)
 from staged_server import StagedAssistant
 from websockets.exceptions import ConnectionClosed
 
 from app import websocket_link
-from app.settings import LimitSettings
+from app.access import Rules, parse_network
+from app.gate import Access
 from pipeline import events
 from pipeline.commands import Command
 
@@ -134,6 +143,22 @@ async def test_a_client_that_left_begins_anew(home: Home, leave: Leave) -> None:
         async with home.robot() as again:
             assert not await home.remembers(again, "I am Ada.")
             assert home.assistant.llm.open_conversations == 1
+
+
+async def test_a_first_update_without_the_tools_throws_nothing_away(home: Home) -> None:
+    """What a client secret's session does, and clients that send their settings one by one."""
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await abort(talk)
+    headers = {"Authorization": "Bearer mine"}
+    async with talking(home.served, additional_headers=headers) as again:
+        await again.send("session.update", session={"type": "realtime", "instructions": "Hi."})
+        await again.until("session.updated")
+        session = {"type": "realtime", "output_modalities": ["text"], "tools": TOOLS}
+        await again.send("session.update", session=session)
+        await again.until("session.updated")
+        assert await home.remembers(again, "I am Ada.")
+        assert "Hi." in home.assistant.llm.prompts[-1][0].content, "with what it asks for now"
 
 
 async def test_items_are_still_there_to_be_retrieved(home: Home) -> None:
@@ -300,12 +325,29 @@ async def test_a_silent_client_that_lives_keeps_its_place(serving: Serve) -> Non
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_dead_client_makes_way_for_nobody_else(serving: Serve) -> None:
+@pytest.mark.parametrize("key", ["mine", None])
+async def test_a_dead_client_makes_way_for_others_of_its_address(
+    serving: Serve, key: str | None
+) -> None:
     home = await at_home(serving, max_sessions=1)
+    async with home.robot(key=key) as talk:
+        await ask(talk, "I am Ada.")
+        talk.socket.transport.pause_reading()
+        assert not await refused(home.served, key="other")
+        talk.socket.transport.abort()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_dead_client_makes_way_for_no_other_address(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = Access(Rules(addresses=(parse_network("192.168.1.0/24"),)))
+    home = await at_home(serving, max_sessions=1, access=access)
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
         talk.socket.transport.pause_reading()
-        assert await refused(home.served, key="other")
+        appear_from(monkeypatch, "192.168.1.7")
+        assert await refused(home.served)
         talk.socket.transport.abort()
 
 
@@ -329,49 +371,3 @@ async def test_a_lost_connection_frees_everything_at_once(serving: Serve, leave:
         await session.ended.wait()
         await served.sockets.empty()
         assert not await refused(served)
-
-
-# --- the pace of one client --------------------------------------------------------------------
-
-
-async def test_too_many_messages_are_read_more_slowly_and_none_is_lost(serving: Serve) -> None:
-    limits = LimitSettings(messages_per_s=200, message_burst=5)
-    served = await serving(limits=limits)
-    async with talking(served) as talk:
-        session = await served.session_of(talk)
-        for _ in range(20):
-            await talk.send("input_audio_buffer.clear")
-        await talk.send("response.create")
-        told = [await talk.next()]
-        while told[-1]["type"] != "response.done":
-            told.append(await talk.next())
-        assert len(session.commands) == 22
-    errors = [event["error"]["code"] for event in told if event["type"] == "error"]
-    assert errors == ["rate_limit_exceeded"]
-
-
-async def test_a_flood_that_goes_on_is_ended(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.limits.PATIENCE_S", 0.0)
-    served = await serving(limits=LimitSettings(messages_per_s=1000, message_burst=1))
-    async with talking(served) as talk:
-        for _ in range(2):
-            await talk.send("input_audio_buffer.clear")
-        with pytest.raises(ConnectionClosed) as closed:
-            await talk.until("nothing else")
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 1008
-
-
-async def test_a_client_that_says_nothing_is_let_go(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits = LimitSettings(idle_s=1.0).model_copy(update={"idle_s": 0.05})
-    home = await at_home(serving, limits=limits)
-    async with home.robot() as talk:
-        with pytest.raises(ConnectionClosed) as closed:
-            await talk.until("nothing else")
-        assert closed.value.rcvd is not None
-        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1000, "idle for too long")
-    assert home.assistant.llm.open_conversations == 0

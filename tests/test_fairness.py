@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from scripted import (
     LevelVad,
     ScriptedConversation,
@@ -31,7 +32,14 @@ from pipeline.engines import (
     Usage,
 )
 from pipeline.events import Bus, ReplyFinished, Subscription
-from pipeline.host import STREAM_CREDIT, Answer, EngineHost, Promote, Submit
+from pipeline.host import (
+    STREAM_CREDIT,
+    Answer,
+    Done,
+    EngineHost,
+    Promote,
+    Submit,
+)
 from pipeline.replies import MAX_RUNNING, SessionSettings
 from pipeline.session import Session
 from pipeline.stages import Stages
@@ -113,6 +121,42 @@ def test_work_that_becomes_urgent_waits_no_longer() -> None:
     engine.host.run_until_idle()
     first = engine.steps.index("guest")
     assert first == 50
+
+
+class Crowd(Talker):
+    """One client that is being served, and others that come one after the other for ever, each
+    with one short job."""
+
+    def __init__(self, strangers: int) -> None:
+        super().__init__()
+        self.strangers = strangers
+        self.came = 0
+        self.submit(0, "guest")
+        for _ in range(3):
+            self._another()
+
+    def _another(self) -> None:
+        self.came += 1
+        client = 10 + self.came % self.strangers
+        self.host.receive(
+            Submit(self.came, 0, "once", (), int(Priority.CONFIRMED), False, client=client)
+        )
+
+    def once(self) -> None:
+        self.steps.append("stranger")
+
+    def _answered(self, answer: Answer) -> None:
+        if isinstance(answer, Done) and answer.job and self.came < 600:
+            self._another()
+
+
+@pytest.mark.parametrize("strangers", [600, 20])
+def test_newcomers_and_those_that_come_back_do_not_starve_who_is_served(strangers: int) -> None:
+    engine = Crowd(strangers)
+    engine.host.run_until_idle()
+    mine = [at for at, who in enumerate(engine.steps) if who == "guest"]
+    assert len(mine) == STREAM_CREDIT - 1
+    assert max(np.diff(mine)) <= 4, "three others wait at any time"
 
 
 # --- in the session ----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from scripted_server import Serve, Served, servers, talking
+from scripted_server import Serve, Served, refusal, servers, talking
 from staged_server import StagedAssistant
 from virtual_time import VirtualLoop, run_virtual
 
@@ -216,11 +216,15 @@ async def test_a_conversation_shows_and_not_what_was_said(serving: Serve) -> Non
             pass
         async with served.connect() as other:
             await other.recv()
+        for path in ("/nowhere", "/v1/models"):
+            assert (await refusal(served, f"/../..{path}")).status_code == 404
         seen = await metrics_of(served)
         assert seen("sessions_open") == 1
         assert seen("responses_total", status="completed", reason="") == 1
         assert seen("client_errors_total", code="invalid_json") == 1
+        assert seen("client_errors_total", code="session_limit_reached") == 1
         assert seen("sessions_refused_total", reason="full") == 1
+        assert seen("sessions_refused_total", reason="other") == 2
         assert seen("stage_seconds_count", stage="first_audio") == 1
         assert seen("event_loop_lag_seconds_count") > 0
         assert seen("resident_bytes") > 2**20

@@ -175,6 +175,30 @@ def test_the_number_of_parked_conversations_is_bounded() -> None:
     assert room.comes_back(everybody[1]) is not None
 
 
+def test_one_address_does_not_drive_out_the_others() -> None:
+    room = Room()
+    memory = room.loses()
+    for n in range(3 * reconnect.MAX_PARKED):
+        room.loses(Identity(b"made up %d" % n, "192.168.1.66"))
+    assert len(room.parked) == reconnect.MAX_PARKED_EACH + 1
+    assert room.comes_back() is memory
+
+
+def test_who_holds_most_makes_room() -> None:
+    room = Room()
+    memory = room.loses()
+    for n in range(reconnect.MAX_PARKED_EACH):
+        room.loses(Identity(b"%d" % n, "192.168.1.66"))
+    for n in range(reconnect.MAX_PARKED):
+        room.loses(Identity(b"digest", f"10.0.0.{n}"))
+        if len(room.parked) == reconnect.MAX_PARKED:
+            break
+    room.loses(Identity(b"digest", "10.0.1.1"))
+    assert len(room.parked) == reconnect.MAX_PARKED
+    assert room.comes_back(Identity(b"0", "192.168.1.66")) is None
+    assert room.comes_back() is memory
+
+
 def test_what_is_known_of_shared_identities_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconnect, "MAX_SHARED", 2)
     room = Room()

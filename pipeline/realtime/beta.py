@@ -130,7 +130,7 @@ class BetaDialect:
             return json.dumps(self._ga_event(event), separators=(",", ":"))
         except BetaProblem as problem:
             return [self._refusal(problem, event.get("event_id"))]
-        except (ValueError, RecursionError):
+        except (ValueError, ArithmeticError, RecursionError):
             return text
 
     def _ga_event(self, event: Event) -> Event:

@@ -6,7 +6,6 @@ be lost in the translation is refused here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -226,13 +225,9 @@ def _temperature(given: Mapping[str, Any], path: str) -> float | None:
     value = given.get("temperature")
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _shown(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 2:
         raise _invalid(f"{path}.temperature", "must be a number from 0 to 2")
     return float(value)
-
-
-def _shown(temperature: float) -> bool:
-    return math.isfinite(temperature) and 0 <= temperature <= 2
 
 
 def _chosen(given: Mapping[str, Any], names: frozenset[str]) -> Shape:
