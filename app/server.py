@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import signal
 import socket
 import ssl
@@ -56,6 +57,9 @@ SESSION_LIMIT = "session_limit_reached"
 HANDSHAKE_S = 10.0
 """For a request, or the handshake of TLS, to arrive."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+log = logging.getLogger("reachy_voice.server")
 
 
 class ServerError(ReachyVoiceError):
@@ -108,8 +112,10 @@ class OpenSockets:
         websocket.scope["extensions"][LINK].on_settled()
         try:
             await accept(websocket)
+            log.info("%s is connected; conversations: %d", address, len(self._open))
             await link.serve()
         finally:
+            log.info("%s is gone", address)
             self._places.free(address)
             self._open.remove(link)
             link.ended.set()
@@ -182,6 +188,7 @@ async def _realtime(websocket: WebSocket) -> None:
     elif sockets.full(caller.place):
         sockets.metrics.refused("full")
         sockets.metrics.client_error(SESSION_LIMIT)
+        log.info("%s is turned away: server.max_sessions is reached", caller.place)
         await turn_away(websocket, SESSION_LIMIT, "All conversations are taken. Try again later.")
     else:
         await sockets.serve(websocket, assistant, who)
