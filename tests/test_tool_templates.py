@@ -5,6 +5,7 @@ The expected prompts are in ``data/tool_calls`` (its README says where the templ
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ LOOK = Tool(
 STOP = Tool("stop", "Stops moving.", {"type": "object", "properties": {}})
 
 
-def call(number: int, name: str, arguments: str) -> dict[str, object]:
+def call(number: int, name: str, arguments: object) -> dict[str, object]:
     function = {"name": name, "arguments": arguments}
     return {"id": f"call_{number}", "type": "function", "function": function}
 
@@ -112,6 +113,57 @@ def test_without_tools(family: str) -> None:
     text = "".join(piece.text for piece in pieces)
     assert "Be kind." in text
     assert "Hi" in text
+
+
+@pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
+@pytest.mark.parametrize("tools", [[], [LOOK]], ids=["no tools", "tools"])
+def test_a_conversation_that_has_not_begun(family: str, tools: list[Tool]) -> None:
+    """A client may ask for an answer before anybody has said anything."""
+    greeting = Message("assistant", "Good morning.")
+    for messages in ([], [Message("system", "Be kind.")], [greeting]):
+        assert template(family).render(messages, tools)
+
+
+STRICT = """\
+{% if not (messages | selectattr("role", "equalto", "user") | list) %}
+{{ raise_exception("No user query found") }}
+{% endif %}
+{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}"""
+
+
+def test_a_template_that_wants_the_user_to_begin() -> None:
+    strict = ChatTemplate(STRICT)
+    pieces = strict.render([Message("system", "Be kind.")], [])
+    assert "".join(piece.text for piece in pieces).strip() == "[system|Be kind.][user|]"
+
+
+@pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"a": "\\ud800"}',
+        {"a": "\ud800", "\udc00": 1},
+        "[" * 100_000,
+        json.loads('{"a":' * 300 + "1" + "}" * 300),
+        "[" * 300 + "]" * 300,
+    ],
+    ids=["half a character", "the same as data", "endless", "deep", "deep text"],
+)
+def test_odd_arguments_in_the_history(family: str, arguments: object) -> None:
+    talk = [
+        Message("user", "Hi"),
+        Message("assistant", "", tool_calls=(call(1, "look", arguments),)),
+        Message("tool", "half \ud800", tool_call_id="call_1"),
+    ]
+    text = "".join(piece.text for piece in template(family).render(talk, [LOOK]))
+    assert text.encode()
+    assert "look" in text
+
+
+def test_a_schema_that_is_nested_too_deeply_is_not_shown() -> None:
+    deep = Tool("look", "", json.loads('{"items":' * 200 + "{}" + "}" * 200))
+    for family in ("qwen3", "gemma4", "words"):
+        assert template(family).render([Message("user", "Hi")], [deep])
 
 
 def test_a_family_that_we_do_not_know_gets_the_tools_in_words() -> None:

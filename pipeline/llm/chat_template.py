@@ -30,6 +30,9 @@ _OPEN, _CLOSE = "\ue000", "\ue001"
 """Private-use characters around a placeholder's number."""
 _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
+_MOST_LEVELS = 64
+"""Of arguments in the history, and of schemas; what is nested deeper is left out."""
+
 _TOOLS_AS_TEXT = """\
 You can call functions. They are described between <tools> and </tools>, one JSON object a line:
 <tools>
@@ -113,6 +116,20 @@ class ChatTemplate:
 
         Raises ``EngineError`` with the template's reason if it refuses the conversation.
         """
+        try:
+            return self._rendered(messages, tools, generation_prompt)
+        except EngineError:
+            # Many templates ask what the first message is, or want the user to begin.
+            early = [m for m in messages if m.role == "system"]
+            others = messages[len(early) :]
+            if any(m.role == "system" for m in others) or (others and others[0].role == "user"):
+                raise
+            begun = [*early, Message("user", ""), *others]
+            return self._rendered(begun, tools, generation_prompt)
+
+    def _rendered(
+        self, messages: Sequence[Message], tools: Sequence[Tool], generation_prompt: bool
+    ) -> list[Piece]:
         spelled: list[str] = []
         functions = [_function(tool) for tool in tools]
         if self.knows_system and not self._knows_late_system:
@@ -218,7 +235,7 @@ class _Literals:
             return f"{_OPEN}{len(spelled) - 1}{_CLOSE}"
 
         if isinstance(data, str):
-            return self._any.sub(placeholder, data)
+            return self._any.sub(placeholder, readable(data))
         if isinstance(data, Mapping):
             return {self.hide(k, spelled): self.hide(v, spelled) for k, v in data.items()}
         if isinstance(data, list | tuple):
@@ -235,6 +252,27 @@ def _pieces(text: str, spelled: Sequence[str]) -> list[Piece]:
         elif part:
             pieces.append(Piece(part, plain=False))
     return pieces
+
+
+def readable(text: str) -> str:
+    """Without halves of surrogate pairs, which no tokenizer can read."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def is_deep(data: Any) -> bool:
+    """Whether it is nested too deeply for templates, which write it recursively."""
+    level: list[Any] = [data]
+    for _ in range(_MOST_LEVELS):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, Mapping):
+                inner += one.values()
+            elif isinstance(one, list | tuple):
+                inner += one
+        if not inner:
+            return False
+        level = inner
+    return True
 
 
 def _plain_data(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -259,8 +297,10 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             arguments = {"arguments": arguments}
+    if is_deep(arguments):
+        arguments = {}
     shown = {"name": function.get("name", ""), "arguments": arguments}
     return {"id": call.get("id", ""), "type": "function", "function": shown}
 
@@ -273,7 +313,7 @@ def _function(tool: Tool) -> dict[str, Any]:
     function = {
         "name": tool.name,
         "description": tool.description,
-        "parameters": dict(tool.parameters),
+        "parameters": {} if is_deep(tool.parameters) else dict(tool.parameters),
     }
     return {"type": "function", "function": function}
 

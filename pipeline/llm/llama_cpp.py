@@ -25,7 +25,7 @@ from pipeline.errors import WeightsError
 from pipeline.llm.kv_cache import KvCache
 from pipeline.llm.llama_context import Context, ContextShape, KvType
 from pipeline.llm.llama_model import Model
-from pipeline.llm.llama_session import LlamaSession, Parts
+from pipeline.llm.llama_session import LlamaSession, Parts, prompt_limit
 from pipeline.llm.prompts import Prompts
 from pipeline.llm.run import Shared
 from pipeline.llm.saved_prefixes import SavedPrefixes
@@ -93,7 +93,7 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     context = Context(model, shape)
     cache = KvCache(context, options.sequences)
     shared = Shared(context, cache, _saved(options, model, shape), scratch=options.sequences)
-    prompts = Prompts(model, options.template_arguments)
+    prompts = Prompts(model, options.template_arguments, prompt_limit(context.tokens))
     engine = LlamaCpp(Parts(model, prompts, shared))
     _warm_up(engine)
     return engine

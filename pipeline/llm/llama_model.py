@@ -9,7 +9,7 @@ import logging
 import os
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -156,11 +156,14 @@ class Model:
                 return buffer.raw[:n]
             room = -n
 
-    def control_texts(self) -> Sequence[str]:
-        """Spellings that become control tokens when a prompt is read with ``special``."""
+    @functools.cached_property
+    def control_tokens(self) -> Mapping[int, str]:
+        """Tokens that are no text, with the spellings that become them when a prompt is read
+        with ``special``."""
         attributes = self._api.llama_vocab_get_attr
         tokens = range(self.vocab_tokens)
-        return [self.text(t) for t in tokens if attributes(self.vocab, t) & (_UNKNOWN | _CONTROL)]
+        wanted = [t for t in tokens if attributes(self.vocab, t) & (_UNKNOWN | _CONTROL)]
+        return {token: self.text(token) for token in wanted}
 
 
 def _check_magic(path: Path) -> None:

@@ -36,8 +36,12 @@ class Parts:
     @property
     def prompt_limit(self) -> int:
         """The longest prompt that can be answered, in tokens."""
-        room = self.shared.context.tokens
-        return room - min(_REPLY_TOKENS, room // 4)
+        return prompt_limit(self.shared.context.tokens)
+
+
+def prompt_limit(room: int) -> int:
+    """The longest prompt in a context of ``room`` tokens."""
+    return room - min(_REPLY_TOKENS, room // 4)
 
 
 class LlamaSession:
@@ -120,4 +124,6 @@ class LlamaSession:
             else:
                 yield None
         yield from writer.finish()
+        if writer.failure:
+            raise writer.failure
         yield Finished(writer.ended or "stop", run.usage(writer.generated))

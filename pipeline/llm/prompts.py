@@ -8,21 +8,28 @@ from itertools import takewhile
 from typing import Any
 
 from pipeline.engines import Message, Tool
-from pipeline.llm.chat_template import CHATML, ChatTemplate
+from pipeline.errors import PromptTooLong
+from pipeline.llm.chat_template import CHATML, ChatTemplate, Piece
 from pipeline.llm.kv_cache import common_prefix
 from pipeline.llm.llama_model import Model
 from pipeline.llm.tool_calls.grammar import CallGrammars
 
+_LONG_CHARS = 32_768
 _REMEMBERED_PREFIXES = 16
 _PROBES = ("Hello", "0, 1, 2")
 """Two user messages whose first tokens differ, so what their prompts share is no user's."""
 
 
 class Prompts:
-    """Writes one model's prompts. ``arguments``: further variables for the chat template."""
+    """Writes one model's prompts. ``arguments``: further variables for the chat template.
+    ``most_tokens``: of a prompt that is worth the time to read it to its end.
+    """
 
-    def __init__(self, model: Model, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: Model, arguments: Mapping[str, Any], most_tokens: int | None = None
+    ) -> None:
         self._model = model
+        self._most_tokens = most_tokens
         self._template = self._read(model.chat_template() or CHATML, arguments)
         with_tools = model.chat_template("tool_use")
         self._tool_template = self._read(with_tools, arguments) if with_tools else self._template
@@ -32,12 +39,16 @@ class Prompts:
         self._prefixes: OrderedDict[tuple[Any, ...], list[int]] = OrderedDict()
 
     def whole(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
-        """Everything, up to where the assistant begins to speak."""
+        """Everything, up to where the assistant begins to speak. Raises ``PromptTooLong`` if that
+        is seen from afar, else it is for the caller to see."""
         tokens: list[int] = []
         calls = any(message.tool_calls or message.role == "tool" for message in messages)
         template = self._tool_template if tools or calls else self._template
         for piece in template.render(messages, tools):
+            self._look_at(piece, len(tokens))
             tokens += self._model.tokenize(piece.text, special=not piece.plain)
+            if self._most_tokens and len(tokens) > self._most_tokens:
+                raise PromptTooLong(len(tokens), self._most_tokens)
         if self._model.starts_with_bos and tokens[:1] != [self._model.bos]:
             tokens.insert(0, self._model.bos)
         return tokens
@@ -54,12 +65,24 @@ class Prompts:
         self._prefixes.move_to_end(key)
         return self._prefixes[key]
 
+    def _look_at(self, piece: Piece, before: int) -> None:
+        """Read a long text in blocks first, and no further than it may go."""
+        text, limit = piece.text, self._most_tokens
+        if limit is None or len(text) <= _LONG_CHARS:
+            return
+        for start in range(0, len(text), _LONG_CHARS):
+            block = text[start : start + _LONG_CHARS]
+            before += len(self._model.tokenize(block, special=not piece.plain))
+            # A border makes a few tokens of one.
+            if before - 8 * (start // _LONG_CHARS) > limit:
+                raise PromptTooLong(before, limit)
+
     def _read(self, source: str, arguments: Mapping[str, Any]) -> ChatTemplate:
         model = self._model
         return ChatTemplate(
             source,
             bos=model.text(model.bos),
             eos=model.text(model.eos),
-            control_texts=model.control_texts(),
+            control_texts=list(model.control_tokens.values()),
             arguments=arguments,
         )

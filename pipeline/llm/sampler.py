@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import secrets
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,19 @@ from pipeline.errors import EngineError
 from pipeline.llm.llama_api import library, recent_problems
 from pipeline.llm.llama_model import Model
 
+log = logging.getLogger("reachy_voice.llm")
+
 _TOP_K = 128
 """Candidates that the later samplers look at; walking the whole vocabulary for penalties is slow,
 and nothing below the first 128 has a chance."""
 _PENALTY_TOKENS = 64
 """How far back a repetition counts (llama.cpp's default)."""
 _SEED_BITS = 32
+_MOST_SECONDS = 0.1
+"""Of processor time in which a grammar takes one token in: microseconds as a rule. Rules are made
+so that it stays so; this is for those that escape, before a token takes minutes."""
+_MOST_WALK_SECONDS = 5.0
+"""The same for looking at the whole vocabulary."""
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 """``llama_token_data``."""
@@ -31,10 +40,11 @@ class Sampler:
     """Chooses the tokens of one reply.
 
     Repetition counts within the reply only, never against what the prompt says; and not under
-    a grammar, whose signs have to repeat.
+    a grammar, whose signs have to repeat. ``hidden``: tokens that say nothing; llama.cpp's
+    grammars take their spelling for text, so they are not to be taken under one.
     """
 
-    def __init__(self, model: Model, sampling: Sampling) -> None:
+    def __init__(self, model: Model, sampling: Sampling, hidden: Collection[int] = ()) -> None:
         self._api = library()
         self._model = model
         self._sampling = sampling
@@ -43,6 +53,10 @@ class Sampler:
         self._bound_chain: Any = None
         self._grammar: Any = None
         self._grammars: dict[str, Any] = {}
+        self._hidden = np.zeros(model.vocab_tokens, dtype=np.bool_)
+        self._hidden[list(hidden)] = True
+        self._seconds = 0.0
+        """What llama.cpp's grammar took last, of processor time."""
         self._candidates = np.zeros(model.vocab_tokens, dtype=_CANDIDATE)
 
     # --- grammar
@@ -62,6 +76,7 @@ class Sampler:
         else:
             self._grammars[gbnf] = self._parsed(gbnf)
         self._grammar = self._grammars[gbnf]
+        self._seconds = 0.0
         if self._bound_chain is None:
             self._bound_chain = self._chain(penalties=False)
 
@@ -78,18 +93,23 @@ class Sampler:
         refused: Callable[[int], bool] | None = None,
         preferred: Sequence[int] = (),
     ) -> int | None:
-        """The next token; ``None`` if the grammar allows none at all.
+        """The next token; ``None`` if the grammar allows none at all, or takes too long.
 
         Float32 ``logits``, shape (vocabulary,). ``refused``: tokens that are not to be taken,
         where there is no grammar. ``preferred``: tokens that are taken before any other if the
         grammar allows them, the first that it does.
         """
+        if self.bound and self._seconds > _MOST_SECONDS:
+            log.warning("The grammar of a tool call takes too long, and the answer is ended")
+            return None
         token = self._bound_choice(logits, preferred) if self.bound else self._free(logits, refused)
         if token is not None:
             self._api.llama_sampler_accept(self._free_chain, token)
             # llama.cpp ends the process when a grammar is told of an end that it did not expect.
             if self.bound and not self._model.ends(token):
+                start = time.thread_time()
                 self._api.llama_sampler_accept(self._grammar, token)
+                self._seconds = time.thread_time() - start
         return token
 
     def _free(
@@ -113,7 +133,11 @@ class Sampler:
             return token
         # The walk over the whole vocabulary takes long, so the likely ones come first.
         likely = np.argpartition(logits, -_TOP_K)[-_TOP_K:]
+        self._seconds = 0.0
         for ids in (likely, np.arange(len(logits))):
+            if self._seconds * len(ids) / _TOP_K > _MOST_WALK_SECONDS:
+                log.warning("The grammar of a tool call takes too long, and the answer is ended")
+                return None
             allowed = self._allowed(ids)
             if allowed.size:
                 found = np.zeros(len(allowed), dtype=_CANDIDATE)
@@ -137,9 +161,12 @@ class Sampler:
         found = np.zeros(len(ids), dtype=_CANDIDATE)
         found["id"] = ids
         array = self._array(found)
+        # Around llama.cpp alone: Python's garbage collector may take its time in between.
+        start = time.thread_time()
         self._api.llama_sampler_apply(self._grammar, ctypes.byref(array))
+        self._seconds = time.thread_time() - start
         allowed: NDArray[np.int32] = found["id"][np.isfinite(found["logit"])]
-        return allowed
+        return allowed[~self._hidden[allowed]]
 
     def _array(self, candidates: NDArray[np.void]) -> Any:
         data = candidates.ctypes.data_as(self._api.llama_token_data_p)

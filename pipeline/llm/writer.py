@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,11 @@ log = logging.getLogger("reachy_voice.llm")
 
 _CALL_TOKENS = 512
 """A call that has begun may exceed the limit of the answer by so many tokens."""
+_MOST_CALLS = 16
+_MOST_ATTEMPTS = 3
+"""Calls that may be written in place of one that does not fit its schema."""
+_MOST_IDLE_TOKENS = 8
+"""Between two calls of an answer that is calls and nothing else: a mark has up to six."""
 _CLOSING_TOKENS = 128
 """With so few tokens left, a call ends as soon as its schema allows it."""
 
@@ -51,7 +56,7 @@ class Writer:
         self._tools = _callable(tools, choice)
         self._forced = bool(self._tools) and choice.kind in ("required", "named")
         self._one_call = choice.kind == "named" or not choice.parallel
-        self._sampler = Sampler(model, sampling)
+        self._sampler = Sampler(model, sampling, self._unseen())
         self._parser = CallParser(
             self._syntax,
             self._tools,
@@ -61,9 +66,14 @@ class Writer:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._closers = self._single_tokens("}", "]")
         self._quotes = self._single_tokens(QUOTE if self._syntax.values == "gemma" else '"')
+        self._calls_before = 0
         self._room = room
         self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         self._ends_with_call = False
+        self._made: list[ToolCall] = []
+        self._attempts = 0
+        self._idle = 0
+        """Tokens since the last call, in an answer that is calls and nothing else."""
         self.generated = 0
         """Tokens."""
         self.ended: FinishReason | None = None
@@ -73,10 +83,7 @@ class Writer:
         """The tokens that the answer begins with in any case."""
         if not self._forced or self._most <= 0:
             return []
-        begin = self._syntax.begin
-        self._parser.feed(begin)
-        self._bind()
-        tokens = self._model.tokenize(begin, special=True)
+        tokens = self._begun()
         self.generated += len(tokens)
         return tokens
 
@@ -97,14 +104,27 @@ class Writer:
         if self.generated + len(tokens) > self._room:
             self.ended = "length"
             return [], []
+        wanted = self._judged(parts, len(tokens))
+        tokens += self._again(len(tokens))
         self.generated += len(tokens)
-        return tokens, self._judged(parts)
+        return tokens, wanted
 
     def finish(self) -> list[Part]:
         """What was held back, at the end."""
         last = self._decoder.decode(b"", final=True)
         parts = [*self._parser.feed(last), *self._parser.finish()]
         return [] if self._forced else parts
+
+    @property
+    def failure(self) -> EngineError | None:
+        """Why an answer that had to call something is none, once it is over."""
+        if not self._forced or self._parser.calls or self.ended == "length":
+            return None
+        return EngineError(
+            "The language model wrote no tool call that fits its schema",
+            why=f"a call was asked for, and {self._attempts} that it began were left out",
+            fix="Simplify the schema of the tool's parameters (the log says what is wrong with it)",
+        )
 
     # --- choosing
 
@@ -144,29 +164,75 @@ class Writer:
         marked = [token] if length == len(text) else self._tokens(text[:length])
         return [*marked, *self._tokens(rest)], parts
 
-    def _judged(self, parts: list[Part]) -> list[Part]:
+    def _begun(self) -> list[int]:
+        """The tokens that a call begins with, from now on."""
+        begin = self._syntax.begin
+        self._parser.feed(begin)
+        self._bind()
+        return self._tokens(begin)
+
+    def _again(self, tokens: int) -> list[int]:
+        """Let a call that was left out be written once more; of chance, it may be better."""
+        if not self._sampler.bound or self._parser.in_call:
+            return []
+        self._sampler.release()
+        again = self._parser.calls == self._calls_before and self.ended is None
+        room = self._limit() - self.generated - tokens
+        if not again or self._attempts >= _MOST_ATTEMPTS or room <= len(self._syntax.begin):
+            return []
+        return self._begun()
+
+    def _judged(self, parts: list[Part], tokens: int) -> list[Part]:
         """Decide whether the answer is over, and leave out what is not wanted in it."""
-        if self._sampler.bound and not self._parser.in_call:
-            self._sampler.release()
+        self._idle = 0 if self._sampler.bound else self._idle + tokens
+        if self._forced and self._idle > _MOST_IDLE_TOKENS:
+            self.ended = "stop"
         wanted: list[Part] = []
         for part in parts:
             if isinstance(part, TextDelta) and self._forced:
                 self.ended = "stop"
                 break
+            if isinstance(part, ToolCall):
+                if self._forced and part in self._made:
+                    self.ended = "stop"
+                    break
+                self._made.append(part)
+                self._attempts = 0
+                if self._one_call or len(self._made) >= _MOST_CALLS:
+                    self.ended = "stop"
             wanted.append(part)
             self._ends_with_call = isinstance(part, ToolCall)
-            if self._ends_with_call and self._one_call:
-                self.ended = "stop"
+            if self.ended:
                 break
         return wanted
 
     def _bind(self) -> None:
-        for gbnf in (self._grammars.of, self._grammars.loose):
+        self._attempts += 1
+        self._calls_before = self._parser.calls
+        grammars, tools = self._grammars, self._tools
+        attempts: tuple[Callable[[], str], ...] = (
+            lambda: grammars.of(tools),
+            lambda: grammars.without(tools, self._refused),
+            lambda: grammars.loose(tools),
+        )
+        for gbnf in attempts:
             try:
-                self._sampler.bind(gbnf(self._tools))
+                self._sampler.bind(gbnf())
                 return
             except EngineError as problem:
                 log.warning("A grammar of tool calls cannot be used: %s", problem.why)
+
+    def _refused(self, gbnf: str) -> bool:
+        try:
+            self._sampler.bind(gbnf)
+        except EngineError:
+            return True
+        return False
+
+    def _unseen(self) -> list[int]:
+        """Control tokens that are no part of a call."""
+        control, known = self._model.control_tokens, self._syntax.spelled
+        return [t for t, text in control.items() if text not in known and not self._model.ends(t)]
 
     def _tokens(self, text: str) -> list[int]:
         return self._model.tokenize(text, special=True)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.llm.tool_calls import gemma_values
 from pipeline.llm.tool_calls.number_rules import ANY_INTEGER, ANY_NUMBER
 
+_UNWRITABLE = re.compile(r"[:{}<\n\r]|^$|^\s|\s$")
+"""In a bare name; blanks around it are not part of it."""
+_MOST_REPEATED = 1_000
+"""llama.cpp refuses repetitions beyond 2,000."""
+_FEW_CHOICES = 16
+_MOST_BRANCHES = 64
 _ESCAPED = re.compile(r'["\\\x00-\x1f\x7f-\x9f]')
 
 
 def literal(text: str) -> str:
     """``text`` itself as GBNF."""
     return '"' + _ESCAPED.sub(lambda m: f"\\x{ord(m.group()):02X}", text) + '"'
+
+
+def repeated(expression: str, least: int, most: int | None) -> str:
+    """``expression`` so many times."""
+    blocks = max(0, least - 1) // _MOST_REPEATED
+    upper = "" if most is None else most - blocks * _MOST_REPEATED
+    rest = f"{expression}{{{least - blocks * _MOST_REPEATED},{upper}}}"
+    return f"{expression}{{{_MOST_REPEATED}}} " * blocks + rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +60,7 @@ class Notation:
 
     def writable(self, name: str) -> bool:
         """Whether the notation can spell this name of a member."""
-        return not self.sorted_members or re.search(r"[:{}<\s]|^$", name) is None
+        return not self.sorted_members or _UNWRITABLE.search(name) is None
 
 
 _JSON_SIGN = r'[^"\\\x00-\x1F\x7F] | "\\" ["\\bfnrt]'
@@ -107,9 +122,8 @@ class Rules:
             self._rules["sign"] = self.notation.sign
             self._rules["text"] = f"{quote} sign* {quote}"
             return "text"
-        upper = "" if most is None else most
         self._rules["one-sign"] = self.notation.one_sign
-        return self.add(f"{quote} one-sign{{{least},{upper}}} {quote}")
+        return self.add(f"{quote} {repeated('one-sign', least, most)} {quote}")
 
     def any_value(self) -> str:
         self.any_object()
@@ -137,12 +151,45 @@ class Rules:
 
     def one_of(self, values: Sequence[Any]) -> str:
         """One of some constants."""
-        return self.add(" | ".join(literal(self.notation.value(value)) for value in values))
+        return self.choice({self.notation.value(value): "" for value in values})
+
+    def choice(self, options: Mapping[str, str]) -> str:
+        """One of some texts, each with an expression for what follows it.
+
+        Many texts are sorted into a tree of their common beginnings: llama.cpp compares every
+        alternative that is still open with the whole vocabulary.
+        """
+        if len(options) <= _FEW_CHOICES:
+            return self.add(_flat(options))
+        return self.add(self._tree(sorted(options.items()), 0))
+
+    def _tree(self, options: Sequence[tuple[str, str]], level: int) -> str:
+        """An expression for sorted ``options``, whose common beginning was read."""
+        branches = []
+        for _, some in itertools.groupby(options, lambda option: option[0][:1]):
+            group = list(some)
+            if len(group) == 1 or level > _MOST_BRANCHES:
+                branches.append(_flat(dict(group)))
+                continue
+            # Those of sorted texts that differ most are the first and the last.
+            shared = _common_beginning(group[0][0], group[-1][0])
+            rest = [(text[len(shared) :], after) for text, after in group]
+            branches.append(f"{literal(shared)} {self.add(self._tree(rest, level + 1))}")
+        return " | ".join(branches)
 
     def grammar(self, root: str) -> str:
         """The whole text; ``root`` is an expression."""
         lines = [f"{name} ::= {rule}" for name, rule in {"root": root, **self._rules}.items()]
         return "\n".join(lines) + "\n"
+
+
+def _flat(options: Mapping[str, str]) -> str:
+    return " | ".join(f"{literal(text)} {after}".strip() for text, after in options.items())
+
+
+def _common_beginning(one: str, other: str) -> str:
+    pairs = zip(one, other, strict=False)
+    return "".join(a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _json(value: Any) -> str:

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pipeline.engines import Tool
 from pipeline.llm.tool_calls.gbnf import GEMMA, JSON, Rules, literal
-from pipeline.llm.tool_calls.schema_rules import SchemaRules, UnusableSchema
+from pipeline.llm.tool_calls.schema_merge import UnusableSchema
+from pipeline.llm.tool_calls.schema_rules import SchemaRules
 from pipeline.llm.tool_calls.syntax import Syntax
 
 log = logging.getLogger("reachy_voice.llm")
 
 _REMEMBERED = 16
 """Sets of tools; a session has one, and answers that override it have others."""
+_MOST_REFUSED = 256
 
 
-def call_grammar(syntax: Syntax, tools: Sequence[Tool], *, loose: bool = False) -> str:
+def call_grammar(syntax: Syntax, tools: Sequence[Tool], *, loose: Collection[str] = ()) -> str:
     """GBNF for one call of one of ``tools``, from the first letter of its name to the end.
 
     A schema that cannot be used becomes "any JSON object", a part of one "any value", with a line
-    in the log. With ``loose`` all of them do.
+    in the log; so do those of the tools called ``loose``. Of tools with one name, the last counts.
     """
     rules = Rules(GEMMA if syntax.values == "gemma" else JSON)
     end = literal(syntax.end + syntax.close)
-    calls = []
-    for tool in tools:
-        arguments = rules.any_object() if loose else _arguments(rules, tool)
-        calls.append(f"{literal(syntax.spelled_name(tool.name) + syntax.middle)} {arguments} {end}")
-    return rules.grammar(" | ".join(calls))
+    calls = {}
+    for tool in {tool.name: tool for tool in tools}.values():
+        free = tool.name in loose
+        arguments = rules.any_object() if free else _arguments(rules, tool)
+        calls[syntax.spelled_name(tool.name) + syntax.middle] = f"{arguments} {end}"
+    return rules.grammar(rules.choice(calls))
 
 
 def _arguments(rules: Rules, tool: Tool) -> str:
@@ -43,6 +46,12 @@ def _arguments(rules: Rules, tool: Tool) -> str:
     if schema.unusable:
         why = ", ".join(sorted(schema.unusable))
         log.warning("A part of the schema of the tool %s cannot be used: %s", tool.name, why)
+    if schema.left_out:
+        why = ", ".join(sorted(schema.left_out))
+        log.warning("Calls of the tool %s leave out what it allows: %s", tool.name, why)
+    if schema.checked:
+        found_late = ", ".join(sorted(schema.checked))
+        log.info("Calls of the tool %s are left out if they break: %s", tool.name, found_late)
     if schema.not_enforced:
         ignored = ", ".join(sorted(schema.not_enforced))
         log.warning("Calls of the tool %s may not respect: %s", tool.name, ignored)
@@ -55,17 +64,29 @@ class CallGrammars:
     def __init__(self, syntax: Syntax) -> None:
         self.syntax = syntax
         self._grammars: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self._refused: list[Tool] = []
+        """Tools whose strict grammar llama.cpp cannot read."""
 
     def of(self, tools: Sequence[Tool]) -> str:
         """GBNF for one call of one of ``tools``."""
         key = tuple(map(repr, tools))
         if key not in self._grammars:
-            self._grammars[key] = call_grammar(self.syntax, tools)
+            self._grammars[key] = call_grammar(self.syntax, tools, loose=self._loose(tools))
             if len(self._grammars) > _REMEMBERED:
                 self._grammars.popitem(last=False)
         self._grammars.move_to_end(key)
         return self._grammars[key]
 
+    def without(self, tools: Sequence[Tool], refused: Callable[[str], bool]) -> str:
+        """The same, with any arguments for those tools whose own grammar is ``refused``."""
+        self._refused += [tool for tool in tools if refused(call_grammar(self.syntax, [tool]))]
+        del self._refused[:-_MOST_REFUSED]
+        self._grammars.pop(tuple(map(repr, tools)), None)
+        return self.of(tools)
+
     def loose(self, tools: Sequence[Tool]) -> str:
-        """The same with any arguments, for when llama.cpp cannot read the strict one."""
-        return call_grammar(self.syntax, tools, loose=True)
+        """The same with any arguments for all of them."""
+        return call_grammar(self.syntax, tools, loose={tool.name for tool in tools})
+
+    def _loose(self, tools: Sequence[Tool]) -> Collection[str]:
+        return {tool.name for tool in tools if tool in self._refused}

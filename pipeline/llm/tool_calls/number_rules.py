@@ -5,7 +5,8 @@ A number is written with digits, and at most six behind the point, without an ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 ANY_INTEGER = '"-"? ("0" | [1-9] [0-9]{0,14})'
@@ -13,12 +14,31 @@ ANY_NUMBER = f'{ANY_INTEGER} ("." [0-9]{{1,6}})?'
 
 _MOST_DIGITS = 15
 """In front of the point: what a double holds exactly."""
+_LONGEST = 30
+"""Of whole numbers with a bound that long."""
 _LEAST_DECIMALS, _MOST_DECIMALS = 2, 6
 
 
 def integers(low: float | None, high: float | None) -> str | None:
     """Whole numbers from ``low`` to ``high``, both included. ``None`` if there are none."""
-    return _between(_scaled(low, 0, ROUND_CEILING), _scaled(high, 0, ROUND_FLOOR), 0)
+    digits = max(_MOST_DIGITS, *(_digits(bound) for bound in (low, high)))
+    least, most = _scaled(low, 0, ROUND_CEILING, digits), _scaled(high, 0, ROUND_FLOOR, digits)
+    return _between(least, most, 0, digits)
+
+
+def multiples(
+    low: float | None, high: float | None, step: float, limit: int
+) -> Sequence[int | float]:
+    """Multiples of ``step`` from ``low`` to ``high``; nothing if there are more than ``limit``."""
+    if low is None or high is None or step <= 0 or not math.isfinite(low + high + step):
+        return []
+    unit = Decimal(str(step))
+    if (Decimal(str(high)) - Decimal(str(low))) / unit > limit:
+        return []
+    first = int((Decimal(str(low)) / unit).to_integral_value(ROUND_CEILING))
+    last = int((Decimal(str(high)) / unit).to_integral_value(ROUND_FLOOR))
+    found = [unit * n for n in range(first, last + 1)]
+    return [int(n) if n == n.to_integral_value() else float(n) for n in found]
 
 
 def numbers(
@@ -38,6 +58,23 @@ def numbers(
     return _between(least, most, decimals)
 
 
+def some_multiples(
+    low: float | None, high: float | None, step: float, limit: int
+) -> Sequence[int | float]:
+    """So many multiples of ``step``, at a bound where there is one, else around zero."""
+    span = step * (limit - 1)
+    if low is not None:
+        return multiples(low, low + span, step, limit)
+    if high is not None:
+        return multiples(high - span, high, step, limit)
+    return multiples(-span / 2, span / 2, step, limit)
+
+
+def _digits(bound: float | None) -> int:
+    """Of a whole number; those of the clock in nanoseconds have 19."""
+    return min(_LONGEST, Decimal(str(bound or 0)).adjusted() + 1)
+
+
 def _decimals(bound: float | None) -> int:
     if bound is None:
         return 0
@@ -45,12 +82,14 @@ def _decimals(bound: float | None) -> int:
     return min(_MOST_DECIMALS, max(0, -int(exponent)))
 
 
-def _scaled(bound: float | None, decimals: int, rounding: str) -> int | None:
+def _scaled(
+    bound: float | None, decimals: int, rounding: str, digits: int = _MOST_DIGITS
+) -> int | None:
     """In units of the last decimal; ``None`` if a number of ours never gets there."""
     if bound is None:
         return None
     value = Decimal(str(bound))
-    limit = Decimal(10) ** _MOST_DIGITS
+    limit = Decimal(10) ** digits
     if abs(value) >= limit:
         value = limit.copy_sign(value)
     return int(value.scaleb(decimals).to_integral_value(rounding))
@@ -61,9 +100,11 @@ def _is_on_grid(bound: float, decimals: int) -> int:
     return int(value == value.to_integral_value())
 
 
-def _between(low: int | None, high: int | None, decimals: int) -> str | None:
+def _between(
+    low: int | None, high: int | None, decimals: int, digits: int = _MOST_DIGITS
+) -> str | None:
     """Both in units of the last decimal, and included."""
-    limit = 10 ** (_MOST_DIGITS + decimals) - 1
+    limit = 10 ** (digits + decimals) - 1
     low = -limit if low is None else max(low, -limit)
     high = limit if high is None else min(high, limit)
     options = []

@@ -7,48 +7,38 @@ and it knows JSON only, while Gemma writes arguments in a notation of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pipeline.llm.tool_calls import number_rules
-from pipeline.llm.tool_calls.gbnf import Rules, literal
-from pipeline.llm.tool_calls.schema_check import fits, is_number, resolve
+from pipeline.llm.tool_calls.gbnf import Rules
+from pipeline.llm.tool_calls.schema_check import UNCHECKED, fitting, resolve
+from pipeline.llm.tool_calls.schema_merge import UnusableSchema, merged
+from pipeline.llm.tool_calls.shapes import Shape, loop
+from pipeline.llm.tool_calls.type_rules import SchemaTooLarge, TypeRules
 
-_MOST_COUNTED = 1_000
-"""Longer texts and lists are not counted; llama.cpp refuses repetitions beyond 2,000."""
 _MOST_LEVELS = 32
 _MOST_PARTS = 5_000
 """Schemas inside of one, counted each time that they are used."""
+_ITEMS_OF_A_PART = 20
 
-_NOT_ENFORCED = frozenset(
+_CHECKED = frozenset(
     [
-        "pattern",
-        "format",
         "multipleOf",
         "uniqueItems",
         "contains",
+        "minContains",
+        "maxContains",
         "not",
         "if",
-        "then",
-        "else",
-        "patternProperties",
-        "propertyNames",
         "minProperties",
         "maxProperties",
         "dependentRequired",
         "dependentSchemas",
         "dependencies",
-        "unevaluatedProperties",
-        "unevaluatedItems",
+        "propertyNames",
     ]
 )
-"""Keywords that a call is written without regard to. The tool itself has to check them."""
-_TYPE_KEYWORDS = {
-    "object": ("properties", "required", "additionalProperties"),
-    "array": ("items", "prefixItems", "minItems", "maxItems"),
-    "string": ("minLength", "maxLength", "pattern", "format"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-}
+"""Keywords that a call is written without much regard to, and measured by when it is complete."""
 _NO_CONSTRAINTS = frozenset(
     [
         "title",
@@ -70,21 +60,19 @@ _NO_CONSTRAINTS = frozenset(
 )
 
 
-class UnusableSchema(Exception):
-    """A schema that says something wrong, or something that cannot be written as rules."""
-
-
-class SchemaRules:
+class SchemaRules(TypeRules):
     """Adds rules for one schema to ``rules``. Raises ``UnusableSchema``."""
 
     def __init__(self, rules: Rules, root: Any) -> None:
-        self._rules = rules
-        self._notation = rules.notation
-        self._root = root
+        super().__init__(rules, root)
         self._references: dict[str, str] = {}
+        self._leading: list[str] = []
+        """References that are being followed with nothing written in front of them."""
         self._parts = 0
         self.not_enforced: set[str] = set()
-        """Keywords that had to be ignored."""
+        """Keywords that do not count."""
+        self.checked: set[str] = set()
+        """Keywords that a call is only measured by."""
         self.unusable: set[str] = set()
         """What is wrong with parts of it, which may be anything now."""
 
@@ -102,15 +90,18 @@ class SchemaRules:
 
     def value(self, schema: Any, level: int) -> str:
         """An expression for what fits ``schema``."""
-        self._parts += 1
-        if level > _MOST_LEVELS or self._parts > _MOST_PARTS:
-            raise UnusableSchema("it is nested too deeply, or too large")
+        self.count()
+        if level > _MOST_LEVELS:
+            raise UnusableSchema("it is nested too deeply")
         if schema is True:
-            return self._rules.any_value()
+            return self._any()
+        if schema is False:
+            raise UnusableSchema("nothing fits it")
         if not isinstance(schema, Mapping):
             raise UnusableSchema("a part of it is not a schema")
         schema = {k: v for k, v in schema.items() if k not in _NO_CONSTRAINTS}
-        self.not_enforced |= schema.keys() & _NOT_ENFORCED
+        self.not_enforced |= schema.keys() & UNCHECKED
+        self.checked |= schema.keys() & _CHECKED
         if "$ref" in schema:
             return self._reference(schema, level)
         if "const" in schema or "enum" in schema:
@@ -120,7 +111,13 @@ class SchemaRules:
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
                 return self._alternatives(_without(schema, keyword), schema[keyword], level)
-        return self._typed(schema, level)
+        return self.typed(schema, level)
+
+    def count(self, items: int = 0) -> None:
+        """One more schema, or one more use of it. ``items``: in its lists."""
+        self._parts += 1 + items // _ITEMS_OF_A_PART
+        if self._parts > _MOST_PARTS:
+            raise SchemaTooLarge("it is too large")
 
     # --- combinations
 
@@ -131,26 +128,70 @@ class SchemaRules:
             raise UnusableSchema("it refers to something outside of it")
         if others := _without(schema, "$ref"):
             return self.value(self._merged(others, [target]), level + 1)
+        if reference in self._leading:
+            raise UnusableSchema("it refers to itself and to nothing else")
         if reference not in self._references:
-            name = self._references[reference] = self._rules.reserve()
-            self._rules.define(name, self.value(target, level + 1))
+            self._define(reference, target, level)
         return self._references[reference]
 
+    def _define(self, reference: str, target: Any, level: int) -> None:
+        name = self._references[reference] = self._rules.reserve()
+        self._shapes[name] = loop(reference)
+        self._unfinished.add(reference)
+        self._leading.append(reference)
+        try:
+            expression = self.value(target, level + 1)
+            shape = self._shape(expression)
+        except UnusableSchema:
+            self._rules.define(name, self._any())
+            del self._references[reference]
+            raise
+        finally:
+            self._leading.pop()
+            self._unfinished.discard(reference)
+        self._rules.define(name, expression)
+        loops = shape.loops & self._unfinished
+        self._shapes[name] = Shape(shape.starts, shape.first, shape.width, loops)
+
     def _constants(self, schema: Mapping[str, Any]) -> str:
+        values = self._listed(schema)
+        if not values:
+            raise UnusableSchema("no value fits it")
+        return self._one_of(values)
+
+    def _listed(self, schema: Mapping[str, Any]) -> list[Any]:
         values = schema.get("enum", [schema.get("const")])
         if not isinstance(values, list):
             raise UnusableSchema("enum is not a list")
-        values = [value for value in values if fits(value, schema, self._root)]
-        if not values:
-            raise UnusableSchema("no value fits it")
-        return self._rules.one_of(values)
+        self.count(len(values))
+        others = _without(schema, "enum")
+        return fitting(values, others, self._root)
 
     def _alternatives(self, others: Mapping[str, Any], options: Any, level: int) -> str:
+        """What is unusable is left out as long as there is something else."""
         if not isinstance(options, list) or not options:
             raise UnusableSchema("a list of alternatives is missing")
-        merged = [self._merged(others, [option]) if others else option for option in options]
-        found = [self.value(option, level + 1) for option in merged]
-        return self._rules.add(" | ".join(dict.fromkeys(found)))
+        found: list[str] = []
+        values: list[Any] = []
+        problem = UnusableSchema("no value fits it")
+        for option in options:
+            try:
+                one = self._merged(others, [option]) if others else option
+                if _lists(one):
+                    self.count()
+                    values += self._listed(one)
+                else:
+                    found.append(self.value(one, level + 1))
+            except SchemaTooLarge:
+                raise
+            except UnusableSchema as why:
+                problem = why
+                self.left_out.add(str(why))
+        if values:
+            found.append(self._one_of(values))
+        if not found:
+            raise problem
+        return self._choice(found)
 
     def _merged(self, schema: Mapping[str, Any], others: Any) -> dict[str, Any]:
         """One schema that says what ``schema`` and all the ``others`` say."""
@@ -158,181 +199,48 @@ class SchemaRules:
             raise UnusableSchema("a list of schemas is missing")
         result = dict(schema)
         for other in others:
-            if isinstance(other, Mapping) and set(other) == {"$ref"}:
-                other = resolve(self._root, other["$ref"])[1]
+            self.count(_size(result) + _size(other))
+            if isinstance(other, Mapping) and "$ref" in other and "$ref" in result:
+                target = resolve(self._root, other["$ref"])[1]
+                other = {**_without(other, "$ref"), "allOf": [*_listed_in(other, "allOf"), target]}
             if other is True:
                 continue
             if not isinstance(other, Mapping):
                 raise UnusableSchema("a part of it is not a schema")
-            for key, value in other.items():
-                result[key] = _both(key, result[key], value) if key in result else value
+            said = {k: v for k, v in other.items() if k not in _NO_CONSTRAINTS}
+            result = merged(result, said, self.checked.add)
         return result
 
-    # --- types
-
-    def _typed(self, schema: Mapping[str, Any], level: int) -> str:
-        kind = schema.get("type", _guessed_type(schema))
-        if isinstance(kind, list) and kind:
-            options = [self._typed({**schema, "type": one}, level) for one in kind]
-            return self._rules.add(" | ".join(dict.fromkeys(options)))
-        match kind:
-            case None:
-                return self._rules.any_value()
-            case "object":
-                return self._object(schema, level)
-            case "array":
-                return self._array(schema, level)
-            case "string":
-                return self._rules.text(*_counts(schema, "minLength", "maxLength"))
-            case "integer" | "number":
-                return self._number(schema, whole=kind == "integer")
-            case "boolean":
-                return self._rules.one_of([True, False])
-            case "null":
-                return literal("null")
-        raise UnusableSchema("it names a type that JSON does not have")
-
-    def _number(self, schema: Mapping[str, Any], *, whole: bool) -> str:
-        low, above = _bound(schema, "minimum", "exclusiveMinimum", max)
-        high, below = _bound(schema, "maximum", "exclusiveMaximum", min)
-        if low is None and high is None:
-            return self._rules.integer() if whole else self._rules.number()
-        if whole:
-            low = low + 1 if above and low is not None and low == int(low) else low
-            high = high - 1 if below and high is not None and high == int(high) else high
-            found = number_rules.integers(low, high)
-        else:
-            found = number_rules.numbers(low, high, above=above, below=below)
-        if found is None:
-            raise UnusableSchema("no number is within its bounds")
-        return self._rules.add(found)
-
-    def _array(self, schema: Mapping[str, Any], level: int) -> str:
-        comma = literal(self._notation.comma)
-        least, most = _counts(schema, "minItems", "maxItems")
-        if most == 0:
-            return literal("[]")
-        first = schema.get("prefixItems")
-        if isinstance(first, list) and first:
-            items = [self._group(one, level) for one in first[:most]]
-            if len(items) < least:
-                raise UnusableSchema("it wants more items than it describes")
-            return self._rules.add(f'"[" {f" {comma} ".join(items)} "]"')
-        item = self._group(schema.get("items", True), level)
-        upper = "" if most is None else most - 1
-        several = f"{item} ({comma} {item}){{{max(0, least - 1)},{upper}}}"
-        return self._rules.add(f'"[" {several if least else f"({several})?"} "]"')
-
-    def _object(self, schema: Mapping[str, Any], level: int) -> str:
-        known, required = schema.get("properties"), schema.get("required", [])
-        more = schema.get("additionalProperties", True)
-        if known is None and not required:
-            return self._map(more, level)
-        if not isinstance(known or {}, Mapping) or not isinstance(required, list):
-            raise UnusableSchema("properties or required are not what they should be")
-        known = dict(known or {}) | {n: more for n in required if n not in (known or {})}
-        names = [n for n in known if n in required or known[n] is not False]
-        if self._notation.sorted_members:
-            names.sort(key=str.lower)
-        members = []
-        for name in names:
-            if not isinstance(name, str) or not self._notation.writable(name):
-                raise UnusableSchema("a name in it cannot be written")
-            pair = f"{literal(self._notation.key(name))} {self._group(known[name], level)}"
-            members.append((pair, name in required))
-        return self._rules.add(f'"{{" {self._members(members)} "}}"')
-
-    def _map(self, more: Any, level: int) -> str:
-        """An object with members of any name."""
-        if more is False:
-            return literal("{}")
-        if more is True:
-            return self._rules.any_object()
-        self._rules.text()
-        colon, comma = literal(self._notation.colon), literal(self._notation.comma)
-        member = self._rules.add(f"{self._notation.free_key} {colon} {self._group(more, level)}")
-        return self._rules.add(f'"{{" ({member} ({comma} {member})*)? "}}"')
-
-    def _group(self, schema: Any, level: int) -> str:
+    def group(self, schema: Any, level: int) -> str:
+        """A part with something written in front of it."""
+        leading, self._leading = self._leading, []
         try:
-            return self._rules.add(self.value(schema, level + 1))
+            value = self.value(schema, level + 1)
+        except SchemaTooLarge:
+            raise
         except UnusableSchema as problem:
             self.unusable.add(str(problem))
-            return self._rules.any_value()
-
-    def _members(self, members: Sequence[tuple[str, bool]]) -> str:
-        """Members in their order, each with whether it is required; commas between them."""
-        comma = literal(self._notation.comma)
-        following = ['""']
-        """Expressions for what follows member i, from the last one back; not the first thing."""
-        for pair, required in reversed(members[1:]):
-            one = f"{comma} {pair}" if required else f"({comma} {pair})?"
-            rest = following[-1]
-            following.append(one if rest == '""' else self._rules.add(f"{one} {rest}"))
-        options = []
-        for (pair, required), rest in zip(members, reversed(following), strict=False):
-            options.append(pair if rest == '""' else f"{pair} {rest}")
-            if required:
-                return f"({' | '.join(options)})"
-        return f"({' | '.join(options)})?" if options else ""
+            return self._any()
+        finally:
+            self._leading = leading
+        return self._shaped(value, self._shape(value))
 
 
 def _without(schema: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {k: v for k, v in schema.items() if k != key}
 
 
-def _guessed_type(schema: Mapping[str, Any]) -> str | None:
-    for kind, keywords in _TYPE_KEYWORDS.items():
-        if any(keyword in schema for keyword in keywords):
-            return kind
-    return None
+def _size(schema: Any) -> int:
+    parts = schema.values() if isinstance(schema, Mapping) else ()
+    return sum(len(part) for part in parts if isinstance(part, list | Mapping))
 
 
-def _both(key: str, one: Any, other: Any) -> Any:
-    """What two schemas say with the same keyword, where both hold."""
-    if one == other or key in _NO_CONSTRAINTS:
-        return one
-    if key == "properties" and isinstance(one, Mapping) and isinstance(other, Mapping):
-        shared = {k: {"allOf": [one[k], other[k]]} for k in one.keys() & other.keys()}
-        return {**one, **other, **shared}
-    if key == "required" and isinstance(one, list) and isinstance(other, list):
-        return list(dict.fromkeys([*one, *other]))
-    if key == "type":
-        return _common_type(one, other)
-    raise UnusableSchema(f"it says {key} twice")
+def _listed_in(schema: Mapping[str, Any], key: str) -> list[Any]:
+    found = schema.get(key)
+    return found if isinstance(found, list) else []
 
 
-def _common_type(one: Any, other: Any) -> Any:
-    both = [[kinds] if isinstance(kinds, str) else kinds for kinds in (one, other)]
-    if not all(isinstance(kinds, list) for kinds in both):
-        raise UnusableSchema("a type is not a word")
-    common = [kind for kind in both[0] if kind in both[1]]
-    if "integer" in (one, other) and "number" in (one, other):
-        common = ["integer"]
-    if not common:
-        raise UnusableSchema("no type fits it")
-    return common
-
-
-def _counts(schema: Mapping[str, Any], least: str, most: str) -> tuple[int, int | None]:
-    def count(key: str) -> int | None:
-        value = schema.get(key)
-        return int(value) if is_number(value) and 0 <= value <= _MOST_COUNTED else None
-
-    low, high = count(least) or 0, count(most)
-    if high is not None and high < low:
-        raise UnusableSchema("no length is within its bounds")
-    return low, high
-
-
-def _bound(
-    schema: Mapping[str, Any], included: str, excluded: str, tighter: Any
-) -> tuple[float | None, bool]:
-    """The tighter of two bounds, and whether it is excluded itself."""
-    inner, outer = schema.get(included), schema.get(excluded)
-    found = [bound for bound in (inner, outer) if is_number(bound)]
-    if not found:
-        return None, False
-    bound = tighter(found)
-    # In draft 4 the exclusive one is a boolean.
-    return bound, outer is True or (is_number(outer) and bound == outer)
+def _lists(schema: Any) -> bool:
+    """Whether it is one of some constants."""
+    found = isinstance(schema, Mapping) and "$ref" not in schema
+    return found and ("const" in schema or "enum" in schema)
