@@ -29,10 +29,10 @@ from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import (
     AddItem,
     AppendAudio,
-    ClearAudio,
     CommitAudio,
     CreateResponse,
     ResponseOptions,
+    RetrieveItem,
     SessionConfig,
     TurnDetection,
 )
@@ -40,7 +40,7 @@ from pipeline.engines import Kind, Tool
 from pipeline.events import (
     Bus,
     Event,
-    InputCleared,
+    Refused,
     ReplyAudio,
     ReplyFinished,
     ReplyStarted,
@@ -174,8 +174,8 @@ async def test_word_errors_and_the_final_equals_a_batch_pass_over_the_committed_
     for clip in real_recordings():
         async with talk(assistant, LISTEN_ONLY) as talking:
             await talking.hear(np.concatenate((silence(0.6), clip.pcm, silence(1.5))))
-            await talking.session.submit(ClearAudio())
-            await talking.until(InputCleared)
+            await talking.session.submit(RetrieveItem("none"))
+            await talking.until(Refused)  # now all of it is heard
             started = len(talking.all(SpeechStarted))
             await talking.until((TranscriptReady, SpeechRejected), started)
         texts = talking.all(TranscriptReady)
