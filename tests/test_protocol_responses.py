@@ -92,7 +92,11 @@ def test_a_choice_is_made_among_the_tools_of_the_response() -> None:
     one = ToolChoice("named", "dance", parallel=False)
     assert options(client, parallel_tool_calls=False).tool_choice == one
     sing = {"type": "function", "name": "sing"}
-    impossible: list[dict[str, Any]] = [{"tool_choice": sing}, {"tools": [sing]}, {"tools": []}]
+    impossible: list[dict[str, Any]] = [
+        {"tool_choice": sing},
+        {"tools": [sing], "tool_choice": named},
+        {"tools": [], "tool_choice": named},
+    ]
     for response in impossible:
         error = client.refused("response.create", response=response)
         assert (error["code"], error["param"]) == ("invalid_value", "response.tool_choice.name")
@@ -147,3 +151,10 @@ def test_metadata_is_echoed() -> None:
 def test_what_cannot_be_asked_is_refused(response: dict[str, Any], code: str, param: str) -> None:
     error = Client().refused("response.create", response=response)
     assert (error["code"], error["param"]) == (code, f"response.{param}")
+
+
+def test_a_tool_that_the_session_names_is_not_asked_of_a_response_with_other_tools() -> None:
+    client = Client()
+    client.updated(tools=[DANCE], tool_choice={"type": "function", "name": "dance"})
+    assert options(client, tools=[]).tool_choice == ToolChoice()
+    assert options(client, tools=[DANCE]).tool_choice == ToolChoice("named", "dance")

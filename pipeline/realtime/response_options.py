@@ -68,6 +68,11 @@ def _tool_choice(
     """Named tools must be there: among those of the response, if it has its own."""
     if tools is None and given.tool_choice is None and given.parallel_tool_calls is None:
         return None
+    if tools is not None and given.tool_choice is None:
+        named = session.config().tool_choice
+        if named.kind == "named" and all(tool.name != named.name for tool in tools):
+            # The session's choice is about the session's tools.
+            return ToolChoice(parallel=named.parallel)
     return session.tool_choice(
         given.tool_choice,
         given.parallel_tool_calls,
