@@ -300,13 +300,14 @@ class Session:
     # -- audio in
 
     async def _hear(self, command: AppendAudio) -> None:
-        await asyncio.sleep(0)  # others are served too
         pcm = self._listener.resample(command.pcm, command.rate)
         if command.begins:
             self._overflowed = False
         if self._config.turn_detection:
-            await self._turns.hear(pcm)
-        elif not self._overflowed and not self._buffer.append(pcm):
+            await self._turns.hear(pcm)  # lets others in between two windows
+            return
+        await asyncio.sleep(0)
+        if not self._overflowed and not self._buffer.append(pcm):
             self._overflowed = True
             self._refuse(
                 command.event_id,
