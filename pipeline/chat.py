@@ -227,7 +227,8 @@ class Chat:
         return dropped
 
     def forget_oldest(self) -> bool:
-        """Take the older half of the context away. False when only one item is left.
+        """Take the older half of the context away. False when nothing can go any more: one item is
+        left, or one and the outputs of its calls.
 
         Half at a time, because every cut invalidates the model's KV prefix.
         """
