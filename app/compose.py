@@ -99,6 +99,7 @@ class Assistant:
         settings = self.settings
         session_settings = SessionSettings(
             endpointing=settings.endpointing,
+            speculation=settings.speculation,
             sampling=settings.conversation.sampling.build(),
             tool_instructions=settings.conversation.tool_instructions,
             max_items=settings.limits.max_items,

@@ -22,8 +22,9 @@ from pydantic import (
 )
 
 from app.access_settings import HostText, KeyDigests, NetworkText, OriginText
+from pipeline.endpointing import Endpointing
 from pipeline.engines import EngineOptions, Kind, Sampling
-from pipeline.turns import Endpointing
+from pipeline.speculation import Speculation
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Milliseconds = Annotated[int, Field(ge=0, le=60_000)]
@@ -161,11 +162,13 @@ class EndpointingSettings(Section, Endpointing):
     def _ordered(self) -> Self:
         if self.silence_threshold > self.speech_threshold:
             raise ValueError("silence_threshold must not be above speech_threshold")
-        if self.likely_probability > self.clear_probability:
-            raise ValueError("likely_probability must not be above clear_probability")
         if not self.clear_wait_ms <= self.likely_wait_ms <= self.unsure_wait_ms:
             raise ValueError("the waits must rise: clear_wait_ms, likely_wait_ms, unsure_wait_ms")
         return self
+
+
+class SpeculationSettings(Section, Speculation):
+    """What is done before a turn is known to be over."""
 
 
 class PlaybackSettings(Section):
@@ -207,6 +210,7 @@ class Settings(Section):
     limits: LimitSettings = LimitSettings()
     conversation: ConversationSettings = ConversationSettings()
     endpointing: EndpointingSettings = EndpointingSettings()
+    speculation: SpeculationSettings = SpeculationSettings()
     playback: PlaybackSettings = PlaybackSettings()
     vad: SerializeAsAny[EngineOptions]
     turn: SerializeAsAny[EngineOptions]

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Literal
 
 from pipeline.audio import Recording
@@ -51,6 +52,9 @@ Part = TextPart | AudioPart | ImagePart
 
 UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
 """What the model reads where speech could not be recognised."""
+
+BARELY_HEARD_S = 1.0
+"""Somebody who speaks within this time after an answer has begun was not done before it."""
 
 UNSEEN_IMAGE = "(An image was shared here. This assistant cannot see images.)"
 """What a model without eyes reads in an image's place; it can say so instead of inventing."""
@@ -305,12 +309,12 @@ def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str
 def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
     """What the model reads: instructions, then the items that say something.
 
-    Neighbouring user messages are merged: they are one thought that was spoken in two breaths.
-    So are an answer and the calls that belong to it.
+    Neighbouring user messages are merged: they are one thought that was spoken in two breaths,
+    also when an answer had just begun in between. So are an answer and the calls that belong to it.
     """
     messages = [Message("system", instructions)] if instructions else []
-    for item in items:
-        message = _message(item)
+    for item, after in zip_longest(items, items[1:]):
+        message = None if _was_talked_over(item, after) else _message(item)
         if message is None:
             continue
         before = messages[-1] if messages else None
@@ -322,6 +326,18 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
         else:
             messages.append(message)
     return messages
+
+
+def _was_talked_over(item: Item, after: Item | None) -> bool:
+    """Whether the user went on as if there had been no answer: it had hardly begun."""
+    return (
+        isinstance(item, MessageItem)
+        and item.role == "assistant"
+        and item.status == "incomplete"
+        and all(isinstance(p, AudioPart) and p.seconds <= BARELY_HEARD_S for p in item.parts)
+        and isinstance(after, MessageItem)
+        and after.role == "user"
+    )
 
 
 def _message(item: Item) -> Message | None:

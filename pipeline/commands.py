@@ -12,8 +12,8 @@ from typing import Literal
 
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.chat import Item
+from pipeline.endpointing import Eagerness, Endpointing
 from pipeline.engines import Tool, ToolChoice
-from pipeline.turns import Eagerness, Endpointing
 
 Modality = Literal["audio", "text"]
 

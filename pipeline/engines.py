@@ -109,6 +109,8 @@ class Utterance(Protocol):
 
 class Stt(Protocol):
     rate: int
+    streams: bool
+    """Whether partial transcripts come with feeding, and not from passes of their own."""
 
     def open(self, language: str, partials: bool) -> Utterance:
         """``language``: ISO 639-1, or empty for the model's default. ``partials``: whether
@@ -203,9 +205,18 @@ class LlmSession(Protocol):
     """One conversation: one KV sequence, kept between replies."""
 
     def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], cancel: CancelToken
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        said: str,
+        cancel: CancelToken,
     ) -> Iterator[Usage | None]:
-        """Read the prompt without answering; ``None`` between slices, its usage at the end."""
+        """Read the prompt without answering; ``None`` between slices, its usage at the end.
+
+        ``said``: the words so far of a message that the user has not finished; empty: of none.
+        Where ``messages`` end with the user's, they go on in it, behind a space. Only whole words
+        that will not change: what is read is what every prompt shares that goes on from here.
+        """
         ...
 
     def reply(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -16,6 +16,7 @@ from pipeline.audio import AudioFormat, Pcm
 from pipeline.chat import FunctionCallItem, Item, MessageItem
 from pipeline.commands import Modality
 from pipeline.engines import Usage
+from pipeline.turn_record import TurnRecord
 
 # --- the user's side ---------------------------------------------------------------------------
 
@@ -30,10 +31,12 @@ class SpeechStarted:
 
 @dataclass(frozen=True, slots=True)
 class SpeechPaused:
-    """First silent frames: the turn may be over. Internal; nothing goes over the wire."""
+    """First silent frames: the turn may be over. ``silence_ms`` have been heard by now. Internal;
+    nothing goes over the wire."""
 
     item_id: str
     audio_ms: int
+    silence_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,13 @@ class SpeechResumed:
 
 @dataclass(frozen=True, slots=True)
 class TurnJudged:
-    """How likely the turn is over, and the silence that this calls for. Internal."""
+    """How likely the turn is over, the silence that this calls for, and what spoke for it. Told
+    again when more becomes known. Internal."""
 
     item_id: str
     probability: float
     wait_ms: int
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +297,7 @@ Event = (
     | ReplyFinished
     | SpeculationDiscarded
     | Refused
+    | TurnRecord
 )
 
 
@@ -361,6 +367,11 @@ class Bus:
 
     def __init__(self) -> None:
         self._subscriptions: list[Subscription] = []
+        self._derive: Callable[[float, Event], Iterable[Event]] = lambda at, event: ()
+
+    def derive(self, fold: Callable[[float, Event], Iterable[Event]]) -> None:
+        """Have ``fold`` see every event first; what it makes of one is published before it."""
+        self._derive = fold
 
     def subscribe(self, capacity: int = 8192, *, lossless: bool = False) -> Subscription:
         subscription = Subscription(capacity, lossless=lossless)
@@ -368,9 +379,10 @@ class Bus:
         return subscription
 
     def publish(self, event: Event) -> None:
-        published = Published(asyncio.get_running_loop().time(), event)
-        for subscription in self._subscriptions:
-            subscription.offer(published)
+        at = asyncio.get_running_loop().time()
+        for published in (*self._derive(at, event), event):
+            for subscription in self._subscriptions:
+                subscription.offer(Published(at, published))
 
     def close(self) -> None:
         for subscription in self._subscriptions:

@@ -93,7 +93,7 @@ class Done:
 
 Answer = Item | Done
 
-ATTRIBUTES = ("rate", "window_samples", "history_seconds", "voices", "context_tokens")
+ATTRIBUTES = ("rate", "window_samples", "history_seconds", "streams", "voices", "context_tokens")
 """Plain attributes of engines that the other side may read (see ``pipeline.engines``)."""
 
 

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from pipeline.audio import LISTEN_RATE, AudioHistory, Framer, Pcm, Resampler
+from pipeline.endpointing import Endpointing
 from pipeline.stages import VadStreamStage
-from pipeline.turns import Endpointing, Signal, TurnTaker
+from pipeline.turns import Signal, TurnTaker
 
 HISTORY_SPARE_SECONDS = 2.0
 """More history than padding and turn detector ask for, since a pause is judged a little late."""
@@ -60,8 +61,8 @@ class Listener:
             score = await self._vad.score(frame.pcm)
             yield self._taker.feed(score, frame)
 
-    def judge(self, probability: float) -> list[Signal]:
-        return self._taker.judge(probability)
+    def judge(self, wait_ms: int) -> list[Signal]:
+        return self._taker.judge(wait_ms)
 
     def forget_turn(self) -> None:
         self._taker.reset()

@@ -15,15 +15,16 @@ from pipeline.commands import (
     SessionConfig,
 )
 from pipeline.delivery import Delivery, ReplyPlan
+from pipeline.endpointing import Endpointing
 from pipeline.engines import Message, Sampling
 from pipeline.events import Bus, CancelReason, OutputItem, Refused, SpeculationDiscarded
 from pipeline.item_commands import make_room
 from pipeline.memory import Memory
 from pipeline.reply import PromptSource, Reply
+from pipeline.speculation import Speculation
 from pipeline.stages import ConversationStage, Stages
 from pipeline.transcribing import Transcriber
-from pipeline.turns import Endpointing
-from pipeline.utterance import Attempt
+from pipeline.utterance import Attempt, Guess
 from pipeline.work import Work
 
 MAX_RUNNING = 8
@@ -43,6 +44,7 @@ class SessionSettings:
     endpointing: Endpointing = field(default_factory=Endpointing)
     sampling: Sampling = field(default_factory=Sampling)
     tool_instructions: str = ""
+    speculation: Speculation = field(default_factory=Speculation)
     lead_ms: int = 250
     chunk_ms: int = 40
     max_items: int = 2000
@@ -96,26 +98,28 @@ class Replies:
 
     # -- what asks for a reply
 
-    def begin(self, said: str, attempt: Attempt) -> Reply | None:
-        """A reply behind a shut gate to what was said; ``None`` while another one is given."""
+    def begin(self, guess: Guess, since: float) -> None:
+        """Give the guess a reply behind a shut gate, unless another reply is being given.
+
+        ``since``: end of speech, in the loop's time."""
         if self.speaking:
-            return None
+            return
 
         async def messages() -> list[Message]:
             await self._transcriber.settled()
-            return self.prompt(said="" if attempt.committed else said)
+            return self.prompt(said="" if guess.committed else guess.text)
 
-        reply = self._start(ResponseOptions(), messages, attempt.work, attempt.paused_at)
-        reply.mark("transcript")
-        return reply
+        guess.reply = self._start(ResponseOptions(), messages, guess.work, since)
+        guess.reply.mark("transcript")
 
     def answer(self, attempt: Attempt) -> None:
         """Open the gate of the attempt's reply, or start one now."""
-        reply, work = attempt.reply, attempt.work
+        guess, work = attempt.guess, attempt.work
+        reply = guess.reply if guess else None
         active = self.speaking
-        if reply and (active or not self._fits(reply)):
+        if guess and reply and (active or not self._fits(reply)):
             reply.cancel("resumed")
-            self._bus.publish(SpeculationDiscarded(attempt.item_id, work.engine_seconds))
+            self._bus.publish(SpeculationDiscarded(attempt.item_id, guess.work.engine_seconds))
             reply, work = None, Work()
         if active:
             self._refuse_second(None, active)
@@ -127,8 +131,17 @@ class Replies:
             await self._transcriber.settled()
             return self.prompt()
 
-        reply = reply or self._start(ResponseOptions(), messages, work, attempt.paused_at)
+        if reply is None:
+            reply = self._start(ResponseOptions(), messages, work, attempt.paused_at)
+            reply.mark("transcript")
         reply.confirm()
+
+    @property
+    def asked(self) -> str:
+        """What the assistant said last, if nobody has answered yet."""
+        last = self._chat.items[-1] if self._chat.items else None
+        spoken = isinstance(last, MessageItem) and last.role == "assistant"
+        return last.text if spoken and isinstance(last, MessageItem) else ""
 
     def _fits(self, reply: Reply) -> bool:
         """Whether what was begun in the pause is still an answer to what was asked, as it is asked

@@ -73,7 +73,7 @@ class Reply:
         self._bus = bus
         self._delivery = delivery
         self._forget = forget
-        self._began_at = began_at
+        self.began_at = began_at
         self._gate = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._clauses: asyncio.Queue[str | None] = asyncio.Queue(CLAUSES_AHEAD)
@@ -120,6 +120,10 @@ class Reply:
         self.mark("endpoint")
         self._begin()
         self._gate.set()
+
+    def answers(self, since: float) -> None:
+        """What it answers ended at ``since``, in the loop's time, and not when it was begun."""
+        self.began_at = since
 
     @property
     def confirmed(self) -> bool:
@@ -308,7 +312,8 @@ class Reply:
 
     def mark(self, stage: str) -> None:
         """Note when a stage was reached first, for the timeline."""
-        self._marks.setdefault(stage, (self._now() - self._began_at) * 1000)
+        self._marks.setdefault(stage, self._now())
 
     def _timeline(self) -> Timeline:
-        return Timeline(self.plan.reply_id, **self._marks)
+        moments = {stage: (at - self.began_at) * 1000 for stage, at in self._marks.items()}
+        return Timeline(self.plan.reply_id, **moments)

@@ -30,6 +30,7 @@ from pipeline.commands import (
     SessionConfig,
     TruncateItem,
 )
+from pipeline.endpointing import Endpointing
 from pipeline.engines import Cancelled, Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import (
@@ -51,8 +52,7 @@ from pipeline.replies import Replies, SessionSettings
 from pipeline.reply import Reply
 from pipeline.stages import Stages
 from pipeline.transcribing import Transcriber
-from pipeline.turns import Endpointing
-from pipeline.utterance import Attempt, PushToTalkBuffer, Recognition
+from pipeline.utterance import Attempt, Guess, PushToTalkBuffer, Recognition
 from pipeline.voice_turns import VoiceTurns
 from pipeline.work import CLIENT, Priority, Work
 
@@ -110,6 +110,8 @@ class Session:
         self._idle_since_ms = 0
         self._cold = False
         """Whether a warm-up was begun and not finished."""
+        self._said = ""
+        """What the user has said so far of a turn that is not over."""
         self._ending = False
 
     @property
@@ -132,7 +134,13 @@ class Session:
                     self._endpointing(),
                 )
                 self._turns = VoiceTurns(
-                    self, self._listener, self._stages, self._bus, self._tasks, self._new_id
+                    self,
+                    self._listener,
+                    self._stages,
+                    self._bus,
+                    self._tasks,
+                    self._new_id,
+                    self._settings.speculation,
                 )
                 self._configure_turns()
                 self._warm()
@@ -239,7 +247,8 @@ class Session:
         return asked.over(ours) if asked else ours
 
     def _warm(self) -> None:
-        """Read instructions, tools and history into the model before anybody asks."""
+        """Read instructions, tools and history into the model before anybody asks, and what the
+        user has said so far."""
         self._warm_up.cancel()
         if not self._config.answers:
             return
@@ -250,7 +259,7 @@ class Session:
     async def _run_warm_up(self, work: Work) -> None:
         try:
             prompt = self._replies.prompt()
-            await self._memory.conversation.warm(prompt, self._config.tools, work)
+            await self._memory.conversation.warm(prompt, self._config.tools, work, self._said)
         except Cancelled:
             return
         except ReachyVoiceError as error:
@@ -266,8 +275,8 @@ class Session:
     def _reply_ended(self, reply: Reply) -> None:
         if self._ending:
             return
-        if self._cold and self._replies.quiet.is_set():
-            # The reply has taken a warm-up's place; let it go on.
+        if self._replies.quiet.is_set() and (self._cold or reply.confirmed):
+            # It has taken a warm-up's place; or there is an answer that was not read yet.
             self._warm()
         if reply.plan.in_conversation and reply.confirmed and not reply.failed:
             self._count_silence(reply.unheard_s)
@@ -355,6 +364,7 @@ class Session:
     def _commit_item(self, item_id: str, part: AudioPart) -> str:
         """Add the user's speech to the conversation; returns the id that it has there."""
         self._idle.disarm()
+        self._said = ""
         if any(item.id == item_id for item in self.chat.items):
             # The client has used the id of its own running speech for something else.
             item_id = self._new_id("item")
@@ -383,8 +393,17 @@ class Session:
             self._replies.interrupt()
         return interrupts
 
-    def begin_reply(self, said: str, attempt: Attempt) -> Reply | None:
-        return self._replies.begin(said, attempt)
+    @property
+    def asked(self) -> str:
+        return self._replies.asked
+
+    def read_ahead(self, said: str) -> None:
+        self._said, self._cold = said, True
+        if self._replies.quiet.is_set():
+            self._warm()
+
+    def begin_reply(self, guess: Guess, since: float) -> None:
+        self._replies.begin(guess, since)
 
     def commit_speech(
         self, item_id: str, said: Transcript | ReachyVoiceError, audio: Recording

@@ -57,12 +57,15 @@ class UtteranceStage(Protocol):
 
 
 class SttStage(Protocol):
+    @property
+    def streams(self) -> bool: ...
+
     async def open(self, language: str, partials: bool, work: Work) -> UtteranceStage: ...
 
 
 class ConversationStage(Protocol):
     async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
     ) -> Usage: ...
 
     def reply(
@@ -163,7 +166,12 @@ class RemoteUtterance:
 
 class RemoteStt:
     def __init__(self, worker: Worker) -> None:
+        self._worker = worker
         self._engine = worker.engine
+
+    @property
+    def streams(self) -> bool:
+        return bool(self._worker.attributes["streams"])
 
     async def open(self, language: str, partials: bool, work: Work) -> RemoteUtterance:
         return RemoteUtterance(await self._engine.open("open", language, partials, work=work))
@@ -178,9 +186,11 @@ class RemoteConversation:
         self._opening = asyncio.Lock()
         self._closed = False
 
-    async def warm(self, messages: Sequence[Message], tools: Sequence[Tool], work: Work) -> Usage:
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Usage:
         remote = await self._opened(work)
-        async with aclosing(remote.stream("warm", messages, tools, work=work)) as items:
+        async with aclosing(remote.stream("warm", messages, tools, said, work=work)) as items:
             usages: list[Usage] = [usage async for usage in items]
         return usages[-1]
 

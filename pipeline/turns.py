@@ -2,71 +2,16 @@
 
 A turn opens when speech has lasted ``onset_ms``. The first silent frames make it *paused*: it may
 be over, and the session starts a reply behind a shut gate. How long the pause must last before
-the turn has *ended* depends on how likely it is over (``judge``); it is never a fixed hold.
+the turn has *ended* is decided elsewhere (``pipeline.endpointing``) and told here (``judge``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Literal, Self
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.audio import LISTEN_RATE, AudioFrame
-
-Policy = Literal["adaptive", "strict"]
-Eagerness = Literal["low", "medium", "high"]
-
-_PACE: dict[Eagerness, tuple[float, float, float, int]] = {
-    "low": (2.0, 2.0, 4.0, 8000),
-    "medium": (1.0, 1.0, 1.0, 4000),
-    "high": (0.75, 0.6, 0.5, 2000),
-}
-"""Per eagerness: factors on the waits for clear, likely and unsure ends, and the longest wait in ms
-(the API's limits for semantic turn detection)."""
-
-
-class Endpointing(BaseModel):
-    """When a turn begins, pauses and ends: a clear end waits little, a hesitation long.
-
-    The waits are a compromise measured offline on 143 ends and 175 inner pauses of one speaker:
-    clear ends answered after about 250 ms, about one inner pause in seven taken for an end.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    policy: Policy = "adaptive"
-    speech_threshold: float = Field(0.5, gt=0, lt=1)
-    silence_threshold: float = Field(0.35, gt=0, lt=1)
-    onset_ms: int = Field(64, ge=0, le=1000)
-    prefix_padding_ms: int = Field(300, ge=0, le=5000)
-    pause_ms: int = Field(32, ge=1, le=1000)
-    clear_wait_ms: int = Field(224, ge=0, le=10_000)
-    likely_wait_ms: int = Field(512, ge=0, le=10_000)
-    unsure_wait_ms: int = Field(992, ge=0, le=10_000)
-    clear_probability: float = Field(0.9, ge=0, le=1)
-    likely_probability: float = Field(0.5, ge=0, le=1)
-    max_utterance_s: float = Field(120.0, gt=0, le=3600)
-    stall_ms: int = Field(300, ge=50, le=10_000)
-
-    def paced(self, eagerness: Eagerness) -> Self:
-        """The same with shorter or longer waits."""
-        *factors, longest = _PACE[eagerness]
-        waits = ("clear_wait_ms", "likely_wait_ms", "unsure_wait_ms")
-        changes = {
-            name: min(longest, round(getattr(self, name) * factor))
-            for name, factor in zip(waits, factors, strict=True)
-        }
-        return self.model_copy(update=changes)
-
-    def wait_ms(self, probability: float) -> int:
-        """Silence that ends a turn which is over with this probability."""
-        if probability >= self.clear_probability:
-            return self.clear_wait_ms
-        if probability >= self.likely_probability:
-            return self.likely_wait_ms
-        return self.unsure_wait_ms
+from pipeline.endpointing import Endpointing
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +76,11 @@ class TurnTaker:
             case _State.PAUSED:
                 return self._paused(score, frame)
 
-    def judge(self, probability: float) -> list[Signal]:
-        """Say how likely the reported pause is the end. Ignored when the pause is over."""
+    def judge(self, wait_ms: int) -> list[Signal]:
+        """Say how long the reported pause must last. Ignored when the pause is over."""
         if self._state is not _State.PAUSED:
             return []
-        self._wait_ms = self._settings.wait_ms(probability)
+        self._wait_ms = wait_ms
         return self._end_if_due()
 
     def configure(self, settings: Endpointing) -> None:

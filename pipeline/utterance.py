@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,25 +17,29 @@ from pipeline.stable_words import StableWords
 from pipeline.stages import SttStage, UtteranceStage
 from pipeline.work import Work
 
+OnWords = Callable[[str, StableWords], None]
+"""Gets the new words (may be none), and all that is known."""
+
 
 class Recognition:
     """Feeds one utterance to speech-to-text as it is heard; asks for its text at every pause.
 
-    ``on_words`` is told the words that will not change, as they become known; without it, partial
-    transcripts are not asked for.
+    ``on_words`` is told the words that will not change, as they become known, and whether the
+    whole partial transcript is settled; without it, partial transcripts are not asked for.
 
     ``run`` it as a task until it is cancelled. Feeding is never cancelled in the middle, so an
     attempt that is thrown away loses no audio and doubles none.
     """
 
     def __init__(
-        self, stt: SttStage, language: str, on_words: Callable[[str], None] | None = None
+        self, stt: SttStage, language: str, on_words: OnWords | None = None
     ) -> None:
         self._stt = stt
         self._language = language
         self._on_words = on_words
         self._stable = StableWords()
-        self._work = Work()
+        self.work = Work()
+        """What feeding costs, partial transcripts included."""
         self._unfed: list[Pcm] = []
         self._feeding = True
         self._changed = asyncio.Event()
@@ -48,7 +53,7 @@ class Recognition:
     async def run(self) -> None:
         try:
             self._utterance = await self._stt.open(
-                self._language, self._on_words is not None, self._work
+                self._language, self._on_words is not None, self.work
             )
             while True:
                 await self._feed_all()
@@ -79,9 +84,12 @@ class Recognition:
         while self._unfed:
             pcm = np.concatenate(self._unfed)
             self._unfed.clear()
-            partial = await self._utterance.feed(pcm, self._work)
-            if self._on_words and (words := self._stable.feed(partial)):
-                self._on_words(words)
+            partial = await self._utterance.feed(pcm, self.work)
+            if self._on_words:
+                before = self._stable.settled
+                words = self._stable.feed(partial)
+                if words or self._stable.settled != before:
+                    self._on_words(words, self._stable)
         self._feeding = False
         self._tell()
 
@@ -92,6 +100,25 @@ class Recognition:
 
     async def _change(self) -> None:
         await self._changed.wait()
+
+
+@dataclass(slots=True, eq=False)
+class Guess:
+    """A reply behind a shut gate to words that may be all that is said."""
+
+    text: str
+    work: Work
+    reply: Reply | None = None
+    committed: bool = False
+    """Whether the words stand in the conversation."""
+
+    def says(self, text: str) -> bool:
+        """Whether it answers ``text``, apart from case and punctuation."""
+        return _plain(text) == _plain(self.text)
+
+
+def _plain(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
 
 
 @dataclass(slots=True, eq=False)
@@ -109,12 +136,22 @@ class Attempt:
     said: str = ""
     error: ReachyVoiceError | None = None
     """Why nothing was recognised."""
+    audio_probability: float | None = None
+    """What the turn detector made of it."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    committed: bool = False
+    likely: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the turn is more likely over than not."""
     stop_told: bool = False
     """Whether the world knows that the utterance is over."""
-    reply: Reply | None = None
+    guess: Guess | None = None
     task: asyncio.Task[None] | None = None
+
+    @property
+    def engine_seconds(self) -> float:
+        """Spent on all of it."""
+        guess = self.guess
+        extra = guess.work.engine_seconds if guess and guess.work is not self.work else 0.0
+        return self.work.engine_seconds + extra
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +164,8 @@ class UserTurn:
     recognition: Recognition
     recognising: asyncio.Task[None]
     attempt: Attempt | None = None
+    guess: Guess | None = None
+    """Begun on a partial transcript, while the user speaks."""
     pieces: list[Pcm] = field(default_factory=list)
 
     @property

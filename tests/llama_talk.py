@@ -119,9 +119,11 @@ def warm(
     session: LlmSession,
     messages: Sequence[Message],
     tools: Sequence[Tool] = (),
+    *,
+    said: str = "",
     cancel: Token | None = None,
 ) -> Usage:
-    items = list(session.warm(messages, tools, cancel or Token()))
+    items = list(session.warm(messages, tools, said, cancel or Token()))
     usage = items[-1]
     assert usage is not None
     assert items[:-1] == [None] * (len(items) - 1)

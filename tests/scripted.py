@@ -73,6 +73,7 @@ class ScriptedStt:
     takes_s: float = 0.06
     partials: Sequence[str] = ()
     """One after the other for each piece that is fed, if partials are asked for."""
+    streams: bool = False
     error: Exception | None = None
     open_utterances: int = 0
     finished: list[Pcm] = field(default_factory=list)
@@ -123,6 +124,8 @@ class ScriptedLlm:
     offered: list[tuple[Sequence[Tool], ToolChoice]] = field(default_factory=list)
     """Tools and choice of each reply."""
     warmed: list[list[Message]] = field(default_factory=list)
+    read_ahead: list[str] = field(default_factory=list)
+    """What was said so far at each warm-up."""
     warm_s: float = 0.0
     warm_ups_finished: int = 0
     open_conversations: int = 0
@@ -137,8 +140,11 @@ class ScriptedLlm:
 class ScriptedConversation:
     llm: ScriptedLlm
 
-    async def warm(self, messages: Sequence[Message], tools: Sequence[Tool], work: Work) -> Usage:
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Usage:
         self.llm.warmed.append(list(messages))
+        self.llm.read_ahead.append(said)
         work.watch(self, lambda _: stop.set())
         stop = asyncio.Event()
         try:

@@ -175,7 +175,7 @@ def test_a_prompt_that_is_too_long_costs_nothing(
     endless = [SYSTEM, Message("user", "on and on " * 500)]
     with monkeypatch.context() as patch:
         patch.setattr(Context, "decode", None)
-        for call in (replies(session, endless), session.warm(endless, [], Token())):
+        for call in (replies(session, endless), session.warm(endless, [], "", Token())):
             with pytest.raises(PromptTooLong, match=r"limit is 384\..*context_tokens") as caught:
                 next(call)
             assert caught.value.prompt_tokens > 1000

@@ -157,7 +157,7 @@ def test_a_confirmed_reply_interrupts_reading_ahead(
     for job in (1, 2):
         host.receive(Submit(job, 0, "open", (), 2, cancellable=False, keep_as=job))
     host.run_until_idle()
-    host.receive(Submit(3, 1, "warm", (LONG, SHORT_TOOLS), priority=2, cancellable=True))
+    host.receive(Submit(3, 1, "warm", (LONG, SHORT_TOOLS, ""), priority=2, cancellable=True))
     host.run_until_idle()
 
     assert outcomes.count(Outcome.ABORTED) == 1

@@ -106,12 +106,13 @@ def test_the_reply_is_ready_behind_its_gate_and_leaves_when_the_turn_is_confirme
 
 def test_an_unlikely_end_waits_longer_than_a_clear_one() -> None:
     async def waited(probability: float) -> float:
-        async with scene(turn=ScriptedTurn(probability=probability)) as played:
+        stt = ScriptedStt(texts=("I went to the big house",))
+        async with scene(turn=ScriptedTurn(probability=probability), stt=stt) as played:
             await played.say(1.024)
             await played.hear(2.0)
         return played.time_of(SpeechStopped) - 1.024
 
-    times = [run_virtual(waited(probability)) for probability in (0.95, 0.6, 0.1)]
+    times = [run_virtual(waited(probability)) for probability in (0.98, 0.8, 0.02)]
     assert times == pytest.approx([0.224, 0.512, 0.992], abs=0.04)
 
 

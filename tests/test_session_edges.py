@@ -23,6 +23,7 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
+from pipeline.endpointing import Endpointing
 from pipeline.engines import Message
 from pipeline.events import (
     InputCommitted,
@@ -35,7 +36,6 @@ from pipeline.events import (
     TranscriptReady,
 )
 from pipeline.replies import SessionSettings
-from pipeline.turns import Endpointing
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)

@@ -325,13 +325,13 @@ def test_partials_cost_nothing_where_nobody_asked_for_them() -> None:
         ("adaptive", TurnDetection(), 0.95, 0.224),
         ("adaptive", TurnDetection(silence_duration_ms=100), 0.95, 0.1),
         ("adaptive", TurnDetection(silence_duration_ms=800), 0.95, 0.224),
-        ("adaptive", TurnDetection(silence_duration_ms=100), 0.1, 0.992),
+        ("adaptive", TurnDetection(silence_duration_ms=100), 0.02, 0.992),
         ("strict", TurnDetection(silence_duration_ms=800), 0.95, 0.8),
-        ("strict", TurnDetection(silence_duration_ms=800), 0.1, 0.8),
+        ("strict", TurnDetection(silence_duration_ms=800), 0.02, 0.8),
         ("strict", TurnDetection(), 0.95, 0.224),
-        ("adaptive", TurnDetection(eagerness="high"), 0.1, 0.496),
-        ("adaptive", TurnDetection(eagerness="medium"), 0.1, 0.992),
-        ("adaptive", TurnDetection(eagerness="low"), 0.1, 3.968),
+        ("adaptive", TurnDetection(eagerness="high"), 0.02, 0.496),
+        ("adaptive", TurnDetection(eagerness="medium"), 0.02, 0.992),
+        ("adaptive", TurnDetection(eagerness="low"), 0.02, 3.968),
         ("adaptive", TurnDetection(eagerness="low"), 0.95, 0.448),
     ],
 )
@@ -344,7 +344,7 @@ def test_what_a_client_says_about_silence_has_a_meaning(
             config=replace(VOICE, turn_detection=asked),
             settings=SessionSettings(endpointing=ours),
             turn=ScriptedTurn(probability=probability, takes_s=0.01),
-            stt=ScriptedStt(takes_s=0.01),
+            stt=ScriptedStt(texts=("I went to the big house",), takes_s=0.01),
         ) as played:
             await played.say(1.024)
             await played.hear(5.0)
@@ -385,7 +385,7 @@ def test_a_session_goes_on_with_the_memory_of_another() -> None:
     async def main() -> None:
         async with scene(llm=llm) as first:
             await first.say(1.0)
-            await first.hear(0.8)
+            await first.hear(1.8)
             memory: Memory = first.session.release()
         assert llm.open_conversations == 1, "released, not closed"
         spoken = memory.chat.items[-1]

@@ -37,7 +37,7 @@ class Conversation:
         self._log = log
         log.append("opened")
 
-    def warm(self, messages: Any, tools: Any, cancel: CancelToken) -> Iterator[Usage]:
+    def warm(self, messages: Any, tools: Any, said: str, cancel: CancelToken) -> Iterator[Usage]:
         yield Usage(0, 0, 0)
 
     def close(self) -> None:

@@ -22,8 +22,9 @@ _MAGIC = b"GGUF"
 _Q4_1_FILE, _Q8_0_FILE = 3, 7
 """``enum llama_ftype``: most tensors are Q4_1, or Q8_0."""
 _REQUANTIZE_MAX_BYTES = 512 * 2**20
-_UNKNOWN, _CONTROL = 1, 8
-"""``enum llama_token_attr``: tokens that text must not be able to spell."""
+_UNKNOWN, _CONTROL, _LSTRIP = 1, 8, 128
+"""``enum llama_token_attr``: tokens that text must not be able to spell, and those that take the
+spaces before them in."""
 _SAMPLED_BLOCKS, _BLOCK_BYTES = 16, 65_536
 
 
@@ -164,6 +165,17 @@ class Model:
         tokens = range(self.vocab_tokens)
         wanted = [t for t in tokens if attributes(self.vocab, t) & (_UNKNOWN | _CONTROL)]
         return {token: self.text(token) for token in wanted}
+
+    @functools.cached_property
+    def border_texts(self) -> frozenset[str]:
+        """Spellings before which a text can be cut without a change to its tokens."""
+        attributes = self._api.llama_vocab_get_attr
+        tokens = self.control_tokens.items()
+        return frozenset(
+            text
+            for token, text in tokens
+            if attributes(self.vocab, token) & (_CONTROL | _LSTRIP) == _CONTROL
+        )
 
 
 def _check_magic(path: Path) -> None:

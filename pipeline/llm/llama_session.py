@@ -16,6 +16,7 @@ from pipeline.engines import (
     Usage,
 )
 from pipeline.errors import PromptTooLong
+from pipeline.llm.known_texts import KnownTexts
 from pipeline.llm.llama_model import Model
 from pipeline.llm.prompts import Prompts
 from pipeline.llm.run import Run, Shared
@@ -49,19 +50,24 @@ class LlamaSession:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._known = KnownTexts()
         self.closed = False
 
     def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], cancel: CancelToken
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        said: str,
+        cancel: CancelToken,
     ) -> Iterator[Usage | None]:
-        """Read the prompt; without a user's message, just the instructions and tools.
+        """Read what the next prompt begins with in any case, and behind it what was ``said``.
 
-        These are also saved to disk. Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
+        The instructions and tools are also saved to disk. Raises ``PromptTooLong``,
+        ``EngineError``, ``Cancelled``.
         """
         prompts = self._parts.prompts
         prefix = prompts.prefix(messages, tools)
-        said = any(message.role != "system" for message in messages)
-        tokens = prompts.whole(messages, tools) if said else list(prefix)
+        tokens = prompts.ahead(messages, tools, said, self._known)
         run = self._run(tokens, prefix, cancel, evaluate_last=False)
         try:
             yield from run.fill()
@@ -83,7 +89,7 @@ class LlamaSession:
         Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
         """
         prompts = self._parts.prompts
-        tokens = prompts.whole(messages, tools)
+        tokens = prompts.whole(messages, tools, self._known)
         prefix = prompts.prefix(messages, tools)
         run = self._run(tokens, prefix, cancel, evaluate_last=True)
         writer = Writer(
@@ -103,6 +109,7 @@ class LlamaSession:
     def close(self) -> None:
         """Stop what runs, and forget what was said."""
         self.closed = True
+        self._known.forget()
         self._parts.shared.cache.disown(self)
 
     def _run(

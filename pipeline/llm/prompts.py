@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -10,6 +11,7 @@ from typing import Any
 from pipeline.engines import Message, Tool
 from pipeline.errors import PromptTooLong
 from pipeline.llm.chat_template import CHATML, ChatTemplate, Piece
+from pipeline.llm.known_texts import KnownTexts
 from pipeline.llm.kv_cache import common_prefix
 from pipeline.llm.llama_model import Model
 from pipeline.llm.tool_calls.grammar import CallGrammars
@@ -17,7 +19,8 @@ from pipeline.llm.tool_calls.grammar import CallGrammars
 _LONG_CHARS = 32_768
 _REMEMBERED_PREFIXES = 16
 _PROBES = ("Hello", "0, 1, 2")
-"""Two user messages whose first tokens differ, so what their prompts share is no user's."""
+"""Two texts whose first tokens differ, so what prompts with them share is in neither."""
+_HELLO = Message("user", "Hello")
 
 
 class Prompts:
@@ -37,18 +40,30 @@ class Prompts:
         self.in_thoughts = self._template.ends_in_thoughts
         """Whether prompts end inside of a thought."""
         self._prefixes: OrderedDict[tuple[Any, ...], list[int]] = OrderedDict()
+        self._border = self._borders()
 
-    def whole(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
-        """Everything, up to where the assistant begins to speak. Raises ``PromptTooLong`` if that
-        is seen from afar, else it is for the caller to see."""
+    def whole(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        known: KnownTexts | None = None,
+    ) -> list[int]:
+        """Everything, up to where the assistant begins to speak.
+
+        ``known`` spares reading what earlier prompts of the same conversation had. Raises
+        ``PromptTooLong`` if that is seen from afar, else it is for the caller to see.
+        """
+        known = known or KnownTexts()
+        known.begin()
         tokens: list[int] = []
         calls = any(message.tool_calls or message.role == "tool" for message in messages)
         template = self._tool_template if tools or calls else self._template
         for piece in template.render(messages, tools):
-            self._look_at(piece, len(tokens))
-            tokens += self._model.tokenize(piece.text, special=not piece.plain)
-            if self._most_tokens and len(tokens) > self._most_tokens:
-                raise PromptTooLong(len(tokens), self._most_tokens)
+            for part in self._parts(piece):
+                self._look_at(part, len(tokens))
+                tokens += self._read_part(part, known)
+                if self._most_tokens and len(tokens) > self._most_tokens:
+                    raise PromptTooLong(len(tokens), self._most_tokens)
         if self._model.starts_with_bos and tokens[:1] != [self._model.bos]:
             tokens.insert(0, self._model.bos)
         return tokens
@@ -58,12 +73,59 @@ class Prompts:
         system = tuple(takewhile(lambda message: message.role == "system", messages))
         key = (tuple(m.content for m in system), tuple(map(repr, tools)))
         if key not in self._prefixes:
-            some, others = (self.whole([*system, Message("user", t)], tools) for t in _PROBES)
-            self._prefixes[key] = some[: common_prefix(some, others)]
+            self._prefixes[key] = self._shared(system, tools, "", KnownTexts())
             if len(self._prefixes) > _REMEMBERED_PREFIXES:
                 self._prefixes.popitem(last=False)
         self._prefixes.move_to_end(key)
         return self._prefixes[key]
+
+    def ahead(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        said: str,
+        known: KnownTexts | None = None,
+    ) -> list[int]:
+        """The tokens that the next prompt begins with, however the user goes on.
+
+        ``said``: see ``LlmSession.warm``. Where nothing was said and the user or a tool had the
+        last word, the assistant's turn has come, and this is the whole prompt. Raises
+        ``PromptTooLong`` as ``whole`` does.
+        """
+        said = " ".join(said.split())
+        if said or not messages or messages[-1].role in ("system", "assistant"):
+            return self._shared(messages, tools, said, known or KnownTexts())
+        return self.whole(messages, tools, known)
+
+    def _shared(
+        self, messages: Sequence[Message], tools: Sequence[Tool], said: str, known: KnownTexts
+    ) -> list[int]:
+        """What all prompts share in which the user says something that begins with ``said``."""
+        texts = [f"{said} {probe}".lstrip() for probe in _PROBES]
+        if said:
+            # The message may also end here, and some tokens reach over the end of a text.
+            texts.append(said)
+        first, *others = (self.whole(_going_on(messages, t), tools, known) for t in texts)
+        return first[: min(common_prefix(first, other) for other in others)]
+
+    # --- reading
+
+    def _parts(self, piece: Piece) -> list[Piece]:
+        """A piece cut before its control tokens, across which no token reaches."""
+        if piece.plain or self._border is None:
+            return [piece]
+        return [Piece(text, plain=False) for text in self._border.split(piece.text) if text]
+
+    def _borders(self) -> re.Pattern[str] | None:
+        """Matches before the control tokens that messages begin and end with."""
+        shown = "".join(piece.text for piece in self._template.render([_HELLO], []))
+        marks = [re.escape(mark) for mark in self._model.border_texts if mark in shown]
+        return re.compile(f"(?={'|'.join(marks)})") if marks else None
+
+    def _read_part(self, part: Piece, known: KnownTexts) -> list[int]:
+        if part.plain:
+            return self._model.tokenize(part.text, special=False)
+        return known.tokens(part.text, lambda text: self._model.tokenize(text, special=True))
 
     def _look_at(self, piece: Piece, before: int) -> None:
         """Read a long text in blocks first, and no further than it may go."""
@@ -86,3 +148,10 @@ class Prompts:
             control_texts=list(model.control_tokens.values()),
             arguments=arguments,
         )
+
+
+def _going_on(messages: Sequence[Message], text: str) -> list[Message]:
+    """The user says ``text``, and goes on in a message that has not ended (``chat.prompt``)."""
+    if messages and messages[-1].role == "user":
+        return [*messages[:-1], Message("user", f"{messages[-1].content} {text}")]
+    return [*messages, Message("user", text)]

@@ -13,6 +13,9 @@ Beyond the API:
 - ``transcription.delay``, of any value, asks for words while they are spoken; a transcription
   session always tells them.
 - The event ``reachy_voice.timeline``, on request only.
+- The figures of a turn record (``pipeline.turn_record``) in the metadata of ``response.done``, on
+  request only: for a response whose own metadata has the key ``reachy_voice.turn_record``, or for
+  all of a connection.
 - Voices, models and the limit of output tokens are never refused by name or size.
 - ``turn_detection`` may leave out ``type``: the present one is meant.
 - Items and sessions of more than 600,000 characters (without media) are refused: they would have
@@ -78,6 +81,7 @@ from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
 from pipeline.realtime.shapes import nearest, read
 from pipeline.realtime.transcripts import Transcripts
 from pipeline.realtime.wire import ClientMessage, WireError, invalid
+from pipeline.turn_record import TurnRecord
 
 INTERNAL = "internal_error"
 """The code of errors that are ours; their type is ``server_error``."""
@@ -93,7 +97,7 @@ class RealtimeConnection:
 
     ``new_id(prefix)`` makes unique ids of letters, digits and underscores. ``now`` is the wall
     clock in seconds. ``timings`` adds the event ``reachy_voice.timeline``, which strict clients
-    would refuse.
+    would refuse. ``turn_records`` adds the figures of its record to every ``response.done``.
     """
 
     def __init__(
@@ -102,9 +106,11 @@ class RealtimeConnection:
         new_id: Callable[[str], str],
         now: Callable[[], float],
         timings: bool = False,
+        turn_records: bool = False,
     ) -> None:
         self._new_id = new_id
         self._timings = timings
+        self._turn_records = turn_records
         self._outbox: list[str] = []
         self._session = EffectiveSession(defaults, new_id("sess"), now())
         self._conversation_id = new_id("conv")
@@ -239,6 +245,9 @@ class RealtimeConnection:
                     response.write(event, self._send)
             case ReplyStarted() | ReplyItemStarted() | ReplyItemFinished() | ReplyFinished():
                 self._apply_reply(event)
+            case TurnRecord():
+                if response := self._responses.get(event.reply_id or ""):
+                    response.note(event)
             case Timeline():
                 if self._timings:
                     self._send_timeline(event)
@@ -261,7 +270,9 @@ class RealtimeConnection:
             if event.reply_id in self._responses:
                 return
             voice = self._session.shown_voice(event.voice)
-            started = Response(event, self._conversation_id, voice)
+            started = Response(
+                event, self._conversation_id, voice, tells_record=self._turn_records
+            )
             self._responses[event.reply_id] = started
             started.start(self._send)
         elif response := self._responses.get(event.reply_id):

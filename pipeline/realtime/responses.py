@@ -24,16 +24,21 @@ from pipeline.events import (
 from pipeline.realtime.formats import shown_format
 from pipeline.realtime.output_items import CallStream, MessageStream
 from pipeline.realtime.wire import Send
+from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_metadata
 
 
 class Response:
-    """One reply. ``voice`` is the name that the client knows."""
+    """One reply. ``voice`` is the name that the client knows. ``tells_record``: ``response.done``
+    has the figures of its turn record among its metadata, where the client's own leave room."""
 
-    def __init__(self, event: ReplyStarted, conversation_id: str, voice: str) -> None:
+    def __init__(
+        self, event: ReplyStarted, conversation_id: str, voice: str, *, tells_record: bool = False
+    ) -> None:
         self._in_conversation = event.in_conversation
         self._spoken = event.format if event.modality == "audio" else None
         self._open: dict[str, MessageStream | CallStream] = {}
         self._done: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._tells_record = tells_record or WANTED in (event.metadata or {})
         limit = event.max_output_tokens
         self._fields: dict[str, Any] = {
             "object": "realtime.response",
@@ -75,6 +80,14 @@ class Response:
         if stream := self._open.pop(event.item.id, None):
             shown = stream.close(event.item, event.previous_item_id, send)
             self._done[event.item.id] = (stream.output_index, shown)
+
+    def note(self, record: TurnRecord) -> None:
+        """What is known of its turn; comes before its end."""
+        if self._tells_record:
+            given = self._fields["metadata"] or {}
+            figures = {name: text for name, text in as_metadata(record).items() if name not in given}
+            room = MAX_METADATA_PAIRS - len(given)
+            self._fields["metadata"] = given | dict(list(figures.items())[:room])
 
     def finish(self, event: ReplyFinished, send: Send) -> None:
         for item_id, stream in self._open.items():

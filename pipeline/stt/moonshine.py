@@ -114,6 +114,7 @@ class Moonshine:
     """The engine; utterances share one recogniser and run one after the other."""
 
     rate = LISTEN_RATE
+    streams = False
 
     def __init__(self, recogniser: Recogniser, options: MoonshineOptions) -> None:
         self._recogniser = recogniser

@@ -175,7 +175,9 @@ class BrainLlm:
 class BrainConversation:
     llm: BrainLlm
 
-    async def warm(self, messages: Sequence[Message], tools: Sequence[Tool], work: Work) -> Usage:
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Usage:
         self.llm.asked.append(Asked("warm", list(messages), list(tools)))
         return Usage()
 

@@ -24,12 +24,12 @@ from app.compose import new_id
 from app.server import bind, build_app, serve
 from app.tls import ServerTls
 from pipeline.commands import SessionConfig
+from pipeline.endpointing import Endpointing
 from pipeline.events import Bus
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.replies import SessionSettings
 from pipeline.session import Session
-from pipeline.turns import Endpointing
 
 INSTRUCTIONS = "You are Reachy."
 QUICK = Endpointing(clear_wait_ms=128)

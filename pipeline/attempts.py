@@ -1,0 +1,263 @@
+"""What is begun before it is known that a turn is over, and how that is decided.
+
+In a pause an ``Attempt`` runs the final transcript, then the reply behind its gate and beside it
+the turn detector. What is known by then says how long the pause must last
+(``pipeline.endpointing``).
+Where partial transcripts come cheap, a ``Guess`` begins a reply even before the pause. Whatever was
+in vain is discarded unseen, and its engine time is booked as waste.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from pipeline.audio import LISTEN_RATE, Recording
+from pipeline.endpointing import OWN_PAUSES, Endpointing, Evidence, decide
+from pipeline.engines import Cancelled, Transcript
+from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.events import Bus, SpeculationDiscarded, TurnJudged
+from pipeline.listening import Listener
+from pipeline.speculation import Budget, Speculation
+from pipeline.stable_words import StableWords
+from pipeline.stages import Stages
+from pipeline.turns import Paused
+from pipeline.utterance import Attempt, Guess, UserTurn
+from pipeline.work import Priority, Work
+
+LIKELY = 0.5
+"""Probability from which a turn counts as likely over."""
+
+
+class Speaker(Protocol):
+    """What voice turns ask of their session."""
+
+    @property
+    def asked(self) -> str:
+        """What the assistant said last, if nobody has answered yet."""
+        ...
+
+    def speech_started(self) -> bool:
+        """Somebody speaks. If that interrupts, replies end, and True is returned."""
+        ...
+
+    def read_ahead(self, said: str) -> None:
+        """The user has said this so far; it will not change, but go on."""
+        ...
+
+    def begin_reply(self, guess: Guess, since: float) -> None:
+        """Give the guess a reply behind a shut gate, unless another one is being given. ``since``:
+        end of speech, in the loop's time."""
+        ...
+
+    def commit_speech(
+        self, item_id: str, said: Transcript | ReachyVoiceError, audio: Recording
+    ) -> None:
+        """The utterance becomes an item of the conversation."""
+        ...
+
+    def answer(self, attempt: Attempt) -> None:
+        """Open the gate of the attempt's reply, or start one now."""
+        ...
+
+
+Said = Transcript | ReachyVoiceError
+
+
+class Attempts:
+    """Those of one session, one at a time. Lives in the session's TaskGroup.
+
+    ``on_judged(turn, attempt, wait_ms)`` is told how long a pause must last; ``on_ended(turn,
+    attempt, said)`` is called for a turn that has ended, in the order of the turns.
+    """
+
+    def __init__(
+        self,
+        session: Speaker,
+        listener: Listener,
+        stages: Stages,
+        bus: Bus,
+        tasks: asyncio.TaskGroup,
+        speculation: Speculation,
+        on_judged: Callable[[UserTurn, Attempt, int], None],
+        on_ended: Callable[[UserTurn, Attempt, Said], None],
+    ) -> None:
+        self.endpointing = Endpointing()
+        self.wants_reply = True
+        self._session = session
+        self._listener = listener
+        self._stages = stages
+        self._bus = bus
+        self._tasks = tasks
+        self._budget = Budget(speculation)
+        self._on_judged = on_judged
+        self._on_ended = on_ended
+        self._own_pauses_ms: deque[int] = deque(maxlen=OWN_PAUSES)
+
+    @property
+    def wants_partials(self) -> bool:
+        """Whether partial transcripts would be of use."""
+        return self.wants_reply and self._budget.wants_partials(self._stages.stt.streams)
+
+    # -- before the pause
+
+    def hear_words(self, turn: UserTurn, words: str, known: StableWords) -> None:
+        """Partial transcripts of an open turn have come; ``words`` are new and will not change."""
+        if turn.attempt:
+            return
+        if turn.guess and not turn.guess.says(known.newest):
+            self._discard_guess(turn)
+        if not self._budget.may_guess:
+            return
+        if words:
+            self._session.read_ahead(known.text)
+        if known.settled and self.wants_reply and not turn.guess:
+            now = asyncio.get_running_loop().time()
+            turn.guess = self._guess(known.newest, Work(Priority.SPECULATIVE), now)
+
+    def _guess(self, text: str, work: Work, since: float) -> Guess:
+        guess = Guess(text, work)
+        self._session.begin_reply(guess, since)
+        return guess
+
+    def _discard_guess(self, turn: UserTurn) -> None:
+        guess, turn.guess = turn.guess, None
+        if guess:
+            if guess.reply:
+                guess.reply.cancel("resumed")
+            guess.work.cancel()
+            self._book_waste(turn.item_id, guess.work.engine_seconds)
+
+    def _book_waste(self, item_id: str, engine_seconds: float) -> None:
+        self._budget.wasted(engine_seconds)
+        self._bus.publish(SpeculationDiscarded(item_id, engine_seconds))
+
+    # -- attempts
+
+    def begin(self, turn: UserTurn, pause: Paused, before: Attempt | None) -> None:
+        """The first silent frames are there, and all of the turn up to then is fed. ``before``: the
+        attempt that ended the turn before; turns are committed in order."""
+        since = (self._listener.heard_end - pause.speech_end) / LISTEN_RATE
+        paused_at = asyncio.get_running_loop().time() - since
+        work = Work(Priority.SPECULATIVE)
+        attempt = Attempt(
+            turn.item_id, work, pause.speech_end, pause.end, paused_at, self.wants_reply
+        )
+        turn.attempt = attempt
+        attempt.task = self._tasks.create_task(
+            self._run(turn, attempt, before.task if before else None)
+        )
+
+    def resumed(self, turn: UserTurn, start: int) -> None:
+        """The pause was none: speech goes on at sample ``start``."""
+        attempt = turn.attempt
+        self.discard(turn)
+        if attempt:
+            self._own_pauses_ms.append((start - attempt.speech_end) * 1000 // LISTEN_RATE)
+            if attempt.said and self._budget.may_answer:
+                self._session.read_ahead(attempt.said)
+
+    def discard(self, turn: UserTurn) -> None:
+        """Throw away all that was begun for a turn."""
+        self._discard_guess(turn)
+        attempt, turn.attempt = turn.attempt, None
+        if attempt:
+            self.stop(attempt)
+
+    def stop(self, attempt: Attempt) -> None:
+        """Nobody will see anything of it."""
+        attempt.work.cancel()
+        if attempt.guess:
+            attempt.guess.work.cancel()
+            if attempt.guess.reply:
+                attempt.guess.reply.cancel("resumed")
+        if attempt.task:
+            attempt.task.cancel()
+        self._book_waste(attempt.item_id, attempt.engine_seconds)
+
+    async def _run(
+        self, turn: UserTurn, attempt: Attempt, before: asyncio.Task[None] | None
+    ) -> None:
+        said = await self._transcript(turn, attempt)
+        if before:
+            await asyncio.wait({before})
+        if isinstance(said, Transcript):
+            attempt.said = said.text
+        else:
+            attempt.error = said
+        self._decide(turn, attempt)
+        self._take_over_guess(turn, attempt)
+        if self._budget.may_answer:
+            self._answer(attempt)
+        async with asyncio.TaskGroup() as group:
+            answering = group.create_task(self._answer_when_likely(attempt))
+            judging = group.create_task(self._judge(turn, attempt))
+            await attempt.ended.wait()
+            answering.cancel()
+            judging.cancel()
+        self._budget.used(attempt.engine_seconds)
+        self._on_ended(turn, attempt, said)
+
+    async def _transcript(self, turn: UserTurn, attempt: Attempt) -> Said:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            said = await turn.recognition.transcript(attempt.work)
+        except ReachyVoiceError as error:
+            return error
+        except Cancelled:
+            return EngineError("The utterance was not recognised", why="the engine is stopping")
+        self._budget.recognised(said.seconds, loop.time() - began)
+        return said
+
+    def _take_over_guess(self, turn: UserTurn, attempt: Attempt) -> None:
+        """A reply that was begun before the pause is kept if it answers all the words."""
+        guess = turn.guess
+        if guess and guess.reply and attempt.wants_reply and guess.says(attempt.said):
+            attempt.guess, turn.guess = guess, None
+            guess.reply.answers(attempt.paused_at)
+        self._discard_guess(turn)
+
+    def _answer(self, attempt: Attempt) -> None:
+        """Begin the reply, unless there is one."""
+        if attempt.said and attempt.wants_reply and attempt.guess is None:
+            attempt.guess = self._guess(attempt.said, attempt.work, attempt.paused_at)
+
+    async def _answer_when_likely(self, attempt: Attempt) -> None:
+        await attempt.likely.wait()
+        self._answer(attempt)
+
+    async def _judge(self, turn: UserTurn, attempt: Attempt) -> None:
+        """Ask the turn detector once, early: a longer silence only makes it more credulous."""
+        if not attempt.said:
+            return
+        seconds = self._stages.turn.history_seconds
+        start = max(turn.start, attempt.end - int(seconds * LISTEN_RATE))
+        pcm = self._listener.read(start, attempt.end)
+        with suppress(ReachyVoiceError, Cancelled):  # without it the words alone decide
+            attempt.audio_probability = await self._stages.turn.score(
+                pcm, attempt.said, attempt.work
+            )
+        if self._decide(turn, attempt) >= LIKELY:
+            attempt.likely.set()
+
+    def _decide(self, turn: UserTurn, attempt: Attempt) -> float:
+        """Set how long the pause must last, by what is known now; the probability of an end."""
+        decision = decide(
+            Evidence(
+                attempt.audio_probability,
+                None if attempt.error else attempt.said,
+                self._session.asked,
+                tuple(self._own_pauses_ms),
+            ),
+            self.endpointing,
+        )
+        self._bus.publish(
+            TurnJudged(turn.item_id, decision.probability, decision.wait_ms, decision.reasons)
+        )
+        if turn.attempt is attempt:
+            self._on_judged(turn, attempt, decision.wait_ms)
+        return decision.probability

@@ -1,0 +1,128 @@
+"""When is a turn over? From what is known about a pause to how long it must last.
+
+Odds that the speaker is done come from what the turn detector hears, from the words so far, and
+from how this speaker pauses. A pause that is none ends sooner or later: if such pauses last
+``mean_pause_ms`` on average (exponentially distributed), every further ``mean_pause_ms`` of silence
+makes the odds e times better. So the silence after which we are confident enough is
+
+    wait = mean_pause_ms * (log_odds(confidence) - log_odds(probability))
+
+between the least and the longest wait: short for an end that is plain, long for a hesitation, and
+never a fixed hold.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.ending_words import LAST_WORDS, Clue, ending
+
+Policy = Literal["adaptive", "strict"]
+Eagerness = Literal["low", "medium", "high"]
+
+_PACE: dict[Eagerness, tuple[float, float, float, int]] = {
+    "low": (2.0, 2.0, 4.0, 8000),
+    "medium": (1.0, 1.0, 1.0, 4000),
+    "high": (0.75, 0.6, 0.5, 2000),
+}
+"""Per eagerness: factors on the waits for clear, likely and unsure ends, and the longest wait in ms
+(the API's limits for semantic turn detection)."""
+
+OWN_PAUSES = 20
+"""How many of a speaker's latest pauses are remembered."""
+_PRIOR_PAUSES = 6
+"""How many pauses of this speaker weigh as much as ``mean_pause_ms``."""
+_SUREST = 0.98
+"""No single source is believed further than this."""
+
+
+class Endpointing(BaseModel):
+    """When a turn begins, pauses and ends. Times are milliseconds of audio."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: Policy = "adaptive"
+    speech_threshold: float = Field(0.5, gt=0, lt=1)
+    silence_threshold: float = Field(0.35, gt=0, lt=1)
+    onset_ms: int = Field(64, ge=0, le=1000)
+    prefix_padding_ms: int = Field(300, ge=0, le=5000)
+    pause_ms: int = Field(32, ge=1, le=1000)
+    clear_wait_ms: int = Field(224, ge=0, le=10_000)
+    likely_wait_ms: int = Field(512, ge=0, le=10_000)
+    unsure_wait_ms: int = Field(992, ge=0, le=10_000)
+    confidence: float = Field(0.9, gt=0.5, lt=1)
+    mean_pause_ms: int = Field(350, ge=50, le=5000)
+    max_utterance_s: float = Field(120.0, gt=0, le=3600)
+    stall_ms: int = Field(300, ge=50, le=10_000)
+
+    def paced(self, eagerness: Eagerness) -> Self:
+        """The same with shorter or longer waits."""
+        *factors, longest = _PACE[eagerness]
+        names = ("clear_wait_ms", "likely_wait_ms", "unsure_wait_ms")
+        changes = {
+            name: min(longest, round(getattr(self, name) * factor))
+            for name, factor in zip(names, factors, strict=True)
+        }
+        changes["mean_pause_ms"] = round(self.mean_pause_ms * factors[1])
+        return self.model_copy(update=changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known about a pause. It grows while the pause lasts; ``None``: not known yet.
+
+    ``audio``: the turn detector's probability. ``text``: the words before the pause. ``asked``:
+    what the assistant said last. ``own_pauses_ms``: this speaker's pauses that were none, oldest
+    first.
+    """
+
+    audio: float | None = None
+    text: str | None = None
+    asked: str = ""
+    own_pauses_ms: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How likely the turn is over, the silence that ends it, and what spoke for that."""
+
+    probability: float
+    wait_ms: int
+    reasons: tuple[str, ...]
+
+
+def decide(evidence: Evidence, settings: Endpointing) -> Decision:
+    """The silence after which the turn has ended, as far as the evidence goes."""
+    log_odds = 0.0
+    reasons: list[str] = []
+    if evidence.audio is not None:
+        log_odds += _log_odds(min(max(evidence.audio, 1 - _SUREST), _SUREST))
+        reasons.append("sound")
+    clue = None
+    if evidence.text is not None:
+        clue = ending(evidence.text, evidence.asked)
+        log_odds += LAST_WORDS[clue]
+        reasons.append(clue)
+    probability = 1 / (1 + math.exp(-log_odds))
+    return Decision(probability, _wait_ms(log_odds, clue, evidence, settings), tuple(reasons))
+
+
+def _wait_ms(log_odds: float, clue: Clue | None, evidence: Evidence, settings: Endpointing) -> int:
+    pause_ms = _mean_pause_ms(evidence.own_pauses_ms, settings.mean_pause_ms)
+    wait_ms = round(pause_ms * (_log_odds(settings.confidence) - log_odds))
+    likely = log_odds >= 0 or clue == "one-word answer"
+    longest = settings.likely_wait_ms if likely else settings.unsure_wait_ms
+    return max(settings.clear_wait_ms, min(wait_ms, longest))
+
+
+def _mean_pause_ms(own_ms: tuple[int, ...], usual_ms: float) -> float:
+    """A speaker who thinks long is given longer; one who has hardly paused counts as usual."""
+    return (_PRIOR_PAUSES * usual_ms + sum(own_ms)) / (_PRIOR_PAUSES + len(own_ms))
+
+
+def _log_odds(probability: float) -> float:
+    return math.log(probability / (1 - probability))

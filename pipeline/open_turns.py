@@ -1,0 +1,118 @@
+"""Turns and answers that have no record yet, and the record that each of them makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from pipeline.audio import LISTEN_RATE
+from pipeline.chat import heard_text
+from pipeline.events import Timeline
+from pipeline.playback import PlaybackClock
+from pipeline.turn_record import Origin, Outcome, Pause, TurnRecord
+
+
+@dataclass(slots=True, eq=False)
+class OpenTurn:
+    """What the user said or asked. ``began_at``: end of its speech, in the loop's time."""
+
+    origin: Origin
+    began_at: float
+    item_id: str | None = None
+    speech_id: str | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+    stopped_at: float | None = None
+    committed: bool = False
+    text: str | None = None
+    transcript_at: float | None = None
+    error: str | None = None
+    pauses: list[Pause] = field(default_factory=list)
+    discarded: int = 0
+    wasted_s: float = 0.0
+    also: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class OpenReply:
+    turn: OpenTurn
+    in_conversation: bool
+    started_at: float
+    playback: PlaybackClock = field(default_factory=PlaybackClock)
+    spoken: list[tuple[str, float]] = field(default_factory=list)
+    """What was said or written, each piece with the seconds of its audio."""
+    is_text: bool = False
+    message_id: str | None = None
+    heard_s: float | None = None
+    """The client's own word."""
+    last_audio_at: float | None = None
+    timeline: Timeline | None = None
+    tool_calls: int = 0
+
+
+def sample_at(ms: int) -> int:
+    return ms * LISTEN_RATE // 1000
+
+
+def record_of(turn: OpenTurn, outcome: Outcome, at: float) -> TurnRecord:
+    """All but the answer."""
+
+    def since(moment: float | None) -> float | None:
+        return None if moment is None else (moment - turn.began_at) * 1000
+
+    return TurnRecord(
+        origin=turn.origin,
+        outcome=outcome,
+        item_id=turn.item_id,
+        answers_also=turn.also,
+        text=turn.text,
+        error=turn.error,
+        speech_start_sample=None if turn.start_ms is None else sample_at(turn.start_ms),
+        speech_end_sample=None if turn.end_ms is None else sample_at(turn.end_ms),
+        pauses=tuple(turn.pauses),
+        endpoint_ms=since(turn.stopped_at),
+        transcript_ms=since(turn.transcript_at),
+        ended_ms=since(at),
+        speculations_begun=turn.discarded,
+        speculations_discarded=turn.discarded,
+        engine_wasted_s=turn.wasted_s,
+    )
+
+
+def with_reply(record: TurnRecord, turn: OpenTurn, reply: OpenReply, at: float) -> TurnRecord:
+    heard_s, heard = _heard(record.outcome, reply, at)
+    moments = reply.timeline or Timeline("")
+    # A timeline has its own, more exact zero; the gate opened when the reply was announced.
+    zero = turn.began_at
+    if moments.endpoint is not None:
+        zero = reply.started_at - moments.endpoint / 1000
+    last = reply.last_audio_at
+    began_ahead = moments.transcript is not None
+    return replace(
+        record,
+        in_conversation=reply.in_conversation,
+        endpoint_ms=moments.endpoint,
+        transcript_ms=record.transcript_ms if moments.transcript is None else moments.transcript,
+        first_token_ms=moments.first_token,
+        first_clause_ms=moments.first_clause,
+        first_audio_ms=moments.first_audio,
+        last_audio_ms=None if last is None else (last - zero) * 1000,
+        ended_ms=(at - zero) * 1000,
+        tool_calls=reply.tool_calls,
+        speculations_begun=turn.discarded + began_ahead,
+        heard=heard,
+        heard_s=heard_s,
+        sent_s=reply.playback.sent_seconds,
+    )
+
+
+def _heard(outcome: Outcome, reply: OpenReply, at: float) -> tuple[float, str]:
+    """Seconds and words. What was sent of an answer that is complete is still played."""
+    playback = reply.playback
+    heard_s = playback.sent_seconds if outcome == "answered" else playback.heard_seconds(at)
+    if reply.heard_s is not None:
+        heard_s = min(heard_s, reply.heard_s)
+    if reply.is_text:
+        return heard_s, "".join(text for text, _ in reply.spoken)
+    if outcome == "answered" and reply.heard_s is None:
+        return heard_s, "".join(text for text, _ in reply.spoken)
+    return heard_s, heard_text(reply.spoken, heard_s)

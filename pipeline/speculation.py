@@ -1,0 +1,93 @@
+"""How eagerly replies are begun that may never be given. Pure.
+
+A reply that is begun in a pause is wasted when the user goes on. ``Budget`` follows how much
+engine time was wasted lately and how slow the engines have become, and says what may be begun.
+Confirmed work pre-empts speculation in any case (``pipeline.host``); the budget spares the machine.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+OUTCOMES = 24
+"""Pauses over which waste is measured."""
+FEWEST_OUTCOMES = 6
+"""With fewer, waste says nothing yet."""
+PASSES = 64
+"""Recognition passes against which a new one is compared."""
+SLOW = 1.5
+"""So many times the usual time: nothing is begun on partial transcripts."""
+VERY_SLOW = 3.0
+"""So many times: a reply is begun only when its turn is likely over."""
+
+
+class Speculation(BaseModel):
+    """What is done before a turn is known to be over."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    budget: float = Field(0.3, ge=0, le=1)
+    on_partials: Literal["auto", "never", "always"] = "auto"
+
+
+class Budget:
+    """One session's. Feed it what happened; ask it what may be done."""
+
+    def __init__(self, settings: Speculation) -> None:
+        self._settings = settings
+        self._outcomes: deque[tuple[float, float]] = deque(maxlen=OUTCOMES)
+        self._passes: deque[tuple[float, float]] = deque(maxlen=PASSES)
+        self._slowness = 1.0
+
+    @property
+    def wasted_share(self) -> float:
+        """Of the engine seconds of the latest pauses."""
+        if len(self._outcomes) < FEWEST_OUTCOMES:
+            return 0.0
+        wasted = sum(wasted for _, wasted in self._outcomes)
+        spent = wasted + sum(used for used, _ in self._outcomes)
+        return wasted / spent if spent else 0.0
+
+    @property
+    def slowness(self) -> float:
+        """How many times longer recognition took lately than at its best."""
+        return self._slowness
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether a reply may be begun at the first silent frames."""
+        return self.wasted_share <= self._settings.budget and self._slowness < VERY_SLOW
+
+    @property
+    def may_guess(self) -> bool:
+        """Whether anything may be begun while the user still speaks."""
+        if self._settings.on_partials == "never":
+            return False
+        return self.may_answer and self._slowness < SLOW
+
+    def wants_partials(self, cheap: bool) -> bool:
+        """Whether partial transcripts are worth their price. ``cheap``: they come with feeding."""
+        wanted = self._settings.on_partials
+        return wanted == "always" or (wanted == "auto" and cheap)
+
+    def used(self, engine_seconds: float) -> None:
+        """So much was spent in a pause that was the end."""
+        self._outcomes.append((engine_seconds, 0.0))
+
+    def wasted(self, engine_seconds: float) -> None:
+        """So much was spent in vain."""
+        self._outcomes.append((0.0, engine_seconds))
+
+    def recognised(self, audio_seconds: float, took_seconds: float) -> None:
+        """A pass over so much audio took so long, waiting included."""
+        # A pass costs no more than in proportion to its audio; a shorter one bounds a longer one.
+        best = min(
+            (took * max(1.0, audio_seconds / audio) for audio, took in self._passes),
+            default=took_seconds,
+        )
+        self._passes.append((max(audio_seconds, 0.1), took_seconds))
+        ratio = took_seconds / best if best > 0 else 1.0
+        self._slowness += 0.5 * (max(1.0, ratio) - self._slowness)

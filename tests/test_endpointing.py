@@ -1,0 +1,98 @@
+"""When is a turn over? Pure."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.ending_words import ending
+from pipeline.endpointing import Endpointing, Evidence, decide
+
+SETTINGS = Endpointing()
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "clue"),
+    [
+        ("", "", "nothing"),
+        ("...", "", "nothing"),
+        ("Yes.", "", "one-word answer"),
+        ("Reachy?", "", "one-word answer"),
+        ("STOP", "", "one-word answer"),
+        ("I want to, um.", "", "filler"),
+        ("Well,", "", "filler"),
+        ("So.", "", "filler"),
+        ("I think so.", "", "statement"),
+        ("I want the", "", "leaning word"),
+        ("I want the.", "", "leaning word"),
+        ("Please enter your.", "", "leaning word"),
+        ("Eggs, milk and", "", "leaning word"),
+        ("What is it?", "", "question"),
+        ("What are you looking at?", "", "question"),
+        ("I think that", "", "leaning word"),
+        ("I know that.", "", "statement"),
+        ("I need eggs, milk,", "", "comma"),
+        ("The blue one", "Which one do you like?", "short answer"),
+        ("The blue one", "", "unfinished"),
+        ("How many days are there in a week?", "", "question"),
+        ("Turn to the left.", "", "statement"),
+        ("turn to the left", "", "unfinished"),
+    ],
+)
+def test_what_the_last_words_are(text: str, asked: str, clue: str) -> None:
+    assert ending(text, asked) == clue
+
+
+def test_a_one_word_answer_does_not_wait_for_the_turn_detector() -> None:
+    for word in ("Yes.", "No.", "Reachy?", "Okay."):
+        assert decide(Evidence(text=word), SETTINGS).wait_ms <= SETTINGS.likely_wait_ms
+    sceptical = decide(Evidence(audio=0.1, text="Yes."), SETTINGS)
+    assert sceptical.wait_ms <= 700, "even where the turn detector is sure that more will come"
+
+
+def test_hesitation_waits_longer_than_a_plain_end() -> None:
+    waits = [
+        decide(Evidence(audio=audio, text=text), SETTINGS).wait_ms
+        for audio, text in [(0.98, "What time is it?"), (0.6, "I think so."), (0.3, "I want the")]
+    ]
+    assert waits == sorted(waits)
+    assert waits[0] == SETTINGS.clear_wait_ms
+    assert waits[-1] == SETTINGS.unsure_wait_ms
+
+
+def test_who_pauses_long_is_given_longer() -> None:
+    def wait_ms(*pauses_ms: int) -> int:
+        return decide(Evidence(0.7, "I think so.", own_pauses_ms=pauses_ms), SETTINGS).wait_ms
+
+    slow, usual, quick = wait_ms(700, 800, 650), wait_ms(), wait_ms(120, 100, 150)
+    assert quick < usual <= slow
+
+
+def test_the_reasons_name_what_was_known() -> None:
+    assert decide(Evidence(), SETTINGS).reasons == ()
+    assert decide(Evidence(text="Yes."), SETTINGS).reasons == ("one-word answer",)
+    assert decide(Evidence(0.5, "I, um"), SETTINGS).reasons == ("sound", "filler")
+
+
+@given(
+    st.none() | st.floats(0, 1),
+    st.none() | st.text(max_size=80),
+    st.text(max_size=40),
+    st.lists(st.integers(0, 5000), max_size=20),
+)
+def test_every_wait_is_within_its_bounds(
+    audio: float | None, text: str | None, asked: str, pauses_ms: list[int]
+) -> None:
+    decision = decide(Evidence(audio, text, asked, tuple(pauses_ms)), SETTINGS)
+    assert 0 <= decision.probability <= 1
+    assert SETTINGS.clear_wait_ms <= decision.wait_ms <= SETTINGS.unsure_wait_ms
+    if decision.probability >= 0.5:
+        assert decision.wait_ms <= SETTINGS.likely_wait_ms
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.text(max_size=40))
+def test_a_surer_sound_never_waits_longer(one: float, other: float, text: str) -> None:
+    low, high = sorted((one, other))
+    waits = [decide(Evidence(audio, text), SETTINGS).wait_ms for audio in (low, high)]
+    assert waits[0] >= waits[1]
