@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.commands import access, ask, bench, config, doctor, models, serve
+from app.commands import access, ask, bench, config, doctor, models, replay, serve
 from pipeline.errors import ReachyVoiceError
 
 cli = typer.Typer(
@@ -22,6 +22,7 @@ cli = typer.Typer(
 cli.command()(serve.serve)
 cli.command()(ask.ask)
 cli.command()(bench.bench)
+cli.command("replay")(replay.replay_command)
 cli.command()(access.allow)
 cli.command()(doctor.doctor)
 cli.add_typer(access.app, name="key")

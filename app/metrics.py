@@ -8,28 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from app.loop_lag import LoopLag
 from app.process_usage import MIB, Usage
-from pipeline.chat import FunctionCallItem
-from pipeline.events import (
-    Bus,
-    ReplyFinished,
-    SpeculationDiscarded,
-    Timeline,
-    TranscriptFailed,
-)
+from pipeline.ending_words import Clue
+from pipeline.events import Bus, TranscriptFailed
+from pipeline.turn_record import Pause, TurnRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the Prometheus text format."""
 
 PREFIX = "reachy_voice_"
 
-STAGES = tuple(field.name for field in fields(Timeline) if field.name != "reply_id")
+STAGES = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
+"""Moments of a turn record; the last one, of a spoken turn, is the voice-to-voice latency."""
 STAGE_BUCKETS_S = (
     *(0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8),
     *(1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0),
@@ -72,6 +67,9 @@ ERROR_CODES = frozenset(
 )
 """Codes that are counted by name; all others count as ``other``."""
 
+CLUES = frozenset({"strict", "sound", *get_args(Clue)})
+"""Reasons of decisions that are counted by name; all others count as ``other``."""
+
 OBSERVED_EVENTS = 1024
 """Events that may wait to be counted; older ones are lost and counted as dropped."""
 
@@ -102,16 +100,20 @@ class Metrics:
             self._refused.labels(refusal)
 
     def _count_replies(self) -> None:
-        stages = self._histogram(
+        self.turns = self._counter("turns", "What became of each turn.", "origin", "outcome")
+        self.pauses = self._counter(
+            "pauses", "Pauses in speech, by what spoke for or against an end.", "clue", "ended"
+        )
+        self.stages = self._histogram(
             "stage_seconds",
             "From the end of speech, or a request, to each stage of the answer.",
             STAGE_BUCKETS_S,
-            "stage",
+            *("stage", "origin"),
         )
-        self.stages = {stage: stages.labels(stage) for stage in STAGES}
         self.responses = self._counter("responses", "Answers that ended.", "status", "reason")
-        self.speculations = self._counter(
-            "speculations_discarded", "Answers that were prepared and thrown away unheard."
+        self.speculations = self._counter("speculations", "Work ahead of the end of a turn.")
+        self.discarded = self._counter(
+            "speculations_discarded", "Work ahead that was thrown away unheard."
         )
         self.engine_seconds = self._counter(
             "engine_seconds", "Time that engines spent on answers, given or discarded.", "outcome"
@@ -121,6 +123,8 @@ class Metrics:
         self.transcripts_failed = self._counter("transcripts_failed", "Speech that was not read.")
         for outcome in ("given", "discarded"):
             self.engine_seconds.labels(outcome)
+        for stage in STAGES:
+            self.stages.labels(stage, "voice")
 
     def _count_machine(self) -> None:
         self._ready = self._gauge("engine_ready", "1 when the engine is ready.", "engine")
@@ -200,27 +204,42 @@ class SessionObserver:
         self._metrics.dropped(self._events.dropped)
 
 
-def _timeline(metrics: Metrics, event: Timeline) -> None:
-    for stage, histogram in metrics.stages.items():
-        moment_ms: float | None = getattr(event, stage)
+def _turn(metrics: Metrics, record: TurnRecord) -> None:
+    metrics.turns.labels(record.origin, record.outcome).inc()
+    metrics.speculations.inc(record.speculations_begun)
+    metrics.discarded.inc(record.speculations_discarded)
+    metrics.engine_seconds.labels("given").inc(record.engine_used_s)
+    metrics.engine_seconds.labels("discarded").inc(record.engine_wasted_s)
+    for pause in record.pauses:
+        metrics.pauses.labels(_clue(pause), _ended(record, pause)).inc()
+    if record.reply_id is not None:
+        _reply(metrics, record)
+
+
+def _clue(pause: Pause) -> str:
+    """The last thing that became known before the pause was over."""
+    reasons = pause.judgements[-1].reasons if pause.judgements else ()
+    if not reasons:
+        return "none"
+    return reasons[-1] if reasons[-1] in CLUES else "other"
+
+
+def _ended(record: TurnRecord, pause: Pause) -> str:
+    if pause.lasted_ms is not None:
+        return "no"
+    return "unknown" if record.outcome in ("dropped", "shutdown") else "yes"
+
+
+def _reply(metrics: Metrics, record: TurnRecord) -> None:
+    metrics.responses.labels(record.status, record.reason or "").inc()
+    for stage in STAGES:
+        moment_ms: float | None = getattr(record, f"{stage}_ms")
         if moment_ms is not None:
-            histogram.observe(moment_ms / 1000)
-
-
-def _reply(metrics: Metrics, event: ReplyFinished) -> None:
-    metrics.responses.labels(event.status, event.reason or "").inc()
-    metrics.engine_seconds.labels("given").inc(event.engine_seconds)
-    tokens = metrics.tokens
-    tokens.labels("prompt").inc(event.usage.prompt)
-    tokens.labels("cached").inc(event.usage.cached)
-    tokens.labels("generated").inc(event.usage.generated)
-    calls = sum(isinstance(item, FunctionCallItem) for item in event.items)
-    metrics.tool_calls.inc(calls)
-
-
-def _speculation(metrics: Metrics, event: SpeculationDiscarded) -> None:
-    metrics.speculations.inc()
-    metrics.engine_seconds.labels("discarded").inc(event.engine_seconds)
+            metrics.stages.labels(stage, record.origin).observe(moment_ms / 1000)
+    metrics.tokens.labels("prompt").inc(record.usage.prompt)
+    metrics.tokens.labels("cached").inc(record.usage.cached)
+    metrics.tokens.labels("generated").inc(record.usage.generated)
+    metrics.tool_calls.inc(record.tool_calls)
 
 
 def _transcript_failed(metrics: Metrics, event: TranscriptFailed) -> None:
@@ -228,8 +247,6 @@ def _transcript_failed(metrics: Metrics, event: TranscriptFailed) -> None:
 
 
 _COUNTED: Mapping[type, Callable[[Metrics, Any], None]] = {
-    Timeline: _timeline,
-    ReplyFinished: _reply,
-    SpeculationDiscarded: _speculation,
+    TurnRecord: _turn,
     TranscriptFailed: _transcript_failed,
 }

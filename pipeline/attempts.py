@@ -191,9 +191,9 @@ class Attempts:
         self._decide(turn, attempt)
         self._take_over_guess(turn, attempt)
         if self._budget.may_answer:
-            self._answer(attempt)
+            self._answer(turn, attempt)
         async with asyncio.TaskGroup() as group:
-            answering = group.create_task(self._answer_when_likely(attempt))
+            answering = group.create_task(self._answer_when_likely(turn, attempt))
             judging = group.create_task(self._judge(turn, attempt))
             await attempt.ended.wait()
             answering.cancel()
@@ -219,16 +219,29 @@ class Attempts:
         if guess and guess.reply and attempt.wants_reply and guess.says(attempt.said):
             attempt.guess, turn.guess = guess, None
             guess.reply.answers(attempt.paused_at)
+            self._listen_to(guess, turn, attempt)
         self._discard_guess(turn)
 
-    def _answer(self, attempt: Attempt) -> None:
+    def _answer(self, turn: UserTurn, attempt: Attempt) -> None:
         """Begin the reply, unless there is one."""
         if attempt.said and attempt.wants_reply and attempt.guess is None:
             attempt.guess = self._guess(attempt.said, attempt.work, attempt.paused_at)
+            self._listen_to(attempt.guess, turn, attempt)
 
-    async def _answer_when_likely(self, attempt: Attempt) -> None:
+    async def _answer_when_likely(self, turn: UserTurn, attempt: Attempt) -> None:
         await attempt.likely.wait()
-        self._answer(attempt)
+        self._answer(turn, attempt)
+
+    def _listen_to(self, guess: Guess, turn: UserTurn, attempt: Attempt) -> None:
+        """The model that reads the words for the reply knows whether they are complete."""
+
+        def told() -> None:
+            if turn.attempt is attempt and not attempt.ended.is_set():
+                self._decide(turn, attempt)
+
+        guess.told = told
+        if guess.end_probability is not None:
+            told()
 
     async def _judge(self, turn: UserTurn, attempt: Attempt) -> None:
         """Ask the turn detector once, early: a longer silence only makes it more credulous."""
@@ -250,6 +263,7 @@ class Attempts:
             Evidence(
                 attempt.audio_probability,
                 None if attempt.error else attempt.said,
+                attempt.guess.end_probability if attempt.guess else None,
                 self._session.asked,
                 tuple(self._own_pauses_ms),
             ),

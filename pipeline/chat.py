@@ -293,17 +293,18 @@ def cut(part: AudioPart, heard_seconds: float) -> AudioPart:
 def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str:
     """The clauses whose audio was heard, the last one cut at a word border in proportion.
 
-    ``spoken``: each clause with the seconds of its audio, in order.
+    ``spoken``: each clause, with the white space before it, and the seconds of its audio, in
+    order. What was heard is exactly a beginning of all of it.
     """
     words: list[str] = []
     for text, seconds in spoken:
         if heard_seconds <= 0:
             break
-        clause = re.findall(r"\S+", text)
+        clause = re.findall(r"\s*\S+", text)
         share = min(1.0, heard_seconds / seconds) if seconds else 1.0
         words += clause[: int(len(clause) * share + 1e-9)]
         heard_seconds -= seconds
-    return " ".join(words)
+    return "".join(words)
 
 
 def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:

@@ -47,6 +47,8 @@ class ReplyPlan:
     in_conversation: bool = True
     voice: str = ""
     speed: float = 1.0
+    language: str = "en"
+    """What is spoken, ISO 639-1; numbers are put into words in English only."""
     output_format: AudioFormat = field(default_factory=AudioFormat)
     chunk_ms: int = 40
     lead_s: float | None = None
@@ -97,8 +99,7 @@ class Delivery:
             return
         item = self._open_message()
         self._clauses.append((text, 0.0))
-        glue = "" if self._plan.modality == "text" or len(self._clauses) == 1 else " "
-        self.publish(ReplyText(self._plan.reply_id, item.id, 0, glue + text))
+        self.publish(ReplyText(self._plan.reply_id, item.id, 0, text))
 
     def speak(self, pcm: Pcm, now: float) -> None:
         """Audio of the newest words, at the rate of the plan's format."""
@@ -199,7 +200,7 @@ class Delivery:
         return MessageItem(self._message.id, "assistant", (part,), status)
 
     def _spoken(self) -> AudioPart:
-        said = " ".join(text for text, _ in self._clauses)
+        said = "".join(text for text, _ in self._clauses)
         audio = Recording(np.concatenate((EMPTY, *self._audio)), self._plan.output_format.rate)
         part = AudioPart(said, self.playback.sent_seconds, audio, tuple(self._clauses))
         return part if self._cut_s is None else cut(part, self._cut_s)

@@ -22,14 +22,14 @@ Clue = Literal[
 
 LAST_WORDS: dict[Clue, float] = {
     "nothing": 3.0,
-    "one-word answer": 2.0,
-    "short answer": 1.0,
-    "question": 0.7,
-    "statement": 0.3,
-    "filler": -3.0,
-    "leaning word": -2.0,
-    "comma": -1.0,
-    "unfinished": -1.0,
+    "one-word answer": 0.6,
+    "short answer": 0.5,
+    "question": 0.3,
+    "statement": 0.0,
+    "filler": -1.0,
+    "leaning word": -0.5,
+    "comma": -0.8,
+    "unfinished": 0.0,
 }
 """Log odds that each clue adds for the turn being over."""
 

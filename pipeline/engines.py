@@ -16,7 +16,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -178,6 +178,24 @@ FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)
+class Warmed:
+    """What reading ahead has come to. ``end_probability``: see ``EndOfTurn``; ``None`` where
+    the user's are not the last words, or the model cannot tell."""
+
+    usage: Usage = field(default_factory=Usage)
+    end_probability: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfTurn:
+    """How likely it is, 0 to 1, that the user's last words are complete: that a sentence or the
+    message ends behind them, by the words alone. The language model knows it for nothing when it
+    reads them. At most once in a reply, before everything else."""
+
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     text: str
 
@@ -198,7 +216,7 @@ class Finished:
     usage: Usage
 
 
-Delta = TextDelta | ToolCall | Finished
+Delta = EndOfTurn | TextDelta | ToolCall | Finished
 
 
 class LlmSession(Protocol):
@@ -210,8 +228,8 @@ class LlmSession(Protocol):
         tools: Sequence[Tool],
         said: str,
         cancel: CancelToken,
-    ) -> Iterator[Usage | None]:
-        """Read the prompt without answering; ``None`` between slices, its usage at the end.
+    ) -> Iterator[Warmed | None]:
+        """Read the prompt without answering; ``None`` between slices, the result at the end.
 
         ``said``: the words so far of a message that the user has not finished; empty: of none.
         Where ``messages`` end with the user's, they go on in it, behind a space. Only whole words

@@ -367,6 +367,7 @@ class Bus:
 
     def __init__(self) -> None:
         self._subscriptions: list[Subscription] = []
+        self._listeners: list[Callable[[Published], None]] = []
         self._derive: Callable[[float, Event], Iterable[Event]] = lambda at, event: ()
 
     def derive(self, fold: Callable[[float, Event], Iterable[Event]]) -> None:
@@ -376,13 +377,18 @@ class Bus:
     def subscribe(self, capacity: int = 8192, *, lossless: bool = False) -> Subscription:
         subscription = Subscription(capacity, lossless=lossless)
         self._subscriptions.append(subscription)
+        self._listeners.append(subscription.offer)
         return subscription
+
+    def tap(self, listener: Callable[[Published], None]) -> None:
+        """Have ``listener`` called with every event, at once. It must be quick, and not raise."""
+        self._listeners.append(listener)
 
     def publish(self, event: Event) -> None:
         at = asyncio.get_running_loop().time()
         for published in (*self._derive(at, event), event):
-            for subscription in self._subscriptions:
-                subscription.offer(Published(at, published))
+            for listener in self._listeners:
+                listener(Published(at, published))
 
     def close(self) -> None:
         for subscription in self._subscriptions:

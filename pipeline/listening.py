@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from pipeline.audio import LISTEN_RATE, AudioHistory, Framer, Pcm, Resampler
+from pipeline.commands import MAX_PREFIX_PADDING_MS
 from pipeline.endpointing import Endpointing
+from pipeline.onset import MAX_BACK_MS
 from pipeline.stages import VadStreamStage
 from pipeline.turns import Signal, TurnTaker
 
 HISTORY_SPARE_SECONDS = 2.0
-"""More history than padding and turn detector ask for, since a pause is judged a little late."""
+"""More history than an onset and the turn detector ask for: a pause is judged a little late, and
+a late onset may last up to a second before it counts."""
 
 
 class Listener:
@@ -28,7 +31,10 @@ class Listener:
         self._framer = Framer(window_samples)
         self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
         self._taker = TurnTaker(endpointing)
-        seconds = history_seconds + endpointing.prefix_padding_ms / 1000 + HISTORY_SPARE_SECONDS
+        # A client may ask for more padding later.
+        padding_ms = max(endpointing.prefix_padding_ms, MAX_PREFIX_PADDING_MS)
+        onset_seconds = (padding_ms + MAX_BACK_MS) / 1000
+        seconds = max(history_seconds, onset_seconds) + HISTORY_SPARE_SECONDS
         self._history = AudioHistory(int(seconds * LISTEN_RATE))
 
     @property

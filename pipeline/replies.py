@@ -109,7 +109,9 @@ class Replies:
             await self._transcriber.settled()
             return self.prompt(said="" if guess.committed else guess.text)
 
-        guess.reply = self._start(ResponseOptions(), messages, guess.work, since)
+        guess.reply = self._start(
+            ResponseOptions(), messages, guess.work, since, tell_end=guess.tell_end
+        )
         guess.reply.mark("transcript")
 
     def answer(self, attempt: Attempt) -> None:
@@ -267,7 +269,12 @@ class Replies:
     # -- one reply
 
     def _start(
-        self, options: ResponseOptions, messages: PromptSource, work: Work, began_at: float
+        self,
+        options: ResponseOptions,
+        messages: PromptSource,
+        work: Work,
+        began_at: float,
+        tell_end: Callable[[float], None] = lambda probability: None,
     ) -> Reply:
         """Begin behind a shut gate. ``began_at``: end of speech, or of the request."""
         self._on_start()
@@ -285,6 +292,7 @@ class Replies:
             work=work,
             forget=self._chat.forget_oldest if own else lambda: False,
             began_at=began_at,
+            tell_end=tell_end,
         )
         self._running[plan.reply_id] = reply
         self.quiet.clear()

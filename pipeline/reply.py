@@ -20,15 +20,24 @@ from typing import Literal
 from pipeline.audio import Pcm, Resampler
 from pipeline.chat import MessageItem
 from pipeline.delivery import Delivery, ReplyPlan
-from pipeline.engines import Cancelled, Finished, Message, TextDelta, ToolCall, Usage
+from pipeline.engines import (
+    Cancelled,
+    EndOfTurn,
+    Finished,
+    Message,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
 from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.events import Bus, CancelReason, ReplyFinished, ReplyStarted, Timeline
-from pipeline.speech import SpeechChunker, speakable
+from pipeline.joints import Joint
+from pipeline.ramp import Ramp, Spoken
+from pipeline.speech import Piece, SpeechChunker
 from pipeline.stages import ConversationStage, TtsStage
+from pipeline.text_ahead import TextAhead
 from pipeline.work import Priority, Work
 
-CLAUSES_AHEAD = 3
-"""Clauses that may wait for the voice; the LLM pauses behind them."""
 PIECES_AHEAD = 64
 """Pieces of output that may wait for the gate or the listener."""
 
@@ -61,9 +70,12 @@ class Reply:
         work: Work,
         forget: Callable[[], bool],
         began_at: float,
+        ramp: Ramp | None = None,
+        tell_end: Callable[[float], None] = lambda probability: None,
     ) -> None:
         """``forget`` shortens a prompt that is too long; ``began_at`` is when the speech that is
-        answered ended, in the loop's time."""
+        answered ended, in the loop's time; ``ramp``: what is known of the voice's speed;
+        ``tell_end`` hears how likely the user's words are complete, if the model knows."""
         self.plan = plan
         self.work = work
         self.status: Literal["waiting", "active", "finished"] = "waiting"
@@ -74,9 +86,13 @@ class Reply:
         self._delivery = delivery
         self._forget = forget
         self.began_at = began_at
+        self._tell_end = tell_end
         self._gate = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._clauses: asyncio.Queue[str | None] = asyncio.Queue(CLAUSES_AHEAD)
+        self._ramp = ramp or Ramp()
+        self._text = TextAhead(SpeechChunker(plan.language), self._ramp)
+        self._spoken_s = 0.0
+        """Seconds of speech that have been made."""
         self._pieces: asyncio.Queue[_Words | Pcm | None] = asyncio.Queue(PIECES_AHEAD)
         self.prompt_read: list[Message] | None = None
         """What it answers, once it has begun to think."""
@@ -169,20 +185,17 @@ class Reply:
     # -- think
 
     async def _think(self) -> None:
-        chunker = SpeechChunker()
         while True:
             messages = self.prompt_read = list(await self._prompt())
             try:
-                await self._answer(messages, chunker)
+                await self._answer(messages)
                 break
             except PromptTooLong:
                 if not self._forget():
                     raise
-        for clause in chunker.flush():
-            await self._pass_on(clause)
-        await self._clauses.put(None)
+        await self._text.end()
 
-    async def _answer(self, messages: Sequence[Message], chunker: SpeechChunker) -> None:
+    async def _answer(self, messages: Sequence[Message]) -> None:
         plan = self.plan
         stream = self._conversation.reply(
             messages, plan.tools, plan.tool_choice, plan.sampling, self.work
@@ -191,46 +204,66 @@ class Reply:
         async with aclosing(stream) as deltas:
             async for delta in deltas:
                 match delta:
+                    case EndOfTurn(probability):
+                        self._tell_end(probability)
                     case TextDelta(text):
                         self.mark("first_token")
-                        if plan.modality == "text":
-                            await self._pass_on(glue + text)
-                            glue = ""
-                        else:
-                            for clause in chunker.feed(text):
-                                await self._pass_on(clause)
+                        await self._pass_on(glue, text)
+                        glue = ""
                     case ToolCall():
                         self.mark("first_token")
-                        for clause in chunker.flush():
-                            await self._pass_on(clause)
+                        await self._text.end_part()
                         self._calls.append(delta)
                         glue = " "
                     case Finished(reason, usage):
                         self._usage = usage
                         self._cut_short = reason == "length"
 
-    async def _pass_on(self, clause: str) -> None:
-        self.mark("first_clause")
-        await self._clauses.put(clause)
+    async def _pass_on(self, glue: str, text: str) -> None:
+        """Written text leaves as it comes; speech is cut into pieces, which know their glue."""
+        if self.plan.modality == "text":
+            self.mark("first_clause")
+            await self._pieces.put(_Words(glue + text))
+        else:
+            await self._text.put(text)
 
     # -- speak
 
     async def _speak(self) -> None:
-        while (clause := await self._clauses.get()) is not None:
-            await self._pieces.put(_Words(clause))
-            spoken = speakable(clause) if self.plan.modality == "audio" else ""
-            if spoken:
-                await self._synthesize(spoken)
+        while piece := await self._text.take(self._buffered_s, playing=self.confirmed):
+            self.mark("first_clause")
+            await self._pieces.put(_Words(piece.text))
+            if piece.spoken:
+                await self._synthesize(piece)
         await self._pieces.put(None)
 
-    async def _synthesize(self, text: str) -> None:
-        # One for each clause, whose last sounds would else wait for the next one.
+    def _buffered_s(self) -> float:
+        """Seconds of speech that the listener has still to hear."""
+        return self._spoken_s - self._delivery.playback.heard_seconds(self._now())
+
+    async def _synthesize(self, piece: Piece) -> None:
+        # One of each for every piece, whose last sounds would else wait for the next one.
+        joint = Joint(self._tts.rate, piece.border)
         resampler = Resampler(self._tts.rate, self.plan.output_format.rate)
-        stream = self._tts.synthesize(text, self.plan.voice, self.plan.speed, self.work)
+        stream = self._tts.synthesize(piece.spoken, self.plan.voice, self.plan.speed, self.work)
+        lengths_s: list[float] = []
+        first_s = work_s = 0.0
         async with aclosing(stream) as chunks:
+            asked_at = self._now()
             async for pcm in chunks:
-                await self._put_audio(resampler.feed(pcm))
+                # Not the time that we wait for the listener.
+                work_s += self._now() - asked_at
+                if len(heard := joint.feed(pcm)):
+                    first_s = first_s if lengths_s else work_s
+                    lengths_s.append(len(heard) / self._tts.rate)
+                    self._spoken_s += lengths_s[-1]
+                    await self._put_audio(resampler.feed(heard))
+                asked_at = self._now()
+            work_s += self._now() - asked_at
         await self._put_audio(resampler.flush())
+        if lengths_s:
+            chars = len(piece.spoken)
+            self._ramp.learn(Spoken(chars, sum(lengths_s), work_s, lengths_s[0], first_s))
 
     async def _put_audio(self, pcm: Pcm) -> None:
         size = self.plan.output_format.rate * self.plan.chunk_ms // 1000

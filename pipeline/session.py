@@ -328,6 +328,7 @@ class Session:
         self._listener.end_of_input()
         self._buffer.clear()
         self._turns.drop()
+        self._said = ""
 
     def _commit(self, command: CommitAudio) -> None:
         if self._config.turn_detection is None:

@@ -1,85 +1,144 @@
-"""From text deltas to what is spoken: the first clause early, then longer pieces.
+"""From text deltas to what is spoken: the first clause early, then as long as time allows.
 
-The first piece is what the listener waits for, so it ends at the first comma, or after a few
-words; later pieces are sentences, because whole sentences sound better. Markdown, links, code
-and emoji are for eyes and are not spoken.
+The listener waits for the first piece, so it ends as soon as it can be spoken well: at a comma,
+before a word that a new part of the sentence begins with, or after a few words, but never on a
+word that leans on the next one. Later pieces are whole sentences wherever there is time for them
+(``pipeline.ramp`` says how long one may be), because whole sentences sound better.
+
+Pieces keep the exact text: all of them together are the answer, but for white space around it.
+Markup is not torn, so that a piece alone shows what of it is spoken.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-FIRST_MIN_WORDS = 2
-FIRST_MAX_WORDS = 8
-LATER_MAX_WORDS = 40
+from pipeline.spoken import speakable
+from pipeline.spoken.borders import Border, End, ends
+from pipeline.spoken.markup import LINE_START
 
-_CLAUSE_END = re.compile(r"[,;:.!?…]+[\"')\]]*\s+|\n+")
-_SENTENCE_END = re.compile(r"[.!?…]+[\"')\]]*\s+|\n+")
-_ABBREVIATION = re.compile(
-    r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|St|vs|etc|e\.g|i\.e|No)|\b[A-Z]|^\s*\d{1,2})\.\s*$"
-)
-_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_CODE_BLOCK = re.compile(r"```.*?(?:```|$)", re.DOTALL)
-_LINE_MARK = re.compile(r"^\s*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
-_EMPHASIS = re.compile(r"(\*\*|__|~~|`|(?<!\w)[*_]|[*_](?!\w))")
-_SYMBOLS = re.compile(
-    "[\U0001f000-\U0001faff\U00002600-\U000027bf\U00002b00-\U00002bff\U0000fe0f\U0000200d\U000020e3]"
-)
+EARLY_CHARS = 30
+"""A piece that may be no longer than this ends as soon as it can."""
+_FEWEST_WORDS = {
+    Border.SILENCE: 0,
+    Border.SENTENCE: 1,
+    Border.CLAUSE: 2,
+    Border.PART: 3,
+    Border.PHRASE: 4,
+    Border.WORD: 6,
+    Border.TORN: 14,
+}
+"""So many words are enough for an early piece that ends there. Four words are a second of speech:
+time for the next piece, on a voice of ten times real time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of an answer.
+
+    ``text``: as written, with the white space before it. ``spoken``: what the voice is to say;
+    empty: nothing. ``border``: how it ends, and so how much silence belongs behind it.
+    """
+
+    text: str
+    spoken: str
+    border: Border
 
 
 class SpeechChunker:
-    """Collects deltas and gives out pieces to speak. Deterministic for any split of the text."""
+    """Takes text deltas, gives out pieces to speak. ``language``: ISO 639-1."""
 
-    def __init__(self) -> None:
+    def __init__(self, language: str = "en") -> None:
+        self._language = language
         self._held = ""
-        self._first = True
+        self._before = LINE_START
+        self._begun = False
+        self._closed = False
 
-    def feed(self, text: str) -> Iterator[str]:
-        """Yield every piece that is now complete."""
+    @property
+    def held_chars(self) -> int:
+        """How much text waits to be spoken."""
+        return len(self._held)
+
+    @property
+    def over(self) -> bool:
+        """No more text is to come, and all of it was taken."""
+        return self._closed and not self._held
+
+    def feed(self, text: str) -> None:
+        """More text; reopens a closed one, as words that stand apart from those before it."""
+        if not text:
+            return
+        if self._closed and self._begun and not text[0].isspace():
+            text = f" {text}"
+        self._closed = False
         self._held += text
-        while piece := self._take():
-            yield piece
+        if not self._begun:
+            self._held = self._held.lstrip()
+            self._begun = bool(self._held)
 
-    def flush(self) -> Iterator[str]:
-        """Yield what is left at the end of the answer."""
-        rest, self._held = self._held.strip(), ""
-        if rest:
-            yield rest
+    def close(self) -> None:
+        """For now nothing follows: what is held is whole."""
+        self._closed = True
+        self._held = self._held.rstrip()
 
-    def _take(self) -> str:
-        end = self._find_end()
-        if end is None:
-            return ""
-        piece, self._held = self._held[:end], self._held[end:]
-        if not piece.strip():
-            return self._take()
-        self._first = False
-        return piece.strip()
+    def take(self, longest_chars: int = 0, *, hurry: bool = False) -> Piece | None:
+        """The next piece; ``None`` if more text should be waited for, or none is left.
 
-    def _find_end(self) -> int | None:
-        border = _CLAUSE_END if self._first else _SENTENCE_END
-        for match in border.finditer(self._held):
-            before = self._held[: match.end()]
-            if _ABBREVIATION.search(before):
-                continue
-            if self._first and len(before.split()) < FIRST_MIN_WORDS and "," in match.group():
-                continue
-            return match.end()
-        return self._word_limit_end()
+        ``longest_chars``: of speech, as much as will be ready in time. Whole sentences that are
+        there and fit are taken together. What is longer is cut as well as may be; with little
+        time (up to ``EARLY_CHARS``), as soon as may be. ``hurry``: no more text can be waited for.
+        """
+        found = ends(self._held, self._before, closed=self._closed, language=self._language)
+        if longest_chars <= EARLY_CHARS:
+            best = _early(found)
+        else:
+            best = _fitting(found, longest_chars, hurry=hurry)
+        if best is None and self._closed and self._held:
+            best = found[-1] if found else None
+        if best is None:
+            return None
+        last = self._closed and best.at == len(self._held)
+        return self._cut(best.at, max(best.border, Border.SENTENCE) if last else best.border)
 
-    def _word_limit_end(self) -> int | None:
-        limit = FIRST_MAX_WORDS if self._first else LATER_MAX_WORDS
-        words = list(re.finditer(r"\S+\s+", self._held))
-        return words[limit - 1].end() if len(words) >= limit else None
+    def _cut(self, at: int, border: Border) -> Piece:
+        text, self._held = self._held[:at], self._held[at:]
+        spoken = speakable(text, self._language, self._before)
+        self._before = text.rstrip()[-1:] or self._before
+        return Piece(text, _ended(spoken, border), border)
 
 
-def speakable(text: str) -> str:
-    """``text`` without what is only for eyes; empty if nothing remains to be said."""
-    text = _CODE_BLOCK.sub(" ", text)
-    text = _LINK.sub(r"\1", text)
-    text = _LINE_MARK.sub("", text)
-    text = _EMPHASIS.sub("", text)
-    text = _SYMBOLS.sub("", text)
-    text = re.sub(r"\s+", " ", text).strip()
-    return text if re.search(r"\w", text) else ""
+_MARK_AT_END = re.compile(r"[.,;:!?…。！？：；，、][\"'”’)]*$")
+
+
+def _ended(spoken: str, border: Border) -> str:
+    """With a mark at its end, so that the voice falls only where a sentence is over."""
+    if not spoken or _MARK_AT_END.search(spoken):
+        return spoken
+    return f"{spoken}." if border >= Border.SENTENCE else f"{spoken},"
+
+
+def _early(found: Sequence[End]) -> End | None:
+    """The first good end."""
+    for end in found:
+        if end.words >= _FEWEST_WORDS[end.border]:
+            return end
+    return None
+
+
+def _fitting(found: Sequence[End], longest_chars: int, *, hurry: bool) -> End | None:
+    """The last end of a sentence that fits. If none does, because the sentence is longer or more
+    of it cannot be waited for: the best other end."""
+    fitting = [end for end in found if end.chars <= longest_chars]
+    whole = [end for end in fitting if end.border >= Border.SENTENCE]
+    if whole:
+        return whole[-1]
+    if len(fitting) == len(found) and not hurry:
+        return None
+    for border in (Border.CLAUSE, Border.PART, Border.PHRASE, Border.WORD):
+        good = [e for e in fitting if e.border == border and e.words >= _FEWEST_WORDS[border]]
+        if good:
+            return good[-1]
+    return _early(found)

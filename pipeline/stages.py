@@ -22,7 +22,7 @@ from pipeline.engines import (
     Tool,
     ToolChoice,
     Transcript,
-    Usage,
+    Warmed,
 )
 from pipeline.work import Work
 from pipeline.worker import Remote, Worker
@@ -66,7 +66,7 @@ class SttStage(Protocol):
 class ConversationStage(Protocol):
     async def warm(
         self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Usage: ...
+    ) -> Warmed: ...
 
     def reply(
         self,
@@ -188,11 +188,11 @@ class RemoteConversation:
 
     async def warm(
         self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Usage:
+    ) -> Warmed:
         remote = await self._opened(work)
         async with aclosing(remote.stream("warm", messages, tools, said, work=work)) as items:
-            usages: list[Usage] = [usage async for usage in items]
-        return usages[-1]
+            results: list[Warmed] = [result async for result in items]
+        return results[-1]
 
     async def reply(
         self,

@@ -1,8 +1,9 @@
 """Turn taking: speech scores in, turn signals out. Pure; time is the sample index.
 
-A turn opens when speech has lasted ``onset_ms``. The first silent frames make it *paused*: it may
-be over, and the session starts a reply behind a shut gate. How long the pause must last before
-the turn has *ended* is decided elsewhere (``pipeline.endpointing``) and told here (``judge``).
+A turn opens when speech has lasted ``onset_ms``; it began where the scores rose
+(``pipeline.onset``). The first silent frames make it *paused*: it may be over, and the session
+starts a reply behind a shut gate. How long the pause must last before the turn has *ended* is
+decided elsewhere (``pipeline.endpointing``) and told here (``judge``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from enum import Enum, auto
 
 from pipeline.audio import LISTEN_RATE, AudioFrame
 from pipeline.endpointing import Endpointing
+from pipeline.onset import RecentScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class TurnTaker:
         self._settings = settings
         self._rate = rate
         self._state = _State.QUIET
+        self._recent = RecentScores(rate)
         self._onset: int | None = None
         self._start = 0
         self._speech_end = 0
@@ -68,6 +71,7 @@ class TurnTaker:
     def feed(self, score: float, frame: AudioFrame) -> list[Signal]:
         """Take the next frame and its probability of speech."""
         self._heard_end = frame.end
+        self._recent.note(score, frame, self._settings.speech_threshold)
         match self._state:
             case _State.QUIET:
                 return self._quiet(score, frame)
@@ -101,7 +105,9 @@ class TurnTaker:
         if frame.end - self._onset < self._samples(self._settings.onset_ms):
             return []
         self._state = _State.SPEAKING
-        self._start, self._onset = self._onset, None
+        begin = self._recent.beginning(self._onset, self._settings.speech_threshold)
+        # What was said before belongs to the turn before.
+        self._start, self._onset = max(begin, self._speech_end), None
         self._speech_end = frame.end
         return [Started(self._start)]
 

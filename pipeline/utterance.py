@@ -31,9 +31,7 @@ class Recognition:
     attempt that is thrown away loses no audio and doubles none.
     """
 
-    def __init__(
-        self, stt: SttStage, language: str, on_words: OnWords | None = None
-    ) -> None:
+    def __init__(self, stt: SttStage, language: str, on_words: OnWords | None = None) -> None:
         self._stt = stt
         self._language = language
         self._on_words = on_words
@@ -111,6 +109,14 @@ class Guess:
     reply: Reply | None = None
     committed: bool = False
     """Whether the words stand in the conversation."""
+    end_probability: float | None = None
+    """That the words are complete, as far as the language model knows."""
+    told: Callable[[], None] = lambda: None
+    """Called when that is known."""
+
+    def tell_end(self, probability: float) -> None:
+        self.end_probability = probability
+        self.told()
 
     def says(self, text: str) -> bool:
         """Whether it answers ``text``, apart from case and punctuation."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from robot_tools import robot_tools
 
 from pipeline.engines import (
     Delta,
+    EndOfTurn,
     Finished,
     LlmSession,
     Message,
@@ -21,6 +22,7 @@ from pipeline.engines import (
     ToolCall,
     ToolChoice,
     Usage,
+    Warmed,
 )
 from pipeline.llm.llama_model import Model
 from pipeline.llm.sampler import Sampler
@@ -90,8 +92,18 @@ def answer(session: LlmSession, messages: Sequence[Message], **how: Any) -> tupl
     return joined(list(replies(session, messages, **how)))
 
 
+def told(steps: Iterable[Delta | None]) -> list[Delta]:
+    """All that is part of the answer, with its end."""
+    return [item for item in steps if item and not isinstance(item, EndOfTurn)]
+
+
+def begin(steps: Iterator[Delta | None]) -> None:
+    """Go on to the first words."""
+    next(item for item in steps if isinstance(item, TextDelta))
+
+
 def joined(items: Sequence[Delta | None]) -> tuple[str, Finished]:
-    *others, end = [item for item in items if item]
+    *others, end = told(items)
     assert isinstance(end, Finished)
     return "".join(item.text for item in others if isinstance(item, TextDelta)), end
 
@@ -123,8 +135,20 @@ def warm(
     said: str = "",
     cancel: Token | None = None,
 ) -> Usage:
+    return warmed(session, messages, tools, said=said, cancel=cancel).usage
+
+
+def warmed(
+    session: LlmSession,
+    messages: Sequence[Message],
+    tools: Sequence[Tool] = (),
+    *,
+    said: str = "",
+    cancel: Token | None = None,
+) -> Warmed:
+    """The result of a warm-up."""
     items = list(session.warm(messages, tools, said, cancel or Token()))
-    usage = items[-1]
-    assert usage is not None
+    result = items[-1]
+    assert result is not None
     assert items[:-1] == [None] * (len(items) - 1)
-    return usage
+    return result

@@ -16,6 +16,7 @@ from pipeline.commands import AppendAudio, Command, SessionConfig
 from pipeline.engines import (
     Cancelled,
     Delta,
+    EndOfTurn,
     Finished,
     Message,
     Partial,
@@ -26,6 +27,7 @@ from pipeline.engines import (
     ToolChoice,
     Transcript,
     Usage,
+    Warmed,
 )
 from pipeline.events import Bus, Event, Published
 from pipeline.memory import Memory
@@ -116,6 +118,8 @@ class ScriptedLlm:
     deltas: Sequence[str | ToolCall] = GREETING
     first_s: float = 0.1
     per_token_s: float = 0.02
+    end_probability: float | None = None
+    """That the user's words are complete; told before the answer."""
     errors: list[Exception] = field(default_factory=list)
     """Raised one after the other instead of an answer."""
     answers: list[Sequence[str | ToolCall]] = field(default_factory=list)
@@ -142,7 +146,7 @@ class ScriptedConversation:
 
     async def warm(
         self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Usage:
+    ) -> Warmed:
         self.llm.warmed.append(list(messages))
         self.llm.read_ahead.append(said)
         work.watch(self, lambda _: stop.set())
@@ -155,7 +159,7 @@ class ScriptedConversation:
             self.llm.warm_ups_finished += 1
         finally:
             work.unwatch(self)
-        return Usage()
+        return Warmed()
 
     async def reply(
         self,
@@ -172,6 +176,8 @@ class ScriptedConversation:
             await asyncio.sleep(self.llm.first_s)
             if self.llm.errors:
                 raise self.llm.errors.pop(0)
+            if self.llm.end_probability is not None:
+                yield EndOfTurn(self.llm.end_probability)
             deltas = self.llm.answers.pop(0) if self.llm.answers else self.llm.deltas
             limit = sampling.max_tokens or len(deltas)
             for delta in deltas[:limit]:

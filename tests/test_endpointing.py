@@ -78,13 +78,18 @@ def test_the_reasons_name_what_was_known() -> None:
 @given(
     st.none() | st.floats(0, 1),
     st.none() | st.text(max_size=80),
+    st.none() | st.floats(0, 1),
     st.text(max_size=40),
     st.lists(st.integers(0, 5000), max_size=20),
 )
 def test_every_wait_is_within_its_bounds(
-    audio: float | None, text: str | None, asked: str, pauses_ms: list[int]
+    audio: float | None,
+    text: str | None,
+    words: float | None,
+    asked: str,
+    pauses_ms: list[int],
 ) -> None:
-    decision = decide(Evidence(audio, text, asked, tuple(pauses_ms)), SETTINGS)
+    decision = decide(Evidence(audio, text, words, asked, tuple(pauses_ms)), SETTINGS)
     assert 0 <= decision.probability <= 1
     assert SETTINGS.clear_wait_ms <= decision.wait_ms <= SETTINGS.unsure_wait_ms
     if decision.probability >= 0.5:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from llama_talk import MODEL, SHORT_TOOLS, SYSTEM, answer, calls, nudge, replies
+from llama_talk import MODEL, SHORT_TOOLS, SYSTEM, answer, calls, nudge, replies, told
 
 from pipeline.engines import Finished, Message, Sampling, TextDelta, ToolCall, ToolChoice
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
@@ -41,12 +41,8 @@ def check(call: ToolCall) -> None:
 
 def test_required(engine: LlamaCpp) -> None:
     choice = ToolChoice("required")
-    *found, end = (
-        item
-        for item in replies(
-            engine.open(), ASKED, tools=SHORT_TOOLS, tool_choice=choice, sampling=SAMPLING
-        )
-        if item
+    *found, end = told(
+        replies(engine.open(), ASKED, tools=SHORT_TOOLS, tool_choice=choice, sampling=SAMPLING)
     )
     assert found
     for call in found:
@@ -63,7 +59,7 @@ def test_speech_and_a_call_and_the_next_turn(
     with monkeypatch.context() as patch:
         nudge(patch, engine._parts.model, f"Of course.\n{mark}")
         steps = replies(session, ASKED, tools=SHORT_TOOLS, sampling=SAMPLING)
-        found = [item for item in steps if item]
+        found = told(steps)
     assert "".join(item.text for item in found if isinstance(item, TextDelta)) == "Of course."
     (call,) = calls(found)
     check(call)
@@ -89,7 +85,7 @@ def test_none(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
         tool_choice=ToolChoice("none"),
         sampling=SAMPLING,
     )
-    found = [item for item in steps if item]
+    found = told(steps)
     text = "".join(item.text for item in found if isinstance(item, TextDelta))
     assert not calls(found)
     assert text.startswith("Well.")

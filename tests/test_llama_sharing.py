@@ -19,6 +19,7 @@ from llama_talk import (
     SYSTEM,
     Token,
     answer,
+    begin,
     joined,
     replies,
     warm,
@@ -84,7 +85,7 @@ def test_cancelling_while_answering(engine: LlamaCpp, alone: dict[str, str]) -> 
     session = engine.open()
     token = Token()
     steps = replies(session, FRANCE, cancel=token)
-    next(item for item in steps if item)
+    begin(steps)
     token._cancel_after = token.looks
     with pytest.raises(Cancelled):
         list(steps)
@@ -94,7 +95,7 @@ def test_cancelling_while_answering(engine: LlamaCpp, alone: dict[str, str]) -> 
 def test_an_answer_that_nobody_reads_any_more(engine: LlamaCpp, alone: dict[str, str]) -> None:
     session = engine.open()
     steps = replies(session, FRANCE)
-    next(item for item in steps if item)
+    begin(steps)
     steps.close()  # type: ignore[attr-defined]
     assert answer(session, SPAIN)[0] == alone["spain"]
 
@@ -130,7 +131,7 @@ def test_one_session_may_answer_twice_at_a_time(engine: LlamaCpp, alone: dict[st
 def test_closing_in_the_middle(engine: LlamaCpp, alone: dict[str, str]) -> None:
     session = engine.open()
     steps = replies(session, SPAIN)
-    next(item for item in steps if item)
+    begin(steps)
     session.close()
     assert answer(engine.open(), FRANCE)[0] == alone["france"]
     with pytest.raises(Cancelled):
@@ -191,7 +192,7 @@ def test_sessions_that_do_not_fit_together_take_turns(small: LlamaCpp) -> None:
 def test_who_is_more_urgent_takes_the_cells(small: LlamaCpp) -> None:
     expected = answer(small.open(), LONG)[0]
     slow = replies(small.open(), LONG)
-    next(item for item in slow if item)
+    begin(slow)
     urgent = [SYSTEM, Message("user", f"0 {LONG[1].content}")]
     assert answer(small.open(), urgent)[1].usage.generated > 0
     assert expected.endswith(joined(list(slow))[0])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from llama_talk import MODEL, Token
+from llama_talk import MODEL, Token, told
 
 from pipeline.engines import Message, Sampling, TextDelta, Tool, ToolCall, ToolChoice
 from pipeline.errors import EngineError, PromptTooLong
@@ -114,7 +114,7 @@ def test_a_failure_is_an_error_of_the_reply(weights: Callable[[str], Path]) -> N
         sampling = Sampling(seed=1, max_tokens=most)
         tools = [Tool("act", "", parameters)]
         steps = session.reply([Message("user", "Act!")], tools, choice, sampling, Token())
-        return [item for item in steps if item]
+        return told(steps)
 
     with pytest.raises(EngineError, match="no tool call that fits"):
         reply(REQUIRED, ODD, 100)

@@ -24,12 +24,14 @@ from llama_talk import (
     joined,
     nudge,
     replies,
+    told,
 )
 from robot_tools import robot_tools
 
 from pipeline.engines import (
     Cancelled,
     Delta,
+    EndOfTurn,
     Finished,
     Message,
     Sampling,
@@ -75,7 +77,7 @@ def items(
 ) -> list[Delta]:
     sampling = Sampling(**{"max_tokens": 40, "seed": 1, **how})
     steps = replies(engine.open(), ASKED, tools=tools, tool_choice=choice, sampling=sampling)
-    return [item for item in steps if item]
+    return told(steps)
 
 
 def check(call: ToolCall, tools: Sequence[Tool] = SHORT_TOOLS) -> None:
@@ -119,7 +121,7 @@ def test_seventeen_tools(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> N
     everything = robot_tools()
     short = [Tool(tool.name, "", {}) for tool in everything[:1]]
     whole = engine._parts.prompts.whole
-    monkeypatch.setattr(engine._parts.prompts, "whole", lambda m, _: whole(m, short))
+    monkeypatch.setattr(engine._parts.prompts, "whole", lambda m, *_: whole(m, short))
     monkeypatch.setattr(engine._parts.prompts, "prefix", lambda *_: [])
     for seed in range(4):
         found = calls(items(engine, REQUIRED, tools=everything, seed=seed, temperature=2))
@@ -184,9 +186,9 @@ def test_speech_comes_out_before_the_call_is_complete(
     said = ""
     while said != "Of course.":
         item = next(steps)
-        assert item is None or isinstance(item, TextDelta)
-        said += item.text if item else ""
-    assert calls([item for item in steps if item])
+        assert item is None or isinstance(item, EndOfTurn | TextDelta)
+        said += item.text if isinstance(item, TextDelta) else ""
+    assert calls(told(steps))
 
 
 def test_two_calls_and_speech_around_them(
@@ -315,7 +317,7 @@ def test_the_end_of_the_context_in_a_call(weights: Callable[[str], Path]) -> Non
         tool_choice=REQUIRED,
         sampling=Sampling(seed=1, temperature=3, min_p=0),
     )
-    found = [item for item in steps if item]
+    found = told(steps)
     assert calls(found)
     assert isinstance(found[-1], Finished)
     usage = found[-1].usage
@@ -347,7 +349,7 @@ def test_aborting_inside_of_a_call(engine: LlamaCpp) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Sampler, "sample", counted)
         while len(sampled) < 3:
-            assert next(steps) is None
+            assert not isinstance(next(steps), TextDelta | ToolCall)
     assert all(sampled)
     token._cancel_after = token.looks
     with pytest.raises(Cancelled):
@@ -383,7 +385,7 @@ def test_a_call_stays_in_the_cells_for_the_next_turn(
         sampling = Sampling(seed=1, max_tokens=40)
         tools = [tool for tool in SHORT_TOOLS if tool.name == call.name]
         steps = replies(session, ASKED, tools=tools, tool_choice=REQUIRED, sampling=sampling)
-        found = [item for item in steps if item]
+        found = told(steps)
     end = found[-1]
     assert isinstance(end, Finished)
     function = {"name": call.name, "arguments": calls(found)[0].arguments}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llama_talk import MODEL, SHORT_TOOLS, SYSTEM, Token, answer, replies, warm
+from llama_talk import MODEL, SHORT_TOOLS, SYSTEM, Token, answer, begin, replies, warm, warmed
 
-from pipeline.engines import Cancelled, Message
+from pipeline.engines import Cancelled, EndOfTurn, Message
 from pipeline.llm.known_texts import KnownTexts
 from pipeline.llm.kv_cache import common_prefix
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
@@ -79,7 +79,7 @@ def test_what_is_read_ahead_is_in_every_prompt_that_goes_on(
     words = WORDS.split()
     for count in range(1, len(words)):
         said = " ".join(words[:count])
-        ahead = prompts.ahead(history, tools, said)  # type: ignore[arg-type]
+        ahead, _ = prompts.ahead(history, tools, said)  # type: ignore[arg-type]
         rest = words[count:]
         for more in ("", *(f" {' '.join(rest[:n])}" for n in range(1, len(rest)))):
             whole = prompts.whole(said_so_far(history, said + more), tools)  # type: ignore[arg-type]
@@ -90,20 +90,20 @@ def test_only_the_end_of_the_message_is_missing(prompts: Prompts) -> None:
     """Nothing of what was said is left for later, but for a token at its end."""
     text = "Could you please bring me a cup of coffee"
     whole = prompts.whole([*SPOKEN, Message("user", text)], SHORT_TOOLS)
-    ahead = prompts.ahead(SPOKEN, SHORT_TOOLS, text)
+    ahead, _ = prompts.ahead(SPOKEN, SHORT_TOOLS, text)
     nothing = prompts.whole([*SPOKEN, Message("user", "")], SHORT_TOOLS)
-    end = len(nothing) - common_prefix(nothing, prompts.ahead(SPOKEN, SHORT_TOOLS, ""))
+    end = len(nothing) - common_prefix(nothing, prompts.ahead(SPOKEN, SHORT_TOOLS, "")[0])
     assert len(whole) - len(ahead) <= end + 1
 
 
 def test_the_message_is_not_closed(prompts: Prompts) -> None:
-    ahead = prompts.ahead(SPOKEN, [], "Could you please")
+    ahead, _ = prompts.ahead(SPOKEN, [], "Could you please")
     text = b"".join(prompts._model.piece(token, special=True) for token in ahead).decode()
     assert text.endswith("Could you please")
 
 
 def test_after_an_answer_the_next_message_is_opened(prompts: Prompts) -> None:
-    ahead = prompts.ahead(SPOKEN, [], "")
+    ahead, _ = prompts.ahead(SPOKEN, [], "")
     for text in ("Thanks.", "12 more", "<|im_end|>"):
         whole = prompts.whole([*SPOKEN, Message("user", text)], [])
         assert whole[: len(ahead)] == ahead
@@ -111,11 +111,22 @@ def test_after_an_answer_the_next_message_is_opened(prompts: Prompts) -> None:
     assert "Hello there." in text
 
 
+@pytest.mark.parametrize("speech", ["", "Let me look."])
+def test_after_a_call_its_result_is_expected(prompts: Prompts, speech: str) -> None:
+    called = [*SPOKEN, Message("user", "Look!"), Message("assistant", speech, (CALL,))]
+    ahead, _ = prompts.ahead(called, SHORT_TOOLS, "")
+    for text in ('{"seen": "a tree"}', "done", "12", "[]", '"', ""):
+        result = Message("tool", text, tool_call_id="1")
+        whole = prompts.whole([*called, result], SHORT_TOOLS)
+        assert whole[: len(ahead)] == ahead
+    assert b"camera" in b"".join(map(prompts._model.piece, ahead))
+
+
 def test_whose_turn_it_is_not_gets_no_prompt_to_speak(prompts: Prompts) -> None:
     """Behind the assistant's last word, the user's turn comes; behind a result, the assistant's."""
     result = HISTORIES["a tool's result"]
-    assert prompts.ahead(result, SHORT_TOOLS, "") == prompts.whole(result, SHORT_TOOLS)
-    assert prompts.ahead([SYSTEM], SHORT_TOOLS, "") == prompts.prefix([SYSTEM], SHORT_TOOLS)
+    assert prompts.ahead(result, SHORT_TOOLS, "")[0] == prompts.whole(result, SHORT_TOOLS)
+    assert prompts.ahead([SYSTEM], SHORT_TOOLS, "")[0] == prompts.prefix([SYSTEM], SHORT_TOOLS)
 
 
 def test_spaces_around_what_was_said_do_not_count(prompts: Prompts) -> None:
@@ -200,7 +211,86 @@ def test_a_reply_that_dies_leaves_what_it_has_read(engine: LlamaCpp) -> None:
     session = engine.open()
     text = "Should we now perhaps go"
     steps = replies(session, [*SPOKEN, Message("user", text)])
-    next(item for item in steps if item)
+    begin(steps)
     steps.close()  # type: ignore[attr-defined]
     usage = warm(session, SPOKEN, said=f"{text} somewhere")
     assert usage.evaluated == 1
+
+
+# --- whether words are complete ----------------------------------------------------------------
+
+WHOLE = [
+    "What time is it",
+    "Turn your head to the left, please",
+    "Is it going to rain this afternoon",
+    "I would like to buy a new car next year",
+    "How many planets are there in the solar system",
+    "We went to the beach last weekend and it was lovely",
+]
+CUT = [
+    "What time is the",
+    "Turn your head to",
+    "Is it going to rain this",
+    "I would like to buy a",
+    "How many planets are there in the",
+    "We went to the beach last weekend and",
+]
+
+
+def test_words_that_are_complete_are_told_from_those_that_are_not(engine: LlamaCpp) -> None:
+    session = engine.open()
+    ends = [warmed(session, SPOKEN, said=text).end_probability or 0 for text in [*WHOLE, *CUT]]
+    assert min(ends[: len(WHOLE)]) > 0.15
+    assert max(ends[len(WHOLE) :]) < 0.05
+
+
+def test_punctuation_at_the_end_does_not_count(engine: LlamaCpp) -> None:
+    session = engine.open()
+    end = warmed(session, SPOKEN, said="What time is it").end_probability
+    for mark in (".", "?", "...", " ,", ", "):
+        assert warmed(session, SPOKEN, said=f"What time is it{mark}").end_probability == end
+
+
+def test_a_reply_tells_it_first(engine: LlamaCpp) -> None:
+    session = engine.open()
+    for text, low, high in (("What time is it?", 0.15, 1), ("What time is the.", 0, 0.05)):
+        asked = [*SPOKEN, Message("user", text)]
+        first, *others = (item for item in replies(session, asked) if item)
+        assert isinstance(first, EndOfTurn)
+        assert low < first.probability < high
+        assert not [item for item in others if isinstance(item, EndOfTurn)]
+
+
+def test_it_is_known_when_the_words_were_read_ahead(engine: LlamaCpp) -> None:
+    session = engine.open()
+    text = "Shall we go for a walk in the park"
+    ahead = warmed(session, SPOKEN, said=text)
+    again = warmed(session, SPOKEN, said=text)
+    assert again.usage.evaluated == 0
+    assert again.end_probability == ahead.end_probability
+    steps = replies(session, [*SPOKEN, Message("user", f"{text}?")])
+    first = next(item for item in steps if item)
+    assert first == EndOfTurn(ahead.end_probability or 0)
+
+
+def test_nothing_is_told_of_words_that_are_not_the_users(engine: LlamaCpp) -> None:
+    session = engine.open()
+    assert warmed(session, SPOKEN).end_probability is None
+    assert warmed(session, SPOKEN, said=" ... ").end_probability is None
+    result = HISTORIES["a tool's result"]
+    items = list(replies(session, result, tools=SHORT_TOOLS))
+    assert not [item for item in items if isinstance(item, EndOfTurn)]
+
+
+def test_each_family_shows_where_the_users_words_end(prompts: Prompts) -> None:
+    text = "Could you please bring me a cup of coffee"
+    # In tokens of our model, the marks of some families are text, which runs into punctuation.
+    marked = prompts._tail[0] in prompts._model.control_tokens
+    for tools in ([], SHORT_TOOLS):
+        said = Message("user", f"{text}?!" if marked else text)
+        whole = prompts.whole([*SPOKEN, said], tools)
+        at = prompts.last_word(whole)
+        assert at is not None
+        pieces = (prompts._model.piece(token, special=True) for token in whole[: at + 1])
+        assert b"".join(pieces).decode().endswith(text)
+        assert prompts.last_word(whole[:-1]) is None

@@ -14,6 +14,7 @@ from virtual_time import VirtualLoop, run_virtual
 
 from app.loop_lag import PERIOD_S, LoopLag
 from app.metrics import (
+    CLUES,
     CONTENT_TYPE,
     ERROR_CODES,
     OBSERVED_EVENTS,
@@ -25,9 +26,9 @@ from app.metrics import (
 )
 from app.process_usage import Usage as ProcessUsage
 from pipeline import events
-from pipeline.chat import FunctionCallItem
 from pipeline.engines import Usage
 from pipeline.events import Bus
+from pipeline.turn_record import Judgement, Origin, Outcome, Pause, TurnRecord
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -68,28 +69,47 @@ async def observed(*published: events.Event) -> Scrape:
 
 async def test_stages_are_histograms_in_seconds() -> None:
     seen = await observed(
-        events.Timeline("resp_1", endpoint=240.0, transcript=None, first_audio=530.0),
-        events.Timeline("resp_2", endpoint=900.0),
+        TurnRecord("voice", "answered", reply_id="resp_1", endpoint_ms=240.0, first_audio_ms=530.0),
+        TurnRecord("voice", "answered", reply_id="resp_2", endpoint_ms=900.0),
+        TurnRecord("text", "answered", reply_id="resp_3", first_audio_ms=100.0),
+        TurnRecord("voice", "rejected", endpoint_ms=300.0),
     )
-    assert seen("stage_seconds_count", stage="endpoint") == 2
-    assert seen("stage_seconds_sum", stage="endpoint") == pytest.approx(1.14)
-    assert seen("stage_seconds_bucket", stage="endpoint", le="0.25") == 1
-    assert seen("stage_seconds_bucket", stage="first_audio", le="0.5") == 0
-    assert seen("stage_seconds_bucket", stage="first_audio", le="0.6") == 1
+    spoken = {"origin": "voice"}
+    assert seen("stage_seconds_count", stage="endpoint", **spoken) == 2
+    assert seen("stage_seconds_sum", stage="endpoint", **spoken) == pytest.approx(1.14)
+    assert seen("stage_seconds_bucket", stage="endpoint", le="0.25", **spoken) == 1
+    assert seen("stage_seconds_bucket", stage="first_audio", le="0.5", **spoken) == 0
+    assert seen("stage_seconds_bucket", stage="first_audio", le="0.6", **spoken) == 1
     for stage in ("transcript", "first_token", "first_clause"):
-        assert seen("stage_seconds_count", stage=stage) == 0
+        assert seen("stage_seconds_count", stage=stage, **spoken) == 0
+    assert seen("stage_seconds_count", stage="first_audio", origin="text") == 1
 
 
 async def test_answers_count_by_status_reason_tokens_calls_and_engine_time() -> None:
-    call = FunctionCallItem("item_1", "call_1", "dance", "{}")
+    cut = ("cancelled", "turn_detected")
     seen = await observed(
-        events.ReplyFinished(
-            "resp_1", "completed", (call, call), Usage(100, 60, 40, 7), engine_seconds=1.5
+        TurnRecord(
+            *("voice", "answered"),
+            reply_id="resp_1",
+            status="completed",
+            tool_calls=2,
+            usage=Usage(100, 60, 40, 7),
+            engine_used_s=1.5,
+            engine_wasted_s=0.25,
+            speculations_begun=3,
+            speculations_discarded=2,
         ),
-        events.ReplyFinished("resp_2", "cancelled", (), Usage(10, 5, 5, 1), "turn_detected"),
-        events.ReplyFinished("resp_3", "cancelled", (), Usage(), "turn_detected"),
-        events.SpeculationDiscarded("item_2", 0.5),
+        *(
+            TurnRecord(
+                *("voice", "interrupted"), reply_id=id, status=cut[0], reason=cut[1], usage=usage
+            )
+            for id, usage in (("resp_2", Usage(10, 5, 5, 1)), ("resp_3", Usage()))
+        ),
+        TurnRecord("voice", "rejected", engine_wasted_s=0.5, speculations_begun=1),
     )
+    assert seen("turns_total", origin="voice", outcome="answered") == 1
+    assert seen("turns_total", origin="voice", outcome="interrupted") == 2
+    assert seen("turns_total", origin="voice", outcome="rejected") == 1
     assert seen("responses_total", status="completed", reason="") == 1
     assert seen("responses_total", status="cancelled", reason="turn_detected") == 2
     assert seen("tool_calls_total") == 2
@@ -97,8 +117,25 @@ async def test_answers_count_by_status_reason_tokens_calls_and_engine_time() -> 
         *(110, 65, 8)
     ]
     assert seen("engine_seconds_total", outcome="given") == 1.5
-    assert seen("engine_seconds_total", outcome="discarded") == 0.5
-    assert seen("speculations_discarded_total") == 1
+    assert seen("engine_seconds_total", outcome="discarded") == 0.75
+    assert seen("speculations_total") == 4
+    assert seen("speculations_discarded_total") == 2
+
+
+async def test_pauses_count_by_what_was_known_last_and_whether_they_were_the_end() -> None:
+    def judged(*reasons: str) -> tuple[Judgement, ...]:
+        return Judgement(60.0, 0.5, 500, ("sound",)), Judgement(110.0, 0.5, 500, reasons)
+
+    inner = Pause(1600, 400, judged("sound", "filler"))
+    seen = await observed(
+        TurnRecord("voice", "answered", pauses=(inner, Pause(3200, None, judged("question")))),
+        TurnRecord("voice", "shutdown", pauses=(inner, Pause(3200))),
+        TurnRecord("voice", "rejected", pauses=(Pause(3200, None, judged("a private word")),)),
+    )
+    assert seen("pauses_total", clue="filler", ended="no") == 2
+    assert seen("pauses_total", clue="question", ended="yes") == 1
+    assert seen("pauses_total", clue="none", ended="unknown") == 1
+    assert seen("pauses_total", clue="other", ended="yes") == 1
 
 
 async def test_events_that_came_too_fast_are_counted_as_dropped() -> None:
@@ -225,13 +262,15 @@ async def test_a_conversation_shows_and_not_what_was_said(serving: Serve) -> Non
         assert seen("client_errors_total", code="session_limit_reached") == 1
         assert seen("sessions_refused_total", reason="full") == 1
         assert seen("sessions_refused_total", reason="other") == 2
-        assert seen("stage_seconds_count", stage="first_audio") == 1
+        assert seen("stage_seconds_count", stage="first_audio", origin="text") == 1
+        assert seen("turns_total", origin="text", outcome="answered") == 1
         assert seen("event_loop_lag_seconds_count") > 0
         assert seen("resident_bytes") > 2**20
     for word in ("Psst", "tuesday", "friend", "resp_", "item_", "127.0.0.1"):
         assert word not in seen.text
     known = {"", "completed", "prompt", "cached", "generated", "given", "discarded", "stt", "llm"}
     known |= {*ERROR_CODES, "other", *STAGES, *get_args(Ending), *get_args(Refusal)}
+    known |= {*get_args(Origin), *get_args(Outcome), *CLUES, "none", "yes", "no", "unknown"}
     assert seen.label_values() <= known
 
 

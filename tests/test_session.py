@@ -25,6 +25,7 @@ from pipeline.commands import (
     SessionConfig,
     TurnDetection,
 )
+from pipeline.endpointing import Endpointing
 from pipeline.engines import Message
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import (
@@ -48,6 +49,7 @@ from pipeline.events import (
     TranscriptReady,
     TurnJudged,
 )
+from pipeline.replies import SessionSettings
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
@@ -95,8 +97,8 @@ def test_the_reply_is_ready_behind_its_gate_and_leaves_when_the_turn_is_confirme
             await played.say(1.024)
             await played.hear(1.0)
         began = played.time_of(ReplyStarted)
-        # A clear end waits 224 ms; everything else is done in that time or follows from it.
-        assert began == pytest.approx(1.024 + 0.224, abs=0.04)
+        # A clear end waits 160 ms; everything else is done in that time or follows from it.
+        assert began == pytest.approx(1.024 + 0.16, abs=0.04)
         first_audio = played.time_of(ReplyAudio)
         # first silent frame, STT 60 ms, first token 100 ms, one more token, TTS 80 ms
         assert first_audio == pytest.approx(1.024 + 0.032 + 0.06 + 0.1 + 0.02 + 0.08, abs=0.04)
@@ -107,13 +109,16 @@ def test_the_reply_is_ready_behind_its_gate_and_leaves_when_the_turn_is_confirme
 def test_an_unlikely_end_waits_longer_than_a_clear_one() -> None:
     async def waited(probability: float) -> float:
         stt = ScriptedStt(texts=("I went to the big house",))
-        async with scene(turn=ScriptedTurn(probability=probability), stt=stt) as played:
+        settings = SessionSettings(endpointing=Endpointing(mean_pause_ms=600))
+        async with scene(
+            turn=ScriptedTurn(probability=probability), stt=stt, settings=settings
+        ) as played:
             await played.say(1.024)
             await played.hear(2.0)
         return played.time_of(SpeechStopped) - 1.024
 
-    times = [run_virtual(waited(probability)) for probability in (0.98, 0.8, 0.02)]
-    assert times == pytest.approx([0.224, 0.512, 0.992], abs=0.04)
+    times = [run_virtual(waited(probability)) for probability in (0.98, 0.7, 0.02)]
+    assert times == pytest.approx([0.16, 0.512, 0.992], abs=0.04)
 
 
 def test_a_pause_is_one_utterance_and_nobody_sees_the_discarded_reply() -> None:

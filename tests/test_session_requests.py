@@ -24,6 +24,7 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
+from pipeline.endpointing import Endpointing, Policy
 from pipeline.engines import Message
 from pipeline.events import (
     IdleTimeout,
@@ -336,10 +337,10 @@ def test_partials_cost_nothing_where_nobody_asked_for_them() -> None:
     ],
 )
 def test_what_a_client_says_about_silence_has_a_meaning(
-    policy: str, asked: TurnDetection, probability: float, wait_s: float
+    policy: Policy, asked: TurnDetection, probability: float, wait_s: float
 ) -> None:
     async def main() -> None:
-        ours = SessionSettings().endpointing.model_copy(update={"policy": policy})
+        ours = Endpointing(policy=policy, clear_wait_ms=224, mean_pause_ms=700)
         async with scene(
             config=replace(VOICE, turn_detection=asked),
             settings=SessionSettings(endpointing=ours),

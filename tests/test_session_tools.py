@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
+from scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat
@@ -151,7 +151,8 @@ def test_a_call_that_was_only_speculated_reaches_nobody() -> None:
     async def main() -> None:
         llm = ScriptedLlm(answers=[SILENT_DANCE], deltas=("All right.",))
         stt = ScriptedStt(texts=("Dance", "Dance slowly"))
-        async with scene(config=CONFIG, llm=llm, stt=stt) as played:
+        turn = ScriptedTurn(probability=0.4)
+        async with scene(config=CONFIG, llm=llm, stt=stt, turn=turn) as played:
             await played.say(1.0)
             await played.hear(0.19)  # the reply is done behind its gate
             await played.say(0.5)

@@ -13,7 +13,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from conformance import Recorder
@@ -45,6 +45,10 @@ class Said:
     text: str
 
 
+class HasStages(Protocol):
+    def stages(self) -> Stages: ...
+
+
 @dataclass
 class Cast:
     """The engines of one scene."""
@@ -62,7 +66,7 @@ class Wired:
     """``send`` messages; read ``log`` and ``recorder``."""
 
     def __init__(
-        self, cast: Cast, defaults: SessionDefaults, settings: SessionSettings, beta: bool
+        self, cast: HasStages, defaults: SessionDefaults, settings: SessionSettings, beta: bool
     ) -> None:
         numbers = itertools.count(1)
 
@@ -73,16 +77,20 @@ class Wired:
         """Of the GA events, whatever the client speaks."""
         self.log: list[Said] = []
         self._began = asyncio.get_running_loop().time()
-        self._bus = Bus()
-        self._events = self._bus.subscribe(lossless=True)
+        self.bus = Bus()
+        self._events = self.bus.subscribe(lossless=True)
         self._dialect = BetaDialect(new_id) if beta else None
         self._beta_recorder = Recorder("beta")
         self._protocol = RealtimeConnection(defaults, new_id, lambda: 1_000.5)
-        self._session = Session(cast.stages(), self._protocol.config, settings, self._bus, new_id)
+        self._session = Session(cast.stages(), self._protocol.config, settings, self.bus, new_id)
 
     @property
     def now_ms(self) -> int:
         return round((asyncio.get_running_loop().time() - self._began) * 1000)
+
+    async def at(self, ms: float) -> None:
+        """Wait until so long after the connection began."""
+        await asyncio.sleep(self._began + ms / 1000 - asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -147,6 +155,10 @@ class Wired:
     def events(self, type: str) -> list[dict[str, Any]]:
         return [event for event in self.recorder.events if event["type"] == type]
 
+    def sent_and_received(self) -> list[dict[str, Any]]:
+        """Every message either way, in order, but audio that was appended."""
+        return [json.loads(said.text) for said in self.log]
+
     async def _follow_events(self) -> None:
         async for _, event in self._events:
             self._protocol.apply(event)
@@ -166,7 +178,7 @@ class Wired:
 
 @asynccontextmanager
 async def wired(
-    cast: Cast | None = None,
+    cast: HasStages | None = None,
     *,
     defaults: SessionDefaults = DEFAULTS,
     settings: SessionSettings | None = None,

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from app.commands.models import open_cache
 from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.commands.record import RecordOption, recording
 from app.compose import Assistant
 from app.realtime_client import RATE, SpokenTurn, connect
 from app.serving import local_server
@@ -45,18 +46,25 @@ def ask(
     config: ConfigOption = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
+    record: RecordOption = None,
 ) -> None:
     """Say a recording to the assistant in real time; print what it heard, answered, and when."""
     pcm = read_recording(question, RATE)
     if out:
         require_writable(out)
     console = Console(stderr=True, highlight=False, emoji=False)
+    if url and record:
+        raise typer.BadParameter(
+            "is for a server of one's own, without --url", param_hint="--record"
+        )
     if url:
         turn = asyncio.run(_ask(url, pcm))
     else:
         settings = load_settings(config, overrides or ()).settings
         console.print("[dim]Warming the engines ...[/]")
-        turn = asyncio.run(_ask_own_server(Assistant(settings, open_cache(settings)), pcm))
+        assistant = Assistant(settings, open_cache(settings))
+        with recording(assistant, record, lambda line: console.print(f"[yellow]{escape(line)}[/]")):
+            turn = asyncio.run(_ask_own_server(assistant, pcm))
     if out:
         write_recording(out, turn.pcm, RATE)
     if as_json:

@@ -18,6 +18,7 @@ from app.access_command import typed_command
 from app.access_file import AccessFile, AccessList
 from app.commands.models import open_cache
 from app.commands.options import ConfigOption, SetOption
+from app.commands.record import RecordOption, recording
 from app.compose import Assistant
 from app.gate import access_for
 from app.serving import PATH, lan_addresses, run_server, tls_for
@@ -45,6 +46,7 @@ def serve(
     overrides: SetOption = None,
     lan: LanOption = False,
     port: PortOption = None,
+    record: RecordOption = None,
 ) -> None:
     """Serve the OpenAI Realtime API at ws://HOST:PORT/v1/realtime until Ctrl-C or SIGTERM."""
     sets = list(overrides or ())
@@ -77,10 +79,11 @@ def serve(
             console.print(line, soft_wrap=True)
 
     console.print("Warming the engines:")
-    running = run_server(
-        assistant, on_engine_ready=engine_ready, on_ready=ready, access=access, tls=tls
-    )
-    asyncio.run(running)
+    with recording(assistant, record, tell):
+        running = run_server(
+            assistant, on_engine_ready=engine_ready, on_ready=ready, access=access, tls=tls
+        )
+        asyncio.run(running)
     console.print("Stopped.")
 
 

@@ -20,7 +20,7 @@ class KnownTexts:
     def begin(self) -> None:
         """Another prompt begins."""
         self._number += 1
-        for text in [t for t, used in self._used.items() if used <= self._number - self._prompts]:
+        for text in [t for t, used in self._used.items() if used < self._number - self._prompts]:
             del self._tokens[text], self._used[text]
 
     def tokens(self, text: str, read: Callable[[str], list[int]]) -> list[int]:

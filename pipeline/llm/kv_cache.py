@@ -132,3 +132,8 @@ def common_prefix(some: Tokens[int], others: Tokens[int]) -> int:
     if some[:length] == others[:length]:
         return length
     return next(i for i in range(length) if some[i] != others[i])
+
+
+def common_suffix(some: Tokens[int], others: Tokens[int]) -> int:
+    """How many last tokens two lists share."""
+    return common_prefix(some[::-1], others[::-1])

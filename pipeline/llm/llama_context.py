@@ -91,14 +91,16 @@ class Context:
         logits: bool,
         by: CancelToken,
         preemptible: bool = True,
+        probe: int | None = None,
     ) -> Outcome:
         """Compute ``tokens`` of one sequence, which holds ``position`` tokens so far.
 
-        ``logits``: make those of the last token readable. ``by`` aborts it when cancelled, and
+        ``logits``: make those of the last token readable, ``probe``: of this one of ``tokens``
+        too. ``by`` aborts it when cancelled, and
         if ``preemptible`` when preempted (on a CPU; llama.cpp does not look on a GPU, where
         slices are short).
         """
-        self._batch.fill(tokens, position, sequence, logits)
+        self._batch.fill(tokens, position, sequence, logits, probe)
         preemptible &= self.forgets_partly and len(tokens) > _PREEMPTIBLE_TOKENS
         with self._abort.watching(by, preemptible=preemptible):
             result = self._api.llama_decode(self._handle, self._batch.c_batch)
@@ -110,9 +112,10 @@ class Context:
         why = recent_problems() or f"llama_decode returned {result}"
         raise EngineError("The language model failed while it computed", why=why)
 
-    def logits(self) -> NDArray[np.float32]:
-        """Of the last token of the last ``decode``: a view, valid until the next one."""
-        pointer = self._api.llama_get_logits_ith(self._handle, -1)
+    def logits(self, at: int = -1) -> NDArray[np.float32]:
+        """Of the last token of the last ``decode``, or of its probe: a view, valid until the
+        next one. Shape (vocabulary,)."""
+        pointer = self._api.llama_get_logits_ith(self._handle, at)
         return np.ctypeslib.as_array(pointer, shape=(self._model.vocab_tokens,))
 
     # --- cells
@@ -154,13 +157,22 @@ class _Batch:
         for i in range(room):
             self.c_batch.n_seq_id[i] = 1
 
-    def fill(self, tokens: Sequence[int], position: int, sequence: int, logits: bool) -> None:
+    def fill(
+        self,
+        tokens: Sequence[int],
+        position: int,
+        sequence: int,
+        logits: bool,
+        probe: int | None,
+    ) -> None:
         count = len(tokens)
         self.c_batch.n_tokens = count
         self._tokens[:count] = tokens
         self._positions[:count] = np.arange(position, position + count)
         self._logits[:count] = 0
         self._logits[count - 1] = logits
+        if probe is not None:
+            self._logits[probe] = 1
         for i in range(count):
             self.c_batch.seq_id[i][0] = sequence
 

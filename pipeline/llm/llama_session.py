@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pipeline.engines import (
     CancelToken,
     Delta,
+    EndOfTurn,
     Finished,
     Message,
     Sampling,
     Tool,
     ToolChoice,
-    Usage,
+    Warmed,
 )
 from pipeline.errors import PromptTooLong
 from pipeline.llm.known_texts import KnownTexts
@@ -51,6 +52,8 @@ class LlamaSession:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._known = KnownTexts()
+        self._end: tuple[list[int], float] = ([], 0.0)
+        """The tokens up to the last words that were looked at, and how likely they are complete."""
         self.closed = False
 
     def warm(
@@ -59,7 +62,7 @@ class LlamaSession:
         tools: Sequence[Tool],
         said: str,
         cancel: CancelToken,
-    ) -> Iterator[Usage | None]:
+    ) -> Iterator[Warmed | None]:
         """Read what the next prompt begins with in any case, and behind it what was ``said``.
 
         The instructions and tools are also saved to disk. Raises ``PromptTooLong``,
@@ -67,12 +70,13 @@ class LlamaSession:
         """
         prompts = self._parts.prompts
         prefix = prompts.prefix(messages, tools)
-        tokens = prompts.ahead(messages, tools, said, self._known)
-        run = self._run(tokens, prefix, cancel, evaluate_last=False)
+        tokens, probe = prompts.ahead(messages, tools, said, self._known)
+        run = self._run(tokens, prefix, cancel, probe, evaluate_last=False)
         try:
             yield from run.fill()
+            end = self._end_probability(run, probe)
             yield from run.save_prefix()
-            yield run.usage()
+            yield Warmed(run.usage(), end)
         finally:
             run.close()
 
@@ -91,7 +95,9 @@ class LlamaSession:
         prompts = self._parts.prompts
         tokens = prompts.whole(messages, tools, self._known)
         prefix = prompts.prefix(messages, tools)
-        run = self._run(tokens, prefix, cancel, evaluate_last=True)
+        asked = bool(messages) and messages[-1].role == "user"
+        probe = prompts.last_word(tokens) if asked else None
+        run = self._run(tokens, prefix, cancel, probe, evaluate_last=True)
         writer = Writer(
             self._parts.model,
             prompts.calls,
@@ -102,7 +108,7 @@ class LlamaSession:
             in_thoughts=prompts.in_thoughts,
         )
         try:
-            yield from self._generate(run, writer)
+            yield from self._generate(run, writer, probe)
         finally:
             run.close()
 
@@ -110,22 +116,45 @@ class LlamaSession:
         """Stop what runs, and forget what was said."""
         self.closed = True
         self._known.forget()
+        self._end = ([], 0.0)
         self._parts.shared.cache.disown(self)
 
     def _run(
-        self, tokens: list[int], prefix: list[int], cancel: CancelToken, *, evaluate_last: bool
+        self,
+        tokens: list[int],
+        prefix: list[int],
+        cancel: CancelToken,
+        probe: int | None,
+        *,
+        evaluate_last: bool,
     ) -> Run:
         if len(tokens) > self._parts.prompt_limit:
             raise PromptTooLong(len(tokens), self._parts.prompt_limit)
-        return Run(self._parts.shared, self, cancel, tokens, prefix, evaluate_last=evaluate_last)
+        shared = self._parts.shared
+        if probe is not None and self._end[0] == tokens[: probe + 1]:
+            probe = None
+        return Run(shared, self, cancel, tokens, prefix, evaluate_last=evaluate_last, probe=probe)
 
-    def _generate(self, run: Run, writer: Writer) -> Iterator[Delta | None]:
+    def _end_probability(self, run: Run, probe: int | None) -> float | None:
+        """Of the words up to token ``probe``, that were read now or are the last ones looked at."""
+        if probe is None:
+            return None
+        tokens = run.tokens[: probe + 1]
+        if run.probed is not None:
+            self._end = tokens, self._parts.prompts.word_ends.probability(run.probed)
+        return self._end[1] if self._end[0] == tokens else None
+
+    def _generate(self, run: Run, writer: Writer, probe: int | None) -> Iterator[Delta | None]:
         context = self._parts.shared.context
         run.tokens += writer.begin()
         while writer.may_go_on():
             yield from run.fill()
             tokens, parts = writer.write(context.logits())
+            end = self._end_probability(run, probe)
+            probe = None
             run.tokens += tokens
+            if end is not None:
+                yield EndOfTurn(end)
             if parts:
                 yield from parts
             else:

@@ -12,14 +12,19 @@ from pipeline.engines import Message, Tool
 from pipeline.errors import PromptTooLong
 from pipeline.llm.chat_template import CHATML, ChatTemplate, Piece
 from pipeline.llm.known_texts import KnownTexts
-from pipeline.llm.kv_cache import common_prefix
+from pipeline.llm.kv_cache import common_prefix, common_suffix
 from pipeline.llm.llama_model import Model
 from pipeline.llm.tool_calls.grammar import CallGrammars
+from pipeline.llm.word_ends import WordEnds, without_end_marks
 
 _LONG_CHARS = 32_768
 _REMEMBERED_PREFIXES = 16
 _PROBES = ("Hello", "0, 1, 2")
 """Two texts whose first tokens differ, so what prompts with them share is in neither."""
+_BEGINNINGS = (*_PROBES, "", "(", '"', '{"', "[1")
+"""How messages and results begin."""
+_MARK = "\ue002"
+"""A private-use character, where the user may go on."""
 _HELLO = Message("user", "Hello")
 
 
@@ -41,6 +46,10 @@ class Prompts:
         """Whether prompts end inside of a thought."""
         self._prefixes: OrderedDict[tuple[Any, ...], list[int]] = OrderedDict()
         self._border = self._borders()
+        one, other = (self.whole([Message("user", text)], []) for text in _PROBES)
+        self._tail = one[len(one) - common_suffix(one, other) :]
+        """What comes behind the user's last message."""
+        self.word_ends = WordEnds(model)
 
     def whole(
         self,
@@ -53,20 +62,8 @@ class Prompts:
         ``known`` spares reading what earlier prompts of the same conversation had. Raises
         ``PromptTooLong`` if that is seen from afar, else it is for the caller to see.
         """
-        known = known or KnownTexts()
-        known.begin()
-        tokens: list[int] = []
-        calls = any(message.tool_calls or message.role == "tool" for message in messages)
-        template = self._tool_template if tools or calls else self._template
-        for piece in template.render(messages, tools):
-            for part in self._parts(piece):
-                self._look_at(part, len(tokens))
-                tokens += self._read_part(part, known)
-                if self._most_tokens and len(tokens) > self._most_tokens:
-                    raise PromptTooLong(len(tokens), self._most_tokens)
-        if self._model.starts_with_bos and tokens[:1] != [self._model.bos]:
-            tokens.insert(0, self._model.bos)
-        return tokens
+        template = self._template_for(messages, tools)
+        return self._begun(self._tokens(template.render(messages, tools), known or KnownTexts()))
 
     def prefix(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
         """The part before anybody has said anything: instructions and tools."""
@@ -85,30 +82,76 @@ class Prompts:
         tools: Sequence[Tool],
         said: str,
         known: KnownTexts | None = None,
-    ) -> list[int]:
-        """The tokens that the next prompt begins with, however the user goes on.
+    ) -> tuple[list[int], int | None]:
+        """The tokens that the next prompt begins with, however the user goes on, and where among
+        them the user's last word ends; ``None`` if that is not the last that was said.
 
-        ``said``: see ``LlmSession.warm``. Where nothing was said and the user or a tool had the
-        last word, the assistant's turn has come, and this is the whole prompt. Raises
+        ``said``: see ``LlmSession.warm``. Where it is empty and the user or a tool had the last
+        word, the assistant's turn has come, and this is the whole prompt; where the assistant has
+        called a tool, its result comes next. Raises
         ``PromptTooLong`` as ``whole`` does.
         """
-        said = " ".join(said.split())
-        if said or not messages or messages[-1].role in ("system", "assistant"):
-            return self._shared(messages, tools, said, known or KnownTexts())
-        return self.whole(messages, tools, known)
+        known = known or KnownTexts()
+        words = without_end_marks(said)
+        if not words and messages and messages[-1].role in ("user", "tool"):
+            whole = self.whole(messages, tools, known)
+            return whole, self.last_word(whole) if messages[-1].role == "user" else None
+        tokens = self._shared(messages, tools, words, known)
+        return tokens, len(tokens) - 1 if words and self.word_ends.reach(tokens, words) else None
+
+    def last_word(self, tokens: list[int]) -> int | None:
+        """Where the user's last word ends in a whole prompt that ends with the user's message;
+        ``None`` if that cannot be seen."""
+        end = len(tokens) - len(self._tail)
+        return self.word_ends.last(tokens, end) if tokens[end:] == self._tail else None
 
     def _shared(
         self, messages: Sequence[Message], tools: Sequence[Tool], said: str, known: KnownTexts
     ) -> list[int]:
-        """What all prompts share in which the user says something that begins with ``said``."""
-        texts = [f"{said} {probe}".lstrip() for probe in _PROBES]
-        if said:
-            # The message may also end here, and some tokens reach over the end of a text.
-            texts.append(said)
-        first, *others = (self.whole(_going_on(messages, t), tools, known) for t in texts)
-        return first[: min(common_prefix(first, other) for other in others)]
+        """What all prompts share in which the next message begins with ``said``.
+
+        They are rendered once, with a mark where the message may go on.
+        """
+        waits = bool(messages) and bool(messages[-1].tool_calls) and not said
+        asked = _with_result(messages, _MARK) if waits else _going_on(messages, f"{said}{_MARK}")
+        pieces = self._template_for(asked, tools).render(asked, tools)
+        parts = [part for piece in pieces for part in self._parts(piece)]
+        marked = [at for at, part in enumerate(parts) if _MARK in part.text]
+        if len(marked) != 1 or parts[marked[0]].text.count(_MARK) != 1:
+            return []
+        part = parts[marked[0]].text
+        before = self._tokens(parts[: marked[0]], known)
+        self._look_at(parts[marked[0]], len(before))
+        # The message may also end here, and some tokens reach over the end of a text.
+        ways = (*(f" {probe}" for probe in _PROBES), "", ".") if said else _BEGINNINGS
+        first, *others = (
+            self._model.tokenize(part.replace(_MARK, way), special=True) for way in ways
+        )
+        length = min(common_prefix(first, other) for other in others)
+        return self._begun(before + first[:length])
+
+    def _template_for(self, messages: Sequence[Message], tools: Sequence[Tool]) -> ChatTemplate:
+        calls = any(message.tool_calls or message.role == "tool" for message in messages)
+        return self._tool_template if tools or calls else self._template
 
     # --- reading
+
+    def _tokens(self, pieces: Sequence[Piece], known: KnownTexts) -> list[int]:
+        known.begin()
+        tokens: list[int] = []
+        for piece in pieces:
+            for part in self._parts(piece):
+                self._look_at(part, len(tokens))
+                tokens += self._read_part(part, known)
+                if self._most_tokens and len(tokens) > self._most_tokens:
+                    raise PromptTooLong(len(tokens), self._most_tokens)
+        return tokens
+
+    def _begun(self, tokens: list[int]) -> list[int]:
+        """With the token that every prompt has to begin with."""
+        model = self._model
+        missing = model.starts_with_bos and tokens[:1] != [model.bos]
+        return [model.bos, *tokens] if missing else tokens
 
     def _parts(self, piece: Piece) -> list[Piece]:
         """A piece cut before its control tokens, across which no token reaches."""
@@ -155,3 +198,9 @@ def _going_on(messages: Sequence[Message], text: str) -> list[Message]:
     if messages and messages[-1].role == "user":
         return [*messages[:-1], Message("user", f"{messages[-1].content} {text}")]
     return [*messages, Message("user", text)]
+
+
+def _with_result(messages: Sequence[Message], text: str) -> list[Message]:
+    """The first tool that was called last answers ``text``."""
+    call = messages[-1].tool_calls[0]
+    return [*messages, Message("tool", text, tool_call_id=str(call.get("id", "")))]

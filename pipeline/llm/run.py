@@ -6,6 +6,9 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.engines import Cancelled, CancelToken, Usage
 from pipeline.errors import EngineError
 from pipeline.llm.kv_cache import KvCache, Sequence, common_prefix
@@ -38,7 +41,9 @@ class Run:
 
     ``tokens``: what the sequence should hold; may grow. ``prompt_tokens``: how many of them are
     the prompt. ``prefix``: its instructions and tools. ``evaluate_last``: compute the last prompt
-    token even if it is known, for its logits. Call ``close`` at the end.
+    token even if it is known, for its logits. ``probe``: one of the prompt's tokens whose logits
+    are kept in ``probed``; it is computed even if it is known, unless the model cannot take it
+    back. Call ``close`` at the end.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Run:
         prefix: list[int],
         *,
         evaluate_last: bool,
+        probe: int | None = None,
     ) -> None:
         self.tokens = tokens
         self.prompt_tokens = len(tokens)
@@ -59,9 +65,10 @@ class Run:
         self._scratch = shared.scratch
         self._owner = owner
         self._cancel = cancel
-        reusable = tokens[:-1] if evaluate_last else tokens
-        self._prefix = prefix[: common_prefix(prefix, reusable)]
         self._evaluate_last = evaluate_last
+        self._probe = probe
+        self.probed: NDArray[np.float32] | None = None
+        self._prefix = prefix[: common_prefix(prefix, self._reusable())]
         self._sequence: Sequence | None = None
         self._cached_tokens = self.prompt_tokens
 
@@ -89,12 +96,21 @@ class Run:
             if not piece:
                 return
             last = done + len(piece) == len(self.tokens)
+            probe = self._probe_in(done, len(piece))
             outcome = self._context.decode(
-                piece, done, sequence.id, logits=last, by=self._cancel, preemptible=not insist
+                piece,
+                done,
+                sequence.id,
+                logits=last,
+                by=self._cancel,
+                preemptible=not insist,
+                probe=probe,
             )
             self._cache.touch(sequence)
             if outcome is Outcome.DONE:
                 sequence.tokens += piece
+                if probe is not None:
+                    self.probed = self._context.logits(probe).copy()
                 if last:
                     return
             elif not self._context.forgets_partly:
@@ -123,6 +139,11 @@ class Run:
         for _ in self._saved.write(prefix, state):
             yield None
             self._check()
+
+    def _probe_in(self, start: int, count: int) -> int | None:
+        """Where the probe is among ``count`` tokens from ``start`` on."""
+        probe = self._probe
+        return probe - start if probe is not None and start <= probe < start + count else None
 
     # --- others
 
@@ -162,11 +183,16 @@ class Run:
     def _held(self) -> bool:
         return self._sequence is not None and self._sequence.holder is self
 
+    def _reusable(self) -> list[int]:
+        """The tokens that need not be computed if they are known."""
+        if self._probe is not None and self.probed is None and self._context.forgets_partly:
+            return self.tokens[: self._probe]
+        return self.tokens[:-1] if self._evaluate_last else self.tokens
+
     def _hold(self) -> Generator[None, None, Sequence]:
         """Make sure that a sequence is ours; it may have been taken since the last slice."""
         while self._sequence is None or not self._held():
-            wanted = self.tokens[:-1] if self._evaluate_last else self.tokens
-            self._sequence = self._cache.acquire(wanted, self._owner, self)
+            self._sequence = self._cache.acquire(self._reusable(), self._owner, self)
             if self._sequence is None:
                 yield from self._make_room()
                 continue

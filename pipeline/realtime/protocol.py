@@ -14,7 +14,7 @@ Beyond the API:
   session always tells them.
 - The event ``reachy_voice.timeline``, on request only.
 - The figures of a turn record (``pipeline.turn_record``) in the metadata of ``response.done``, on
-  request only: for a response whose own metadata has the key ``reachy_voice.turn_record``, or for
+  request only: for a response whose own metadata says ``reachy_voice.turn_record: "true"``, or for
   all of a connection.
 - Voices, models and the limit of output tokens are never refused by name or size.
 - ``turn_detection`` may leave out ``type``: the present one is meant.
@@ -270,9 +270,7 @@ class RealtimeConnection:
             if event.reply_id in self._responses:
                 return
             voice = self._session.shown_voice(event.voice)
-            started = Response(
-                event, self._conversation_id, voice, tells_record=self._turn_records
-            )
+            started = Response(event, self._conversation_id, voice, tells_record=self._turn_records)
             self._responses[event.reply_id] = started
             started.start(self._send)
         elif response := self._responses.get(event.reply_id):

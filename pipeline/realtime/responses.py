@@ -38,7 +38,7 @@ class Response:
         self._spoken = event.format if event.modality == "audio" else None
         self._open: dict[str, MessageStream | CallStream] = {}
         self._done: dict[str, tuple[int, dict[str, Any]]] = {}
-        self._tells_record = tells_record or WANTED in (event.metadata or {})
+        self._tells_record = tells_record or (event.metadata or {}).get(WANTED) == "true"
         limit = event.max_output_tokens
         self._fields: dict[str, Any] = {
             "object": "realtime.response",
@@ -85,9 +85,8 @@ class Response:
         """What is known of its turn; comes before its end."""
         if self._tells_record:
             given = self._fields["metadata"] or {}
-            figures = {name: text for name, text in as_metadata(record).items() if name not in given}
-            room = MAX_METADATA_PAIRS - len(given)
-            self._fields["metadata"] = given | dict(list(figures.items())[:room])
+            new = [pair for pair in as_metadata(record).items() if pair[0] not in given]
+            self._fields["metadata"] = given | dict(new[: MAX_METADATA_PAIRS - len(given)])
 
     def finish(self, event: ReplyFinished, send: Send) -> None:
         for item_id, stream in self._open.items():

@@ -1,5 +1,7 @@
 """Piper: natural speech from a VITS network, more than ten times faster than real time on one core.
 
+Its network is cut in two (``onnx_parts``), so that a sentence is heard while it is made (``vits``).
+
 Piper and the espeak-ng inside it are GPL-3. This module imports them only in ``build``, which
 runs in a program of its own (``run_in="process"``), joined to the server by a pipe.
 """
@@ -15,14 +17,22 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from pipeline.audio import Pcm, Resampler
+from pipeline.audio import Pcm, Resampler, from_float
 from pipeline.engines import Cancelled, CancelToken, EngineOptions, EngineSpec, Kind
 from pipeline.errors import ConfigError, WeightsError
 from pipeline.onnx import model_file, open_session, unreadable
 from pipeline.tts.espeak_ng import speakable, without_phoneme_blocks
+from pipeline.tts.onnx_parts import CannotCut, cut
+from pipeline.tts.vits import Samples, Vocoder, limited
 
 _SENTENCE_ENDS = (".", "!", "?")
 _WARM_UP = "Hello there, how are you today? I am fine, thank you."
+_TRIAL = "The quick brown fox jumps over the lazy dog, and nobody knows why"
+"""One sentence that shows how a voice is made, and how loud it is."""
+_LOUDEST = 0.9
+"""Peak that the trial gets. Sentences of one voice differ by a factor of two."""
+
+log = logging.getLogger("reachy_voice.tts")
 
 
 class PiperOptions(EngineOptions):
@@ -45,44 +55,35 @@ class Piper:
         self._options = options
         self._default = options.voice or self.voices[0]
         self._models = models
-        self._loaded: dict[str, Any] = {}
-        self.rate = int(self._voice(self._default).config.sample_rate)
+        self._loaded: dict[str, _Speaker] = {}
+        self.rate = self._voice(self._default).rate
 
     def synthesize(
         self, text: str, voice: str, speed: float, cancel: CancelToken
     ) -> Iterator[Pcm | None]:
-        """One int16 chunk per sentence, at ``rate``. Raises ``Cancelled``.
+        """int16 chunks at ``rate``, the first one after 0.2 s of audio. Raises ``Cancelled``.
 
-        The network makes a whole sentence in one step, so a short first clause is heard sooner.
         An unknown ``voice`` means the default one; text without letters or digits is silent.
         """
         if not speakable(text):
             return
         speaker = self._voice(voice)
-        sentences = speaker.synthesize(without_phoneme_blocks(text), self._pace(speaker, speed))
-        while True:
-            if cancel.cancelled:
-                raise Cancelled
-            if (sentence := next(sentences, None)) is None:
-                return
-            yield self._finish(sentence)
+        for phonemes in speaker.phonemize(without_phoneme_blocks(text)):
+            resampler = Resampler(speaker.rate, self.rate)
+            for samples in speaker.say(phonemes, self._options.speed * speed):
+                if cancel.cancelled:
+                    raise Cancelled
+                yield resampler.feed(samples)
+            yield self._ending(resampler, phonemes)
 
-    def _pace(self, speaker: Any, speed: float) -> Any:
-        from piper.config import SynthesisConfig
+    def _ending(self, resampler: Resampler, phonemes: Sequence[str]) -> Pcm | None:
+        """What is left of a sentence, and the silence behind it."""
+        wanted = self._options.sentence_silence_ms if phonemes[-1] in _SENTENCE_ENDS else 0
+        silence = np.zeros(wanted * self.rate // 1000, dtype=np.int16)
+        rest = np.concatenate((resampler.flush(), silence))
+        return rest if len(rest) else None
 
-        scale = speaker.config.length_scale / (self._options.speed * speed)
-        return SynthesisConfig(length_scale=scale)
-
-    def _finish(self, sentence: Any) -> Pcm:
-        """The sentence's samples at our rate, with its silence."""
-        resampler = Resampler(sentence.sample_rate, self.rate)
-        parts = [resampler.feed(sentence.audio_int16_array), resampler.flush()]
-        if sentence.phonemes[-1] in _SENTENCE_ENDS:
-            silent_samples = self._options.sentence_silence_ms * self.rate // 1000
-            parts.append(np.zeros(silent_samples, dtype=np.int16))
-        return np.concatenate(parts)
-
-    def _voice(self, name: str) -> Any:
+    def _voice(self, name: str) -> _Speaker:
         known = name if name in self._models else self._default
         if known not in self._loaded:
             self._loaded[known] = _load(self._models[known])
@@ -108,8 +109,46 @@ def find_models(weights: Path | None) -> dict[str, Path]:
     }
 
 
-def _load(model: Path) -> Any:
-    """A ``piper.PiperVoice`` on one thread. Its own loader takes as many as there are cores."""
+class _Speaker:
+    """One voice: text -> phonemes of each sentence -> samples."""
+
+    def __init__(self, voice: Any, vocoder: Vocoder | None) -> None:
+        """``voice``: a ``piper.PiperVoice`` whose network gives frames for ``vocoder``, or
+        samples where there is none."""
+        self.rate = int(voice.config.sample_rate)
+        self._voice = voice
+        self._vocoder = vocoder
+        self._gain = 1.0
+        (phonemes,) = voice.phonemize(_TRIAL)
+        raw = np.concatenate([*self._made(phonemes, 1.0)])
+        self._gain = _LOUDEST / max(float(np.abs(raw).max()), 1e-3)
+
+    def phonemize(self, text: str) -> Iterator[Sequence[str]]:
+        """Phonemes of each sentence."""
+        yield from filter(None, self._voice.phonemize(text))
+
+    def say(self, phonemes: Sequence[str], speed: float) -> Iterator[Pcm]:
+        """int16 samples of one sentence at ``rate``, in order.
+
+        One gain for all: where each sentence is made as loud as can be, short ones shout.
+        """
+        for samples in self._made(phonemes, speed):
+            yield from_float(limited(samples * self._gain))
+
+    def _made(self, phonemes: Sequence[str], speed: float) -> Iterator[Samples]:
+        from piper.config import SynthesisConfig
+
+        ids = self._voice.phonemes_to_ids(phonemes)
+        pace = SynthesisConfig(length_scale=self._voice.config.length_scale / speed)
+        made = self._voice.phoneme_ids_to_audio(ids, pace)
+        if self._vocoder:
+            yield from self._vocoder.windows(made)
+        else:
+            yield made
+
+
+def _load(model: Path) -> _Speaker:
+    """A voice on one thread. Piper's own loader takes as many as there are cores."""
     from piper import PiperVoice
     from piper.config import PiperConfig
 
@@ -118,7 +157,40 @@ def _load(model: Path) -> Any:
         config = PiperConfig.from_dict(json.loads(description.read_text(encoding="utf-8")))
     except (ValueError, KeyError) as error:
         raise unreadable(description, error) from error
-    return PiperVoice(session=open_session(model), config=config)
+    try:
+        return _in_parts(model, config)
+    except CannotCut as error:
+        log.info("The voice %s gives whole sentences only: %s", model.stem, error)
+        return _Speaker(PiperVoice(session=open_session(model), config=config), None)
+
+
+def _in_parts(model: Path, config: Any) -> _Speaker:
+    """A voice that is heard while it is made. Raises ``CannotCut`` where it cannot be."""
+    from piper import PiperVoice
+
+    head, tail, tensor = cut(model.read_bytes(), "/dec/")
+    voice = PiperVoice(session=_open_part(head, model), config=config)
+    vocoder = Vocoder(_open_part(tail, model), tensor, int(config.sample_rate))
+    (phonemes,) = voice.phonemize(_TRIAL)
+    frames: Any = voice.phoneme_ids_to_audio(voice.phonemes_to_ids(phonemes))
+    if not vocoder.fit(frames):
+        raise CannotCut("its vocoder looks too far around each frame")
+    return _Speaker(voice, vocoder)
+
+
+def _open_part(part: bytes, model: Path) -> Any:
+    """Like ``pipeline.onnx.open_session``, of a model that is in no file."""
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
+    settings.inter_op_num_threads = 1
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    settings.log_severity_level = 3  # errors only
+    try:
+        return onnxruntime.InferenceSession(part, settings, ["CPUExecutionProvider"])
+    except Exception as error:  # its exception types are not public
+        raise unreadable(model, error) from error
 
 
 class _Never:

@@ -1,0 +1,176 @@
+"""``reachy-voice replay``: play a recording of sessions again, and see what became of each turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from app.commands.options import SetOption
+from app.yaml_tree import parse_value
+from pipeline.errors import ConfigError
+from pipeline.recording.difference import compare
+from pipeline.recording.plain import RecordingError
+from pipeline.recording.reading import HeldSession, read_file
+from pipeline.recording.replay import Replayed, changed, replay
+from pipeline.replies import SessionSettings
+from pipeline.turn_record import TurnRecord
+
+FileArgument = Annotated[Path, typer.Argument(help="What serve --record has written.")]
+SessionOption = Annotated[
+    str | None, typer.Option("--session", metavar="NAME", help="Only this session of the file.")
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Where to write all events of the replay, as JSON lines."),
+]
+
+
+def replay_command(
+    file: FileArgument,
+    session: SessionOption = None,
+    out: OutOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Play recorded sessions again, without engines; with --set, as if it had been set so."""
+    held = read_file(file)
+    console = Console(highlight=False, emoji=False)
+    for problem in held.problems:
+        console.print(f"[yellow]{escape(str(file))}: {escape(problem)}.[/]")
+    fine = True
+    lines: list[str] = []
+    for one in _chosen(held.sessions, session, file):
+        settings = _settings(one, overrides or [])
+        replayed = replay(one, settings)
+        lines += replayed.lines(one.name)
+        console.print(f"[bold]{escape(one.name)}[/] {_about(one)}")
+        print_records(console, replayed)
+        fine &= print_result(console, one, replayed, what_if=settings is not None)
+    if out:
+        _write(out, lines)
+    if not fine:
+        raise typer.Exit(1)
+
+
+def _write(out: Path, lines: Sequence[str]) -> None:
+    try:
+        out.write_text("".join(f"{line}\n" for line in lines), "utf-8", "surrogatepass")
+    except OSError as error:
+        why = error.strerror or str(error)
+        fix = "Give --out a file in a folder of yours"
+        raise RecordingError(f"Cannot write {out}", why=why, fix=fix) from error
+
+
+def _chosen(
+    sessions: dict[str, HeldSession], name: str | None, file: Path
+) -> Sequence[HeldSession]:
+    if not sessions:
+        raise RecordingError(
+            f"There is no session in {file}",
+            why="nobody has talked to that server",
+            fix="Record one: reachy-voice serve --record FILE",
+        )
+    if name is None:
+        return list(sessions.values())
+    if name not in sessions:
+        why = f"it has {', '.join(sessions)}"
+        raise RecordingError(f"{file} has no session {name}", why=why, fix="Name one of them")
+    return [sessions[name]]
+
+
+def _settings(held: HeldSession, overrides: Sequence[str]) -> SessionSettings | None:
+    """What is to be otherwise than it was; ``None``: nothing."""
+    settings = held.settings
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(
+                f"--set {text} cannot be read",
+                why="it is not section.key=value",
+                fix="For example: --set endpointing.clear_wait_ms=300",
+            )
+        settings = changed(settings, name.strip(), parse_value(value, f"--set {name}"))
+    return settings if overrides else None
+
+
+def _about(held: HeldSession) -> str:
+    end = "" if held.whole else " [yellow]and was cut off then[/]"
+    return f"[dim]lasted {held.last_at:.1f} s, recorded by {escape(held.version)}[/]{end}"
+
+
+# --- what is printed ---------------------------------------------------------------------------
+
+WORDS = 40
+"""Characters of what was said that the table has room for."""
+
+
+def print_records(console: Console, replayed: Replayed) -> None:
+    """One line a turn."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("at s", "end ms", "audio ms"):
+        table.add_column(name, justify="right")
+    for name in ("why it was the end", "became", "said", "heard"):
+        table.add_column(name, overflow="fold")
+    for name in ("engine s", "wasted s", "cached"):
+        table.add_column(name, justify="right")
+    for at, record in replayed.records:
+        table.add_row(*_row(at, record))
+    console.print(table if table.row_count else "[dim]Nobody took a turn.[/]")
+
+
+def _row(at: float, record: TurnRecord) -> list[str]:
+    began = at - (record.ended_ms or 0) / 1000
+    judged = record.judgement
+    why = f"{judged.probability:.2f}: {', '.join(judged.reasons)}" if judged else record.origin
+    usage = record.usage
+    return [
+        f"{began:.2f}",
+        _ms(record.endpoint_ms),
+        _ms(record.first_audio_ms),
+        escape(why),
+        record.outcome,
+        escape(_short(record.text or "")),
+        escape(_short(record.heard)),
+        f"{record.engine_used_s:.2f}",
+        f"{record.engine_wasted_s:.2f}",
+        f"{usage.cached / usage.prompt:.0%}" if usage.prompt else "-",
+    ]
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WORDS else text[: WORDS - 3] + "..."
+
+
+def print_result(console: Console, held: HeldSession, replayed: Replayed, *, what_if: bool) -> bool:
+    """Whether it went as it was recorded, or why it did not. True if all is well."""
+    if replayed.stopped:
+        console.print(f"[bold yellow]The replay stops here.[/] {escape(replayed.stopped)}")
+    if what_if:
+        return replayed.stopped is None
+    cut_s = held.last_at if not held.whole or replayed.stopped else math.inf
+    if replayed.stopped and replayed.published:
+        cut_s = replayed.published[-1].at
+    found = compare(held.events, replayed.events, cut_s)
+    if found.difference:
+        console.print(f"[bold red]Not as recorded.[/] {escape(found.difference)}")
+    elif not replayed.stopped:
+        console.print(
+            f"[green]As recorded:[/] {found.events} events, "
+            f"no time is off by more than {found.largest_ms:.1f} ms."
+        )
+        if found.cuts:
+            console.print(
+                f"[dim]Where {found.cuts} answers were cut off, a piece more or less "
+                f"had left: the live server's timers were late.[/]"
+            )
+    return replayed.stopped is None and found.difference is None

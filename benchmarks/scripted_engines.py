@@ -1,0 +1,388 @@
+"""Engines that take as long as those of a good GPU, and compute nothing.
+
+Real blocking code behind the real workers: they sleep, yield between slices, and stop when they are
+cancelled, so that everything around them costs what it really costs. Each notes when it began and
+ended every step (``log``: one JSON line a call, times of ``time.monotonic``). Plug-ins like anybody
+else's: ``installed`` writes the entry points.
+
+The delays are those of an RTX 4090, from the collected published figures that the project's targets
+are set by (``performance-anchors.md``, here "anchors").
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines import (
+    Cancelled,
+    CancelToken,
+    Delta,
+    EngineOptions,
+    EngineSpec,
+    Finished,
+    Kind,
+    Message,
+    Partial,
+    Sampling,
+    TextDelta,
+    Tool,
+    ToolChoice,
+    Transcript,
+    Usage,
+    Warmed,
+)
+
+NAME = "scripted-rtx4090"
+
+STT_FINAL_S = 0.030
+"""Anchors, section 1, budget: final text of an utterance of up to 15 s."""
+LLM_FIRST_TOKEN_S = 0.025
+"""Anchors, sections 1 and 4: warm prefix, about 30 new tokens."""
+LLM_COLD_FACTOR = 5.3
+"""Anchors, sections 1 and 9: a cold prefix against a warm one (800 against 150 ms)."""
+LLM_WARM_WORDS = 40
+"""New words of a prompt up to which it counts as warm: a question, with some room."""
+LLM_TOKENS_PER_S = (100.0, 280.0)
+"""Anchors, section 1: what the first clause was budgeted with; each answer draws its own."""
+TTS_START_S = 0.030
+TTS_STEP_S = 0.015
+"""Anchors, section 5: 15 ms a step, and two steps in about 60 ms."""
+TTS_STEP_AUDIO_S = 0.667 / 8
+"""Anchors, section 5: eight codec steps are 667 ms of audio."""
+TTS_REAL_TIME_FACTOR = 4.78
+"""Anchors, section 5: seconds of speech a second, once it runs."""
+TTS_CHUNK_STEPS = (2, 4, 8)
+"""Steps in each chunk; the last one repeats (anchors, section 9, target 9)."""
+JITTER = 0.1
+"""Standard deviation of the logarithm of every delay: our assumption, no source."""
+SECONDS_PER_WORD = 0.3
+"""About 200 words a minute, as Piper speaks."""
+
+_CHECK_S = 0.010
+"""Longer waits are slices of this length, so that a cancelled call ends soon."""
+_WORD_LATE_S = 0.15
+"""A word counts as heard so long before its estimated end: words are not equally long."""
+_PRE_ROLL_S = 0.45
+"""What an utterance holds from before it was opened: padding and onset."""
+
+ANSWERS = (
+    "I think so, and I can show you right now.",
+    "That is a good question, let me look at it.",
+    "Sure, I will turn my head and tell you what I see.",
+    "It is quite warm today, so you will not need a coat.",
+    "Of course I can, just tell me when you are ready.",
+    "Let me think about that, it has been a while since I tried.",
+    "No, I have never been there, but I would like to go.",
+    "Yes, there are seven of them and I know all of their names.",
+    "My favourite colour is green, because frogs are green too.",
+    "Well done, you have found the last one of them.",
+)
+"""First clauses of one to six words."""
+
+
+class ScriptedOptions(EngineOptions):
+    engine: Literal["scripted-rtx4090"] = "scripted-rtx4090"
+    log: Path | None = None
+    """Where calls are noted."""
+    cue: Path | None = None
+    """What is being said, as ``write_cue`` writes it."""
+    seed: int = 0
+
+
+# --- the log -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of an engine. ``steps``: when each began and ended; ``said``: what it gave out by
+    then (text of a delta, or nothing)."""
+
+    method: str
+    asked: str = ""
+    steps: list[tuple[float, float, str]] = field(default_factory=list)
+
+
+class CallLog:
+    """One JSON line a call, appended when the call has ended. Without a file, nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def add(self, call: Call) -> None:
+        if self._path is None or not call.steps:
+            return
+        line = json.dumps({"method": call.method, "asked": call.asked, "steps": call.steps})
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
+class Delays:
+    """Sleeps for a time with seeded jitter, and notes it as a step."""
+
+    def __init__(self, seed: int, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.random = random.Random(seed)
+        self._sleep = sleep
+
+    def jittered(self, seconds: float) -> float:
+        return seconds * self.random.lognormvariate(0.0, JITTER)
+
+    def step(self, call: Call, seconds: float, cancel: CancelToken, said: str = "") -> None:
+        """Sleep for exactly ``seconds``. Raises ``Cancelled`` in the middle of it."""
+        began = now = time.monotonic()
+        given = ""
+        try:
+            while (left := began + seconds - now) > 0:
+                if cancel.cancelled:
+                    raise Cancelled
+                self._sleep(min(left, _CHECK_S))
+                now = time.monotonic()
+            given = said
+        finally:
+            call.steps.append((began, time.monotonic(), given))
+
+
+# --- speech to text ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Words that are spoken from ``begins`` to ``ends``, in seconds of ``time.monotonic``."""
+
+    begins: float
+    ends: float
+    text: str
+
+    def words(self) -> Iterator[tuple[float, str]]:
+        """Each word with its end, as if all took equally long."""
+        words = self.text.split()
+        for number, word in enumerate(words, start=1):
+            yield self.begins + (self.ends - self.begins) * number / len(words), word
+
+
+def write_cue(path: Path, said: Sequence[Said]) -> None:
+    """Tell the recogniser what it is about to hear."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps([[each.begins, each.ends, each.text] for each in said]))
+    part.replace(path)
+
+
+def read_cue(path: Path | None) -> list[Said]:
+    if path is None or not path.is_file():
+        return []
+    return [Said(*each) for each in json.loads(path.read_text())]
+
+
+def heard_words(said: Sequence[Said], opened_at: float, fed_at: float) -> str:
+    """What of ``said`` was spoken in an utterance that was opened and fed last at these times."""
+    timed = (pair for each in said for pair in each.words())
+    first, last = opened_at - _PRE_ROLL_S, fed_at + _WORD_LATE_S
+    return " ".join(word for ends, word in timed if first < ends <= last)
+
+
+class ScriptedStt:
+    rate = LISTEN_RATE
+    streams = False
+
+    def __init__(self, options: ScriptedOptions) -> None:
+        self.delays = Delays(options.seed)
+        self.log = CallLog(options.log)
+        self.cue = options.cue
+
+    def open(self, language: str, partials: bool) -> ScriptedUtterance:
+        return ScriptedUtterance(self)
+
+
+class ScriptedUtterance:
+    def __init__(self, stt: ScriptedStt) -> None:
+        self._stt = stt
+        self._opened_at = self._fed_at = time.monotonic()
+        self._samples = 0
+
+    def feed(self, pcm: Pcm) -> Partial:
+        self._fed_at = time.monotonic()
+        self._samples += len(pcm)
+        return Partial()
+
+    def finish(self, cancel: CancelToken) -> Transcript:
+        call = Call("finish")
+        delays = self._stt.delays
+        try:
+            delays.step(call, delays.jittered(STT_FINAL_S), cancel)
+        finally:
+            self._stt.log.add(call)
+        text = heard_words(read_cue(self._stt.cue), self._opened_at, self._fed_at)
+        return Transcript(text, self._samples / LISTEN_RATE)
+
+
+# --- language model ----------------------------------------------------------------------------
+
+
+class ScriptedLlm:
+    context_tokens = 8192
+
+    def __init__(self, options: ScriptedOptions) -> None:
+        self.delays = Delays(options.seed + 1)
+        self.log = CallLog(options.log)
+        self.answers = itertools.cycle(ANSWERS)
+
+    def open(self) -> ScriptedConversation:
+        return ScriptedConversation(self)
+
+
+class ScriptedConversation:
+    """Remembers the words that it has read, as a KV cache does. Whether a text is complete it does
+    not say: it could only know that from the cue."""
+
+    def __init__(self, llm: ScriptedLlm) -> None:
+        self._llm = llm
+        self._known: list[str] = []
+
+    def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], said: str, cancel: CancelToken
+    ) -> Iterator[Warmed | None]:
+        call = Call("warm")
+        try:
+            prompt = [*_words(messages, tools), *said.split()]
+            yield Warmed((yield from self._read(prompt, call, cancel)))
+        finally:
+            self._llm.log.add(call)
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
+        cancel: CancelToken,
+    ) -> Iterator[Delta | None]:
+        call = Call("reply", _asked(messages))
+        delays = self._llm.delays
+        try:
+            usage = yield from self._read(_words(messages, tools), call, cancel)
+            token_s = 1 / delays.random.uniform(*LLM_TOKENS_PER_S)
+            words = next(self._llm.answers).split()[: sampling.max_tokens]
+            for number, word in enumerate(words):
+                token = f"{word} "
+                if number:
+                    delays.step(call, delays.jittered(token_s), cancel, token)
+                else:
+                    call.steps[-1] = (*call.steps[-1][:2], token)
+                self._known.append(word)
+                yield TextDelta(token)
+            tokens = Usage(usage.prompt, usage.cached, usage.evaluated, len(words))
+            yield Finished("stop", tokens)
+        finally:
+            self._llm.log.add(call)
+
+    def close(self) -> None:
+        self._known.clear()
+
+    def _read(
+        self, prompt: list[str], call: Call, cancel: CancelToken
+    ) -> Generator[None, None, Usage]:
+        """Read what is not known yet, in slices as long as a warm first token takes."""
+        cached = sum(1 for _ in itertools.takewhile(_same, zip(prompt, self._known, strict=False)))
+        fresh = len(prompt) - cached
+        delays = self._llm.delays
+        left_s = LLM_FIRST_TOKEN_S * (LLM_COLD_FACTOR if fresh > LLM_WARM_WORDS else 1.0)
+        del self._known[cached:]
+        while left_s > LLM_FIRST_TOKEN_S:
+            delays.step(call, delays.jittered(LLM_FIRST_TOKEN_S), cancel)
+            left_s -= LLM_FIRST_TOKEN_S
+            yield None
+        delays.step(call, delays.jittered(left_s), cancel)
+        self._known = list(prompt)
+        return Usage(len(prompt), cached, fresh, 0)
+
+
+def _same(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1]
+
+
+def _asked(messages: Sequence[Message]) -> str:
+    """What the user said last."""
+    return next((each.content for each in reversed(messages) if each.role == "user"), "")
+
+
+def _words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[str]:
+    names = [tool.name for tool in tools]
+    return [*names, *(word for each in messages for word in (each.role, *each.content.split()))]
+
+
+# --- text to speech ----------------------------------------------------------------------------
+
+
+class ScriptedTts:
+    rate = 24_000
+    voices = ("scripted",)
+
+    def __init__(self, options: ScriptedOptions) -> None:
+        self._delays = Delays(options.seed + 2)
+        self._log = CallLog(options.log)
+
+    def synthesize(
+        self, text: str, voice: str, speed: float, cancel: CancelToken
+    ) -> Iterator[Pcm | None]:
+        call = Call("synthesize", text)
+        left_s = max(SECONDS_PER_WORD * len(text.split()) / speed, TTS_STEP_AUDIO_S)
+        chunks = itertools.chain(TTS_CHUNK_STEPS, itertools.repeat(TTS_CHUNK_STEPS[-1]))
+        step_s = TTS_STEP_S
+        try:
+            self._delays.step(call, self._delays.jittered(TTS_START_S), cancel)
+            while left_s > 0:
+                steps = next(chunks)
+                for number in range(steps):
+                    if number:
+                        yield None
+                    self._delays.step(call, self._delays.jittered(step_s), cancel)
+                seconds = min(left_s, steps * TTS_STEP_AUDIO_S)
+                left_s -= seconds
+                call.steps[-1] = (*call.steps[-1][:2], "audio")
+                yield _hum(seconds, self.rate)
+                step_s = TTS_STEP_AUDIO_S / TTS_REAL_TIME_FACTOR
+        finally:
+            self._log.add(call)
+
+
+def _hum(seconds: float, rate: int) -> Pcm:
+    at = np.arange(round(seconds * rate)) / rate
+    return (3000 * np.sin(2 * np.pi * 150 * at)).astype(np.int16)
+
+
+# --- the plug-in -------------------------------------------------------------------------------
+
+
+def _spec(kind: Kind, engine: Callable[[ScriptedOptions], Any]) -> EngineSpec:
+    def build(options: ScriptedOptions, weights: Path | None) -> Any:
+        return engine(options)
+
+    summary = "the delays of an RTX 4090, and no model"
+    return EngineSpec(NAME, kind, ScriptedOptions, build, summary, run_in="thread")
+
+
+STT = _spec(Kind.STT, ScriptedStt)
+LLM = _spec(Kind.LLM, ScriptedLlm)
+TTS = _spec(Kind.TTS, ScriptedTts)
+
+
+def installed(directory: Path) -> None:
+    """Write what an installer would: with ``directory`` on the path, the registry finds them."""
+    info = directory / "reachy_voice_scripted-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: reachy-voice-scripted\nVersion: 1.0\n"
+    )
+    lines = []
+    for kind in (Kind.STT, Kind.LLM, Kind.TTS):
+        lines.append(f"[reachy_voice.{kind}]\n{NAME} = {__name__}:{kind.upper()}\n")
+    (info / "entry_points.txt").write_text("\n".join(lines))

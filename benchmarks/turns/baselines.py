@@ -1,0 +1,282 @@
+"""What others do with the same pauses: timers, and Smart Turn alone. Their cut-offs at our latency.
+
+A baseline is computed from the pauses' features (``features.sites``), not played: it has no state
+that a cut would change. It sees the same VAD, the same windows and chunks, and the same cost of a
+detector's call; recognition costs it nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from benchmarks.turns.features import Site, milliseconds, samples
+from benchmarks.turns.metrics import LONGEST_S, SHORTEST_S, SceneScore
+from benchmarks.turns.play import CHUNK_SAMPLES
+from benchmarks.turns.statistics import Bootstrap, Estimate, Floats, interval, quotient
+from benchmarks.turns.virtual_engines import EMBEDDED, Delays
+from pipeline.vad.silero import WINDOW_SAMPLES
+
+_WINDOW_MS = milliseconds(WINDOW_SAMPLES)
+ASKED_AT_MS = 192
+"""Silence after which Smart Turn is asked: pipecat's 0.2 s, in whole windows."""
+TIME_OUTS_MS = (512, 768, 992, 1504, 2016, 3008)
+"""Silence that ends a turn whatever Smart Turn says; pipecat waits 3 s, the incumbent 2 s."""
+THRESHOLDS = tuple(
+    float(round(t, 4)) for t in (*np.linspace(0, 0.9, 19), *np.linspace(0.91, 0.995, 18), 1.01)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A turn ends when so much silence has been heard, and then thought about."""
+
+    silence_ms: float
+    thought_ms: float = 0.0
+
+    @property
+    def total_ms(self) -> float:
+        return self.silence_ms + self.thought_ms
+
+
+Decision = Callable[[Site], Due]
+"""When a turn would end if the silence lasted for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one baseline at one scene. ``latency_ms``: ``None`` where its end was never answered."""
+
+    group: str
+    latency_ms: float | None
+    cuts: int
+    pauses: int
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A baseline's operating points, from hasty to patient; arrays of shape ``(points, draws)``,
+    draw 0 being the data as they are."""
+
+    name: str
+    knobs: tuple[str, ...]
+    latency_ms: Floats
+    cut_rate: Floats
+    p95_ms: tuple[float | None, ...]
+
+    def cut_rate_at(self, latency_ms: Floats) -> Floats:
+        """Interpolated, draw by draw. Beyond its ends: that of the nearest point."""
+        rates = np.empty(len(latency_ms))
+        for draw, wanted in enumerate(latency_ms):
+            known = np.isfinite(self.latency_ms[:, draw]) & np.isfinite(self.cut_rate[:, draw])
+            latency, rate = self.latency_ms[known, draw], self.cut_rate[known, draw]
+            order = np.argsort(latency, kind="stable")
+            rates[draw] = np.interp(wanted, latency[order], rate[order]) if known.any() else np.nan
+        return rates
+
+
+# --- decisions ---------------------------------------------------------------------------------
+
+
+def timer(wait_ms: float) -> Decision:
+    """A turn ends after so much silence."""
+    due = Due(float(np.ceil(wait_ms / _WINDOW_MS) * _WINDOW_MS))
+    return lambda site: due
+
+
+def asked_once(threshold: float, time_out_ms: float, delays: Delays = EMBEDDED) -> Decision:
+    """Smart Turn hears ``ASKED_AT_MS`` of silence; if it is not sure, a time-out ends the turn."""
+    sure, unsure = Due(ASKED_AT_MS, 1000 * delays.turn_s), timer(time_out_ms)
+
+    def decide(site: Site) -> Due:
+        return sure if site.audio.get(ASKED_AT_MS, 0.0) >= threshold else unsure(site)
+
+    return decide
+
+
+def asked_again(threshold: float, time_out_ms: float, delays: Delays = EMBEDDED) -> Decision:
+    """Smart Turn is asked again and again while the silence grows."""
+    unsure = timer(time_out_ms)
+
+    def decide(site: Site) -> Due:
+        sure = [
+            Due(ms, 1000 * delays.turn_s)
+            for ms, probability in site.audio.items()
+            if ms >= ASKED_AT_MS and probability >= threshold
+        ]
+        return min([*sure, unsure(site)], key=lambda due: due.total_ms)
+
+    return decide
+
+
+# --- outcomes ----------------------------------------------------------------------------------
+
+
+def gate_ms(site: Site, due: Due) -> float | None:
+    """When a gate opens, in ms after the labelled end of speech; ``None``: speech goes on before
+    the VAD has heard that much silence, or there are no words."""
+    if not site.text or site.lag_ms is None:
+        return None
+    if site.resumed_ms is not None and due.silence_ms > site.resumed_ms:
+        return None
+    last = site.heard_end + samples(due.silence_ms)
+    arrived = -(-last // CHUNK_SAMPLES) * CHUNK_SAMPLES
+    return milliseconds(arrived - site.heard_end) + due.thought_ms + site.lag_ms
+
+
+def outcomes(
+    sites: Iterable[Site], scores: Iterable[SceneScore], decide: Decision
+) -> list[Outcome]:
+    """One for each scene of ``scores``, which say how many pauses count."""
+    of_scene: dict[str, list[Site]] = {}
+    for site in sites:
+        of_scene.setdefault(site.scene, []).append(site)
+    return [_outcome(score, of_scene.get(score.scene, []), decide) for score in scores]
+
+
+def _outcome(score: SceneScore, sites: Sequence[Site], decide: Decision) -> Outcome:
+    latency_ms = None
+    cut: set[int] = set()
+    for site in sites:
+        gate = gate_ms(site, decide(site))
+        if gate is None:
+            continue
+        if site.label == "end":
+            latency_ms = gate if gate >= 0 else None
+        elif _counts(site) and site.pause_ms is not None and 0 < gate <= site.pause_ms:
+            cut.add(_place(site))
+    return Outcome(score.group, latency_ms, len(cut), sum(p.counts for p in score.pauses))
+
+
+def _counts(site: Site) -> bool:
+    within = (SHORTEST_S - 0.001) * 1000 <= (site.pause_ms or 0) <= (LONGEST_S + 0.001) * 1000
+    return site.label == "inner" and within
+
+
+def _place(site: Site) -> int:
+    """The labelled pause; the VAD may hear several in it."""
+    return site.heard_end - samples(site.lag_ms or 0)
+
+
+def point(found: Sequence[Outcome], bootstrap: Bootstrap) -> tuple[Floats, Floats, float | None]:
+    """Mean latency and cut-off rate in each draw, and the P95 of the latencies."""
+    groups = [outcome.group for outcome in found]
+    answered = [(o.latency_ms, o.group) for o in found if o.latency_ms is not None]
+    latencies, answered_groups = [ms for ms, _ in answered], [group for _, group in answered]
+    latency = quotient(
+        bootstrap.sums(latencies, answered_groups),
+        bootstrap.sums(np.ones(len(answered)), answered_groups),
+    )
+    cuts = bootstrap.sums([float(o.cuts) for o in found], groups)
+    pauses = bootstrap.sums([float(o.pauses) for o in found], groups)
+    p95 = float(np.percentile(latencies, 95)) if latencies else None
+    return latency, quotient(cuts, pauses), p95
+
+
+def curve(
+    name: str,
+    decisions: Sequence[tuple[str, Decision]],
+    sites: Sequence[Site],
+    scores: Sequence[SceneScore],
+    bootstrap: Bootstrap,
+) -> Curve:
+    """One point for each decision, which are named by their knob."""
+    points = [point(outcomes(sites, scores, decide), bootstrap) for _, decide in decisions]
+    return Curve(
+        name,
+        tuple(knob for knob, _ in decisions),
+        np.array([latency for latency, _, _ in points]),
+        np.array([rate for _, rate, _ in points]),
+        tuple(p95 for _, _, p95 in points),
+    )
+
+
+def curves(
+    sites: Sequence[Site], scores: Sequence[SceneScore], bootstrap: Bootstrap
+) -> list[Curve]:
+    """Timers, and Smart Turn once and again, for each time-out with its threshold swept."""
+
+    def smart(name: str, policy: Callable[[float, float], Decision], time_out: int) -> Curve:
+        decisions = [(f"{t:g}", policy(t, time_out)) for t in THRESHOLDS]
+        return curve(f"{name}, time-out {time_out} ms", decisions, sites, scores, bootstrap)
+
+    timers = [(f"{ms} ms", timer(ms)) for ms in (200, 320, 512, 640, 800, 992)]
+    return [
+        curve("VAD timer", timers, sites, scores, bootstrap),
+        *(smart("Smart Turn once", asked_once, ms) for ms in TIME_OUTS_MS),
+        *(smart("Smart Turn again", asked_again, ms) for ms in TIME_OUTS_MS),
+    ]
+
+
+# --- beside ours -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A baseline at our mean latency. ``ratio``: our cut-off rate over its."""
+
+    baseline: str
+    cut_rate: Estimate
+    ratio: Estimate
+
+
+def compare(
+    ours: Sequence[SceneScore], theirs: Sequence[Curve], bootstrap: Bootstrap
+) -> list[Comparison]:
+    """Each kind of baseline with the time-out that serves it best at our latency.
+
+    The best is chosen anew in each draw: it favours the baseline.
+    """
+    mine = [
+        Outcome(
+            s.group,
+            s.gate_ms,
+            sum(p.cut for p in s.pauses if p.counts),
+            sum(p.counts for p in s.pauses),
+        )
+        for s in ours
+    ]
+    latency, rate, _ = point(mine, bootstrap)
+    n, sources = sum(o.pauses for o in mine), len({o.group for o in mine if o.pauses})
+    found = []
+    for kind in dict.fromkeys(each.name.split(",")[0] for each in theirs):
+        at_ours = [c.cut_rate_at(latency) for c in theirs if c.name.split(",")[0] == kind]
+        best: Floats = np.min(at_ours, axis=0)
+        found.append(
+            Comparison(kind, interval(best, n, sources), interval(quotient(rate, best), n, sources))
+        )
+    return found
+
+
+def as_figures(comparisons: Sequence[Comparison], theirs: Sequence[Curve]) -> dict[str, object]:
+    """For JSON."""
+    return {
+        "at_our_mean_latency": [asdict(each) for each in comparisons],
+        "curves": [
+            {
+                "name": each.name,
+                "points": [
+                    {
+                        "knob": knob,
+                        "mean_ms": _number(mean),
+                        "cut_rate": _number(rate),
+                        "p95_ms": p95,
+                    }
+                    for knob, mean, rate, p95 in zip(
+                        each.knobs,
+                        each.latency_ms[:, 0],
+                        each.cut_rate[:, 0],
+                        each.p95_ms,
+                        strict=True,
+                    )
+                ],
+            }
+            for each in theirs
+        ],
+    }
+
+
+def _number(value: float) -> float | None:
+    return round(float(value), 4) if np.isfinite(value) else None

@@ -1,0 +1,234 @@
+"""What the models say about audio, kept on disk: a corpus is heard once, a policy swept in seconds.
+
+A result is found by the engine, its options, the content of its weights, the versions of what runs
+it, its own source, and the exact samples. VAD has a state, so a scene is scored as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.settings import Settings
+from app.weights import WeightsCache
+from pipeline.audio import Pcm
+from pipeline.engines import (
+    EngineOptions,
+    EngineSpec,
+    Kind,
+    Message,
+    engine_spec,
+    require_modules,
+)
+from pipeline.errors import ConfigError
+from pipeline.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
+
+_UNSAVED = 200
+"""New results that may be lost when the program is killed."""
+_HELD_BY_OTHERS_S = 60.0
+"""How long another process may be writing before that is an error."""
+
+
+class Memo:
+    """Small JSON values by key, in one SQLite file. Several processes may share the file."""
+
+    def __init__(self, path: Path | None) -> None:
+        """``None``: kept in memory only. Reads the whole file at once; later reads are free."""
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = sqlite3.connect(path or ":memory:", timeout=_HELD_BY_OTHERS_S)
+        self._file.execute("CREATE TABLE IF NOT EXISTS memo (key BLOB PRIMARY KEY, value TEXT)")
+        self._values: dict[bytes, Any] = dict(self._file.execute("SELECT key, value FROM memo"))
+        self._new: list[tuple[bytes, str]] = []
+        self.misses = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.save()
+        self._file.close()
+
+    def get(self, key: bytes, compute: Callable[[], Any]) -> Any:
+        """The value of ``key``; computed and kept if it is new."""
+        if key not in self._values:
+            self.misses += 1
+            text = json.dumps(compute())
+            self._values[key] = text
+            self._new.append((key, text))
+            if len(self._new) >= _UNSAVED:
+                self.save()
+        return json.loads(self._values[key])
+
+    def save(self) -> None:
+        """Write what is new."""
+        with self._file:
+            self._file.executemany("INSERT OR IGNORE INTO memo VALUES (?, ?)", self._new)
+        self._new.clear()
+
+
+def key_of(engine: bytes, pcm: Pcm) -> bytes:
+    """The key of what ``engine`` (``engine_digest``) says about 16 kHz samples."""
+    return hashlib.sha256(engine + np.ascontiguousarray(pcm, dtype="<i2").tobytes()).digest()
+
+
+def engine_digest(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> bytes:
+    """Changes with everything that may change an engine's answer, but for the machine."""
+    modules = sorted(_modules_of(spec.build.__module__))
+    described = {
+        "engine": f"{spec.kind}/{spec.name}",
+        "options": options.model_dump(mode="json", exclude={"run_in"}),
+        "packages": {name: _version(name) for name in spec.modules},
+        "source": [_file_digest(Path(importlib.import_module(m).__file__ or "")) for m in modules],
+        "weights": {p.name: _file_digest(p) for p in sorted(weights.iterdir())} if weights else {},
+    }
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).digest()
+
+
+def _modules_of(module: str) -> set[str]:
+    """``module`` and all that it takes from its own package, however indirectly."""
+    package, found, unread = module.rpartition(".")[0] + ".", {module}, [module]
+    while unread:
+        values = vars(importlib.import_module(unread.pop())).values()
+        homes = {getattr(value, "__module__", None) for value in values}
+        new = {home for home in homes if isinstance(home, str) and home.startswith(package)}
+        unread += new - found
+        found |= new
+    return found
+
+
+def _version(module: str) -> str:
+    packages = importlib.metadata.packages_distributions().get(module, [])
+    return ",".join(importlib.metadata.version(name) for name in packages)
+
+
+def _file_digest(path: Path) -> str:
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Uncancelled:
+    """A ``CancelToken`` of work that nobody stops."""
+
+    cancelled = False
+    preempted = False
+
+
+class Ears:
+    """The models of some settings, with what they said kept.
+
+    Models are loaded when the first result is missing. All audio is int16 mono at 16 kHz.
+    """
+
+    def __init__(self, settings: Settings, weights: WeightsCache, memo: Memo) -> None:
+        """Raises ``ConfigError`` for a recogniser other than Moonshine, ``WeightsError``."""
+        if not isinstance(settings.stt, MoonshineOptions):
+            raise ConfigError(
+                f"The turns cannot be scored with the recogniser {settings.stt.engine!r}",
+                why="the cost of a pass is known for moonshine only",
+                fix="Leave stt.engine at moonshine",
+            )
+        self._settings = settings
+        self._weights = weights
+        self.memo = memo
+        self.passes: list[float] = []
+        """Seconds of audio of each recognition pass that was asked for, kept or not."""
+        self._digests: dict[Kind, bytes] = {}
+        self.stt = Moonshine(cast(Recogniser, self), settings.stt)
+        """The engine's own code over kept results."""
+
+    def speech_scores(self, pcm: Pcm) -> NDArray[np.float64]:
+        """Probability of speech in each whole window of a stream that begins with ``pcm``."""
+
+        def compute() -> list[float]:
+            stream, size = self._vad.open(), self._vad.window_samples
+            windows = range(0, len(pcm) - size + 1, size)
+            return [round(stream.score(pcm[at : at + size]), 6) for at in windows]
+
+        return np.array(self.memo.get(key_of(self._digest(Kind.VAD), pcm), compute))
+
+    def turn_over(self, pcm: Pcm) -> float:
+        """The turn detector's probability that the speaker is done; the newest 8 s count."""
+        key = key_of(self._digest(Kind.TURN), pcm)
+        return float(self.memo.get(key, lambda: round(self._turn.score(pcm, ""), 6)))
+
+    def transcribe(self, pcm: Pcm) -> str:
+        """The text of ``pcm``, from one pass."""
+        self.passes.append(len(pcm) / 16_000)
+        key = key_of(self._digest(Kind.STT), pcm)
+        return str(self.memo.get(key, lambda: self._recogniser.transcribe(pcm)))
+
+    def words_complete(self, messages: Sequence[Message]) -> float | None:
+        """The language model's probability that the user's last words are complete; ``None``
+        where it cannot tell."""
+
+        def compute() -> float | None:
+            *_, warmed = self._conversation.warm(messages, (), "", Uncancelled())
+            probability = warmed.end_probability
+            return None if probability is None else round(float(probability), 6)
+
+        text = json.dumps([asdict(message) for message in messages], sort_keys=True)
+        key = hashlib.sha256(self._digest(Kind.LLM) + text.encode()).digest()
+        found = self.memo.get(key, compute)
+        return None if found is None else float(found)
+
+    # -- the models
+
+    @cached_property
+    def _vad(self) -> Any:
+        return self._build(Kind.VAD)
+
+    @cached_property
+    def _turn(self) -> Any:
+        return self._build(Kind.TURN)
+
+    @cached_property
+    def _recogniser(self) -> Recogniser:
+        options = self._settings.stt
+        assert isinstance(options, MoonshineOptions)
+        return Recogniser(self._weights.path(options.weights), options)
+
+    @cached_property
+    def _conversation(self) -> Any:
+        return self._build(Kind.LLM).open()
+
+    def _build(self, kind: Kind) -> Any:
+        spec, options, weights = self._parts(kind)
+        require_modules(spec)
+        return spec.build(options, weights)
+
+    def _digest(self, kind: Kind) -> bytes:
+        if kind not in self._digests:
+            self._digests[kind] = engine_digest(*self._parts(kind))
+        return self._digests[kind]
+
+    def _parts(self, kind: Kind) -> tuple[EngineSpec, EngineOptions, Path | None]:
+        options = self._settings.engine(kind)
+        if hasattr(options, "saved_prefix_mb"):
+            # The server's own files are not for us to fill.
+            options = options.model_copy(update={"saved_prefix_mb": 0})
+        name = getattr(options, "weights", None)
+        return (
+            engine_spec(kind, options.engine),
+            options,
+            self._weights.path(name) if name else None,
+        )

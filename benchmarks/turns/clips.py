@@ -1,0 +1,49 @@
+"""A clip: dry speech of one speaker whose words are known, and the places where it may be cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.turns.acoustics import Signal
+from benchmarks.turns.scene import PauseKind, SceneKind
+
+
+@dataclass(frozen=True)
+class Border:
+    """A place between two words: sample ``at`` of the clip, ``words`` words come before it.
+
+    ``seam``: two recordings meet here, or two sentences, and there is always a pause.
+    """
+
+    at: int
+    kind: PauseKind
+    words: int
+    seam: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """``signal``: dry speech with hardly any silence around it, 16 kHz, shape ``(n,)``.
+
+    ``text`` is what is said; ``text_by`` and ``speaker`` as in ``Scene``. ``borders``: in order.
+    """
+
+    name: str
+    source: str
+    speaker: str
+    kind: SceneKind
+    text: str
+    signal: Signal
+    borders: tuple[Border, ...] = ()
+    asked: str = ""
+    text_by: str = "source"
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one person says at once in a game. ``places``: its segments in the data file, each as
+    offset and size in bytes."""
+
+    name: str
+    speaker: str
+    places: tuple[tuple[int, int], ...]

@@ -1,0 +1,118 @@
+"""From an utterance to a scene: quiet around it, a level, a room, a room's tone, noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+
+from benchmarks.turns.acoustics import (
+    Mask,
+    NoiseKind,
+    Signal,
+    at_snr,
+    gained,
+    in_room,
+    like_floor,
+    noise,
+    rms_dbfs,
+    room_response,
+    room_tone,
+    to_pcm,
+)
+from benchmarks.turns.scene import Part, Pause, Scene
+from benchmarks.turns.splice import Utterance
+from pipeline.audio import LISTEN_RATE
+
+LEAD_S = (0.5, 1.2)
+TAIL_S = (2.6, 3.0)
+LEVEL_DBFS = (-30.0, -22.0)
+"""Of the speech-active parts. A headset gives about -26 (ITU-T P.56's nominal level)."""
+
+_FLOOR_UNDER_SPEECH_DB = 30.0
+"""At least: a clip without any silence would give a floor that is speech."""
+_NOISES: tuple[NoiseKind, ...] = ("pink", "babble", "fan")
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """``snr_db``: null is room tone alone. ``rt60_s``: null is no room."""
+
+    snr_db: float | None = None
+    rt60_s: float | None = None
+
+
+class Draws:
+    """Random generators of one scene, one for each purpose: what one draws changes no other."""
+
+    def __init__(self, seed: int, name: str) -> None:
+        self._seed = seed
+        self._name = name
+
+    def of(self, purpose: str) -> np.random.Generator:
+        return np.random.default_rng(
+            [self._seed, crc32(self._name.encode()), crc32(purpose.encode())]
+        )
+
+
+def compose(spoken: Utterance, conditions: Conditions, part: Part, name: str, seed: int) -> Scene:
+    """The scene ``name``. The same arguments give the same samples."""
+    draws = Draws(seed, name)
+    rng = draws.of("place")
+    lead = round(rng.uniform(*LEAD_S) * LISTEN_RATE)
+    tail = round(rng.uniform(*TAIL_S) * LISTEN_RATE)
+    onset, end = lead, lead + spoken.end - spoken.onset
+    shift = lead - spoken.onset
+    pauses = tuple(Pause(p.start + shift, p.end + shift, p.kind) for p in spoken.pauses)
+    samples = end + tail
+    active = active_samples(samples, onset, end, pauses)
+    dry = _dry(spoken, shift, samples, draws.of("floor"))
+    dry = gained(dry, float(rng.uniform(*LEVEL_DBFS)) - rms_dbfs(dry[active]))
+    if conditions.rt60_s is not None:
+        dry = in_room(dry, room_response(conditions.rt60_s, draws.of("room")))
+    heard = dry + room_tone(samples, draws.of("tone"))
+    if conditions.snr_db is not None:
+        which = draws.of("noise")
+        sound = noise(_NOISES[int(which.integers(len(_NOISES)))], samples, which)
+        heard = heard + at_snr(dry, active, sound, conditions.snr_db)
+    clip = spoken.clip
+    return Scene(
+        id=name,
+        part=part,
+        source=clip.source,
+        speaker=clip.speaker,
+        kind=clip.kind,
+        text=clip.text,
+        asked=clip.asked,
+        snr_db=conditions.snr_db,
+        rt60_s=conditions.rt60_s,
+        pcm=to_pcm(heard),
+        onset=onset,
+        end=end,
+        pauses=pauses,
+        text_by=clip.text_by,
+        stretched=spoken.stretched,
+    )
+
+
+def active_samples(samples: int, onset: int, end: int, pauses: tuple[Pause, ...]) -> Mask:
+    """One flag a sample: is somebody speaking, by the labels?"""
+    active = np.zeros(samples, dtype=np.bool_)
+    active[onset:end] = True
+    for pause in pauses:
+        active[pause.start : pause.end] = False
+    return active
+
+
+def _dry(spoken: Utterance, shift: int, samples: int, rng: np.random.Generator) -> Signal:
+    """The utterance at ``shift``; all around it and in its pauses the recording's own floor."""
+    dry = np.zeros(samples, dtype=np.float32)
+    inside = np.zeros(samples, dtype=np.float32)
+    dry[shift : shift + len(spoken.signal)] = spoken.signal
+    inside[shift : shift + len(spoken.speech)] = spoken.speech
+    floor = like_floor(spoken.clip.signal, samples, rng)
+    limit = rms_dbfs(spoken.clip.signal) - _FLOOR_UNDER_SPEECH_DB
+    floor = gained(floor, min(0.0, limit - rms_dbfs(floor)))
+    filled: Signal = dry + floor * np.sqrt(1 - inside**2)
+    return filled

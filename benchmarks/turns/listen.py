@@ -1,0 +1,95 @@
+"""What a recogniser hears in a clip: proof that a cut lies between two words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.turns.acoustics import Signal, to_pcm
+from benchmarks.turns.clips import Border, Clip
+from benchmarks.turns.scene import PauseKind
+from benchmarks.wer import word_errors, words
+from pipeline.audio import LISTEN_RATE
+from pipeline.stt import moonshine
+
+_AROUND = np.zeros(LISTEN_RATE * 150 // 1000, dtype=np.float32)
+_HESITANT = frozenset({"um", "uh", "er", "erm", "hmm", "hm"})
+_OPENERS = frozenset({"well", "so", "now"})
+
+
+class Sides(NamedTuple):
+    before: str
+    after: str
+
+
+class Listener:
+    """Moonshine, whose hearing of a piece of audio is always the same."""
+
+    def __init__(self, weights: Path) -> None:
+        self._stt = moonshine.build(moonshine.MoonshineOptions(), weights)
+
+    def hear(self, signal: Signal) -> str:
+        """The words in ``signal``, with 150 ms of silence put around it."""
+        stream = self._stt.open("en", False)
+        stream.feed(to_pcm(np.concatenate([_AROUND, signal, _AROUND])))
+        return stream.finish(_Uncancelled()).text
+
+    def sides(self, signal: Signal, at: int) -> Sides:
+        """What is said before and after sample ``at``."""
+        return Sides(self.hear(signal[:at]), self.hear(signal[at:]))
+
+    def surviving(self, clip: Clip) -> tuple[Border, ...]:
+        """The borders of ``clip`` at which a cut leaves its words as well understood as the whole.
+
+        At most one more word may be wrong, or two with a filler, which recognisers like to drop:
+        a short piece gives a recogniser little context.
+        """
+        said = _without_hesitation(clip.text)
+        whole = word_errors(said, _without_hesitation(self.hear(clip.signal))).errors
+        kept = []
+        for border in clip.borders:
+            sides = self.sides(clip.signal, border.at)
+            cut = word_errors(said, _without_hesitation(f"{sides.before} {sides.after}")).errors
+            allowed = 2 if border.kind == "filler" else 1
+            both = words(sides.after) and (words(sides.before) or border.kind == "filler")
+            if both and cut <= whole + allowed:
+                kept.append(border)
+        return tuple(kept)
+
+
+class _Uncancelled:
+    cancelled = False
+    preempted = False
+
+
+def _without_hesitation(text: str) -> str:
+    return " ".join(word for word in words(text) if word not in _HESITANT)
+
+
+def likely_token_after(text: str, sides: Sides) -> tuple[int, int]:
+    """How many of ``text``'s tokens come before the cut, most likely, and how many words of the
+    two sides are then heard wrong. At least one comes before it, and one after."""
+    tokens = text.split()
+    best = (0, len(tokens) + 1)
+    for count in range(1, len(tokens)):
+        before, after = " ".join(tokens[:count]), " ".join(tokens[count:])
+        errors = word_errors(before, sides.before).errors + word_errors(after, sides.after).errors
+        if errors < best[1]:
+            best = (count, errors)
+    return best
+
+
+def border_kind(text: str, tokens: int) -> PauseKind:
+    """What lies after the first ``tokens`` tokens of ``text``."""
+    before = text.split()[:tokens]
+    last = before[-1]
+    if last[-1] in ".!?":
+        return "sentence"
+    plain = re.sub(r"\W", "", last).lower()
+    opens = tokens == 1 or before[-2][-1] in ",.!?"
+    if plain in _HESITANT or (opens and plain in _OPENERS):
+        return "filler"
+    return "clause" if last[-1] in ",;:-" else "word"

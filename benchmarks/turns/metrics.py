@@ -1,0 +1,295 @@
+"""What one played scene amounts to. Pure: events and labels in, plain figures out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from benchmarks.turns.features import group_of, milliseconds
+from benchmarks.turns.play import Played
+from benchmarks.turns.scene import Pause, PauseKind, Scene
+from benchmarks.wer import words
+from pipeline.audio import LISTEN_RATE
+from pipeline.events import (
+    InputCommitted,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyStarted,
+    SpeechStarted,
+    SpeechStopped,
+    TranscriptReady,
+)
+from pipeline.playback import PlaybackClock
+
+INNER: frozenset[PauseKind] = frozenset({"word", "clause", "filler", "natural"})
+"""Pauses in which the speaker is not done."""
+SHORTEST_S, LONGEST_S = 0.2, 1.0
+"""Inner pauses that count; a longer one is a wait for an answer as often as not."""
+MOST_HEARD_S = 0.5
+"""So much of a first answer may be heard when two sentences are still answered as one."""
+JUST_AFTER_MS = 200.0
+"""An answer that is confirmed so soon after speech went on was due in the pause."""
+_COVERED = 0.8
+"""Share of a part's speech that must be committed, and of its words that must be asked."""
+
+State = Literal["answered", "premature", "missed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply whose gate was opened. Times in ms since the scene's first sample."""
+
+    gate_ms: float
+    audio_ms: float | None
+    heard_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Speech that became an item: its range in ms, its words."""
+
+    start_ms: float
+    end_ms: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseScore:
+    """``cut``: an answer was confirmed in it. ``late``: only just after it."""
+
+    kind: PauseKind
+    seconds: float
+    cut: bool
+    late: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether it belongs to the headline rate."""
+        # A label is whole samples: 0.2 s may come out one sample short.
+        within = SHORTEST_S - 0.001 <= self.seconds <= LONGEST_S + 0.001
+        return self.kind in INNER and within
+
+
+@dataclass(frozen=True, slots=True)
+class TwoSentences:
+    """What became of a pause of ``seconds`` between two sentences. ``merged``: the speech before
+    it and the speech after it were asked in one message of the user. ``heard_s``: of what was
+    answered in between."""
+
+    seconds: float
+    merged: bool
+    heard_s: float
+
+    @property
+    def as_one(self) -> bool:
+        return self.merged and self.heard_s <= MOST_HEARD_S
+
+
+@dataclass(frozen=True, slots=True)
+class SceneScore:
+    """``state``: of the end; ``premature``: the last answer was confirmed before it. ``gate_ms``
+    and ``audio_ms``: from the last speech sample, for ends that were answered. ``strays``: answers
+    confirmed while the user spoke, in no labelled pause nor just after one. ``onset_lost``: the
+    first word was not understood. ``onset_outside_ms``: so much of the beginning was not committed.
+    """
+
+    scene: str
+    group: str
+    real: bool
+    kind: str
+    condition: str
+    state: State
+    gate_ms: float | None
+    audio_ms: float | None
+    pauses: tuple[PauseScore, ...]
+    two_sentences: tuple[TwoSentences, ...]
+    strays: int
+    commits: int
+    onset_lost: bool | None
+    onset_outside_ms: float | None
+    used_s: float
+    wasted_s: float
+    ahead_s: float
+    passes: int
+
+
+def score_scene(played: Played) -> SceneScore:
+    """Compare what was published with the labels."""
+    scene = played.scene
+    answers, commits = list(_answers(played)), list(_commits(played))
+    end_ms = milliseconds(scene.end)
+    last = answers[-1] if answers else None
+    state: State = "missed" if last is None else "answered"
+    if last and last.gate_ms < end_ms:
+        state = "premature"
+    answered = last if state == "answered" else None
+    return SceneScore(
+        scene.id,
+        group_of(scene),
+        scene.real,
+        scene.kind,
+        condition(scene),
+        state,
+        answered.gate_ms - end_ms if answered else None,
+        answered.audio_ms - end_ms if answered and answered.audio_ms is not None else None,
+        tuple(_pause(pause, answers) for pause in scene.pauses),
+        tuple(_two_sentences(played, answers, commits)),
+        sum(_is_stray(answer, scene) for answer in answers),
+        len(commits),
+        _onset_lost(scene, commits),
+        _onset_outside_ms(scene, commits),
+        played.used_s,
+        played.wasted_s,
+        played.ahead_s,
+        played.passes,
+    )
+
+
+def condition(scene: Scene) -> str:
+    """``clean``, ``20 dB``, ``room``, or both of the latter."""
+    noise = f"{scene.snr_db:g} dB" if scene.snr_db is not None else ""
+    room = "room" if scene.rt60_s is not None else ""
+    return " ".join(filter(None, (room, noise))) or "clean"
+
+
+# --- what was published ------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Playing:
+    gate_ms: float
+    audio_ms: float | None = None
+    player: PlaybackClock = field(default_factory=PlaybackClock)
+    heard_s: float | None = None
+
+
+def _answers(played: Played) -> Iterator[Answer]:
+    """In the order of their gates; heard until they were cut, or else until the scene ended."""
+    playing: dict[str, _Playing] = {}
+    at = 0.0
+    for at, event in played.log:
+        match event:
+            case ReplyStarted(reply_id):
+                playing[reply_id] = _Playing(at * 1000)
+            case ReplyAudio(reply_id) if reply_id in playing:
+                answer = playing[reply_id]
+                answer.player.send(len(event.pcm) / event.rate, at)
+                answer.audio_ms = at * 1000 if answer.audio_ms is None else answer.audio_ms
+            case ReplyFinished(reply_id, status) if reply_id in playing:
+                whole = playing[reply_id].player.sent_seconds
+                cut = playing[reply_id].player.heard_seconds(at)
+                playing[reply_id].heard_s = whole if status == "completed" else cut
+    for answer in playing.values():
+        heard_s = answer.player.heard_seconds(at) if answer.heard_s is None else answer.heard_s
+        yield Answer(answer.gate_ms, answer.audio_ms, heard_s)
+
+
+def _commits(played: Played) -> Iterator[Commit]:
+    starts: dict[str, float] = {}
+    ends: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    committed: list[str] = []
+    for _, event in played.log:
+        match event:
+            case SpeechStarted(item_id, audio_ms):
+                starts[item_id] = audio_ms
+            case SpeechStopped(item_id, audio_ms):
+                ends[item_id] = audio_ms
+            case InputCommitted(item_id) if item_id in starts:
+                committed.append(item_id)
+            case TranscriptReady(item_id, text):
+                texts[item_id] = text
+    for item_id in committed:
+        yield Commit(starts[item_id], ends[item_id], texts.get(item_id, ""))
+
+
+# --- against the labels ------------------------------------------------------------------------
+
+
+def _pause(pause: Pause, answers: list[Answer]) -> PauseScore:
+    cut = any(_is_in(answer, pause) for answer in answers)
+    late = any(_is_just_after(answer, pause) for answer in answers)
+    return PauseScore(pause.kind, pause.seconds, cut, late and not cut)
+
+
+def _is_in(answer: Answer, pause: Pause) -> bool:
+    return milliseconds(pause.start) < answer.gate_ms <= milliseconds(pause.end)
+
+
+def _is_just_after(answer: Answer, pause: Pause) -> bool:
+    return 0 < answer.gate_ms - milliseconds(pause.end) <= JUST_AFTER_MS
+
+
+def _is_stray(answer: Answer, scene: Scene) -> bool:
+    speaking = milliseconds(scene.onset) <= answer.gate_ms < milliseconds(scene.end)
+    due = any(_is_in(answer, pause) or _is_just_after(answer, pause) for pause in scene.pauses)
+    return speaking and not due
+
+
+def _two_sentences(
+    played: Played, answers: list[Answer], commits: list[Commit]
+) -> Iterator[TwoSentences]:
+    for before, pause, after in _around_sentence_pauses(played.scene):
+        parts = [_said_in(*span, commits) for span in (before, after)]
+        merged = None not in parts and any(
+            all(_asks(question, part or "") for part in parts) for question in _questions(played)
+        )
+        between = (a for a in answers if _is_in(a, pause) or _is_just_after(a, pause))
+        yield TwoSentences(pause.seconds, merged, sum(a.heard_s for a in between))
+
+
+def _around_sentence_pauses(
+    scene: Scene,
+) -> Iterator[tuple[tuple[int, int], Pause, tuple[int, int]]]:
+    """Each with the stretches of speech before and after it, up to the next pauses."""
+    starts = [scene.onset, *(pause.end for pause in scene.pauses)]
+    ends = [*(pause.start for pause in scene.pauses), scene.end]
+    for place, pause in enumerate(scene.pauses):
+        if pause.kind == "sentence":
+            before = starts[place], ends[place]
+            yield before, pause, (starts[place + 1], ends[place + 1])
+
+
+def _said_in(start: int, end: int, commits: list[Commit]) -> str | None:
+    """What was recognised of the samples ``start`` to ``end``, and around them; ``None``: most of
+    it was not committed."""
+    if _covered(start, end, commits) < _COVERED:
+        return None
+    start_ms, end_ms = milliseconds(start), milliseconds(end)
+    middle = (start_ms + end_ms) / 2
+    return " ".join(c.text for c in commits if c.start_ms <= middle <= c.end_ms)
+
+
+def _covered(start: int, end: int, commits: list[Commit]) -> float:
+    """Share of the samples from ``start`` to ``end`` that were committed."""
+    ranges = [(c.start_ms * LISTEN_RATE / 1000, c.end_ms * LISTEN_RATE / 1000) for c in commits]
+    inside = sum(max(0.0, min(end, to) - max(start, since)) for since, to in ranges)
+    return inside / (end - start)
+
+
+def _questions(played: Played) -> Iterator[str]:
+    """What the confirmed answers were to."""
+    for messages in played.prompts:
+        if messages and messages[-1].role == "user":
+            yield messages[-1].content
+
+
+def _asks(question: str, text: str) -> bool:
+    """Whether ``question`` has the words of ``text``; it may be written a little differently."""
+    wanted, asked = words(text), set(words(question))
+    return bool(wanted) and sum(word in asked for word in wanted) >= _COVERED * len(wanted)
+
+
+def _onset_lost(scene: Scene, commits: list[Commit]) -> bool | None:
+    """``None``: nobody knows what was said, or nothing was recognised."""
+    said, heard = words(scene.text), [word for commit in commits for word in words(commit.text)]
+    if scene.text_by != "source" or not said or not heard:
+        return None
+    return said[0] not in heard[:2]
+
+
+def _onset_outside_ms(scene: Scene, commits: list[Commit]) -> float | None:
+    if not commits:
+        return None
+    return max(0.0, min(c.start_ms for c in commits) - milliseconds(scene.onset))

@@ -1,0 +1,256 @@
+"""People's speech out of Debian packages and the moonshine wheel, cut into whole turns.
+
+Nothing here is synthetic. Texts come with the recording, or Moonshine writes them (``text_by``).
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from ruamel.yaml import YAML
+
+from benchmarks.turns.acoustics import Signal, gained, rms_dbfs, to_signal
+from benchmarks.turns.clips import Border, Clip, Line
+from benchmarks.turns.energy import FRAME_SAMPLES, frame_db, quietest, silences, speech_span
+from benchmarks.turns.listen import Listener, border_kind, likely_token_after
+from benchmarks.turns.queen import Queen
+from benchmarks.turns.scene import SceneKind
+from benchmarks.turns.sky import Sky
+from benchmarks.wer import words
+from pipeline.audio import LISTEN_RATE
+from tests.recordings import POCKETSPHINX, Recording, real_recordings
+
+SHORTEST_S, LONGEST_S = 0.8, 12.0
+ALLISON = Path("usr/share/asterisk/sounds/en_US_f_Allison")
+QUEEN = Path("usr/share/scummvm/flight-of-the-amazon-queen/queen.1c")
+SKY = Path("usr/share/scummvm/beneath-a-steel-sky/sky.dsk")
+_ALLISON_TEXTS = Path(__file__).parent / "texts" / "allison.yaml"
+_MARGIN_SAMPLES = LISTEN_RATE * 30 // 1000
+_LEVEL_DBFS = -20.0
+_MISHEARD_SHARE = 0.4
+"""Of a line's words at a seam: with more of them wrong nobody knows where it lies."""
+
+_DICKENS_END_S = 29.75
+"""From here to its end the reading of Dickens is one turn: "The period was so far like ..."."""
+
+
+@dataclass(frozen=True)
+class Packages:
+    """Where Debian packages are: ``root`` is /, or a folder that ``dpkg-deb -x`` unpacked into."""
+
+    roots: tuple[Path, ...] = (Path("/"),)
+
+    def find(self, file: Path, package: str) -> Path:
+        """``file`` below one of the roots. Raises ``FileNotFoundError`` that says what to do."""
+        for root in self.roots:
+            if (root / file).exists():
+                return root / file
+        raise FileNotFoundError(
+            f"The corpus needs Debian's {package}: /{file} is absent. Run: apt-get install "
+            f"{package} (or apt-get download {package}, dpkg-deb -x {package}*.deb DIRECTORY, and "
+            "give --packages DIRECTORY)"
+        )
+
+
+# --- sources -----------------------------------------------------------------------------------
+
+
+def allison(packages: Packages) -> list[Clip]:
+    """Prompts by one professional speaker (CC-BY-SA 3.0). Needs the program ffmpeg."""
+    folder = packages.find(ALLISON, "asterisk-core-sounds-en-g722")
+    if shutil.which("ffmpeg") is None:
+        raise FileNotFoundError("The program ffmpeg is absent. Run: apt-get install ffmpeg")
+    texts: dict[str, str] = YAML(typ="safe").load(_ALLISON_TEXTS)
+    return [_allison_clip(folder / f"{name}.g722", name, text) for name, text in texts.items()]
+
+
+def _allison_clip(file: Path, name: str, text: str) -> Clip:
+    command = ["ffmpeg", "-v", "error", "-f", "g722", "-i", str(file)]
+    command += ["-f", "s16le", "-ar", str(LISTEN_RATE), "-"]
+    done = subprocess.run(command, check=True, capture_output=True)
+    pcm = np.frombuffer(done.stdout, dtype="<i2").astype(np.int16)
+    return Clip(
+        name=f"allison-{name.replace('/', '-')}",
+        source="real:asterisk-allison",
+        speaker="allison",
+        kind=kind_of(text),
+        text=text,
+        signal=trimmed(to_signal(pcm)),
+    )
+
+
+def readers() -> list[Clip]:
+    """``tests/recordings.py``: several people reading, playing cards, giving commands."""
+    if not POCKETSPHINX.is_dir():
+        raise FileNotFoundError(
+            f"The corpus needs Debian's pocketsphinx-testdata: {POCKETSPHINX} is absent. "
+            "Run: apt-get install pocketsphinx-testdata"
+        )
+    return [_reader(recording) for recording in real_recordings()]
+
+
+def _reader(recording: Recording) -> Clip:
+    pcm, text = recording.pcm, recording.text
+    if recording.name == "two_cities":
+        pcm = pcm[round(_DICKENS_END_S * LISTEN_RATE) :]
+        text = text[text.index("the period was so far") :].capitalize()
+    package = recording.source.split("-")[0]
+    speaker = recording.name.split("-")[0] if "-" in recording.name else recording.name
+    return Clip(
+        name=f"{package}-{recording.name}",
+        source=f"real:{package}",
+        speaker=f"{package}-{speaker}",
+        kind="digits" if recording.name == "dhd.2934z" else kind_of(text),
+        text=text,
+        signal=trimmed(to_signal(pcm)),
+    )
+
+
+class Game(Protocol):
+    """A game's data file: ``sounds`` are the segments of a line, one after the other, 16 kHz."""
+
+    @property
+    def name(self) -> str: ...
+
+    def lines(self) -> list[Line]: ...
+
+    def sounds(self, line: Line) -> list[Signal]: ...
+
+
+def queen(packages: Packages) -> Game:
+    """Flight of the Amazon Queen: Australian actors, each line whole and cut into segments."""
+    return Queen(packages.find(QUEEN, "flight-of-the-amazon-queen"))
+
+
+def sky(packages: Packages) -> Game:
+    """Beneath a Steel Sky: British actors."""
+    return Sky(packages.find(SKY, "beneath-a-steel-sky"))
+
+
+def actors(game: Game, listener: Listener, rng: np.random.Generator) -> Iterator[Clip]:
+    """Dialogue of ``game`` in an order that ``rng`` draws; what is no turn is left out."""
+    lines = game.lines()
+    for index in rng.permutation(len(lines)):
+        if (clip := _actor(game, lines[int(index)], listener)) is not None:
+            yield clip
+
+
+def _actor(game: Game, line: Line, listener: Listener) -> Clip | None:
+    """The line as one turn; null if it is too short or long, or is not understood as sentences."""
+    pieces = [piece for sound in game.sounds(line) if len(piece := _spoken(sound))]
+    seconds = sum(len(piece) for piece in pieces) / LISTEN_RATE
+    if not pieces or not SHORTEST_S <= seconds <= LONGEST_S:
+        return None
+    joined, seams = _joined(pieces)
+    text = listener.hear(joined)
+    if not plausible(text, joined):
+        return None
+    borders = []
+    for at in seams:
+        tokens, errors = likely_token_after(text, listener.sides(joined, at))
+        if errors > _MISHEARD_SHARE * len(text.split()):
+            return None
+        kind = border_kind(text, tokens)
+        borders.append(Border(at, "clause" if kind == "word" else kind, tokens, True))
+    return Clip(
+        name=f"{game.name}-{line.name.lower()}",
+        source=f"real:{game.name}",
+        speaker=f"{game.name}-{line.speaker}",
+        kind=kind_of(text),
+        text=text,
+        signal=joined,
+        borders=tuple(borders),
+        text_by="moonshine",
+    )
+
+
+def _joined(pieces: Sequence[Signal]) -> tuple[Signal, list[int]]:
+    """The pieces one after the other, with 0.2 s between them, and the middles of those."""
+    between = np.zeros(LISTEN_RATE // 5, dtype=np.float32)
+    whole = pieces[0]
+    seams = []
+    for piece in pieces[1:]:
+        seams.append(len(whole) + len(between) // 2)
+        whole = np.concatenate([whole, between, piece])
+    return whole, seams
+
+
+def _spoken(signal: Signal) -> Signal:
+    """What is spoken in ``signal``, at -20 dBFS; nothing if that is less than a quarter second."""
+    try:
+        speech = trimmed(signal)
+    except ValueError:
+        return signal[:0]
+    if len(speech) < LISTEN_RATE // 4:
+        return signal[:0]
+    return gained(speech, _LEVEL_DBFS - rms_dbfs(speech))
+
+
+# --- what they say -----------------------------------------------------------------------------
+
+
+def trimmed(signal: Signal) -> Signal:
+    """``signal`` with 30 ms around the speech. Raises ``ValueError`` if nobody speaks."""
+    span = speech_span(signal)
+    return signal[max(0, span.start - _MARGIN_SAMPLES) : span.end + _MARGIN_SAMPLES]
+
+
+def plausible(text: str, signal: Signal) -> bool:
+    """Could ``signal`` be ``text``, and ``text`` a turn?
+
+    Groans and songs give no words, or far too many or too few. A comma at the end is heard where a
+    line goes on in the next recording.
+    """
+    per_second = len(words(text)) / (len(signal) / LISTEN_RATE)
+    whole = text[:1].isalpha() and text[-1:] in (".", "!", "?") and text.isascii()
+    return whole and 1.0 <= per_second <= 6.0
+
+
+def kind_of(text: str) -> SceneKind:
+    """The kind of a turn that nobody wrote for us, by its text alone."""
+    sentences = [piece for piece in text.replace("?", ".").replace("!", ".").split(".") if piece]
+    if len(sentences) > 1:
+        return "two-sentences"
+    if len(words(text)) == 1:
+        return "one-word"
+    if text.endswith("?"):
+        return "question"
+    first = words(text)[0] if words(text) else ""
+    return "command" if first in {"please", "press", "enter", "go", "do"} else "statement"
+
+
+def with_borders(clip: Clip, listener: Listener) -> Clip:
+    """``clip`` with its borders found: one in each of its own silences, and others in soft places
+    where a cut leaves exactly the words of the whole on both sides."""
+    found = [border for border in clip.borders if border.seam]
+    own = [(silence.start + silence.end) // 2 for silence in silences(clip.signal)]
+    for at in own + _dips(clip.signal):
+        if any(abs(border.at - at) < LISTEN_RATE // 5 for border in found):
+            continue
+        sides = listener.sides(clip.signal, at)
+        tokens, errors = likely_token_after(clip.text, sides)
+        if tokens and (errors == 0 or (at in own and errors <= len(clip.text.split()) // 2)):
+            found.append(Border(at, border_kind(clip.text, tokens), tokens))
+    return replace(clip, borders=tuple(sorted(found, key=lambda border: border.at)))
+
+
+def _dips(signal: Signal, most: int = 5) -> list[int]:
+    """The clip's ``most`` softest dips of level, a quarter of a second from its ends."""
+    levels = np.convolve(frame_db(signal), np.ones(3) / 3, "same")
+    margin = 25
+    dips = [
+        frame
+        for frame in range(margin, len(levels) - margin)
+        if levels[frame] == levels[frame - 8 : frame + 9].min()
+    ]
+    softest = sorted(dips, key=lambda frame: float(levels[frame]))[:most]
+    return [
+        quietest(signal, (frame - 1) * FRAME_SAMPLES, (frame + 2) * FRAME_SAMPLES)
+        for frame in softest
+    ]

@@ -1,0 +1,255 @@
+"""The figures of a scored corpus: as plain data for JSON, and as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+
+from benchmarks.turns.metrics import LONGEST_S, PauseScore, SceneScore
+from benchmarks.turns.statistics import Bootstrap, Estimate
+
+Figures = dict[str, object]
+
+SLOW_MS = 700.0
+"""A one-word answer that waits longer has met a slow fallback."""
+_PERCENTILES = (50, 90, 95, 99)
+
+PARTS: dict[str, Callable[[SceneScore], bool]] = {
+    "all": lambda score: True,
+    "real": lambda score: score.real,
+    "synthetic": lambda score: not score.real,
+}
+
+
+def figures(scores: Sequence[SceneScore], seed: int = 0) -> Figures:
+    """Everything, for all scenes and for real and synthetic ones apart."""
+    report: Figures = {}
+    for name, belongs in PARTS.items():
+        part = [score for score in scores if belongs(score)]
+        if part:
+            report[name] = _of_part(part, Bootstrap([score.group for score in part], seed))
+    return report
+
+
+def _of_part(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
+    one_word = [score for score in scores if score.kind == "one-word"]
+    return {
+        "scenes": len(scores),
+        "sources": len(bootstrap.names),
+        "end": _end(scores, bootstrap),
+        "cut_offs": _cut_offs(scores, bootstrap),
+        "two_sentences": _two_sentences(scores, bootstrap),
+        "one_word": {**_end(one_word, bootstrap), "slow": _slow(one_word, bootstrap)},
+        "cost": _cost(scores, bootstrap),
+    }
+
+
+def _end(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
+    groups = [score.group for score in scores]
+    return {
+        "gate_ms": _distribution([(s.gate_ms, s.group) for s in scores], bootstrap),
+        "audio_ms": _distribution([(s.audio_ms, s.group) for s in scores], bootstrap),
+        "missed": _shown(bootstrap.mean([s.state == "missed" for s in scores], groups)),
+        "premature": _shown(bootstrap.mean([s.state == "premature" for s in scores], groups)),
+        "stray_answers": _shown(bootstrap.mean([s.strays for s in scores], groups)),
+        "onset_lost": _mean_of([(s.onset_lost, s.group) for s in scores], bootstrap),
+        "onset_outside": _mean_of([(_outside(s), s.group) for s in scores], bootstrap),
+    }
+
+
+def _outside(score: SceneScore) -> bool | None:
+    """Whether less than all of the beginning was committed; an item begins on a whole ms."""
+    return None if score.onset_outside_ms is None else score.onset_outside_ms > 1
+
+
+def _distribution(pairs: Iterable[tuple[float | None, str]], bootstrap: Bootstrap) -> Figures:
+    values, groups = _known(pairs)
+    measured = {"mean": bootstrap.mean(values, groups)}
+    measured |= {f"p{q}": bootstrap.percentile(values, q, groups) for q in _PERCENTILES}
+    return {name: _shown(estimate) for name, estimate in measured.items()}
+
+
+def _mean_of(pairs: Iterable[tuple[float | None, str]], bootstrap: Bootstrap) -> Figures:
+    return _shown(bootstrap.mean(*_known(pairs)))
+
+
+def _known(pairs: Iterable[tuple[float | None, str]]) -> tuple[list[float], list[str]]:
+    known = [(value, group) for value, group in pairs if value is not None]
+    return [value for value, _ in known], [group for _, group in known]
+
+
+def _cut_offs(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
+    every = [(pause, score) for score in scores for pause in score.pauses]
+    counted = [(pause, score) for pause, score in every if pause.counts]
+
+    def rates(
+        pauses: list[tuple[PauseScore, SceneScore]],
+        name_of: Callable[[PauseScore, SceneScore], str],
+    ) -> Figures:
+        names = sorted({name_of(*each) for each in pauses})
+        return {
+            name: _rate([e for e in pauses if name_of(*e) == name], bootstrap) for name in names
+        }
+
+    return {
+        "inner": _rate(counted, bootstrap),
+        "inner_or_just_after": _share(
+            [(pause.cut or pause.late, score.group) for pause, score in counted], bootstrap
+        ),
+        "by_kind": rates(every, lambda pause, score: pause.kind),
+        "by_length_s": rates(
+            [each for each in every if each[0].kind != "sentence"], lambda p, s: _length(p.seconds)
+        ),
+        "by_scene": rates(counted, lambda pause, score: score.kind),
+        "by_condition": rates(counted, lambda pause, score: score.condition),
+    }
+
+
+def _length(seconds: float) -> str:
+    """The nearest of the lengths that are cut in."""
+    lengths = (0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0)
+    return f"{min(lengths, key=lambda length: abs(length - seconds)):.2f}"
+
+
+def _rate(pauses: list[tuple[PauseScore, SceneScore]], bootstrap: Bootstrap) -> Figures:
+    return _share([(pause.cut, score.group) for pause, score in pauses], bootstrap)
+
+
+def _share(pairs: Sequence[tuple[bool, str]], bootstrap: Bootstrap) -> Figures:
+    return _shown(bootstrap.mean([hit for hit, _ in pairs], [group for _, group in pairs]))
+
+
+def _two_sentences(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
+    every = [(two, score.group) for score in scores for two in score.two_sentences]
+    short = [(two, group) for two, group in every if two.seconds <= LONGEST_S + 0.001]
+    lengths = sorted({_length(two.seconds) for two, _ in every})
+    return {
+        "as_one": _share([(two.as_one, group) for two, group in every], bootstrap),
+        "as_one_up_to_1s": _share([(two.as_one, group) for two, group in short], bootstrap),
+        "as_one_by_length_s": {
+            length: _share(
+                [(t.as_one, group) for t, group in every if _length(t.seconds) == length], bootstrap
+            )
+            for length in lengths
+        },
+        "merged": _share([(two.merged, group) for two, group in every], bootstrap),
+        "answered_between": _share([(two.heard_s > 0, group) for two, group in every], bootstrap),
+        "heard_s_if_any": _distribution(
+            [(two.heard_s, group) for two, group in every if two.heard_s > 0], bootstrap
+        ),
+    }
+
+
+def _slow(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
+    """One that was never answered, or before it was over, counts as slow, too."""
+    slow = [s.gate_ms is None or s.gate_ms > SLOW_MS for s in scores]
+    return _shown(bootstrap.mean(slow, [s.group for s in scores]))
+
+
+def _cost(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
+    groups = [score.group for score in scores]
+    every = [s.used_s + s.wasted_s + s.ahead_s for s in scores]
+    ones = [1.0] * len(scores)
+    return {
+        "wasted_share": _shown(bootstrap.ratio([s.wasted_s for s in scores], every, groups)),
+        "read_ahead_share": _shown(bootstrap.ratio([s.ahead_s for s in scores], every, groups)),
+        "engine_s_per_scene": _shown(bootstrap.ratio(every, ones, groups)),
+        "stt_passes_per_scene": _shown(
+            bootstrap.ratio([float(s.passes) for s in scores], ones, groups)
+        ),
+        "commits_per_scene": _shown(
+            bootstrap.ratio([float(s.commits) for s in scores], ones, groups)
+        ),
+    }
+
+
+def _shown(estimate: Estimate) -> Figures:
+    return {
+        name: round(value, 4) if isinstance(value, float) else value
+        for name, value in asdict(estimate).items()
+    }
+
+
+# --- for people --------------------------------------------------------------------------------
+
+
+def table(report: object) -> Iterator[str]:
+    """The figures that matter, one line each; [95 % interval], n values from so many sources."""
+    assert isinstance(report, dict)
+    for part, of_part in report.items():
+        yield f"{part}: {_at(of_part, 'scenes')} scenes of {_at(of_part, 'sources')} sources"
+        for name, path, unit in _LINES:
+            if text := _text(_at(of_part, path), unit):
+                yield f"  {name:<48}{text}"
+        for title, path in _BREAKDOWNS:
+            rates = _at(of_part, path)
+            assert isinstance(rates, dict)
+            for name, rate in rates.items():
+                yield f"    {title} {name:<{45 - len(title)}}{_text(rate, '%')}"
+
+
+_LINES = (
+    *(
+        (f"end to gate, {s}", f"end.gate_ms.{s}", "ms")
+        for s in ("mean", "p50", "p90", "p95", "p99")
+    ),
+    *((f"end to first audio, {s}", f"end.audio_ms.{s}", "ms") for s in ("p50", "p95")),
+    ("ends never answered", "end.missed", "%"),
+    ("answered before the end", "end.premature", "%"),
+    ("answers in the middle of speech, per scene", "end.stray_answers", ""),
+    ("first word not understood", "end.onset_lost", "%"),
+    ("beginning not committed", "end.onset_outside", "%"),
+    ("CUT OFF in inner pauses of 0.2-1.0 s", "cut_offs.inner", "%"),
+    ("  the same, or just after", "cut_offs.inner_or_just_after", "%"),
+    ("two sentences answered as one, up to 1 s apart", "two_sentences.as_one_up_to_1s", "%"),
+    ("  however far apart", "two_sentences.as_one", "%"),
+    ("  merged, however much was heard", "two_sentences.merged", "%"),
+    ("  answered in between", "two_sentences.answered_between", "%"),
+    ("  then heard of that, P95", "two_sentences.heard_s_if_any.p95", "s"),
+    ("one word, end to gate, P50", "one_word.gate_ms.p50", "ms"),
+    ("one word, end to gate, P95", "one_word.gate_ms.p95", "ms"),
+    (f"one word, more than {SLOW_MS:.0f} ms or never", "one_word.slow", "%"),
+    ("engine time wasted", "cost.wasted_share", "%"),
+    ("engine time per scene", "cost.engine_s_per_scene", "s"),
+    ("recogniser passes per scene", "cost.stt_passes_per_scene", ""),
+)
+_BREAKDOWNS = (
+    ("cut, kind", "cut_offs.by_kind"),
+    ("cut, length s", "cut_offs.by_length_s"),
+    ("cut, scene", "cut_offs.by_scene"),
+    ("as one, length s", "two_sentences.as_one_by_length_s"),
+    ("cut, condition", "cut_offs.by_condition"),
+)
+
+
+def baseline_lines(report: object) -> Iterator[str]:
+    """Each baseline at our mean latency, one line each."""
+    assert isinstance(report, dict)
+    for part, of_part in report.items():
+        for each in _at(of_part, "at_our_mean_latency"):  # type: ignore[attr-defined]
+            rate, ratio = _text(each["cut_rate"], "%"), _text(each["ratio"], "")
+            yield f"{part}: {each['baseline']} at our mean latency cuts {rate}"
+            yield f"    ours / {each['baseline']}: {ratio}"
+
+
+def value_at(report: object, path: str) -> float | None:
+    """The figure at a dotted path, such as ``all.end.gate_ms.mean``."""
+    value = _at(_at(report, path), "value")
+    return value if isinstance(value, float) else None
+
+
+def _at(tree: object, path: str) -> object:
+    for name in path.split("."):
+        assert isinstance(tree, dict)
+        tree = tree[name]
+    return tree
+
+
+def _text(estimate: object, unit: str) -> str:
+    value, low, high = (_at(estimate, name) for name in ("value", "low", "high"))
+    n, sources = _at(estimate, "n"), _at(estimate, "sources")
+    if not all(isinstance(number, float) for number in (value, low, high)):
+        return ""
+    scale, digits = (100, 1) if unit == "%" else (1, 0 if unit == "ms" else 2)
+    shown = [f"{number * scale:.{digits}f}" for number in (value, low, high)]  # type: ignore[operator]
+    return f"{shown[0]} {unit} [{shown[1]}, {shown[2]}]".replace("  ", " ") + f"  n={n}/{sources}"

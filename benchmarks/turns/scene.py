@@ -1,0 +1,145 @@
+"""A scene: one turn of one speaker, with every pause in it labelled.
+
+The only things a scorer needs of the corpus are in this file. ``build`` makes scenes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import soundfile
+
+from pipeline.audio import LISTEN_RATE, Pcm
+
+Part = Literal["tuning", "frozen"]
+PauseKind = Literal["word", "clause", "sentence", "filler", "natural"]
+SceneKind = Literal[
+    "question",
+    "command",
+    "one-word",
+    "list",
+    "filler",
+    "hesitation",
+    "statement",
+    "two-sentences",
+    "digits",
+]
+
+_INDEX = "scenes.jsonl"
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A silence inside a turn: 16 kHz samples ``start`` to ``end``, counted from the scene's first.
+
+    ``word``, ``clause``, ``filler``: cut in at such a border, the speaker is not done.
+    ``sentence``: between two sentences of one turn. ``natural``: the speaker's own, 150 ms or more.
+    """
+
+    start: int
+    end: int
+    kind: PauseKind
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.start) / LISTEN_RATE
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One turn, with room tone around it and in its pauses.
+
+    ``pcm``: int16 mono, shape ``(n,)``, 16 kHz. ``onset``: its first speech sample. ``end``: the
+    sample after its last speech sample. Both are where the dry speech is 40 dB under its loud
+    parts or more; a room's tail comes after ``end``. ``pauses``: in order, all between the two.
+
+    ``source``: ``synthetic:...`` or ``real:...``. ``speaker``: unique over all sources.
+    ``text``: what is said. ``text_by``: who says so: ``source``, or ``moonshine`` where the
+    recording has no transcript. ``asked``: what the assistant had asked before, mostly nothing.
+    ``snr_db``: of the added noise, over the speech-active parts; null: room tone alone.
+    ``rt60_s``: of the synthetic room; null: none. ``stretched``: the syllable before a pause was
+    drawn out.
+    """
+
+    id: str
+    part: Part
+    source: str
+    speaker: str
+    kind: SceneKind
+    text: str
+    asked: str
+    snr_db: float | None
+    rt60_s: float | None
+    pcm: Pcm
+    onset: int
+    end: int
+    pauses: tuple[Pause, ...]
+    text_by: str = "source"
+    stretched: bool = False
+
+    @property
+    def real(self) -> bool:
+        return self.source.startswith("real:")
+
+    @property
+    def seconds(self) -> float:
+        return len(self.pcm) / LISTEN_RATE
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` where the labels cannot be true."""
+        borders = [0, self.onset]
+        for pause in self.pauses:
+            borders += [pause.start, pause.end]
+        borders += [self.end, len(self.pcm)]
+        if any(later <= earlier for earlier, later in itertools.pairwise(borders)):
+            raise ValueError(f"scene {self.id}: labels out of order: {borders}")
+        if self.pcm.dtype != np.int16 or self.pcm.ndim != 1:
+            raise ValueError(f"scene {self.id}: not int16 mono")
+
+
+def save(scenes: Iterable[Scene], directory: Path) -> int:
+    """Write ``scenes.jsonl`` and one ``ID.flac`` each; the number of scenes.
+
+    The index comes last and at once, so a directory that has one is complete.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for scene in scenes:
+        soundfile.write(directory / f"{scene.id}.flac", scene.pcm, LISTEN_RATE, subtype="PCM_16")
+        lines.append(json.dumps(_described(scene), ensure_ascii=False, sort_keys=True))
+    unfinished = directory / f"{_INDEX}.part"
+    unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    os.replace(unfinished, directory / _INDEX)
+    return len(lines)
+
+
+def load(directory: Path) -> Iterator[Scene]:
+    """The scenes of ``directory``, in the order they were built, one at a time.
+
+    Raises ``FileNotFoundError`` if it holds no corpus.
+    """
+    index = directory / _INDEX
+    if not index.is_file():
+        raise FileNotFoundError(
+            f"There is no corpus in {directory}: {_INDEX} is absent. "
+            "Run: python -m benchmarks.turns.build --out DIRECTORY"
+        )
+    for line in index.read_text(encoding="utf-8").splitlines():
+        fields: dict[str, Any] = json.loads(line)
+        pauses = tuple(Pause(**pause) for pause in fields.pop("pauses"))
+        pcm, rate = soundfile.read(directory / f"{fields['id']}.flac", dtype="int16")
+        if rate != LISTEN_RATE:
+            raise ValueError(f"scene {fields['id']}: {rate} Hz instead of {LISTEN_RATE}")
+        yield Scene(**fields, pcm=pcm, pauses=pauses)
+
+
+def _described(scene: Scene) -> dict[str, Any]:
+    fields = {name: value for name, value in vars(scene).items() if name != "pcm"}
+    return {**fields, "pauses": [asdict(pause) for pause in scene.pauses]}

@@ -1,0 +1,212 @@
+"""Score a corpus of turns from its audio, by what a real session does with it in virtual time.
+
+    python -m benchmarks.turns.score DIRECTORY [--set endpointing.confidence=0.95] [--out FILE]
+    python -m benchmarks.turns.score DIRECTORY --sweep endpointing.confidence=0.7,0.8,0.9
+    python -m benchmarks.turns.score DIRECTORY --features FILE    # what is known about each pause
+
+The models hear each sound once; what they said is kept in the cache directory. So the first run
+takes about as long as the corpus, and the next ones seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from app.settings import Settings
+from app.settings_load import load_settings
+from app.weights import WeightsCache
+from benchmarks.turns.baselines import as_figures, compare, curves
+from benchmarks.turns.cache import Ears, Memo
+from benchmarks.turns.features import SILENCES_MS, Site, dump, sites
+from benchmarks.turns.metrics import SceneScore, score_scene
+from benchmarks.turns.play import play, session_settings
+from benchmarks.turns.report import PARTS, Figures, baseline_lines, figures, table
+from benchmarks.turns.scene import Scene, load
+from benchmarks.turns.statistics import Bootstrap
+from benchmarks.turns.virtual_engines import EMBEDDED, NO_DELAYS, Delays
+from pipeline.errors import ReachyVoiceError
+
+_GROWING_MS = tuple(range(320, 961, 128))
+"""Further silences for a detector that is asked again and again."""
+_DELAYS = {"embedded": EMBEDDED, "none": NO_DELAYS}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to score, in one process or several. ``overrides``: as given to ``--set``."""
+
+    directory: Path
+    config: str | None
+    overrides: tuple[str, ...]
+    delays: Delays
+
+    @property
+    def settings(self) -> Settings:
+        return load_settings(self.config, self.overrides).settings
+
+
+def score_corpus(task: Task, processes: int = 1) -> list[SceneScore]:
+    """Play and score every scene, in the corpus's order."""
+    if processes == 1:
+        return _score_share(task, 0, 1)
+    with ProcessPoolExecutor(processes) as pool:
+        shares = pool.map(partial(_score_share, task), range(processes), [processes] * processes)
+    scores = [score for share in shares for score in share]
+    order = {scene_id: place for place, scene_id in enumerate(_ids(task.directory))}
+    return sorted(scores, key=lambda score: order[score.scene])
+
+
+def _score_share(task: Task, first: int, step: int) -> list[SceneScore]:
+    settings = task.settings
+    with opened_memo(settings) as memo:
+        ears = ears_of(settings, memo)
+        played = (
+            play(
+                scene,
+                ears,
+                session_settings(settings),
+                task.delays,
+                settings.conversation.instructions,
+            )
+            for place, scene in enumerate(progress(load(task.directory)))
+            if place % step == first
+        )
+        return [score_scene(each) for each in played]
+
+
+def _ids(directory: Path) -> list[str]:
+    return [scene.id for scene in load(directory)]
+
+
+def opened_memo(settings: Settings) -> Memo:
+    return Memo(settings.paths.cache(os.environ) / "benchmarks" / "turns.sqlite")
+
+
+def ears_of(settings: Settings, memo: Memo) -> Ears:
+    return Ears(settings, WeightsCache(settings.paths.cache(os.environ)), memo)
+
+
+def progress(scenes: Iterable[Scene]) -> Iterator[Scene]:
+    """The same, with a line on stderr every 100 scenes that took long."""
+    began = time.monotonic()
+    for count, scene in enumerate(scenes, start=1):
+        yield scene
+        if count % 100 == 0 and time.monotonic() - began > 10:
+            print(f"{count} scenes, {time.monotonic() - began:.0f} s", file=sys.stderr)
+
+
+def swept(texts: Sequence[str]) -> list[tuple[str, ...]]:
+    """``--sweep a=1,2 --sweep b=3,4``: one set of overrides for each combination."""
+    combinations: list[tuple[str, ...]] = [()]
+    for text in texts:
+        key, _, values = text.partition("=")
+        combinations = [(*c, f"{key}={value}") for c in combinations for value in values.split(",")]
+    return combinations
+
+
+def described(task: Task, scores: Sequence[SceneScore]) -> Figures:
+    """A whole result: what was scored, by which settings, and the figures."""
+    settings = task.settings
+    return {
+        "corpus": task.directory.name,
+        "overrides": list(task.overrides),
+        "endpointing": settings.endpointing.model_dump(mode="json"),
+        "speculation": settings.speculation.model_dump(mode="json"),
+        "figures": figures(scores),
+    }
+
+
+def beside_baselines(task: Task, scores: Sequence[SceneScore]) -> Figures:
+    """What others would have done, and how our cut-offs compare at our mean latency."""
+    found = all_sites(task, SILENCES_MS + _GROWING_MS)
+    report: Figures = {}
+    for name, belongs in PARTS.items():
+        part = [score for score in scores if belongs(score)]
+        if part:
+            bootstrap = Bootstrap([score.group for score in part])
+            scenes = {score.scene for score in part}
+            theirs = curves([site for site in found if site.scene in scenes], part, bootstrap)
+            report[name] = as_figures(compare(part, theirs, bootstrap), theirs)
+    return report
+
+
+def all_sites(task: Task, silences_ms: Sequence[int]) -> list[Site]:
+    """Every pause of the corpus, with what is known of it."""
+    settings = task.settings
+    with opened_memo(settings) as memo:
+        ears = ears_of(settings, memo)
+        return [
+            site
+            for scene in progress(load(task.directory))
+            for site in sites(scene, ears, settings, silences_ms)
+        ]
+
+
+# --- the program -------------------------------------------------------------------------------
+
+
+def main() -> None:
+    arguments = _arguments()
+    try:
+        if arguments.features:
+            _write_features(arguments)
+        else:
+            _score(arguments)
+    except ReachyVoiceError as error:
+        sys.exit(str(error))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Score a corpus of turns from its audio")
+    parser.add_argument("directory", type=Path, help="made by benchmarks.turns.build")
+    parser.add_argument("--config", help="a YAML file or a profile")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--sweep", action="append", default=[], metavar="KEY=VALUE,VALUE")
+    parser.add_argument("--delays", choices=_DELAYS, default="embedded", help="of the engines")
+    parser.add_argument("--baselines", action="store_true", help="timers and Smart Turn alone")
+    parser.add_argument("--out", type=Path, help="write all figures as JSON")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--features", type=Path, help="write one JSON line a pause, no scores")
+    parser.add_argument("--growing", action="store_true", help="features also of long silences")
+    return parser.parse_args()
+
+
+def _score(arguments: argparse.Namespace) -> None:
+    results = []
+    for overrides in swept(arguments.sweep):
+        task = _task(arguments, overrides)
+        began = time.monotonic()
+        scores = score_corpus(task, arguments.processes)
+        result = described(task, scores)
+        print(f"{' '.join(task.overrides) or 'defaults'}: {time.monotonic() - began:.1f} s")
+        print("\n".join(table(result["figures"])))
+        if arguments.baselines:
+            result["baselines"] = beside_baselines(task, scores)
+            print("\n".join(baseline_lines(result["baselines"])))
+        results.append(result)
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def _task(arguments: argparse.Namespace, overrides: tuple[str, ...] = ()) -> Task:
+    chosen = (*arguments.set, *overrides)
+    return Task(arguments.directory, arguments.config, chosen, _DELAYS[arguments.delays])
+
+
+def _write_features(arguments: argparse.Namespace) -> None:
+    silences = SILENCES_MS + (_GROWING_MS if arguments.growing else ())
+    print(dump(all_sites(_task(arguments), silences), arguments.features), "pauses written")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Cutting pauses into a clip, and drawing out the syllable before them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.turns.acoustics import Signal
+from benchmarks.turns.clips import Border, Clip
+from benchmarks.turns.energy import Span, silences, speech_span
+from benchmarks.turns.scene import Pause, PauseKind
+from pipeline.audio import LISTEN_RATE
+
+FADE_SAMPLES = LISTEN_RATE * 8 // 1000
+MARGIN_SAMPLES = LISTEN_RATE * 30 // 1000
+_SHORT_SILENCE_S = 0.04
+_SYLLABLE_SAMPLES = LISTEN_RATE * 150 // 1000
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A pause of ``seconds`` at ``border``, counting the silence that is already there.
+
+    ``stretch``: the last 150 ms of speech before it last that many times as long; 1 is as spoken.
+    """
+
+    border: Border
+    seconds: float
+    stretch: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Utterance:
+    """A clip with its pauses.
+
+    ``signal``: dry, zero where a pause was cut in. ``speech``: float32 of the same shape, 1 where
+    ``signal`` is the recording, 0 where it is to be filled, with 8 ms ramps. ``onset``, ``end``
+    and ``pauses`` count from its first sample.
+    """
+
+    clip: Clip
+    signal: Signal
+    speech: Signal
+    onset: int
+    end: int
+    pauses: tuple[Pause, ...]
+    stretched: bool
+
+
+def utterance(clip: Clip, cuts: Sequence[Cut] = ()) -> Utterance:
+    """``clip`` with its own pauses, and with ``cuts``, which are at different borders."""
+    whole = speech_span(clip.signal)
+    short = silences(clip.signal, _SHORT_SILENCE_S)
+    pieces: list[tuple[Signal, Signal]] = []
+    shifts: list[tuple[int, int]] = [(0, 0)]
+    pauses: list[Pause] = []
+    first = max(0, whole.start - MARGIN_SAMPLES)
+    position = 0
+    for cut in sorted(cuts, key=lambda cut: cut.border.at):
+        silence = _silence_at(short, cut.border.at)
+        piece = clip.signal[first : cut.border.at]
+        longer = _drawn_out(piece, silence.start - first, cut.stretch)
+        filled = max(0, round(cut.seconds * LISTEN_RATE) - silence.samples)
+        pieces += [_faded(longer), (_zeros(filled), _zeros(filled))]
+        start = position + len(longer) - (cut.border.at - silence.start)
+        position += len(longer) + filled
+        pauses.append(Pause(start, start + silence.samples + filled, cut.border.kind))
+        shifts.append((cut.border.at, position - cut.border.at))
+        first = cut.border.at
+    last = min(len(clip.signal), whole.end + MARGIN_SAMPLES)
+    pieces.append(_faded(clip.signal[first:last]))
+    shifts[0] = (0, -max(0, whole.start - MARGIN_SAMPLES))
+    pauses += _own_pauses(clip, cuts, short, shifts)
+    return Utterance(
+        clip=clip,
+        signal=np.concatenate([signal for signal, _ in pieces]),
+        speech=np.concatenate([speech for _, speech in pieces]),
+        onset=whole.start + shifts[0][1],
+        end=whole.end + shifts[-1][1],
+        pauses=tuple(sorted(pauses, key=lambda pause: pause.start)),
+        stretched=any(cut.stretch != 1.0 for cut in cuts),
+    )
+
+
+def _own_pauses(
+    clip: Clip, cuts: Sequence[Cut], short: Sequence[Span], shifts: Sequence[tuple[int, int]]
+) -> list[Pause]:
+    """The speaker's own pauses where nothing was cut in, moved to their place.
+
+    ``shifts``: from which sample of the clip on everything moves by how many.
+    """
+    taken = {_silence_at(short, cut.border.at).start for cut in cuts}
+    found = []
+    for silence in silences(clip.signal):
+        if silence.start in taken:
+            continue
+        shift = [by for at, by in shifts if at <= silence.start][-1]
+        kind: PauseKind = "natural"
+        for border in clip.borders:
+            if silence.start <= border.at <= silence.end and border.kind == "sentence":
+                kind = "sentence"
+        found.append(Pause(silence.start + shift, silence.end + shift, kind))
+    return found
+
+
+def _silence_at(short: Sequence[Span], at: int) -> Span:
+    """The silence around ``at``; one of no length where speech goes on through it."""
+    for silence in short:
+        if silence.start <= at <= silence.end:
+            return silence
+    return Span(at, at)
+
+
+def _drawn_out(piece: Signal, speech_end: int, factor: float) -> Signal:
+    """``piece`` with the last 150 ms before ``speech_end`` lasting ``factor`` times as long."""
+    begin = max(0, speech_end - _SYLLABLE_SAMPLES)
+    if factor == 1.0 or speech_end - begin < _SYLLABLE_SAMPLES // 2:
+        return piece
+    longer = stretched(piece[begin:speech_end], factor)
+    return np.concatenate([piece[:begin], longer, piece[speech_end:]])
+
+
+def stretched(signal: Signal, factor: float) -> Signal:
+    """``signal`` made ``factor`` times as long at the same pitch; it begins and ends as it did.
+
+    Overlapping windows of 20 ms, each taken from where it fits best to the one before it, within
+    5 ms of its own place (WSOLA, Verhelst and Roelands 1993).
+    """
+    size, hop, reach = 320, 160, 80
+    samples = round(len(signal) * factor)
+    padded = np.concatenate([_zeros(size), signal, _zeros(2 * size)]).astype(np.float64)
+    whole = np.zeros(samples + 3 * size)
+    weight = np.zeros(len(whole))
+    window = np.hanning(size + 1)[:size]
+    taken = size - hop
+    for at in range(0, samples + size, hop):
+        wanted = min(round((at - hop) / factor) + size, len(padded) - 2 * size)
+        if at > hop:
+            follows = padded[taken + hop : taken + hop + size]
+            offsets = range(max(0, wanted - reach), min(len(padded) - size, wanted + reach) + 1)
+            taken = max(offsets, key=lambda o: float(padded[o : o + size] @ follows))
+        else:
+            taken = wanted
+        whole[at : at + size] += window * padded[taken : taken + size]
+        weight[at : at + size] += window
+    result = whole[hop : hop + samples] / np.maximum(weight[hop : hop + samples], 1e-3)
+    return _joined(signal, result.astype(np.float32))
+
+
+def _joined(signal: Signal, longer: Signal) -> Signal:
+    """``longer`` with the first and last 5 ms of ``signal``, blended in, so that nothing clicks."""
+    size = min(80, len(signal) // 4)
+    ramp = np.linspace(0.0, 1.0, size, dtype=np.float32)
+    longer[:size] = signal[:size] * (1 - ramp) + longer[:size] * ramp
+    longer[-size:] = longer[-size:] * (1 - ramp) + signal[-size:] * ramp
+    return longer
+
+
+def _faded(piece: Signal) -> tuple[Signal, Signal]:
+    """The piece with 8 ms ramps at both ends, and the ramps."""
+    speech = np.ones(len(piece), dtype=np.float32)
+    size = min(FADE_SAMPLES, len(piece) // 2)
+    ramp = np.linspace(0.0, 1.0, size, endpoint=False, dtype=np.float32)
+    speech[:size] = ramp
+    speech[len(piece) - size :] = ramp[::-1]
+    return (piece * speech).astype(np.float32), speech
+
+
+def _zeros(samples: int) -> Signal:
+    return np.zeros(samples, dtype=np.float32)

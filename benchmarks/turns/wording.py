@@ -1,0 +1,60 @@
+"""What synthetic speakers say, with the places where they may pause: ``texts/PART.yaml``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from ruamel.yaml import YAML
+
+from benchmarks.turns.scene import Part, PauseKind, SceneKind
+
+_TEXTS = Path(__file__).parent / "texts"
+_MARKS: dict[str, PauseKind] = {"/": "word", "|": "clause", "~": "filler", "#": "sentence"}
+_MARK = re.compile(r"\s*([/|~#])\s*")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place for a pause: ``before`` is the text up to it, ``words`` the number of its words."""
+
+    before: str
+    words: int
+    kind: PauseKind
+
+
+@dataclass(frozen=True)
+class Written:
+    """One turn as it is to be said. ``asked``: what the assistant had asked before."""
+
+    kind: SceneKind
+    text: str
+    marks: tuple[Mark, ...]
+    asked: str = ""
+
+
+def read(part: Part) -> list[Written]:
+    """The texts of ``part``, in the file's order. Raises ``ValueError`` for an unknown kind."""
+    document: dict[str, list[Any]] = YAML(typ="safe").load(_TEXTS / f"{part}.yaml")
+    if unknown := set(document) - set(get_args(SceneKind)):
+        raise ValueError(f"texts/{part}.yaml: unknown kinds {sorted(unknown)}")
+    return [
+        parsed(entry, kind)
+        if isinstance(entry, str)
+        else parsed(entry["text"], kind, entry["asked"])
+        for kind, entries in document.items()
+        for entry in entries
+    ]
+
+
+def parsed(marked: str, kind: Any, asked: str = "") -> Written:
+    """``marked``: a text with marks in it."""
+    pieces = _MARK.split(marked.strip())
+    marks: list[Mark] = []
+    before = pieces[0]
+    for mark, piece in zip(pieces[1::2], pieces[2::2], strict=True):
+        marks.append(Mark(before, len(before.split()), _MARKS[mark]))
+        before = f"{before} {piece}"
+    return Written(kind, before, tuple(marks), asked)

@@ -1,0 +1,24 @@
+"""Written text -> what a voice says.
+
+``speakable`` takes out what is only for eyes (``markup``) and, in English, writes numbers, dates,
+units and signs as the words that are said (``english``). In other languages that is left to the
+voice.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.spoken.english import said
+from pipeline.spoken.markup import LINE_START, plain
+from pipeline.spoken.signs import UNSAID
+
+
+def speakable(text: str, language: str = "en", before: str = LINE_START) -> str:
+    """What is said of ``text``, on one line; empty if nothing of it is said.
+
+    ``language``: ISO 639-1. ``before``: the last sign before ``text``, where it is a part of more.
+    """
+    words = plain(text, before)
+    words = said(words) if language == "en" else UNSAID.sub("", words)
+    return words if re.search(r"\w", words) else ""

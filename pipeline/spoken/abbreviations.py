@@ -1,0 +1,149 @@
+"""Abbreviations and Roman numerals in English, and signs that stand for words."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.spoken.numbers import cardinal, ordinal
+from pipeline.spoken.rules import rule
+
+_TITLES = {
+    "Mr": "Mister",
+    "Mrs": "Missus",
+    "Ms": "Miss",
+    "Dr": "Doctor",
+    "Prof": "Professor",
+    "Gov": "Governor",
+    "Sen": "Senator",
+    "Gen": "General",
+    "Col": "Colonel",
+    "Capt": "Captain",
+    "Lt": "Lieutenant",
+    "Sgt": "Sergeant",
+    "Rev": "Reverend",
+    "Hon": "Honorable",
+    "Mt": "Mount",
+    "Ft": "Fort",
+    "St": "Saint",
+}
+_BEFORE_NUMBERS = {
+    "no": "number",
+    "nos": "numbers",
+    "fig": "figure",
+    "eq": "equation",
+    "p": "page",
+    "pp": "pages",
+    "vol": "volume",
+    "ch": "chapter",
+    "art": "article",
+}
+_ANYWHERE = {
+    "e.g.": "for example",
+    "eg.": "for example",
+    "i.e.": "that is",
+    "ie.": "that is",
+    "a.k.a.": "also known as",
+    "vs.": "versus",
+    "vs": "versus",
+    "cf.": "compare",
+    "approx.": "approximately",
+    "dept.": "department",
+    "incl.": "including",
+    "ca.": "about",
+    "w/o": "without",
+    "b/c": "because",
+}
+_AT_ENDS = {
+    "etc.": "et cetera",
+    "et al.": "and others",
+    "Jr.": "Junior",
+    "Sr.": "Senior",
+    "Inc.": "Incorporated",
+    "Ltd.": "Limited",
+    "Corp.": "Corporation",
+    "Ave.": "Avenue",
+    "Blvd.": "Boulevard",
+    "Rd.": "Road",
+    "St.": "Street",
+}
+"""These may end a sentence, with one full stop for both."""
+
+
+def one_of(words: dict[str, str]) -> str:
+    """A pattern for any of the keys, the longest first."""
+    return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+
+
+def _stop(match: re.Match[str]) -> str:
+    """The full stop of an abbreviation, if it also ends the sentence."""
+    after = match.string[match.end() :]
+    ends = not after.strip(" \"')") or re.match(r"[\"')]*\s+[A-Z]", after)
+    return "." if ends and match[0].endswith(".") else ""
+
+
+def _initials(match: re.Match[str]) -> str:
+    return " ".join(match[0].replace(".", " ").split()) + _stop(match)
+
+
+ABBREVIATIONS = (
+    rule(r"(?<!\w)PhD\b|(?<!\w)Ph\.\s?D\.", lambda m: "P H D" + _stop(m)),
+    rule(
+        rf"(?<![\w.])({one_of(_ANYWHERE)})(?!\w)(,?)",
+        lambda m: _ANYWHERE[m[1].lower()] + m[2],
+        any_case=True,
+    ),
+    rule(r"(?<!\w)w/(?=\s?[A-Za-z])\s?", "with "),
+    rule(
+        rf"(?<![\w.])({one_of({f'{key}.': '' for key in _TITLES})})\s+(?=[A-Z])",
+        lambda m: f"{_TITLES[m[1][:-1]]} " if not _is_street(m) else m[0],
+    ),
+    rule(
+        r"\b(Mr|Ms|Dr|Prof)\.?(?= and (?:Missus|Miss|Doctor|Mrs|Ms|Dr)\b)", lambda m: _TITLES[m[1]]
+    ),
+    rule(r"(?<![\w.])(Mr|Mrs|Dr|Prof)\s+(?=[A-Z][a-z])", lambda m: f"{_TITLES[m[1]]} "),
+    rule(
+        rf"(?<![\w.])({one_of(_BEFORE_NUMBERS)})\.\s?(?=\d)",
+        lambda m: f"{_BEFORE_NUMBERS[m[1].lower()]} ",
+        any_case=True,
+    ),
+    rule(rf"(?<!\w)({one_of(_AT_ENDS)})", lambda m: _AT_ENDS[m[1]] + _stop(m)),
+    rule(r"(?<![\w.])(?:[A-Z]\.){2,}(?:[A-Z]\b)?", _initials),
+    rule(r"(?<![\w.])(?!I\.)([A-Z])\.(?=\s+(?:[A-Z][a-z]|[A-Z]\.))", r"\1"),
+)
+
+
+def _is_street(match: re.Match[str]) -> bool:
+    """ "Main St. Then": a street's name or number comes before, and a sentence may end here."""
+    return match[1] == "St." and bool(re.search(r"[A-Z0-9]\w*\s$", match.string[: match.start()]))
+
+
+_ROMAN = r"(?:X{0,3}(?:IX|IV|V?I{0,3}))"
+_RULERS = (
+    "Henry|Louis|Charles|George|Edward|Richard|James|William|Elizabeth|Mary|John|Paul|Pius|Leo"
+    "|Benedict|Gregory|Clement|Philip|Ferdinand|Frederick|Napoleon|Alexander|Nicholas|Peter"
+    "|Catherine|Ramses|Ramesses|Ptolemy|Otto|Friedrich|Wilhelm|Carl|Gustav|Christian"
+)
+_COUNTED = (
+    "World War|Chapter|Part|Act|Scene|Volume|Book|Phase|Type|Stage|Level|Section|Article|Class"
+    "|Episode|Title|Appendix|Super Bowl|Mark|Final Fantasy|Rocky|Apollo|Saturn|Pentium"
+)
+_VALUES = {"X": 10, "V": 5, "I": 1}
+
+
+def _roman(text: str) -> int:
+    values = [_VALUES[sign] for sign in text]
+    signs = zip(values, [*values[1:], 0], strict=True)
+    return sum(-value if value < after else value for value, after in signs)
+
+
+ROMAN_NUMERALS = (
+    rule(
+        rf"\b({_RULERS}) (?=[XVI])({_ROMAN})(?!\w|['’]|\s(?:am|was|think|have|will|can)\b)",
+        lambda m: f"{m[1]} the {ordinal(_roman(m[2]))}",
+    ),
+    rule(
+        rf"\b({_COUNTED}) (?=[XVI])({_ROMAN})(?!\w|['’]|\s(?:am|was|think|have|will|can)\b)",
+        lambda m: f"{m[1]} {cardinal(_roman(m[2]))}",
+    ),
+)
+"""Only behind words that want a number. "I" is a word, and "MIX" is no number."""

@@ -1,0 +1,113 @@
+"""Addresses, phone numbers, versions and codes, as one says them in English."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.spoken.numbers import cardinal, digits, pairs
+from pipeline.spoken.rules import rule
+
+_HOST_SIGNS = {".": " dot ", "-": " dash ", "_": " underscore ", "@": " at ", "+": " plus "}
+_NO_HOSTS = {"a.m", "p.m", "e.g", "i.e"}
+
+
+def _spelled(text: str) -> str:
+    words = "".join(_HOST_SIGNS.get(sign, sign) for sign in text)
+    return re.sub(r"\d+", lambda m: f" {pairs(m[0])} ", words)
+
+
+def _host(match: re.Match[str]) -> str:
+    if match[0].lower() in _NO_HOSTS:
+        return match[0]
+    return _squeezed(_spelled(match[0]))
+
+
+def _squeezed(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _phone(match: re.Match[str]) -> str:
+    groups = re.findall(r"\d+", match[0])
+    plus = "plus " if match[0].startswith("+") else ""
+    return plus + ", ".join(digits(group) for group in groups)
+
+
+def _short_phone(match: re.Match[str]) -> str:
+    """ "555-1234" is a phone number, "100-1000" a range."""
+    return match[0] if match[0].endswith("00") else _phone(match)
+
+
+def _version(text: str) -> str:
+    return " point ".join(cardinal(int(part)) for part in text.split("."))
+
+
+ADDRESSES = (
+    rule(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", lambda m: _squeezed(_spelled(m[0]))),
+    rule(
+        r"(?<![\w@.])(?:[A-Za-z0-9][\w-]*\.)+(?:com|org|net|edu|gov|io|ai|dev|app|info|de|uk|eu|fr|tv|me)\b",
+        _host,
+    ),
+    rule(
+        r"(?<![\w@.])\w*[a-z_]\w*\.(?:py|js|ts|txt|md|pdf|csv|json|yaml|yml|html|css|exe|zip|jpg|png|"
+        r"wav|mp3|mp4|doc|docx|xls|cpp|c|h|rs|go|sh|toml|ini|log|gguf|onnx)\b",
+        _host,
+    ),
+    rule(r"\b(?:Node|Vue|Next|React|Three|Express)\.js\b", lambda m: m[0].replace(".js", " J S")),
+    rule(
+        r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]?\d)",
+        lambda m: " dot ".join(cardinal(int(part)) for part in m[0].split(".")),
+    ),
+    rule(r"(?<![\w.])C\+\+", "C plus plus"),
+    rule(r"(?<![\w.])([CF])#(?!\w)", r"\1 sharp"),
+    rule(r"(?<!\w)@(?=\w)", "at "),
+    rule(r"(?<!\w)#\s?(?=\d)", "number "),
+    rule(r"(?<!\w)#(?=[^\W\d_])", "hashtag "),
+)
+
+VERSIONS = (
+    rule(
+        r"(?<!\w)v\.?\s?(\d{1,6}(?:\.\d{1,6})+)(?!\.?\w)",
+        lambda m: f"version {_version(m[1])}",
+        any_case=True,
+    ),
+    rule(r"(?<!\w)v(\d{1,3})(?!\.?\w)", lambda m: f"version {cardinal(int(m[1]))}"),
+    rule(r"(?<![\w.])\d{1,6}(?:\.\d{1,6}){2,}(?!\.?\w)", lambda m: _version(m[0])),
+    rule(
+        r"\b((?:version|release|python|node|java|ubuntu|debian|fedora|ios|android|macos|kernel|cuda"
+        r"|llama|qwen|gemma|chapter|section)\s)(\d{1,6}\.\d{2,6})(?!\.?\w)",
+        lambda m: m[1] + _version(m[2]),
+        any_case=True,
+    ),
+)
+
+PHONES = (
+    rule(r"(?<![\w+])\+\d(?:[\s().-]{0,2}\d){6,14}(?!\w)", _phone),
+    rule(r"(?<!\w)\(\d{3}\)\s?\d{3}[-.\s]\d{4}(?!\w)", _phone),
+    rule(r"(?<![\w.-])\d{3}[-.\s]\d{3}[-.\s]\d{4}(?![\w-])", _phone),
+    rule(r"(?<![\w.-])\d{4}(?:[ -]\d{4}){3}(?![\w-])", _phone),
+    rule(r"(?<![\w.-])\d{3}-\d{4}(?![\w-])", _short_phone),
+    rule(r"(?<![\w.-])\d+(?:-\d+){2,}(?![\w-])", _phone),
+)
+
+_IS = r"(?:\s(?:number|no|is|was)|\s?[:#])*\s"
+
+CODES = (
+    rule(
+        rf"\b((?:code|pin|zip|password|passcode|extension|ext|account|serial|id|combination){_IS})"
+        r"(\d{3,})(?![\w.,]?\d|\w)",
+        lambda m: m[1] + digits(m[2]),
+        any_case=True,
+    ),
+    rule(
+        rf"\b((?:room|flight|route|bus|gate|highway|interstate|suite|apartment){_IS})"
+        r"(\d{3,4})(?![\w.,]?\d|\w)",
+        lambda m: m[1] + pairs(m[2]),
+        any_case=True,
+    ),
+    rule(r"(?<![\w.,])\d{8,}(?<!000)(?![\w.,]?\d|\w)", lambda m: digits(m[0])),
+    rule(
+        r"(?<![\w.])([A-Za-z]{1,2})-?(\d{3,4})(?![\w.,]?\d|\w)",
+        lambda m: f"{m[1].upper()} {pairs(m[2])}" if m[1].isupper() else m[0],
+    ),
+)
+"""Numbers that count nothing. With a zero in front, any number is said digit by digit."""

@@ -1,0 +1,142 @@
+"""Fractions, ranges, sums, ordinals and all numbers that nothing else has claimed, in English."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.spoken.numbers import cardinal, number, ordinal
+from pipeline.spoken.rules import rule
+
+# --- fractions ------------------------------------------------------------------------------------
+
+_VULGAR = {
+    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5",
+    "⅘": "4/5", "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8",
+}  # fmt: skip
+_PARTS = {*range(2, 11), 12, 16, 20, 32, 64, 100, 1000}
+_OUT_OF = {5, 10, 20, 50, 100}
+_SET_PHRASES = {
+    "24/7": "twenty-four seven",
+    "9/11": "nine eleven",
+    "50/50": "fifty fifty",
+    "20/20": "twenty twenty",
+}
+
+
+def _fraction(over: int, under: int) -> str:
+    if under == 2:
+        part = "half" if over == 1 else "halves"
+    elif under == 4:
+        part = "quarter" if over == 1 else "quarters"
+    else:
+        part = ordinal(under) + ("" if over == 1 else "s")
+    return f"{cardinal(over)} {part}"
+
+
+def _slash(match: re.Match[str]) -> str:
+    if match[0] in _SET_PHRASES:
+        return _SET_PHRASES[match[0]]
+    over, under = int(match[1]), int(match[2])
+    rated = under in _OUT_OF and re.match(r"\s(?:stars?|points?)\b", match.string[match.end() :])
+    if rated or over == under or (under == 10 and over > 3):
+        return f"{cardinal(over)} out of {cardinal(under)}"
+    if under in _PARTS and over < 2 * under:
+        return _fraction(over, under)
+    return f"{cardinal(over)} over {cardinal(under)}"
+
+
+def _mixed(match: re.Match[str]) -> str:
+    over, under = int(match[2]), int(match[3])
+    if not 0 < over < under or under not in _PARTS:
+        return match[0]
+    part = "a half" if under == 2 else _fraction(over, under).replace("one quarter", "a quarter")
+    return f"{cardinal(int(match[1]))} and {part}"
+
+
+FRACTIONS = (
+    rule(r"(\d)?\s?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: (f"{m[1]} " if m[1] else "") + _VULGAR[m[2]]),
+    rule(r"(?<![\w.,/-])(\d{1,4})\s(\d{1,2})/(\d{1,3})(?![\w/])", _mixed),
+    rule(r"(?<![\w.,/])(\d{1,5})/(\d{1,4})(?![\w/]|\.\d)", _slash),
+)
+
+# --- ranges ---------------------------------------------------------------------------------------
+
+_END = r"(?:\s?(?:am|pm|a\.m\.|p\.m\.)|\s?(?:km|m|cm|kg|g|°C|°F|°|%))?"
+
+RANGES = (
+    rule(
+        rf"(?<![\w.,-])((?:[$€£]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})\s?[–—]\s?(?=[$€£]?\d)",
+        r"\1 to ",
+    ),
+    rule(
+        rf"(?<![\w.,+×÷=√^-])(?<![+×÷=]\s)((?:[$€£]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})-(?=[$€£]?\d[\d.,:]*(?!\s?[=+×÷]|\d))",
+        r"\1 to ",
+    ),
+)  # fmt: skip
+"""3-5, 3–5, $3–5, 9am-5pm; 5-3=2 is a sum."""
+
+# --- sums -----------------------------------------------------------------------------------------
+
+_POWERS = {"2": " squared", "3": " cubed", "²": " squared", "³": " cubed"}
+
+
+def _power(match: re.Match[str]) -> str:
+    exponent = match[1].strip("{}() ")
+    if exponent in _POWERS:
+        return _POWERS[exponent]
+    return f" to the power of {exponent} ".replace("-", "minus ")
+
+
+MINUS = (
+    rule(r"(?<![^\s(=×÷+*/^<>≤≥≈~\"'])[-−](?=[$€£¥]?(?:\d|\.\d))(?!\d+-)", "minus "),
+    rule(r"(?<=[\d)])\s+[-−]\s+(?=[\d(])", " minus "),
+    rule(r"(?<=[=+×÷]\s)(\d+)\s?-\s?(?=\d)", r"\1 minus "),
+    rule(r"(?<=[\d\w)])\s?[-−]\s?(?=[\d(][\d.,)(]*\s?=)(?<![A-Za-z]{2}-)", " minus "),
+    rule(r"(?<=\b[a-z])\s[-−]\s(?=\w\b)", " minus "),
+)
+
+SUMS = (
+    rule(r"(?<=[\w)])\s?\^\s?(\{[^{}]*\}|\([^()]*\)|-?\w+)", _power),
+    rule(r"(?<=[\w)])([²³])", _power),
+    rule(r"\s*(?:!=|≠)\s*", " is not equal to "),
+    rule(r"\s*(?:<=|≤)\s*", " is at most "),
+    rule(r"\s*(?:>=|≥)\s*", " is at least "),
+    rule(r"\s*(?:≈)\s*(?=\S)", " is about "),
+    rule(r"\s*={1,3}\s*", " equals "),
+    rule(r"(?<=\w)\s?<\s?(?=-?\w)", " is less than "),
+    rule(r"(?<=\w)\s?>\s?(?=-?\w)", " is greater than "),
+    rule(r"(?<!\w)<\s?(?=\d)", "less than "),
+    rule(r"(?<!\w)>\s?(?=\d)", "more than "),
+    rule(r"(?<=\d)\s?[×·]\s?(?=[\d(])|(?<=[\w)])\s[×·]\s(?=[\w(])|(?<=[\w)])×(?=[\w(])", " times "),
+    rule(r"(?<=[\w)])\s?÷\s?(?=[\w(])|(?<=\d)\s/\s(?=\d)", " divided by "),
+    rule(r"\s*±\s*", " plus or minus "),
+    rule(r"√\s?\(?(?=\w)", "the square root of "),
+    rule(r"(?<=[\w)])\s*\+\s*(?=[\w(])", " plus "),
+    rule(r"(?<!\w)\+(?=[\w.])", "plus "),
+    rule(r"(?<=\w)\+(?!\w)", " plus"),
+    rule(r"(?<!\w)~\s?(?=\d)", "about "),
+    rule("∞", " infinity "),
+    rule("π", " pi "),
+)
+
+# --- what is left ---------------------------------------------------------------------------------
+
+NUMBERS = (
+    rule(
+        r"(?<![\w.,])(\d{1,3}(?:,\d{3})+|\d{1,15})(?:st|nd|rd|th)\b",
+        lambda m: ordinal(int(m[1].replace(",", ""))),
+        any_case=True,
+    ),
+    rule(r"(?<![\w.,])(\d+(?:\.\d+)?)[xX](?!\w)", lambda m: f"{number(m[1])} times"),
+    rule(
+        r"(?<![\w.,])({n})\s?[eE][+]?(\d{1,3})(?!\w)",
+        lambda m: f"{number(m[1])} times ten to the power of {number(m[2])}",
+    ),
+    rule(
+        r"(?<![\w.,])\d{1,3}(?: \d{3}){1,4}(?!\w|[ .,]\d)",
+        lambda m: number(m[0].replace(" ", "")),
+    ),
+    rule(r"(?<=[A-Za-z])-(?=\d)|(?<=\d)-(?=[A-Z]\b)", " "),
+    rule(r"(?<![\d.,]){n}(?![\d])", lambda m: f" {number(m[0])} "),
+    rule(r"\d+", lambda m: f" {number(m[0])} "),
+)

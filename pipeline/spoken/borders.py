@@ -1,0 +1,212 @@
+"""Where a text can be cut into pieces to speak, and how well each piece would end there. Pure.
+
+A text that is being written can be looked at: a border is found once nothing that may follow can
+change it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pipeline.spoken.markup import LINE_START, Span, spans
+from pipeline.spoken.phrases import (
+    ABBREVIATIONS,
+    COUNTING,
+    JOINING,
+    LEANING,
+    OBJECTS,
+    PLACING,
+    PRONOUNS,
+    VERBS,
+)
+
+MOST_UNIT_CHARS = 160
+"""Text without white space is cut here: some languages write none."""
+
+
+class Border(IntEnum):
+    """How well a piece may end somewhere; more is better."""
+
+    TORN = 0
+    """On a word that leans on the next one, or inside of a name or number."""
+    WORD = 1
+    PHRASE = 2
+    """Before a word that may begin a new part."""
+    PART = 3
+    """Before a word that does."""
+    CLAUSE = 4
+    """At a comma and its like."""
+    SENTENCE = 5
+    SILENCE = 6
+    """Nothing before it is spoken."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A piece may end at ``at``; ``words`` and ``chars`` count what is said before it."""
+
+    at: int
+    border: Border
+    words: int
+    chars: int
+
+
+def ends(text: str, before: str = LINE_START, *, closed: bool, language: str = "en") -> list[End]:
+    """All places where a piece of ``text`` may end, in order.
+
+    ``before``: the last sign before it. ``closed``: nothing follows.
+    """
+    units = list(_units(text, before, closed=closed))
+    found: list[End] = []
+    words = chars = 0
+    for number, unit in enumerate(units):
+        words += len(_WORD.findall(unit.said)) + len(_NO_SPACES.findall(unit.said)) // 2
+        chars += len(unit.said) + 1
+        border = _border(units[number:], words, closed=closed, english=language == "en")
+        if border is not None:
+            found.append(End(unit.end, border, words, chars))
+    return found
+
+
+# --- units: words with all that clings to them --------------------------------------------------
+
+_CJK_MARKS = "。！？：；，、"
+_CLOSERS = "*_~`\"'”’»)]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Text that must not be torn, up to ``end``. ``said``: without whole marks.
+
+    ``whole``: more text cannot change it. ``line_ends``: a line ends behind it.
+    """
+
+    end: int
+    said: str
+    whole: bool
+    line_ends: bool
+
+
+def _units(text: str, before: str, *, closed: bool) -> Iterator[_Unit]:
+    marks = {span.start: span for span in spans(text, before)}
+    at = 0
+    while at < len(text):
+        end, said, broken = _unit_end(text, at, marks)
+        if not said and not text[at:end].strip():
+            break
+        after = text[end : end + 1]
+        whole = closed or broken or after.isspace()
+        gap = re.compile(r"\s*").match(text, end)
+        line_ends = text[end - 1] == "\n" or bool(gap and "\n" in gap[0])
+        yield _Unit(end, said, whole, line_ends)
+        if not whole:
+            break
+        at = end
+
+
+def _unit_end(text: str, at: int, marks: dict[int, Span]) -> tuple[int, str, bool]:
+    """Where the unit that begins at ``at`` ends, what is said of it, and whether that is certain
+    without white space behind it."""
+    while at < len(text) and text[at].isspace():
+        at += 1
+    said: list[str] = []
+    start = at
+    while at < len(text) and not text[at].isspace():
+        if span := marks.get(at):
+            at = span.end
+            said.append(span.said)
+            if span.whole and text[at - 1] == "\n":
+                return at, "".join(said), True
+        else:
+            said.append(text[at])
+            at += 1
+            if said[-1] in _CJK_MARKS or at - start >= MOST_UNIT_CHARS:
+                return at, "".join(said), True
+    return at, "".join(said), False
+
+
+# --- borders --------------------------------------------------------------------------------------
+
+_WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
+_NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+"""Signs of scripts that put no space between words; two of them are about one word."""
+_ADJECTIVE = re.compile(r"[a-z]{2}(?:al|ous|ful|ive|ic|able|ible|less|ary|ish|ern)$")
+_SENTENCE_END = re.compile(r"[.!?。！？]$")
+_PAUSE = re.compile(r"(?:\.{2,}|…)$")
+_CLAUSE_END = re.compile(r"[,;:：；，、—–)]$")
+_INITIAL = re.compile(r"(?:^|\W)[A-HJ-Z]\.$")
+_STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
+_NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
+
+
+def _border(units: Sequence[_Unit], words: int, *, closed: bool, english: bool) -> Border | None:
+    """How a piece ends behind the first of ``units``; ``None``: that cannot be known yet."""
+    unit, following = units[0], units[1:2]
+    if not unit.whole:
+        return None
+    if unit.line_ends:
+        return Border.SENTENCE if words else Border.SILENCE
+    core = unit.said.rstrip(_CLOSERS)
+    if not words or not core:
+        return Border.TORN
+    after = following[0] if following and following[0].whole else None
+    if _PAUSE.search(core):
+        return Border.CLAUSE
+    if _SENTENCE_END.search(core):
+        return Border.SENTENCE if not _is_abbreviated(core, words) else Border.TORN
+    if _CLAUSE_END.search(unit.said.rstrip("*_~`\"'”’")):
+        return _clause(core, after, ended=closed and not following)
+    if after is None:
+        return Border.TORN if closed and not following else None
+    return _between(core, after.said, english=english)
+
+
+def _is_abbreviated(core: str, words: int) -> bool:
+    """ "Dr.", "e.g.", "J.", and "1." at the start of an item."""
+    word = core.lstrip("\"'“‘(")[:-1].lower()
+    numbered = words == 1 and word.isdecimal() and len(word) <= 3
+    return core.endswith(".") and (
+        word in ABBREVIATIONS or bool(_INITIAL.search(core)) or numbered or "." in word
+    )
+
+
+def _clause(core: str, after: _Unit | None, *, ended: bool) -> Border | None:
+    """A comma; not in "Nov 21, 2026" or in "1, 2, 3"."""
+    if not re.search(r"[0-9][\W_]*$", core):
+        return Border.CLAUSE
+    if after is None:
+        return Border.CLAUSE if ended else None
+    return Border.TORN if _STARTS_WITH_DIGIT.match(after.said) else Border.CLAUSE
+
+
+def _between(core: str, after: str, *, english: bool) -> Border:
+    """The border between two words without a mark."""
+    found, following = _WORD.findall(core.lower()), _WORD.findall(after.lower())
+    last, first = found[-1] if found else "", following[0] if following else ""
+    if not last or not first or _STARTS_WITH_DIGIT.match(after):
+        return Border.TORN
+    if re.search(r"[0-9]", last) or _is_name(core, after):
+        return Border.PART if english and first in JOINING - COUNTING else Border.TORN
+    if not english:
+        return Border.WORD
+    last, first = last.replace("’", "'"), first.replace("’", "'")
+    if last in OBJECTS and first in PLACING | JOINING:
+        return Border.PHRASE
+    if last in LEANING:
+        return Border.TORN
+    if first in JOINING or (first in VERBS and last not in PRONOUNS):
+        return Border.PART
+    if first in PLACING:
+        return Border.PHRASE
+    return Border.TORN if _ADJECTIVE.search(last) else Border.WORD
+
+
+def _is_name(core: str, after: str) -> bool:
+    """Both are written with a capital: "New York"; a lonely "I" is none."""
+    return bool(_NAME.match(core) and _NAME.match(after)) and after.strip("\"'*_,.!?")[:2] not in (
+        "I",
+        "I'",
+    )

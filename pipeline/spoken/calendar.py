@@ -1,0 +1,224 @@
+"""Dates, years and times of day, as American English says them."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.spoken.numbers import cardinal, number, ordinal, year
+from pipeline.spoken.rules import rule
+
+_MONTHS = [
+    *("January", "February", "March", "April", "May", "June", "July", "August"),
+    *("September", "October", "November", "December"),
+]
+_SHORT_MONTHS = {
+    **{name[:3]: name for name in _MONTHS},
+    "Sept": "September",
+    **{name: name for name in _MONTHS},
+}
+_MONTH = rf"(?P<month>{'|'.join(sorted(_SHORT_MONTHS, key=len, reverse=True))})\b\.?"
+_DAYS = {
+    "Mon": "Monday",
+    "Tue": "Tuesday",
+    "Tues": "Tuesday",
+    "Wed": "Wednesday",
+    "Thu": "Thursday",
+    "Thur": "Thursday",
+    "Thurs": "Thursday",
+    "Fri": "Friday",
+    "Sat": "Saturday",
+    "Sun": "Sunday",
+}
+_DAY = r"(?P<day>[12]\d|3[01]|0?[1-9])(?:st|nd|rd|th)?"
+_TO_DAY = r"(?:\s?[-–—]\s?(?P<last>[12]\d|3[01]|0?[1-9])(?:st|nd|rd|th)?)?"
+_YEAR = r"(?:,?\s(?P<year>1\d{3}|20\d\d))?(?![\w:/-])(?!\.\d)"
+
+
+def _month_day(match: re.Match[str]) -> str:
+    """ "Nov 21, 2026" -> "November twenty-first, twenty twenty-six"."""
+    last = f" to {ordinal(int(match['last']))}" if match["last"] else ""
+    said = f"{_SHORT_MONTHS[match['month']]} {ordinal(int(match['day']))}{last}"
+    return said + _with_year(match)
+
+
+def _day_month(match: re.Match[str]) -> str:
+    """ "21 Nov 2026" -> "the twenty-first of November, twenty twenty-six"."""
+    last = f" to {ordinal(int(match['last']))}" if match["last"] else ""
+    said = f"the {ordinal(int(match['day']))}{last} of {_SHORT_MONTHS[match['month']]}"
+    return said + _with_year(match)
+
+
+def _with_year(match: re.Match[str]) -> str:
+    return f", {year(int(match['year']))}" if match["year"] else ""
+
+
+def _named(day: int, month: int, years: str) -> str | None:
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    full = int(years) + (2000 if len(years) == 2 else 0) if years else 0
+    return f"{_MONTHS[month - 1]} {ordinal(day)}" + (f", {year(full)}" if full else "")
+
+
+def _iso(match: re.Match[str]) -> str:
+    said = _named(int(match[3]), int(match[2]), match[1]) or match[0]
+    return f"{said}, at {match[4]}" if match[4] else said
+
+
+def _slashed(match: re.Match[str]) -> str:
+    """Month first, as in America, unless it can only be the day."""
+    first, second, years = int(match[1]), int(match[3]), match[4]
+    return _named(second, first, years) or _named(first, second, years) or match[0]
+
+
+def _dotted(match: re.Match[str]) -> str:
+    return _named(int(match[1]), int(match[2]), match[3]) or match[0]
+
+
+def _slashed_day(match: re.Match[str]) -> str:
+    """ "11/21" and "21/11"; "3/4" is a fraction, but not behind "on"."""
+    first, second = int(match["a"]), int(match["b"])
+    asked = bool(match["on"])
+    if asked or first > 12 or second > 16:
+        named = _named(second, first, "") if first <= 12 else None
+        named = named or (_named(first, second, "") if first > 12 and second <= 12 else None)
+        if named and (match["a"], match["b"]) not in (("9", "11"), ("24", "7")):
+            return (match["on"] or "") + named
+    return match[0]
+
+
+DATES = (
+    rule(
+        r"(?<![\w/-])(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d:\d\d)(?::\d\d(?:\.\d+)?)?Z?)?(?![\w/-])",
+        _iso,
+    ),
+    rule(r"(?<![\w/.-])(\d\d?)([/-])(\d\d?)\2((?:1\d|20)\d\d|\d\d)(?![\w/-])", _slashed),
+    rule(r"(?<![\w/.-])(\d\d?)\.(\d\d?)\.((?:1\d|20)\d\d)(?![\w/-])", _dotted),
+    rule(
+        rf"\b({'|'.join(sorted(_DAYS, key=len, reverse=True))})\b\.?"
+        rf"(?=,?\s(?:{'|'.join(_SHORT_MONTHS)})\b|,?\s\d)",
+        lambda m: _DAYS[m[1]],
+    ),
+    rule(rf"\b{_MONTH}\s(?:the\s)?{_DAY}{_TO_DAY}(?:(?=\sto\s)|{_YEAR})", lambda m: _month_day(m)),
+    rule(rf"(?<![\w.,:$/])(?:the\s)?{_DAY}{_TO_DAY}\s(?:of\s)?{_MONTH}{_YEAR}(?!\s\d)", _day_month),
+    rule(rf"\b{_MONTH},?\s(?P<year>1\d{{3}}|20\d\d)(?![\w:/-])", lambda m: _month_year(m)),
+    rule(
+        r"(?P<on>\b(?:on|by|until|since|before|after|from)\s)?"
+        r"(?<![\w/.])(?P<a>\d\d?)/(?P<b>\d\d?)(?![\w/])",
+        _slashed_day,
+    ),
+)
+
+
+def _month_year(match: re.Match[str]) -> str:
+    return f"{_SHORT_MONTHS[match['month']]} {year(int(match['year']))}"
+
+
+# --- times of day ---------------------------------------------------------------------------------
+
+_HALF = r"(?:\s?(?P<half>[ap])\.?m\b\.?)"
+
+
+def _minutes(text: str) -> str:
+    minutes = int(text)
+    return f"oh {cardinal(minutes)}" if minutes < 10 else cardinal(minutes)
+
+
+def _clock(match: re.Match[str]) -> str:
+    hour, minute, half = int(match["hour"]), match["minute"], (match["half"] or "").upper()
+    if hour > 24 or int(minute) > 59:
+        return match[0]
+    full = int(minute) == 0
+    if not half and hour in (0, 24):
+        if full:
+            return "midnight"
+        hour, half = 12, "A"
+    if not half and full:
+        if hour <= 12:
+            return f"{cardinal(hour)} o'clock"
+        hour, half = hour - 12, "P"
+    said = cardinal(hour) if full else f"{cardinal(hour)} {_minutes(minute)}"
+    return said + (f" {half} M" if half else "") + _stop(match)
+
+
+def _hour(match: re.Match[str]) -> str:
+    if int(match["hour"]) > 24:
+        return match[0]
+    return f"{cardinal(int(match['hour']))} {match['half'].upper()} M{_stop(match)}"
+
+
+def _stop(match: re.Match[str]) -> str:
+    """ "p.m." may end the sentence with its own full stop."""
+    after = match.string[match.end() :].lstrip("\"')")
+    return "." if match[0].endswith(".") and re.match(r"\s*$|\s+[A-Z]", after) else ""
+
+
+def _with_seconds(match: re.Match[str]) -> str:
+    parts = [cardinal(int(match[1])), _minutes(match[2]), _minutes(match[3])]
+    return " ".join(parts) if int(match[2]) < 60 and int(match[3]) < 60 else match[0]
+
+
+TIMES = (
+    rule(r"(?<![\w:.,])(\d\d?):(\d\d):(\d\d)(?:\.\d+)?(?![\w:])", _with_seconds),
+    rule(
+        rf"(?<![\w:.,])(?P<hour>\d\d?):(?P<minute>\d\d){_HALF}?(?:\sh\b|\so['’]clock)?(?![\w:])",
+        _clock,
+        any_case=True,
+    ),
+    rule(rf"(?<![\w:.,$])(?P<hour>\d\d?){_HALF}(?!\w)", _hour, any_case=True),
+    rule(
+        r"(?<![\w:.])(\d{1,4}):(\d{1,4})(?![\w:])",
+        lambda m: f"{number(m[1])} to {number(m[2])}",
+    ),
+)
+"""Also ratios, such as 16:9 and 3:1."""
+
+# --- years ----------------------------------------------------------------------------------------
+
+
+def _plural(words: str) -> str:
+    """ "nineteen ninety" -> "nineteen nineties", "two thousand" -> "two thousands"."""
+    return f"{words[:-1]}ies" if words.endswith("y") else f"{words}s"
+
+
+_COUNTED = re.compile(
+    r"\s(?:[a-z]+[^s\W]s|people|men|women|children|percent|more|times|of\s(?:them|the|these))\b"
+    r"|\s?[%°]|\s(?:km|m|cm|mm|kg|g|mg|l|ml|ft|mi|lb|lbs|oz|h|s|ms|min|kWh|W|kW|V|Hz|MHz|GHz|MB|GB)\b"
+)
+_NO_PLURALS = re.compile(r"\s(?:was|is|has|as|its|this|his|always|perhaps|does|us|yes)\b")
+
+
+def _year(match: re.Match[str]) -> str:
+    after = match.string[match.end() :]
+    if _COUNTED.match(after) and not _NO_PLURALS.match(after):
+        return match[0]
+    return year(int(match[0]))
+
+
+def _span(match: re.Match[str]) -> str:
+    return f"{year(int(match[1]))} to {_second_year(match[1], match[2])}"
+
+
+def _second_year(first: str, second: str) -> str:
+    return year(int(second)) if len(second) == 4 else year(int(first[:2] + second))
+
+
+YEARS = (
+    rule(r"(?<![\w.,$€£])([12]\d{2}0)['’]?s\b", lambda m: _plural(year(int(m[1])))),
+    rule(r"(?<!\w)['’]([2-9]0)s\b", lambda m: _plural(cardinal(int(m[1])))),
+    rule(
+        r"(?i:\b((?:the|his|her|their|my|your|early|mid|late)[ -]))([2-9]0)['’]?s\b"
+        r"(?!\s?(?:timer|delay))",
+        lambda m: m[1] + _plural(cardinal(int(m[2]))),
+    ),
+    rule(
+        r"(?<![\w.,$€£:/-])(1[1-9]\d\d|20\d\d)\s?[-–—]\s?((?:1[1-9]|20)\d\d|\d\d)"
+        r"(?![\w-]|[.,:/]\d)",
+        _span,
+    ),
+    rule(
+        r"(?<![\w.,$€£:/+×÷=√^-])(?<![=+×÷<>]\s)(?:1[1-9]\d\d|20\d\d)"
+        r"(?![\w/]|[.,:-]\d|\s?[=+×÷<>^])",
+        _year,
+    ),
+    rule(r"(?<=\s)(BC|BCE|AD|CE)\b(?!\w)", lambda m: " ".join(m[1])),
+)

@@ -1,0 +1,82 @@
+"""English text as it is said: numbers, dates, times, money, units and signs become words. Pure.
+
+Rules are applied one after the other, the more particular ones first: what one of them has made
+into words, the next ones leave alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.spoken.abbreviations import ABBREVIATIONS, ROMAN_NUMERALS
+from pipeline.spoken.addresses import ADDRESSES, CODES, PHONES, VERSIONS
+from pipeline.spoken.arithmetic import FRACTIONS, MINUS, NUMBERS, RANGES, SUMS
+from pipeline.spoken.calendar import DATES, TIMES, YEARS
+from pipeline.spoken.money import MONEY
+from pipeline.spoken.rules import apply, rule
+from pipeline.spoken.units import UNITS
+
+_TYPOGRAPHY = (
+    rule("[‘’ʼ]", "'"),
+    rule("[“”„«»]", '"'),
+    rule("[‐‑]", "-"),
+    rule("−", "-"),
+)
+_SIGNS = (
+    rule(r"\band/or\b", "and or", any_case=True),
+    rule(r"\beither/or\b", "either or", any_case=True),
+    rule(r"\b(he|she|him|his|her|they|yes|on|true|this|day)/(?=[a-z])", r"\1 or ", any_case=True),
+    rule(r"\s*&\s*", " and "),
+    rule(r"(?<=[\w.])@(?=\w)", " at "),
+    rule(r"\s@\s", " at "),
+    rule(r"%", " percent"),
+    rule(r"§\s?", "section "),
+    rule(r"№\s?", "number "),
+    rule(r"\$(?=\w)|(?<=\w)\$", " dollars "),
+    rule(r"€", " euros "),
+    rule(r"£", " pounds "),
+    rule(r"°", " degrees "),
+    rule(r"(?<=\w)/(?=\w)", " "),
+)  # fmt: skip
+_PAUSES = (
+    rule(r"(?<=\d):(?=\d)", " "),
+    rule(r"\s*(?:\.{2,}|…)\s*(?=$|[\"')])", "."),
+    rule(r"\s*(?:\.{2,}|…)\s*", ", "),
+    rule(r"\s*—\s*|\s+(?:–|-{1,3})\s+|(?<=\w)(?:–|--+)(?=\w)|–", ", "),
+    rule(r"\s*\(\s*", ", "),
+    rule(r"\s*\)\s*$", ""),
+    rule(r"\s*\)", ","),
+    rule(r"[*_`~|\\{}\[\]<>#^@+=/$]|\"", " "),
+    rule(r"(?<!\w)-|-(?!\w)", " "),
+    rule(r"\s+", " "),
+    rule(r"\s+(?=[.,;:!?])", ""),
+    rule(r"[,;:]+(?=[.!?])", ""),
+    rule(r"([,;:])(?:\s?[,;:])+", r"\1"),
+    rule(r"([!?.])[!?.]+", lambda m: "?" if "?" in m[0] else m[1]),
+    rule(r"^[\s,;:.]+", ""),
+    rule(r"(?<=[.!?])\s?[,;:](?=\s)", ""),
+)
+
+
+def said(text: str) -> str:
+    """``text``, without markup, in words. Words without signs and digits are not changed."""
+    text = apply(_TYPOGRAPHY, text)
+    text = apply(ABBREVIATIONS, text)
+    text = apply(ROMAN_NUMERALS, text)
+    text = apply(ADDRESSES, text)
+    text = apply(DATES, text)
+    text = apply(VERSIONS, text)
+    text = apply(PHONES, text)
+    text = apply(MINUS, text)
+    text = apply(CODES, text)
+    text = apply(YEARS, text)
+    text = apply(RANGES, text)
+    text = apply(TIMES, text)
+    text = apply(FRACTIONS, text)
+    text = apply(MONEY, text)
+    text = apply(UNITS, text)
+    text = apply(SUMS, text)
+    text = apply(NUMBERS, text)
+    text = apply(_SIGNS, text)
+    text = apply(_PAUSES, text).strip()
+    return re.sub(r"\s+", " ", text)

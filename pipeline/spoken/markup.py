@@ -1,0 +1,262 @@
+"""What is for eyes and not for ears, taken out of a text. In any language; pure.
+
+Markdown, HTML, LaTeX's brackets, links, code, thoughts, tool calls, emoji, emoticons and stage
+directions. A text can be looked at while it is being written: ``spans`` says where something has
+begun that is not whole yet, so that no half of it is spoken.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from pipeline.spoken.directions import is_direction, may_be_direction
+from pipeline.spoken.signs import EMOTICON, EMOTICON_STARTS, clean
+
+LINE_START = "\n"
+"""``before`` of a text that begins a line."""
+
+_MOST_LINK, _MOST_TAG, _MOST_CODE, _MOST_ASIDE = 300, 200, 150, 80
+"""Characters after which a mark that was not closed is none, so that it holds nothing back."""
+
+
+class Span(NamedTuple):
+    """A piece of markup in a text: from ``start`` to ``end`` stands what is said as ``said``.
+
+    ``whole``: False for one whose end has not been written yet; it is the last one, and ends with
+    the text.
+    """
+
+    start: int
+    end: int
+    said: str
+    whole: bool = True
+
+
+class _Place(NamedTuple):
+    """What a kind of markup looks at to tell what it is."""
+
+    match: re.Match[str]
+    starts_sentence: bool
+
+
+class _Kind(NamedTuple):
+    """``signs``: what it begins with. ``begun`` matches it when it is not whole, up to the end."""
+
+    signs: str
+    whole: str
+    said: Callable[[_Place], str | None]
+    """``None``: it only looks like it."""
+    begun: str = r"(?!)"
+    waits: Callable[[_Place], bool] = lambda _: True
+    """Whether what is ``begun`` may become one."""
+    silent: bool = False
+    """What is not whole when the text is over is not said; else its signs meant nothing."""
+
+
+def plain(text: str, before: str = LINE_START) -> str:
+    """``text`` as it is read aloud, on one line; lines end like sentences.
+
+    ``before``: the last sign before it, if it is a part of a longer text.
+    """
+    parts: list[str] = []
+    at = 0
+    for span in spans(text, before):
+        parts += [text[at : span.start], span.said]
+        at = span.end
+    return clean("".join([*parts, text[at:]]))
+
+
+def spans(text: str, before: str = LINE_START) -> list[Span]:
+    """All markup in ``text`` but for single signs, in order."""
+    found: list[Span] = []
+    at = 0
+    while at < len(text):
+        span = _line_mark(text, at, before) or _inline(text, at, before)
+        if span:
+            found.append(span)
+        at = span.end if span else at + 1
+    return found
+
+
+# --- marks at the start of a line ----------------------------------------------------------------
+
+_INDENT = re.compile(r"[ \t]+")
+_RULE = re.compile(r"(?:[-*_=][ \t]*){3,}(?=\n|\Z)")
+_HEADING = re.compile(r"#{1,6}[ \t]+|#{1,6}(?=\n|\Z)")
+_BULLET = re.compile(r"[-*+•‣◦▪–—][ \t]+(?:\[[ xX]\](?=\s))?")
+_NUMBERED = re.compile(r"(\d{1,3})[.)][ \t]+(?=\S)")
+_QUOTE = re.compile(r"(?:>[ \t]?)+(?![_.]<)")
+_DEFINITION = re.compile(r"\[\^?[^\]\n]{1,99}\]:[ \t]*(?:https?://|/)?\S*[^\n]*")
+_TABLE_RULE = re.compile(r"[|:\-][|:\- \t]*\|[|:\- \t]*-[|:\- \t]*(?=\n|\Z)")
+_ROW = re.compile(r"\|([^\n]*)(?=\n|\Z)")
+
+
+def _line_mark(text: str, at: int, before: str) -> Span | None:
+    if not _starts_line(text, at, before) or (match := _INDENT.match(text, at)):
+        return None
+    for silent in (_TABLE_RULE, _RULE, _HEADING, _BULLET, _QUOTE, _DEFINITION):
+        if match := silent.match(text, at):
+            return Span(at, match.end(), "")
+    if match := _NUMBERED.match(text, at):
+        return Span(at, match.end(), f"{match[1]}, ")
+    if match := _ROW.match(text, at):
+        cells = [plain(cell, "|") for cell in match[1].split("|")]
+        row = ", ".join(cell for cell in cells if cell)
+        return Span(at, match.end(), row, whole=match.end() < len(text))
+    return None
+
+
+def _starts_line(text: str, at: int, before: str) -> bool:
+    line = text[:at].rstrip(" \t>")
+    return line.endswith("\n") or (not line and before == LINE_START)
+
+
+# --- marks anywhere -------------------------------------------------------------------------------
+
+_SILENT_TAGS = (
+    "think|thinking|thoughts?|reasoning|reflection|tool_calls?|tool_code|tool_response|tool_result"
+    "|function|function_calls?|script|style|svg"
+)
+"""What stands between ``<x>`` and ``</x>`` is not said."""
+_LINE_TAGS = re.compile(r"</?(?:br|p|li|ul|ol|h[1-6]|div|tr|table|hr)\b", re.IGNORECASE)
+_LINK_TEXT = rf"!?\[(?P<text>[^\[\]\n]{{0,{_MOST_LINK}}})\]"
+_LINK_TARGET = (
+    r"(?P<target>\((?:[^()\s]|\([^()\s]*\))*(?:\s+[\"'][^\"'\n]*[\"'])?\)|\[[^\[\]\n]{0,99}\])?"
+)
+_LINK_BEGUN = (
+    rf"!?\[[^\[\]\n]{{0,{_MOST_LINK}}}"
+    r"(?:\](?:\((?:[^()\s]|\([^()\s]*\)?){0,2000}(?:\s+[\"'][^\"'\n]*[\"']?)?)?)?\Z"
+)
+_TEXT = r'(?:[^{}"]|"(?:[^"\\]|\\.)*")'
+_FLAT = rf"\{{{_TEXT}*\}}"
+_NESTED = rf"\{{(?:{_TEXT}|{_FLAT})*\}}"
+_JSON = rf'\{{(?=\s*")(?:{_TEXT}|{_FLAT}|{_NESTED})*\}}'
+
+
+def _link(place: _Place) -> str:
+    text = place.match["text"].strip()
+    if place.match["target"] or place.match[0].startswith("!"):
+        return plain(text, "[")
+    if re.fullmatch(r"\^?\d+|\^\S+|[xX]?", text) or is_direction(text, alone=False):
+        return ""
+    return plain(text, "[")
+
+
+def _code(place: _Place) -> str:
+    """Code in a sentence, as far as it is words: ``get_weather(x)`` is "get weather x"."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", place.match["code"])
+    said = re.sub(r"[^\w\s.,'+#%/:-]|(?<!\w)[.,:/+-]+|[.,:/+-]+(?!\w)", " ", words)
+    return re.sub(r"\s+", " ", said).strip()
+
+
+def _tag(place: _Place) -> str:
+    inner = place.match[0][1:-1]
+    if "://" in inner or "@" in inner.split(" ")[0]:
+        return plain(inner, "<")
+    return "\n" if _LINE_TAGS.match(place.match[0]) else ""
+
+
+def _aside(place: _Place) -> str | None:
+    starts = place.starts_sentence and not place.match[0].startswith("(")
+    return "" if is_direction(place.match["aside"], alone=starts) else None
+
+
+def _may_be_aside(place: _Place) -> bool:
+    starts = place.starts_sentence and not place.match[0].startswith("(")
+    return may_be_direction(place.match["aside"], alone=starts)
+
+
+def _host(place: _Place) -> str:
+    """Of an address only the host: "example.com"."""
+    return re.sub(r"(?i)^www\.", "", place.match["host"]).rstrip(".")
+
+
+def _aside_kind(opens: str, closes: str) -> _Kind:
+    o, c = re.escape(opens), re.escape(closes)
+    inner = rf"(?<![\w{o}]){o}(?=[^\W\d_]{{more}})(?P<aside>[^{o}{c}\n]{{{{0,{_MOST_ASIDE}}}}}"
+    whole = inner.format(more="") + rf"(?<=[\w.!?,…])){c}(?!\w|{c})"
+    return _Kind(opens, whole, _aside, inner.format(more=r"|\Z") + r")\Z", _may_be_aside)
+
+
+_KINDS = (
+    _Kind("`", r"```.*?```", lambda _: "\n", r"```.*\Z", silent=True),
+    _Kind(
+        "<",
+        rf"<({_SILENT_TAGS})\b[^<>]*>.*?</\1\s*>",
+        lambda _: " ",
+        rf"<({_SILENT_TAGS})\b[^<>]*>.*\Z",
+        silent=True,
+    ),
+    _Kind("<", r"<!--.*?-->", lambda _: "", r"<!--.*\Z", silent=True),
+    _Kind("{", _JSON, lambda _: " ", r'\{\s*".{0,4000}\Z', silent=True),
+    _Kind("<", r"</?3+(?!\d)", lambda _: ""),
+    _Kind(
+        "<",
+        rf"<[/|]?[a-z][^<>\n]{{0,{_MOST_TAG}}}>",
+        _tag,
+        rf"<[/|]?(?:[a-z][^<>\n]{{0,{_MOST_TAG}}})?\Z",
+    ),
+    _Kind("![", _LINK_TEXT + _LINK_TARGET, lambda p: _link(p), _LINK_BEGUN),
+    _Kind(
+        "`",
+        rf"(?P<ticks>`+)(?P<code>[^`\n]{{1,{_MOST_CODE}}})(?P=ticks)",
+        _code,
+        rf"`+[^`\n]{{0,{_MOST_CODE}}}\Z",
+    ),
+    _aside_kind("*", "*"),
+    _aside_kind("_", "_"),
+    _aside_kind("(", ")"),
+    _Kind(
+        "hfw",
+        r"(?<![\w@.])(?:(?:https?|ftp)://|(?=www\.))(?P<host>[\w.-]+)"
+        r"[^\s<>()\[\]\"'`]*(?<![.,;:!?*_])",
+        _host,
+    ),
+    _Kind(
+        "&",
+        r"&(?:#\d{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});",
+        lambda p: html.unescape(p.match[0]),
+    ),
+    _Kind(EMOTICON_STARTS, EMOTICON.pattern, lambda _: ""),
+)
+
+
+class _Compiled(NamedTuple):
+    kind: _Kind
+    whole: re.Pattern[str]
+    begun: re.Pattern[str]
+
+
+def _by_first_sign() -> Mapping[str, list[_Compiled]]:
+    table: defaultdict[str, list[_Compiled]] = defaultdict(list)
+    for kind in _KINDS:
+        flags = re.DOTALL if kind.said is _KINDS[-1].said else re.DOTALL | re.IGNORECASE
+        compiled = _Compiled(kind, re.compile(kind.whole, flags), re.compile(kind.begun, flags))
+        for sign in {*kind.signs, *(kind.signs.upper() if flags & re.IGNORECASE else "")}:
+            table[sign].append(compiled)
+    return dict(table)
+
+
+_BY_SIGN = _by_first_sign()
+
+
+def _inline(text: str, at: int, before: str) -> Span | None:
+    for kind, whole, begun in _BY_SIGN.get(text[at], ()):
+        if match := whole.match(text, at):
+            said = kind.said(_Place(match, _starts_sentence(text, at, before)))
+            if said is not None:
+                return Span(at, match.end(), said)
+        elif match := begun.match(text, at):
+            place = _Place(match, _starts_sentence(text, at, before))
+            if kind.waits(place):
+                return Span(at, len(text), "" if kind.silent else text[at:], whole=False)
+    return None
+
+
+def _starts_sentence(text: str, at: int, before: str) -> bool:
+    last = (text[:at].rstrip(" \t\"'”’)*_") or before)[-1]
+    return last in ".!?…\n:>"

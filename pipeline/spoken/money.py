@@ -1,0 +1,70 @@
+"""Amounts of money, as one says them in English."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.spoken.numbers import cardinal, number
+from pipeline.spoken.rules import rule
+
+_CURRENCIES = {
+    "$": ("dollar", "dollars", "cent", "cents"),
+    "€": ("euro", "euros", "cent", "cents"),
+    "£": ("pound", "pounds", "penny", "pence"),
+    "¥": ("yen", "yen", "", ""),
+    "₹": ("rupee", "rupees", "paisa", "paise"),
+}
+_CODES = {"USD": "$", "US$": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
+_SHORT = {
+    "k": "thousand",
+    "m": "million",
+    "bn": "billion",
+    "b": "billion",
+    "t": "trillion",
+}
+_SIGN = r"(?:US\$|(?:USD|EUR|GBP|JPY|INR)\s?|[$€£¥₹]\s?)"
+_SIGN_BEHIND = r"(?:\s?(?P<sign>USD|EUR|GBP|JPY|INR)\b|\s?(?P<sign2>[€£¥₹$])(?!\w))"
+_LARGE = (
+    r"(?:\s?(?P<large>hundred|thousand|million|billion|trillion)\b|(?P<short>k|K|m|M|bn|B|T)\b)?"
+)
+
+
+def _money(match: re.Match[str]) -> str:
+    given = match.groupdict()
+    sign = (given["sign"] or given.get("sign2") or "").strip()
+    names = _CURRENCIES[_CODES.get(sign, sign)]
+    large = given.get("large") or _SHORT.get((given.get("short") or "").lower(), "")
+    if to := given.get("to"):
+        return " ".join(filter(None, (number(match["n"]), "to", number(to), large, names[1])))
+    if large:
+        return f"{number(match['n'])} {large} {names[1]}"
+    whole, _, part = match["n"].replace(",", "").partition(".")
+    if len(part) == 2 and names[2]:
+        return _with_cents(whole or "0", int(part), names)
+    return f"{number(match['n'])} {names[0] if match['n'] == '1' else names[1]}"
+
+
+def _with_cents(whole: str, part: int, names: tuple[str, str, str, str]) -> str:
+    """ "5", 20 -> "five dollars and twenty cents"; no word of what is zero."""
+    one, many, cent, cents = names
+    small = f"{cardinal(part)} {cent if part == 1 else cents}"
+    large = f"{number(whole)} {one if whole == '1' else many}"
+    if whole == "0" and part:
+        return small
+    return f"{large} and {small}" if part else large
+
+
+def _cents(match: re.Match[str]) -> str:
+    return f"{number(match[1])} cent{'' if match[1] == '1' else 's'}"
+
+
+MONEY = (
+    rule(
+        rf"(?<![\w.])(?P<sign>{_SIGN})(?P<n>{{n}})(?:\s?(?:-|–|to)\s?{_SIGN}?(?P<to>{{n}}))?"
+        rf"{_LARGE}(?!\d|\.\d)",
+        _money,
+    ),
+    rule(rf"(?<![\w.,])(?P<n>{{n}}){_SIGN_BEHIND}", _money),
+    rule(r"(?<![\w.,])(\d+)\s?¢", _cents),
+    rule(r"(?:(?<=dollars)|(?<=dollar)|(?<=euros)|(?<=pounds)|(?<=cents))/(?=[a-z])", " per "),
+)

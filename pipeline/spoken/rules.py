@@ -1,0 +1,43 @@
+"""How a rule of speech is written: a pattern, and what is said in place of what it matches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pipeline.spoken.numbers import NUMBER
+
+Said = str | Callable[[re.Match[str]], str]
+
+
+class Rule(NamedTuple):
+    pattern: re.Pattern[str]
+    said: Said
+
+
+def rule(pattern: str, said: Said, *, any_case: bool = False) -> Rule:
+    """``{n}`` stands for a number, ``\\d`` for the digits 0 to 9 only. ``said`` may be a function,
+    which gives back ``match[0]`` where the rule does not apply after all."""
+    flags = re.IGNORECASE if any_case else 0
+    return Rule(re.compile(_ascii_digits(pattern).replace("{n}", NUMBER), flags), said)
+
+
+def _ascii_digits(pattern: str) -> str:
+    """``pattern`` with 0-9 for each ``\\d``, which would be the digits of all scripts."""
+    parts: list[str] = []
+    in_class = False
+    for sign in re.findall(r"\\.|.", pattern, re.DOTALL):
+        if sign == r"\d":
+            parts.append("0-9" if in_class else "[0-9]")
+        else:
+            parts.append(sign)
+        in_class = sign == "[" or (in_class and sign != "]")
+    return "".join(parts)
+
+
+def apply(rules: Sequence[Rule], text: str) -> str:
+    """All rules, one after the other."""
+    for pattern, said in rules:
+        text = pattern.sub(said, text)
+    return text

@@ -1,0 +1,75 @@
+"""Single signs that are for eyes: marks of emphasis, emoji, emoticons, line ends. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+EMOTICON = re.compile(
+    r"(?<![\w/])(?:"
+    r"[:;=]['’]?[-^o]?[)(\]DPp|/\\*]+(?![\w/])"  # :-) ;) :'( =D :/
+    r"|[:;][-^]?[Oo3](?!\w)"  # :o :3
+    r"|[(\[][-^o]?[:;=](?![\w(])"  # (:
+    r"|[xX]D+(?!\w)"
+    r"|<3+(?!\d)|</3"
+    r"|\^[_.-]?\^"
+    r"|[oO0][._][oO0](?!\w)"
+    r"|-_+-|>[_.]<|T_T"
+    r"|¯\\?_\(ツ\)_\\?/¯"
+    r")"
+)
+EMOTICON_STARTS = ":;=([xX<^oO0->T¯"
+
+UNSAID = re.compile(r"[*_`~|\\{}\[\]<>#^]")
+"""Marks that no voice should meet; ``plain`` leaves some, which have words in English."""
+
+_KEPT_SYMBOLS = "°℃℉№×÷±≈≠≤≥<>√∞−+=|~$€£¥₹^`¨´¯π→⇒"
+_INVISIBLE = re.compile("[\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff\u20e3\u00ad]")
+
+_TIMES = re.compile(r"(?<=[\d)])[ \t]*\*[ \t]*(?=[\d(])")
+_POWER = re.compile(r"(?<=[\d)])\*\*(?=[\d(])")
+_LATEX = (
+    (re.compile(r"\\d?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"\1 / \2"),
+    (re.compile(r"\\sqrt\s*\{([^{}]*)\}"), r"√\1"),
+    (re.compile(r"\\(?:times|cdot)\b"), "×"),
+    (re.compile(r"\\(?:approx)\b"), "≈"),
+    (re.compile(r"\\(?:leq?)\b"), "≤"),
+    (re.compile(r"\\(?:geq?)\b"), "≥"),
+    (re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|boxed)\s*\{([^{}]*)\}"), r"\1"),
+    (re.compile(r"\\[()\[\]]|\$\$"), " "),
+    (re.compile(r"\\(pi|pm|div|circ|%|\$)"), r"\1"),
+)
+_MARKS = re.compile(r"[`\\{}\[\]]|\*+|~{2,}|(?<!\w)_+|_+(?!\w)")
+_ARROW = re.compile(r"\s*(?:[→⇒➔➜]|(?<!-)-+>|=>)\s*")
+_LINE_END = re.compile(r"[ \t]*\n\s*")
+_NO_PAUSE = frozenset(".!?:;,…。！？：；，、|")
+
+
+def clean(text: str) -> str:
+    """``text`` without such signs. Signs that a voice can say stay: %, =, +, &, @, #5, <."""
+    text = unicodedata.normalize("NFC", text)
+    if "\\" in text or "$$" in text:
+        for pattern, words in _LATEX:
+            text = pattern.sub(words, text)
+    text = _POWER.sub("^", text)
+    text = _TIMES.sub(" × ", text)
+    text = _INVISIBLE.sub("", text)
+    text = _ARROW.sub(", ", text)
+    text = "".join(sign for sign in text if sign.isascii() or _is_said(sign))
+    text = _MARKS.sub("", text).replace("_", " ")
+    text = re.sub(r"\s*\|\s*", ", ", text)
+    return _pauses(text)
+
+
+def _is_said(sign: str) -> bool:
+    kind = unicodedata.category(sign)
+    return kind not in ("So", "Sk", "Sm", "Cs", "Co", "Cn", "Cc", "Cf") or sign in _KEPT_SYMBOLS
+
+
+def _pauses(text: str) -> str:
+    """Every line ends like a sentence, so that headings and lists are no single sentence."""
+    lines = [line.strip() for line in _LINE_END.split(text)]
+    ended = [line if line[-1] in _NO_PAUSE else f"{line}." for line in lines[:-1] if line]
+    return re.sub(
+        r"[ \t\xa0\u2000-\u200a\u202f\u3000]+", " ", " ".join([*ended, lines[-1]])
+    ).strip()

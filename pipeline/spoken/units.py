@@ -1,0 +1,169 @@
+"""Amounts with a unit, and percentages, as one says them in English."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pipeline.spoken.numbers import cardinal, number
+from pipeline.spoken.rules import rule
+
+_NAMES = """
+    m meter
+    g gram
+    l,L liter
+    ml,mL milliliter
+    cl centiliter
+    dl deciliter
+    s,sec,secs second
+    ms millisecond
+    min,mins minute
+    h,hr,hrs hour
+    W watt
+    V volt
+    mV millivolt
+    kV kilovolt
+    mA milliampere
+    mAh milliampere_hour
+    J joule
+    kJ kilojoule
+    cal calorie
+    kcal kilocalorie
+    N newton
+    Hz hertz hertz
+    dB decibel
+    Pa pascal
+    hPa hectopascal
+    kPa kilopascal
+    psi p_s_i p_s_i
+    px pixel
+    fps frame_per_second frames_per_second
+    rpm r_p_m r_p_m
+    dpi d_p_i d_p_i
+    km/h,kmh,kph kilometer_per_hour kilometers_per_hour
+    mph mile_per_hour miles_per_hour
+    m/s meter_per_second meters_per_second
+    ft/s foot_per_second feet_per_second
+    m/s²,m/s^2 meter_per_second_squared meters_per_second_squared
+    ft foot feet
+    yd yard
+    mi mile
+    lb,lbs pound
+    oz ounce
+    gal gallon
+    tbsp tablespoon
+    tsp teaspoon
+    ha hectare
+    ° degree
+    °C,℃ degree_Celsius degrees_Celsius
+    °F,℉ degree_Fahrenheit degrees_Fahrenheit
+    m²,m2,m^2 square_meter
+    km²,km2,km^2 square_kilometer
+    cm²,cm2,cm^2 square_centimeter
+    ft²,ft2,ft^2 square_foot square_feet
+    m³,m3,m^3 cubic_meter
+    cm³,cm3,cm^3 cubic_centimeter
+"""
+"""Signs, what one is called, and what several are called where that is not just an s more."""
+_PREFIXED = (
+    ("k kilo,c centi,m milli,µ micro,μ micro,u micro,n nano", "m meter meters"),
+    ("k kilo,m milli,µ micro,μ micro,u micro", "g gram grams"),
+    ("k kilo,M mega,G giga,m milli", "W watt watts"),
+    ("k kilo,M mega, ", "Wh watt_hour watt_hours"),
+    ("k kilo,K kilo,M mega,G giga,T tera,P peta", "B byte bytes"),
+    ("k kilo,M mega,G giga", "Hz hertz hertz"),
+    ("k kilo,K kilo,M mega,G giga", "bps bits_per_second bits_per_second"),
+    ("k kilo,K kilo,M mega,G giga", "B/s bytes_per_second bytes_per_second"),
+)
+_PER = {
+    "s": "second",
+    "h": "hour",
+    "min": "minute",
+    "kg": "kilogram",
+    "l": "liter",
+    "L": "liter",
+    "m": "meter",
+    "m²": "square meter",
+    "m³": "cubic meter",
+    "gal": "gallon",
+    "second": "second",
+    "minute": "minute",
+    "hour": "hour",
+    "day": "day",
+    "night": "night",
+    "week": "week",
+    "month": "month",
+    "year": "year",
+    "person": "person",
+}
+
+
+def _units() -> dict[str, tuple[str, str]]:
+    """Sign -> one, several."""
+    table: dict[str, tuple[str, str]] = {}
+    for line in _NAMES.strip().splitlines():
+        signs, one, *several = line.split()
+        many = several[0] if several else f"{one}s"
+        for sign in signs.split(","):
+            table[sign] = (one.replace("_", " "), many.replace("_", " "))
+    for prefixes, unit in _PREFIXED:
+        sign, one, many = unit.split()
+        for prefix in prefixes.split(","):
+            short, _, long = prefix.partition(" ")
+            names = (f"{long}{one}", f"{long}{many}")
+            table[short + sign] = (names[0].replace("_", " "), names[1].replace("_", " "))
+    return table
+
+
+def _any_of(signs: Iterable[str]) -> str:
+    return "|".join(re.escape(sign) for sign in sorted(signs, key=len, reverse=True))
+
+
+_UNITS = _units()
+_UNIT = _any_of(_UNITS)
+
+
+def _amount(match: re.Match[str]) -> str:
+    one, many = _UNITS[match["unit"]]
+    singular = match["n"] == "1" or match["gap"] == "-"
+    per = f" per {_PER[match['per']]}" if match["per"] else ""
+    return f"{number(match['n'])} {one if singular else many}{per}"
+
+
+def _sized(match: re.Match[str]) -> str:
+    """ "10 sq ft"."""
+    kind = {"sq": "square", "cu": "cubic"}[match["kind"]]
+    one, many = _UNITS[match["unit"]]
+    return f"{number(match['n'])} {kind} {one if match['n'] == '1' else many}"
+
+
+def _height(match: re.Match[str]) -> str:
+    """5'10" -> "five foot ten"."""
+    return f"{cardinal(int(match[1]))} foot {cardinal(int(match[2]))}"
+
+
+def _inches(match: re.Match[str]) -> str:
+    return f"{number(match[1])} inch{'' if match[1] == '1' else 'es'}"
+
+
+UNITS = (
+    rule(r"(?<![\w.,])(\d{1,2})\s?(?:'|′|ft\.?\s)\s?(\d{1,2})\s?(?:\"|″|''|in\b\.?)", _height),
+    rule(r"(?<![\w.,\"])({n})(?:\"|″)(?!\w)", _inches),
+    rule(r"(?<![\w.,'])(\d{1,3})′", lambda m: f"{number(m[1])} feet"),
+    rule(r"(?<![\w.,])(?P<n>{n})\s?(?P<kind>sq|cu)\.?\s(?P<unit>ft|m|km|mi|yd|cm)\b\.?", _sized),
+    rule(r"(?<![\w.])({n})[\s-]?%", lambda m: f"{number(m[1])} percent"),
+    rule(r"(?<![\w.])({n})\s?‰", lambda m: f"{number(m[1])} per thousand"),
+    rule(r"(?<![\w.,])(\d+)k(?!\w)", lambda m: f"{number(m[1])} thousand"),
+    rule(r"(?<![\w.,])({n})M(?=\s[a-z])", lambda m: f"{number(m[1])} million"),
+    rule(r"(?<![\w.,])({n})\s?bn\b", lambda m: f"{number(m[1])} billion"),
+    rule(
+        rf"(?<![\w,])(?<!\d\.)(?P<n>{{n}})(?P<gap>\s?|-)(?P<unit>{_UNIT})"
+        rf"(?:/(?P<per>{_any_of(_PER)}))?(?![\w²³^°]|/\w|['’]\w)",
+        _amount,
+    ),
+    rule(
+        r"(?<=\w)/(second|minute|hour|day|night|week|month|year|person)\b",
+        lambda m: f" per {_PER[m[1]]}",
+    ),
+    rule(r"(?<=\w\s)km/h\b", "kilometers per hour"),
+)

@@ -1,0 +1,112 @@
+"""A VITS voice that is heard while it is still being made.
+
+Its network has two parts. The first turns phonemes into frames for a whole sentence, and is quick;
+the second, a convolutional vocoder with two thirds of the work, turns frames into samples, and
+looks only a few frames around each. So it can work through a sentence window by window, and the
+first samples of a long sentence are there nearly as early as those of a short one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Frames = NDArray[np.float32]
+"""Shape (channels, frames)."""
+Samples = NDArray[np.float32]
+"""Shape (samples,)."""
+
+SMALLEST_FIRST, LARGEST_FIRST = 16, 64
+"""Frames of the first window. Piper has 86 a second, and the first 4 are silent. Fewer are hardly
+sooner: those that the vocoder looks at behind them cost as much."""
+SMALLEST, LARGEST = 32, 256
+"""Frames of the next ones. The smaller, the more is spent on what is looked at around them."""
+_SPARE = 0.6
+"""Share of the audio that is ahead which the next window may take to make."""
+_CONTEXTS = (8, 10, 12, 16, 24, 32, 48)
+"""Frames around a window that may have to be looked at. Piper's medium voices need 10."""
+_SAME = 1 / 32768
+"""A difference that 16 bits do not show."""
+
+
+class Vocoder:
+    """The second part of a network.
+
+    ``session``: ``onnxruntime.InferenceSession``; ``tensor``: the name of its input; ``rate``: Hz.
+    """
+
+    def __init__(self, session: Any, tensor: str, rate: int) -> None:
+        self._session = session
+        self._tensor = tensor
+        self._rate = rate
+        self._context = 0
+        self._hop_samples = 0
+        self._s_per_frame = 0.0
+
+    def fit(self, frames: Frames) -> bool:
+        """Find out how far it looks, with the frames of a sentence of a second or more. False if
+        no windows give the same as the whole."""
+        whole = self._run(frames)
+        count = frames.shape[1]
+        self._hop_samples, rest = divmod(len(whole), count)
+        for self._context in _CONTEXTS:
+            part = self._window(frames, count // 2, count // 4)
+            begin = count // 2 * self._hop_samples
+            meant = whole[begin : begin + len(part)]
+            if len(part) == len(meant) > 0 and float(np.abs(part - meant).max()) < _SAME:
+                return not rest
+        return False
+
+    def windows(self, frames: Frames) -> Iterator[Samples]:
+        """The samples of ``frames``, in order: a short window at once, and each next one as long
+        as can be made while those before it are heard."""
+        count = frames.shape[1]
+        at = 0
+        ahead_s = 0.0
+        while at < count:
+            size = self._next_size(ahead_s) if at else self._first_size()
+            # No shred at the end.
+            size = count - at if count - at < size + SMALLEST // 2 else size
+            began = time.perf_counter()
+            window = self._window(frames, at, size)
+            took_s = time.perf_counter() - began
+            ahead_s += len(window) / self._rate - (took_s if at else 0.0)
+            at += size
+            yield window
+
+    def _first_size(self) -> int:
+        """As short as the next window allows, which must be made while this one is heard."""
+        next_s = (SMALLEST + 2 * self._context) * self._s_per_frame
+        frames = next_s / _SPARE * self._rate / self._hop_samples
+        return int(min(max(frames, SMALLEST_FIRST), LARGEST_FIRST))
+
+    def _next_size(self, ahead_s: float) -> int:
+        frames = _SPARE * ahead_s / max(self._s_per_frame, 1e-9) - 2 * self._context
+        return int(min(max(frames, SMALLEST), LARGEST))
+
+    def _window(self, frames: Frames, start: int, size: int) -> Samples:
+        """Samples of ``size`` frames from ``start``, or of as many as there are."""
+        begin = max(0, start - self._context)
+        samples = self._run(frames[:, begin : start + size + self._context])
+        first = (start - begin) * self._hop_samples
+        return samples[first : first + size * self._hop_samples]
+
+    def _run(self, frames: Frames) -> Samples:
+        began = time.perf_counter()
+        (result,) = self._session.run(None, {self._tensor: frames[np.newaxis]})
+        took_s = (time.perf_counter() - began) / frames.shape[1]
+        # Follows a change of load within some windows.
+        self._s_per_frame += (took_s - self._s_per_frame) * (0.3 if self._s_per_frame else 1.0)
+        samples: Samples = np.ravel(result)
+        return samples
+
+
+def limited(samples: Samples) -> Samples:
+    """Without what is louder than full scale; the loudest fifth is pressed together, not cut."""
+    size = np.abs(samples)
+    pressed = 0.8 + 0.2 * np.tanh((size - 0.8) / 0.2)
+    return np.where(size > 0.8, np.copysign(pressed, samples), samples).astype(np.float32)
