@@ -188,7 +188,8 @@ class Attempts:
             attempt.said = said.text
         else:
             attempt.error = said
-        self._decide(turn, attempt)
+        if not attempt.said:
+            self._decide(turn, attempt)  # nothing more will be known
         self._take_over_guess(turn, attempt)
         if self._budget.may_answer:
             self._answer(turn, attempt)
@@ -240,7 +241,7 @@ class Attempts:
                 self._decide(turn, attempt)
 
         guess.told = told
-        if guess.end_probability is not None:
+        if guess.read:
             told()
 
     async def _judge(self, turn: UserTurn, attempt: Attempt) -> None:
@@ -258,12 +259,18 @@ class Attempts:
             attempt.likely.set()
 
     def _decide(self, turn: UserTurn, attempt: Attempt) -> float:
-        """Set how long the pause must last, by what is known now; the probability of an end."""
+        """Set how long the pause must last, by what is known now; the probability of an end.
+
+        While the language model still reads the words, the rest decides nothing: no answer could
+        come earlier anyway."""
+        guess = attempt.guess
+        if guess and guess.reply and not guess.read:
+            return 0.0
         decision = decide(
             Evidence(
                 attempt.audio_probability,
                 None if attempt.error else attempt.said,
-                attempt.guess.end_probability if attempt.guess else None,
+                guess.end_probability if guess else None,
                 self._session.asked,
                 tuple(self._own_pauses_ms),
             ),

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import soxr
 from numpy.typing import NDArray
+
+from pipeline.resampling import PolyphaseResampler
 
 Pcm = NDArray[np.int16]
 """Mono samples, int16, shape ``(n,)``."""
@@ -94,34 +95,20 @@ class Framer:
 
 
 class Resampler:
-    """Streaming conversion between sample rates; state is kept, so chunk borders do not click.
-
-    soxr's variable-rate mode: as good as its usual one, but it holds 10 to 30 ms back where that
-    works in blocks and holds up to 37 ms (24 to 16 kHz) or 115 ms (8 to 16 kHz).
-    """
+    """Streaming conversion between sample rates; state is kept, so chunk borders do not click."""
 
     def __init__(self, from_rate: int, to_rate: int) -> None:
         self.from_rate = from_rate
         self.to_rate = to_rate
-        self._stream = (
-            None
-            if from_rate == to_rate
-            else soxr.ResampleStream(from_rate, to_rate, 1, dtype="int16", quality="HQ", vr=True)
-        )
+        self._filter = None if from_rate == to_rate else PolyphaseResampler(from_rate, to_rate)
 
     def feed(self, pcm: Pcm) -> Pcm:
         """Convert the next samples; the filter holds a few of them back."""
-        if self._stream is None:
-            return pcm
-        converted: Pcm = self._stream.resample_chunk(np.ascontiguousarray(pcm))
-        return converted
+        return pcm if self._filter is None else self._filter.feed(pcm)
 
     def flush(self) -> Pcm:
         """What the filter still holds, at the end of the stream."""
-        if self._stream is None:
-            return EMPTY
-        rest: Pcm = self._stream.resample_chunk(EMPTY, last=True)
-        return rest
+        return EMPTY if self._filter is None else self._filter.flush()
 
 
 class AudioHistory:

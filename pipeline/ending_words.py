@@ -12,6 +12,7 @@ Clue = Literal[
     "nothing",
     "one-word answer",
     "short answer",
+    "few words",
     "question",
     "statement",
     "filler",
@@ -24,6 +25,7 @@ LAST_WORDS: dict[Clue, float] = {
     "nothing": 3.0,
     "one-word answer": 0.6,
     "short answer": 0.5,
+    "few words": 0.0,
     "question": 0.3,
     "statement": 0.0,
     "filler": -1.0,
@@ -62,6 +64,7 @@ _LEANING = _LEANING_ENDS | _set("""
     shall very really quite i'm you're we're they're he's she's it's i'll you'll we'll let's
 """)
 _SHORT_WORDS = 3
+_FEW_WORDS = 2
 
 
 def ending(text: str, asked: str = "") -> Clue:
@@ -80,6 +83,8 @@ def ending(text: str, asked: str = "") -> Clue:
         return "comma"
     if asked.rstrip().endswith("?") and len(words) <= _SHORT_WORDS:
         return "short answer"
+    if len(words) <= _FEW_WORDS:
+        return "few words"
     if mark == "?":
         return "question"
     return "statement" if mark in {".", "!"} else "unfinished"

@@ -59,6 +59,8 @@ the ROC curve of 0.85 (clean audio), and Smart Turn with 0.60."""
 _UNREAD = _Weights(bias=0.2, sound=0.5, words=0.0, clue=1.5)
 """Where it has not, or cannot. The turn detector counts for more than the corpus says, because it
 does better on published recordings of conversations."""
+_SHORT: frozenset[Clue] = frozenset({"one-word answer", "short answer", "few words"})
+"""These never wait longer than a likely end, whatever the models make of so little."""
 _EVEN_WORDS = 0.02
 """The language model's probability that says nothing either way (SmolLM2-135M)."""
 _UNLIKELIEST = 1e-4
@@ -78,7 +80,7 @@ class Endpointing(BaseModel):
     clear_wait_ms: int = Field(160, ge=0, le=10_000)
     likely_wait_ms: int = Field(512, ge=0, le=10_000)
     unsure_wait_ms: int = Field(992, ge=0, le=10_000)
-    confidence: float = Field(0.85, gt=0.5, lt=1)
+    confidence: float = Field(0.9, gt=0.5, lt=1)
     mean_pause_ms: int = Field(400, ge=50, le=5000)
     max_utterance_s: float = Field(120.0, gt=0, le=3600)
     stall_ms: int = Field(300, ge=50, le=10_000)
@@ -143,7 +145,7 @@ def decide(evidence: Evidence, settings: Endpointing) -> Decision:
 def _wait_ms(log_odds: float, clue: Clue | None, evidence: Evidence, settings: Endpointing) -> int:
     pause_ms = _mean_pause_ms(evidence.own_pauses_ms, settings.mean_pause_ms)
     wait_ms = round(pause_ms * (_log_odds(settings.confidence) - log_odds))
-    likely = log_odds >= 0 or clue == "one-word answer"
+    likely = log_odds >= 0 or clue in _SHORT
     longest = settings.likely_wait_ms if likely else settings.unsure_wait_ms
     return max(settings.clear_wait_ms, min(wait_ms, longest))
 

@@ -179,11 +179,17 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """What reading ahead has come to. ``end_probability``: see ``EndOfTurn``; ``None`` where
-    the user's are not the last words, or the model cannot tell."""
+    """What reading ahead has come to.
+
+    ``end_probability``: see ``EndOfTurn``; ``None`` where the user's are not the last words, or
+    the model cannot tell. ``fixed_tokens``: of instructions and tools, which every prompt has.
+    ``most_tokens``: the longest prompt; 0: not known.
+    """
 
     usage: Usage = field(default_factory=Usage)
     end_probability: float | None = None
+    fixed_tokens: int = 0
+    most_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,9 +68,11 @@ class SpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRejected:
-    """The utterance that has stopped had no words in it: noise, and no item. Internal."""
+    """The utterance that has stopped had no words in it: noise, and no item. ``engine_seconds``
+    were spent in vain to find that out. Internal."""
 
     item_id: str
+    engine_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ takes is learned from what it did before.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_S = 12.0
@@ -17,6 +18,9 @@ CAUTION = 1.3
 MARGIN_S = 0.06
 """And so much longer. A step of the event loop and of the engine's host is a few ms on an idle
 machine; on a busy one, what is learned shows it."""
+_SHORTEST_WAIT_S = 0.005
+_PACES = 0.01, 0.5
+"""Seconds of speech that a character can be; English is at 0.065."""
 _KEPT = 12
 _FORGETTING = 0.85
 """Weight of each observation against the one after it."""
@@ -34,12 +38,12 @@ class Spoken:
     first_s: float
 
 
-_EXPECTED = (
-    Spoken(8, 0.5, 0.15, 0.5, 0.15),
-    Spoken(62, 4.0, 0.7, 4.0, 0.7),
-)
-"""Before anything is known: a voice that needs 0.07 s and 0.16 s per second of speech, a little
-more than Piper on one busy core, and gives all of a piece at once."""
+_AT_FIRST = (Spoken(0, 0.0, 0.1, 0.0, 0.1), Spoken(62, 4.0, 0.7, 4.0, 0.7))
+"""Before anything is known: 0.1 s and 0.15 s per second of speech, a little more than Piper needs
+on a busy core, and all of a piece at once."""
+_TRUST_S = 0.1, 0.3
+"""What a piece takes however short it is, and how much that guess weighs against one piece that
+was seen: pieces of one length do not tell what is for each and what is for its length."""
 
 
 class Ramp:
@@ -69,6 +73,8 @@ class Ramp:
         ``buffered_s``: audio that the listener has still to hear.
         """
         most = int(MOST_S / self._seconds_per_char)
+        if self.streams and buffered_s > 0:
+            return most
         if self.ready_s(0) > buffered_s:
             return 0
         per_char = CAUTION * self._per_second * self._seconds_per_char
@@ -77,28 +83,35 @@ class Ramp:
         return min(most, int((buffered_s - self.ready_s(0)) / per_char))
 
     def patience_s(self, buffered_s: float, chars: int) -> float:
-        """How long a piece can wait for more text before it has to be begun."""
-        return max(0.0, buffered_s - self.ready_s(chars))
+        """How long a piece can wait for more text before it has to be begun; 0 if it is no use."""
+        patience_s = buffered_s - self.ready_s(chars)
+        return patience_s if patience_s >= _SHORTEST_WAIT_S else 0.0
+
+    @property
+    def streams(self) -> bool:
+        """Whether it gives the beginning of a piece while it makes the rest, so that a piece may
+        be long even if there is hardly any time."""
+        return any(2 * s.first_chunk_s < s.audio_s and s.first_chunk_s < 1.0 for s in self._seen)
 
     def _fit(self) -> None:
         """A line through work against audio, the newest pieces counting most."""
-        seen = [*_EXPECTED, *self._seen]
-        weights = [_FORGETTING ** (len(seen) - 1 - n) for n in range(len(seen))]
-        # What was only expected hardly counts once there is anything else.
-        weights[: len(_EXPECTED)] = [0.05 * w if self._seen else 1.0 for w in weights[:2]]
-        streams = any(2 * s.first_chunk_s < s.audio_s and s.first_chunk_s < 1.0 for s in self._seen)
-        total = sum(weights)
-        mean_audio = sum(w * s.audio_s for w, s in zip(weights, seen, strict=True)) / total
-        self._seconds_per_char = (
-            mean_audio * total / sum(w * s.chars for w, s in zip(weights, seen, strict=True))
-        )
-        works = [s.first_s if streams else s.work_s for s in seen]
-        mean_work = sum(w * y for w, y in zip(weights, works, strict=True)) / total
-        spread = sum(w * (s.audio_s - mean_audio) ** 2 for w, s in zip(weights, seen, strict=True))
-        shared = sum(
-            w * (s.audio_s - mean_audio) * (y - mean_work)
-            for w, s, y in zip(weights, seen, works, strict=True)
-        )
-        slope = max(0.0, shared / spread) if spread > 1e-9 else mean_work / mean_audio
-        self._per_second = min(slope, mean_work / mean_audio)
-        self._fixed_s = mean_work - self._per_second * mean_audio
+        seen = list(self._seen) or list(_AT_FIRST)
+        streams = self.streams
+        points = [
+            (_FORGETTING ** (len(seen) - 1 - n), s.audio_s, s.first_s if streams else s.work_s)
+            for n, s in enumerate(seen)
+        ]
+        per_char = sum(s.audio_s for s in seen) / sum(s.chars for s in seen)
+        self._seconds_per_char = min(max(per_char, _PACES[0]), _PACES[1])
+        self._fixed_s, self._per_second = _line([*points, (_TRUST_S[1], 0.0, _TRUST_S[0])])
+
+
+def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """Through weighted points (weight, x, y): y at 0, and slope; neither is negative."""
+    total = sum(w for w, _, _ in points)
+    mean_x = sum(w * x for w, x, _ in points) / total
+    mean_y = sum(w * y for w, _, y in points) / total
+    spread = sum(w * (x - mean_x) ** 2 for w, x, _ in points)
+    shared = sum(w * (x - mean_x) * (y - mean_y) for w, x, y in points)
+    slope = min(max(0.0, shared / spread), mean_y / mean_x) if spread else 0.0
+    return mean_y - slope * mean_x, slope

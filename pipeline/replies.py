@@ -274,7 +274,7 @@ class Replies:
         messages: PromptSource,
         work: Work,
         began_at: float,
-        tell_end: Callable[[float], None] = lambda probability: None,
+        tell_end: Callable[[float | None], None] = lambda probability: None,
     ) -> Reply:
         """Begin behind a shut gate. ``began_at``: end of speech, or of the request."""
         self._on_start()

@@ -71,11 +71,11 @@ class Reply:
         forget: Callable[[], bool],
         began_at: float,
         ramp: Ramp | None = None,
-        tell_end: Callable[[float], None] = lambda probability: None,
+        tell_end: Callable[[float | None], None] = lambda probability: None,
     ) -> None:
         """``forget`` shortens a prompt that is too long; ``began_at`` is when the speech that is
         answered ended, in the loop's time; ``ramp``: what is known of the voice's speed;
-        ``tell_end`` hears how likely the user's words are complete, if the model knows."""
+        ``tell_end`` hears once how likely the user's words are complete; ``None``: nobody knows."""
         self.plan = plan
         self.work = work
         self.status: Literal["waiting", "active", "finished"] = "waiting"
@@ -87,6 +87,7 @@ class Reply:
         self._forget = forget
         self.began_at = began_at
         self._tell_end = tell_end
+        self._end_told = False
         self._gate = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ramp = ramp or Ramp()
@@ -125,6 +126,7 @@ class Reply:
         if self.cancelled:
             # A TaskGroup that fails in the same instant swallows the cancellation.
             return
+        self._tell_end_once(None)
         await self._gate.wait()
         self._finish("failed" if error else self._ending(), error=error)
 
@@ -203,9 +205,10 @@ class Reply:
         glue = ""
         async with aclosing(stream) as deltas:
             async for delta in deltas:
+                self._tell_end_once(delta.probability if isinstance(delta, EndOfTurn) else None)
                 match delta:
-                    case EndOfTurn(probability):
-                        self._tell_end(probability)
+                    case EndOfTurn():
+                        pass
                     case TextDelta(text):
                         self.mark("first_token")
                         await self._pass_on(glue, text)
@@ -218,6 +221,11 @@ class Reply:
                     case Finished(reason, usage):
                         self._usage = usage
                         self._cut_short = reason == "length"
+
+    def _tell_end_once(self, probability: float | None) -> None:
+        if not self._end_told:
+            self._end_told = True
+            self._tell_end(probability)
 
     async def _pass_on(self, glue: str, text: str) -> None:
         """Written text leaves as it comes; speech is cut into pieces, which know their glue."""

@@ -145,6 +145,7 @@ class TurnRecorder:
     def _rejected(self, at: float, event: SpeechRejected) -> None:
         if turn := self._said.pop(event.item_id, None):
             turn.text = ""
+            turn.wasted_s += event.engine_seconds
             self._drop_before(turn, at)
             self._end(turn, "rejected", at)
 
@@ -219,6 +220,8 @@ class TurnRecorder:
     # -- answers
 
     def _reply_started(self, at: float, event: ReplyStarted) -> None:
+        if event.reply_id in self._replies:
+            return
         turn = self._answered(at) if event.in_conversation else OpenTurn("request", at)
         reply = OpenReply(turn, event.in_conversation, at, is_text=event.modality == "text")
         self._replies[event.reply_id] = reply

@@ -109,12 +109,15 @@ class Guess:
     reply: Reply | None = None
     committed: bool = False
     """Whether the words stand in the conversation."""
+    read: bool = False
+    """Whether the language model has read the words, or never will."""
     end_probability: float | None = None
-    """That the words are complete, as far as the language model knows."""
+    """That they are complete, as far as it knows."""
     told: Callable[[], None] = lambda: None
-    """Called when that is known."""
+    """Called when they are read."""
 
-    def tell_end(self, probability: float) -> None:
+    def tell_end(self, probability: float | None) -> None:
+        self.read = True
         self.end_probability = probability
         self.told()
 

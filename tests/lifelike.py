@@ -1,10 +1,8 @@
 """Scripted engines that behave as the real ones do: they hear what is said, stop when their work is
 cancelled, and crash.
 
-``Tape`` is what the microphone records. Each word has a level of its own, by which ``Ears`` know
-it: a transcript says exactly which words were in the audio, a word that was cut is shorter, and
-audio that comes twice fails the test. ``Brain`` and ``Voice`` take their time; every engine notes
-what runs on it. All of them live in virtual time.
+``Ears`` understand what is on a ``Tape``; ``Brain`` and ``Voice`` take their time. Every engine
+notes what runs on it, and tells of what is asked of it. All of them live in virtual time.
 """
 
 from __future__ import annotations
@@ -16,11 +14,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scripted import LevelVad
+from spoken_tape import Tape
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines import (
     Cancelled,
     Delta,
+    EndOfTurn,
     Finished,
     Message,
     Partial,
@@ -37,69 +37,11 @@ from pipeline.errors import EngineCrashed
 from pipeline.stages import Stages
 from pipeline.work import Work
 
-SAMPLES_PER_MS = LISTEN_RATE // 1000
-_QUIETEST_WORD = 2_000
-NOISE = "~"
-"""Said instead of a word: a sound that is none."""
+STT_S, TURN_S, READ_S, TOKEN_S, SOUND_S = 0.061, 0.051, 0.041, 0.101, 0.081
+"""A transcript, the turn detector, a prompt that is read, a first token, a first sound. Such that
+nothing falls on the border of a window of 32 ms by chance: there, order would be nobody's choice."""
 
 OnEvent = Callable[[str], None]
-
-
-class Tape:
-    """What the microphone hears, from time 0; silence where nothing is said."""
-
-    def __init__(self) -> None:
-        self.pcm = EMPTY
-        self._words: list[tuple[str, int]] = []
-        """Each with the samples that it takes."""
-
-    def say(self, at_ms: int, text: str, lasts_ms: int) -> None:
-        """Speak the words of ``text`` in equal times. What is on the tape already stays, and cuts
-        the new words."""
-        words = text.split()
-        edges = np.linspace(at_ms, at_ms + lasts_ms, len(words) + 1) * SAMPLES_PER_MS
-        self._extend(int(edges[-1]))
-        for word, start, end in zip(words, edges[:-1], edges[1:], strict=True):
-            place = self.pcm[int(start) : int(end)]
-            free = place == 0
-            if free.any():
-                place[free] = _QUIETEST_WORD + len(self._words)
-                self._words.append((word, int(free.sum())))
-
-    def between(self, start: int, end: int) -> Pcm:
-        """Samples by index; silence behind the end."""
-        self._extend(end)
-        return self.pcm[start:end]
-
-    @property
-    def end_ms(self) -> int:
-        """When the last word is over."""
-        loud = np.flatnonzero(self.pcm)
-        return int(loud[-1]) // SAMPLES_PER_MS + 1 if len(loud) else 0
-
-    @property
-    def said(self) -> list[str]:
-        """All words, in the order in which they were put onto the tape."""
-        return [word for word, _ in self._words if word != NOISE]
-
-    def words_in(self, pcm: Pcm) -> list[str]:
-        """What can be understood of a recording: the words in it, those that were cut shorter."""
-        levels, firsts, counts = np.unique(pcm, return_index=True, return_counts=True)
-        heard = []
-        for at in np.argsort(firsts):
-            level, count = int(levels[at]), int(counts[at])
-            if level < _QUIETEST_WORD:
-                continue
-            word, samples = self._words[level - _QUIETEST_WORD]
-            assert count <= samples, f"{word!r} was fed twice"
-            if word != NOISE:
-                heard.append(word if count == samples else word[: len(word) * count // samples])
-        return [word for word in heard if word]
-
-    def _extend(self, samples: int) -> None:
-        if samples > len(self.pcm):
-            more = np.zeros(max(samples - len(self.pcm), LISTEN_RATE * 10), np.int16)
-            self.pcm = np.concatenate((self.pcm, more))
 
 
 # --- what all engines have in common -----------------------------------------------------------
@@ -195,7 +137,7 @@ class Ears(Engine):
         self,
         tape: Tape | None = None,
         *,
-        takes_s: float = 0.06,
+        takes_s: float = STT_S,
         feed_s: float = 0.0,
         streams: bool = False,
     ) -> None:
@@ -227,7 +169,7 @@ class Listening:
         with self._job(work) as job:
             await job.take(self.ears.feed_s)
         self.pieces.append(pcm)
-        return Partial(tentative=self._text()) if self.partials else Partial()
+        return Partial(tentative=self._text(whole=True)) if self.partials else Partial()
 
     async def finish(self, work: Work) -> Transcript:
         with self._job(work) as job:
@@ -247,8 +189,9 @@ class Listening:
             raise EngineCrashed("The engine was restarted under this call")
         return self.ears.job(work)
 
-    def _text(self) -> str:
-        return " ".join(self.ears.tape.words_in(np.concatenate((EMPTY, *self.pieces))))
+    def _text(self, *, whole: bool = False) -> str:
+        pcm = np.concatenate((EMPTY, *self.pieces))
+        return " ".join(self.ears.tape.words_in(pcm, whole=whole))
 
 
 class Instinct(Engine):
@@ -256,7 +199,7 @@ class Instinct(Engine):
 
     history_seconds = 8.0
 
-    def __init__(self, *, takes_s: float = 0.05, usual: float = 0.95) -> None:
+    def __init__(self, *, takes_s: float = TURN_S, usual: float = 0.95) -> None:
         super().__init__()
         self.takes_s = takes_s
         self.usual = usual
@@ -274,12 +217,20 @@ ANSWER = ("I am here. ",)
 class Brain(Engine):
     """The language model. ``answers``: what it says to what was said last; to all else ``usual``.
 
-    A float among the deltas is a pause in seconds.
+    A float among the deltas is a pause in seconds. ``read_s`` after it was asked it tells how
+    likely the words are complete (``complete``, or else ``usually_complete``), and ``first_s``
+    after it was asked it begins to answer.
     """
 
-    def __init__(self, *, first_s: float = 0.1, per_token_s: float = 0.02) -> None:
+    def __init__(
+        self, *, read_s: float = READ_S, first_s: float = TOKEN_S, per_token_s: float = 0.02
+    ) -> None:
         super().__init__()
+        self.read_s = read_s
         self.first_s = first_s
+        self.complete: dict[str, float] = {}
+        self.usually_complete: float | None = 0.5
+        """``None``: it cannot tell."""
         self.per_token_s = per_token_s
         self.usual: Sequence[str | float | ToolCall] = ANSWER
         self.answers: dict[str, Sequence[str | float | ToolCall]] = {}
@@ -319,7 +270,11 @@ class Thinking:
         brain.prompts.append(list(messages))
         brain.tell(f"thinks about {asked!r}")
         with brain.job(work) as job:
-            await job.take(brain.first_s)
+            await job.take(min(brain.read_s, brain.first_s))
+            complete = brain.complete.get(asked, brain.usually_complete)
+            if complete is not None:
+                yield EndOfTurn(complete)
+            await job.take(max(0.0, brain.first_s - brain.read_s))
             deltas = brain.answers.get(asked, brain.usual)
             for delta in deltas:
                 if isinstance(delta, float):
@@ -343,7 +298,7 @@ class Voice(Engine):
     voices = ("joe",)
 
     def __init__(
-        self, *, first_s: float = 0.08, per_word_s: float = 0.0, seconds_per_word: float = 0.2
+        self, *, first_s: float = SOUND_S, per_word_s: float = 0.0, seconds_per_word: float = 0.2
     ) -> None:
         super().__init__()
         self.first_s = first_s

@@ -18,19 +18,20 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from lifelike import SAMPLES_PER_MS, Engines, Tape
+from lifelike import Engines
 from protocol_client import DEFAULTS
+from spoken_tape import SAMPLES_PER_MS, Tape
 from virtual_time import run_virtual
 from wired import APPEND, Wired, wired
 
 from pipeline import events
 from pipeline.audio import Pcm, pcm_to_bytes
-from pipeline.endpointing import Endpointing, Evidence, decide
+from pipeline.endpointing import Endpointing
 from pipeline.events import Event, Published
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.replies import SessionSettings
@@ -39,8 +40,6 @@ E = TypeVar("E")
 
 FRAME_MS = 32
 """A window of the voice activity detector."""
-ONSET_MS = 64
-PAUSE_MS = 32
 
 _FORMAT = {"type": "audio/pcm", "rate": 16_000}
 _SESSION: dict[str, Any] = {
@@ -105,6 +104,7 @@ class Story:
         self.lines: list[tuple[int, str]] = []
         self.happened: list[Published] = []
         self._plays_until: dict[str, float] = {}
+        self.settings = Endpointing()
         self._open = 0
         """Speech and answers that have begun and not ended."""
         wire.bus.tap(self._hear)
@@ -114,10 +114,36 @@ class Story:
     def events(self, kind: type[E]) -> list[E]:
         return [event for _, event in self.happened if isinstance(event, kind)]
 
+    def prompt(self, number: int = -1) -> list[tuple[str, str]]:
+        """Who said what, as the model read it for one answer; without the instructions."""
+        messages = self.engines.brain.prompts[number]
+        return [(m.role, m.content) for m in messages if m.role != "system"]
+
     def table(self, *also: str) -> list[str]:
         """Lines such as ``1248 answer begins``; ``also``: which of ``ASIDES``."""
         left_out = tuple(aside for aside in ASIDES if aside not in also)
         return [f"{ms} {line}" for ms, line in self.lines if not line.startswith(left_out)]
+
+    def end_ms(self, turn: int = 0) -> int:
+        """When a turn is committed, by what was judged of its last pause: it ends at the first
+        border of a window that makes the silence as long as was called for, or as soon as a
+        judgement calls for no more. Before the first judgement there are no words to commit."""
+        item_id = self.events(events.SpeechStarted)[turn].item_id
+        known_ms = silent_ms = 0
+        words_ms = None
+        wait_ms = self.settings.unsure_wait_ms
+        for at, event in self.happened:
+            if isinstance(event, events.SpeechPaused) and event.item_id == item_id:
+                known_ms = silent_ms = event.audio_ms
+                words_ms, wait_ms = None, self.settings.unsure_wait_ms
+            if isinstance(event, events.TurnJudged) and event.item_id == item_id:
+                judged_ms = round(at * 1000)
+                words_ms = words_ms or judged_ms
+                if max(known_ms, _border_ms(silent_ms + wait_ms)) <= judged_ms:
+                    break
+                known_ms, wait_ms = judged_ms, event.wait_ms
+        assert words_ms, "nothing was judged"
+        return max(words_ms, known_ms, _border_ms(silent_ms + wait_ms))
 
     @property
     def at_rest(self) -> bool:
@@ -164,6 +190,11 @@ def _line(event: Event) -> str | None:
     return _PLAIN.get(type(event))
 
 
+def _border_ms(at_ms: int) -> int:
+    """The first border of a window that is not before."""
+    return -(-at_ms // FRAME_MS) * FRAME_MS
+
+
 _PLAIN: dict[type[Any], str] = {
     events.SpeechStarted: "user speaks",
     events.SpeechPaused: "user pauses",
@@ -180,8 +211,9 @@ _PLAIN: dict[type[Any], str] = {
 
 
 def lines(text: str) -> list[str]:
-    """An expected table, written with any white space."""
-    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    """An expected table, written with any white space; in the order of its times."""
+    rows = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    return sorted(rows, key=lambda row: int(row.split()[0]))
 
 
 # --- playing -----------------------------------------------------------------------------------
@@ -269,11 +301,11 @@ def perform(
     text: str,
     engines: Engines | None = None,
     *,
-    until_ms: int,
+    until_ms: int = 0,
     settings: SessionSettings | None = None,
     session: dict[str, Any] | None = None,
 ) -> Story:
-    """Play a script to its end; everything that was opened must be closed by then."""
+    """Play a script to its end, and at least until ``until_ms``; in the end all is closed."""
     script = Script.parse(text)
     engines = engines or Engines()
     engines.ears.tape = script.tape
@@ -281,12 +313,22 @@ def perform(
     async def main() -> Story:
         async with stage(script, engines, settings=settings, session=session) as played:
             await played.until(until_ms)
+            await played.to_rest()
             played.wire.recorder.finish()
             require_asked(played.story)
         return played.story
 
     story: Story = run_virtual(main())
     return story
+
+
+def sure_of_more(*texts: str) -> Engines:
+    """Engines that take these words for unfinished, by their sound and by their sense."""
+    engines = Engines()
+    for text in texts:
+        engines.instinct.sounds[text] = 0.05
+        engines.brain.complete[text] = 0.0001
+    return engines
 
 
 # --- what always holds -------------------------------------------------------------------------
@@ -302,39 +344,3 @@ def require_asked(story: Story) -> None:
         if event["type"] == "response.created":
             assert asked, f"nobody asked for {event['response']['id']}"
             asked -= 1
-
-
-# --- when a turn ends --------------------------------------------------------------------------
-
-
-def turn_end_ms(
-    speech_end_ms: int,
-    text: str,
-    *,
-    audio: float | None = 0.95,
-    asked: str = "",
-    own_pauses_ms: Iterable[int] = (),
-    stt_ms: int = 60,
-    turn_ms: int = 50,
-    settings: Endpointing | None = None,
-) -> int:
-    """When the turn ends that was silent from ``speech_end_ms`` (on the frame grid) on: what is
-    decided first by the words, then by the sound too, at the next border of a window or as soon
-    as it is known. Before the words are there, only the longest wait ends a turn, and the answer
-    still waits for the words."""
-    settings = settings or Endpointing()
-    pauses = tuple(own_pauses_ms)
-
-    def due_ms(known_ms: int, wait_ms: int) -> int:
-        frames = -(-wait_ms // FRAME_MS)
-        return max(known_ms, speech_end_ms + frames * FRAME_MS)
-
-    words_ms = speech_end_ms + PAUSE_MS + stt_ms
-    by_words = decide(Evidence(None, text, asked, pauses), settings)
-    if speech_end_ms + settings.unsure_wait_ms <= words_ms:
-        return words_ms
-    end_ms = due_ms(words_ms, by_words.wait_ms)
-    if audio is None or end_ms <= words_ms + turn_ms:
-        return end_ms
-    by_both = decide(Evidence(audio, text, asked, pauses), settings)
-    return due_ms(words_ms + turn_ms, by_both.wait_ms)

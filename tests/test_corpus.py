@@ -32,8 +32,8 @@ from benchmarks.turns.build import VOICES
 from benchmarks.turns.clips import Border, Clip, Line
 from benchmarks.turns.compose import Conditions, active_samples, compose
 from benchmarks.turns.energy import quietest, silences, speech_span
-from benchmarks.turns.listen import Sides, border_kind, likely_token_after
-from benchmarks.turns.people import Packages, kind_of, plausible, sky
+from benchmarks.turns.listen import Listener, Sides, border_kind, likely_token_after
+from benchmarks.turns.people import Packages, actors, kind_of, plausible, sky
 from benchmarks.turns.plan import PAUSES_S, SNRS_DB, Deck, Pauses, conditions, with_speed
 from benchmarks.turns.queen import Queen
 from benchmarks.turns.rnc import unpacked
@@ -487,3 +487,50 @@ def test_the_second_games_lines_are_found_and_unpacked(tmp_path: Path) -> None:
 def test_an_absent_package_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="apt-get install beneath-a-steel-sky"):
         sky(Packages((tmp_path,)))
+
+
+class TwoTexts(Listener):
+    """Hears the same words in everything, but none in a high voice."""
+
+    def __init__(self) -> None:
+        pass
+
+    def hear(self, signal: Signal) -> str:
+        steep = np.abs(np.diff(signal)).mean() / np.abs(signal).mean()
+        return "" if steep > 0.6 else "Please wait here. Thank you."
+
+    def sides(self, signal: Signal, at: int) -> Sides:
+        return Sides("Please wait here.", "Thank you.")
+
+
+class Shelf:
+    """A game whose lines are buzzes: with a pause, in two segments, plain, and not understood."""
+
+    name = "shelf"
+
+    def lines(self) -> list[Line]:
+        return [Line(f"{kind}{n}", "joe", ((0, 1),) * (1 + (kind == "seams"))) for n in range(8)
+                for kind in ("own", "seams", "plain", "noise", "long")]  # fmt: skip
+
+    def sounds(self, line: Line) -> list[Signal]:
+        kind = line.name[:-1]
+        if kind == "own":
+            return [np.concatenate([buzz(0.8), silence(0.4), buzz(0.9)])]
+        if kind == "noise":
+            return [buzz(2.0, 3000.0)]
+        return [buzz(14.0)] if kind == "long" else [buzz(1.5)] * len(line.places)
+
+
+def test_of_a_games_lines_half_have_pauses_of_the_speakers_own() -> None:
+    chosen = actors(Shelf(), 8, TwoTexts(), np.random.default_rng(1))
+    kinds = sorted(each.name.removeprefix("shelf-")[:-1] for each in chosen)
+    assert kinds == ["own"] * 4 + ["plain"] * 2 + ["seams"] * 2
+    for each in chosen:
+        assert (each.source, each.text_by) == ("real:shelf", "moonshine")
+        seams = [(border.kind, border.words) for border in each.borders if border.seam]
+        assert seams == [("sentence", 3)] * ("seams" in each.name)
+        if "own" in each.name:
+            (own,) = silences(each.signal)
+            assert own.samples == pytest.approx(samples(0.4), abs=2 * FRAME)
+    again = actors(Shelf(), 8, TwoTexts(), np.random.default_rng(1))
+    assert [each.name for each in again] == [each.name for each in chosen]

@@ -91,6 +91,46 @@ def test_two_runs_of_one_session_get_a_sequence_each() -> None:
     assert spoken is not other
 
 
+LONG = list(range(1, 1000))
+
+
+def test_a_history_that_would_be_cut_short_stays_until_the_shorter_one_is_in_use() -> None:
+    bench = Bench(sequences=3)
+    bench.work(BOB, [7])
+    bench.work(ANN, LONG)
+    shorter = LONG[:100] + LONG[600:]
+    assert bench.work(ANN, shorter[:300]) == 100
+    assert bench.work(ANN, [*LONG, 5]) == len(LONG), "a turn in between"
+    assert bench.work(ANN, shorter) == 300, "reading goes on where it was"
+    assert bench.work(ANN, [*shorter, 5]) == len(shorter)
+    assert bench.work(BOB, [7]) == 1, "nobody else has lost anything"
+
+
+def test_what_is_not_in_use_any_more_goes_first() -> None:
+    bench = Bench(sequences=2)
+    bench.work(ANN, LONG)
+    for start in (300, 500, 700):
+        bench.work(ANN, LONG[:100] + LONG[start:])
+    assert bench.work(ANN, LONG[:100] + LONG[700:]) == 100 + len(LONG[700:])
+    assert bench.work(ANN, LONG[:100] + LONG[500:]) == 100 + len(LONG[500:])
+
+
+def test_without_a_sequence_to_spare_the_history_is_cut() -> None:
+    bench = Bench(sequences=2)
+    bench.work(BOB, [7])
+    bench.work(ANN, LONG)
+    assert bench.work(ANN, LONG[:100] + LONG[600:]) == 100
+    assert bench.work(ANN, LONG) == 100
+    assert bench.work(BOB, [7]) == 1
+
+
+def test_an_answer_that_was_cut_off_needs_no_sequence_of_its_own() -> None:
+    bench = Bench()
+    bench.work(ANN, LONG[:300])
+    bench.work(ANN, [*LONG[:200], 5])
+    assert [len(held) for held in bench.cells.held.values()] == [201]
+
+
 def test_the_stalest_sequence_makes_room() -> None:
     bench = Bench(sequences=2)
     bench.work(ANN, [1, 1])

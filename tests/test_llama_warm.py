@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -140,8 +139,10 @@ def test_reading_in_parts_makes_no_difference(model: Model, texts: list[str]) ->
     """What is remembered of earlier prompts, part by part, is what the whole would be."""
     prompts, known = Prompts(model, {}), KnownTexts()
     for count in range(len(texts) + 1):
-        roles = itertools.cycle(["user", "assistant"])
-        messages = [Message(role, text) for role, text in zip(roles, texts[:count], strict=False)]
+        messages = [
+            Message("assistant" if at % 2 else "user", text)
+            for at, text in enumerate(texts[:count])
+        ]
         pieces = prompts._template.render(messages, [])
         expected = [t for p in pieces for t in model.tokenize(p.text, special=not p.plain)]
         assert prompts.whole(messages, [], known) == expected
@@ -215,6 +216,44 @@ def test_a_reply_that_dies_leaves_what_it_has_read(engine: LlamaCpp) -> None:
     steps.close()  # type: ignore[attr-defined]
     usage = warm(session, SPOKEN, said=f"{text} somewhere")
     assert usage.evaluated == 1
+
+
+def test_a_reply_counts_what_it_evaluated_itself(engine: LlamaCpp) -> None:
+    """Whatever replies before it read, that were thrown away."""
+    session = engine.open()
+    warm(session, SPOKEN)
+    text = "Which of the two balloons is higher up"
+    prompts = engine._parts.prompts
+    for more in ("", " now", " now, please"):
+        asked = [*SPOKEN, Message("user", text + more)]
+        steps = replies(session, asked)
+        begin(steps)
+        steps.close()  # type: ignore[attr-defined]
+    last = prompts.whole(asked, [])
+    before = prompts.whole([*SPOKEN, Message("user", f"{text} now")], [])
+    again = answer(session, asked)[1].usage
+    assert (again.prompt, again.cached, again.evaluated) == (len(last), len(last) - 1, 1)
+    changed = [*SPOKEN, Message("user", f"{text} now then")]
+    usage = answer(session, changed)[1].usage
+    shared = common_prefix(before, prompts.whole(changed, []))
+    assert (usage.cached, usage.evaluated) == (shared, usage.prompt - shared)
+    assert usage.generated <= 6
+
+
+def test_a_shorter_history_is_read_while_the_long_one_is_in_use(engine: LlamaCpp) -> None:
+    session = engine.open()
+    old = [Message("user", "Do you like tea? " * 80), Message("assistant", "Yes, I do.")]
+    new = [Message("user", "And what about coffee? " * 40), Message("assistant", "No.")]
+    warm(session, [SYSTEM, *old, *new])
+    steps = session.warm([SYSTEM, *new], [], "", Token())
+    assert [next(steps), next(steps)] == [None, None]
+    steps.close()  # type: ignore[attr-defined]
+    asked = [SYSTEM, *old, *new, Message("user", "Why?")]
+    usage = answer(session, asked)[1].usage
+    assert usage.evaluated < 12, "a turn in between finds the long history"
+    usage = warm(session, [SYSTEM, *new])
+    assert usage.cached > 60, "reading the short one goes on where it was"
+    assert answer(session, [SYSTEM, *new, Message("user", "Why?")])[1].usage.evaluated < 12
 
 
 # --- whether words are complete ----------------------------------------------------------------

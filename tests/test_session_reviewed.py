@@ -227,13 +227,13 @@ def test_a_speculative_answer_to_what_has_changed_since_is_thrown_away() -> None
 
 
 def test_words_are_read_once_when_the_prompt_was_too_long_after_the_commit() -> None:
-    llm = ScriptedLlm(first_s=0.5, errors=[PromptTooLong(9, 8)])
+    llm = ScriptedLlm(first_s=1.2, errors=[PromptTooLong(9, 8)])
 
     async def main() -> None:
         async with scene(llm=llm) as played:
             await played.do(AddItem(text_item("a", "Old")), AddItem(text_item("b", "Older")))
             await played.say(1.0)
-            await played.hear(3.0)
+            await played.hear(5.0)
         assert llm.prompts[0][-1] == Message("user", "Old Older hello")
         assert llm.prompts[-1][-1] == Message("user", "hello")
 

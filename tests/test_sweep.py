@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from lifelike import NOISE, Brain, Ears, Engine, Engines
+from lifelike import Brain, Ears, Engine, Engines
+from spoken_tape import NOISE
 from talk_script import Script, Stage, Story, require_asked, stage
 from virtual_time import run_virtual
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 from turn_scenes import LevelEars, arrival_ms, scene, scored, settings, waits
 
+from benchmarks.turns import score
 from benchmarks.turns.baselines import (
     Due,
     asked_again,
@@ -26,6 +29,7 @@ from benchmarks.turns.metrics import PauseScore, score_scene
 from benchmarks.turns.play import play
 from benchmarks.turns.plot import Point, best, series_of, svg
 from benchmarks.turns.report import figures, table, value_at
+from benchmarks.turns.scene import save
 from benchmarks.turns.score import swept
 from benchmarks.turns.statistics import Bootstrap
 from benchmarks.turns.virtual_engines import NO_DELAYS
@@ -60,11 +64,11 @@ def test_smart_turn_is_read_once_or_again() -> None:
 def test_a_timer_as_baseline_does_what_a_session_with_that_timer_does(wait_ms: int) -> None:
     said = scene(640, 512, 640, 320, 640)
     ears = LevelEars()
-    score = scored(said, wait_ms, ears=ears)
+    mine = scored(said, wait_ms, ears=ears)
     found = sites(said, cast(Any, ears), settings())
-    (outcome,) = outcomes(found, [score], timer(wait_ms))
-    assert outcome.latency_ms == pytest.approx(score.gate_ms)
-    assert outcome.cuts == sum(p.cut for p in score.pauses)
+    (outcome,) = outcomes(found, [mine], timer(wait_ms))
+    assert outcome.latency_ms == pytest.approx(mine.gate_ms)
+    assert outcome.cuts == sum(p.cut for p in mine.pauses)
     assert outcome.pauses == 2
 
 
@@ -73,7 +77,7 @@ def test_cut_offs_are_compared_at_our_mean_latency() -> None:
     ears = LevelEars()
     played_scores = [score_scene(play(each, ears, waits(320), NO_DELAYS)) for each in said]
     found = [one for each in said for one in sites(each, cast(Any, ears), settings())]
-    bootstrap = Bootstrap([score.group for score in played_scores])
+    bootstrap = Bootstrap([each.group for each in played_scores])
     timers = [("224", timer(224)), ("416", timer(416)), ("544", timer(544))]
     theirs = curve("VAD timer", timers, found, played_scores, bootstrap)
     assert theirs.cut_rate[:, 0] == pytest.approx([1, 1, 0])
@@ -180,3 +184,49 @@ def test_the_picture_marks_the_default() -> None:
     rings = [e for e in picture.iter() if e.tag.endswith("circle") and e.get("fill") == "none"]
     assert len(rings) == 2  # one a panel
     assert "A & B" in [e.text for e in picture.iter()]
+
+
+# --- the program -------------------------------------------------------------------------------
+
+
+def test_the_program_scores_a_corpus_and_sweeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = tmp_path / "corpus"
+    save([scene(640, 512, 640, id="a", text="a"), scene(640, id="b", text="b")], corpus)
+    monkeypatch.setattr(score, "ears_of", lambda settings, memo: LevelEars())
+    out, scenes = tmp_path / "out.json", tmp_path / "scenes.jsonl"
+    strict = ("endpointing.policy=strict", "endpointing.clear_wait_ms=320", "stt.size=tiny")
+    fixed = [f"--set=paths.cache_dir={tmp_path}", *(f"--set={each}" for each in strict)]
+    swept = "endpointing.unsure_wait_ms=800,1600"
+    files = [f"--out={out}", f"--scenes={scenes}"]
+    asked = [str(corpus), "--baselines", "--delays=none", f"--sweep={swept}", *fixed, *files]
+    monkeypatch.setattr("sys.argv", ["score", *asked])
+    score.main()
+    one, other = json.loads(out.read_text())
+    assert [each["overrides"][-1] for each in (one, other)] == swept_texts(swept)
+    assert value_at(one["figures"], "all.end.missed") == 0
+    assert one["baselines"]["all"][0]["baseline"] == "VAD timer"
+    assert [line["scene"] for line in map(json.loads, scenes.read_text().splitlines())] == [
+        "a",
+        "b",
+    ]
+    assert "CUT OFF" in capsys.readouterr().out
+    drawn = svg(series_of([one, other], "all"), "t")
+    assert "Smart Turn again" in drawn
+
+
+def swept_texts(swept_text: str) -> list[str]:
+    return [overrides[0] for overrides in swept([swept_text])]
+
+
+def test_features_are_one_line_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, features = tmp_path / "corpus", tmp_path / "features.jsonl"
+    save([scene(640, 512, 640)], corpus)
+    monkeypatch.setattr(score, "ears_of", lambda settings, memo: LevelEars())
+    asked = [str(corpus), f"--features={features}", f"--set=paths.cache_dir={tmp_path}"]
+    monkeypatch.setattr("sys.argv", ["score", *asked])
+    score.main()
+    inner, end = map(json.loads, features.read_text().splitlines())
+    assert (inner["label"], end["label"]) == ("inner", "end")
+    assert list(inner["audio"]) == ["32", "64", "96", "128", "160", "192"]

@@ -106,49 +106,53 @@ def _about(held: HeldSession) -> str:
 
 # --- what is printed ---------------------------------------------------------------------------
 
-WORDS = 40
-"""Characters of what was said that the table has room for."""
+
+NUMBERS = ("at s", "end", "audio", "waste s", "cached")
+FIXED_WIDTH = 57
+"""Of all columns but the texts, with the space between them."""
+WIDE = 110
+"""From here there is room for the reasons, too."""
 
 
 def print_records(console: Console, replayed: Replayed) -> None:
-    """One line a turn."""
+    """One line a turn: ``end`` and ``audio`` are when its gate opened and when the first of the
+    answer left, in ms after the end of speech."""
+    texts = ("said", "heard", "why it was the end") if console.width >= WIDE else ("said", "heard")
     table = Table(box=None, pad_edge=False)
-    for name in ("at s", "end ms", "audio ms"):
-        table.add_column(name, justify="right")
-    for name in ("why it was the end", "became", "said", "heard"):
-        table.add_column(name, overflow="fold")
-    for name in ("engine s", "wasted s", "cached"):
-        table.add_column(name, justify="right")
+    for name in NUMBERS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("became", *texts):
+        table.add_column(name, no_wrap=True)
+    width = max(8, (console.width - FIXED_WIDTH) // len(texts) - 2)
     for at, record in replayed.records:
-        table.add_row(*_row(at, record))
+        shown = [_short(text, width) for text in _texts(record)[: len(texts)]]
+        table.add_row(*_numbers(at, record), record.outcome, *map(escape, shown))
     console.print(table if table.row_count else "[dim]Nobody took a turn.[/]")
 
 
-def _row(at: float, record: TurnRecord) -> list[str]:
-    began = at - (record.ended_ms or 0) / 1000
-    judged = record.judgement
-    why = f"{judged.probability:.2f}: {', '.join(judged.reasons)}" if judged else record.origin
+def _numbers(at: float, record: TurnRecord) -> list[str]:
     usage = record.usage
     return [
-        f"{began:.2f}",
+        f"{at - (record.ended_ms or 0) / 1000:.2f}",
         _ms(record.endpoint_ms),
         _ms(record.first_audio_ms),
-        escape(why),
-        record.outcome,
-        escape(_short(record.text or "")),
-        escape(_short(record.heard)),
-        f"{record.engine_used_s:.2f}",
         f"{record.engine_wasted_s:.2f}",
         f"{usage.cached / usage.prompt:.0%}" if usage.prompt else "-",
     ]
 
 
+def _texts(record: TurnRecord) -> tuple[str, str, str]:
+    judged = record.judgement
+    why = f"{judged.probability:.2f} {', '.join(judged.reasons)}" if judged else record.origin
+    return record.text or "", record.heard, why
+
+
+def _short(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
 def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= WORDS else text[: WORDS - 3] + "..."
 
 
 def print_result(console: Console, held: HeldSession, replayed: Replayed, *, what_if: bool) -> bool:
@@ -157,9 +161,9 @@ def print_result(console: Console, held: HeldSession, replayed: Replayed, *, wha
         console.print(f"[bold yellow]The replay stops here.[/] {escape(replayed.stopped)}")
     if what_if:
         return replayed.stopped is None
-    cut_s = held.last_at if not held.whole or replayed.stopped else math.inf
-    if replayed.stopped and replayed.published:
-        cut_s = replayed.published[-1].at
+    cut_s = math.inf if held.whole else held.end_s
+    if replayed.stopped:
+        cut_s = replayed.published[-1].at if replayed.published else 0.0
     found = compare(held.events, replayed.events, cut_s)
     if found.difference:
         console.print(f"[bold red]Not as recorded.[/] {escape(found.difference)}")

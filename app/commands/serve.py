@@ -78,8 +78,8 @@ def serve(
         for line in banner(settings.server.host, real_port, admitted, tls, command):
             console.print(line, soft_wrap=True)
 
-    console.print("Warming the engines:")
     with recording(assistant, record, tell):
+        console.print("Warming the engines:")
         running = run_server(
             assistant, on_engine_ready=engine_ready, on_ready=ready, access=access, tls=tls
         )

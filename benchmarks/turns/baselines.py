@@ -196,13 +196,16 @@ def curve(
 def curves(
     sites: Sequence[Site], scores: Sequence[SceneScore], bootstrap: Bootstrap
 ) -> list[Curve]:
-    """Timers, and Smart Turn once and again, for each time-out with its threshold swept."""
+    """Timers, and Smart Turn once and again, for each time-out with its threshold swept.
+
+    Of ``scores`` only the number of pauses that count matters, so they serve any settings of ours.
+    """
 
     def smart(name: str, policy: Callable[[float, float], Decision], time_out: int) -> Curve:
         decisions = [(f"{t:g}", policy(t, time_out)) for t in THRESHOLDS]
         return curve(f"{name}, time-out {time_out} ms", decisions, sites, scores, bootstrap)
 
-    timers = [(f"{ms} ms", timer(ms)) for ms in (200, 320, 512, 640, 800, 992)]
+    timers = [(f"{ms:g} ms", timer(ms)) for ms in np.arange(192, 1505, _WINDOW_MS)]
     return [
         curve("VAD timer", timers, sites, scores, bootstrap),
         *(smart("Smart Turn once", asked_once, ms) for ms in TIME_OUTS_MS),
@@ -250,32 +253,29 @@ def compare(
     return found
 
 
-def as_figures(comparisons: Sequence[Comparison], theirs: Sequence[Curve]) -> dict[str, object]:
+def as_figures(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
     """For JSON."""
-    return {
-        "at_our_mean_latency": [asdict(each) for each in comparisons],
-        "curves": [
-            {
-                "name": each.name,
-                "points": [
-                    {
-                        "knob": knob,
-                        "mean_ms": _number(mean),
-                        "cut_rate": _number(rate),
-                        "p95_ms": p95,
-                    }
-                    for knob, mean, rate, p95 in zip(
-                        each.knobs,
-                        each.latency_ms[:, 0],
-                        each.cut_rate[:, 0],
-                        each.p95_ms,
-                        strict=True,
-                    )
-                ],
-            }
-            for each in theirs
-        ],
-    }
+    return [asdict(each) for each in comparisons]
+
+
+def drawable(theirs: Sequence[Curve]) -> list[dict[str, object]]:
+    """The curves themselves, for JSON: no draws, but each knob with its figures."""
+    return [
+        {
+            "name": each.name,
+            "points": [
+                {"knob": knob, "mean_ms": _number(mean), "cut_rate": _number(rate), "p95_ms": p95}
+                for knob, mean, rate, p95 in zip(
+                    each.knobs,
+                    each.latency_ms[:, 0],
+                    each.cut_rate[:, 0],
+                    each.p95_ms,
+                    strict=True,
+                )
+            ],
+        }
+        for each in theirs
+    ]
 
 
 def _number(value: float) -> float | None:

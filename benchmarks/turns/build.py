@@ -35,7 +35,7 @@ VOICES: dict[Part, tuple[str, ...]] = {
 
 ALLISON_CLIPS = 70
 ACTOR_CLIPS: dict[Part, int] = {"tuning": 110, "frozen": 150}
-_PLAIN_SHARE = 0.35
+_PLAIN_PROMPTS_SHARE = 0.5
 _SYNTHETIC_CUTS = 0.85
 _REAL_CUTS = 0.55
 _PACE = (0.9, 1.12)
@@ -71,12 +71,13 @@ def people(part: Part, seed: int, sources: Sources, listener: Listener) -> list[
     """Recordings of people, with borders where a pause may be cut in."""
     rng = _rng(seed, f"{part} people")
     game = queen(sources.packages) if part == "tuning" else sky(sources.packages)
-    stream = actors(game, listener, rng)
-    clips = pausing_first(stream, ACTOR_CLIPS[part], _PLAIN_SHARE)
+    clips = actors(game, ACTOR_CLIPS[part], listener, rng)
     if part == "tuning":
         prompts = allison(sources.packages)
         order = rng.permutation(len(prompts))
-        clips += pausing_first((prompts[int(i)] for i in order), ALLISON_CLIPS, 0.6)
+        clips += pausing_first(
+            (prompts[int(i)] for i in order), ALLISON_CLIPS, _PLAIN_PROMPTS_SHARE
+        )
     else:
         clips += readers()
     return [with_borders(clip, listener) for clip in clips]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -33,6 +33,8 @@ SKY = Path("usr/share/scummvm/beneath-a-steel-sky/sky.dsk")
 _ALLISON_TEXTS = Path(__file__).parent / "texts" / "allison.yaml"
 _MARGIN_SAMPLES = LISTEN_RATE * 30 // 1000
 _LEVEL_DBFS = -20.0
+_SHARES = {"own": 0.5, "seams": 0.25, "plain": 0.25}
+_OWN_PAUSE_S = 0.2
 _MISHEARD_SHARE = 0.4
 """Of a line's words at a seam: with more of them wrong nobody knows where it lies."""
 
@@ -133,20 +135,41 @@ def sky(packages: Packages) -> Game:
     return Sky(packages.find(SKY, "beneath-a-steel-sky"))
 
 
-def actors(game: Game, listener: Listener, rng: np.random.Generator) -> Iterator[Clip]:
-    """Dialogue of ``game`` in an order that ``rng`` draws; what is no turn is left out."""
+def actors(game: Game, wanted: int, listener: Listener, rng: np.random.Generator) -> list[Clip]:
+    """``wanted`` lines of ``game`` in an order that ``rng`` draws; what is no turn is left out.
+
+    Half of them have pauses of the speaker's own, a quarter is put together of several recordings
+    (where the game has such), the others are short ones as they come.
+    """
     lines = game.lines()
+    left = {kind: round(wanted * share) for kind, share in _SHARES.items()}
+    if all(len(line.places) == 1 for line in lines):
+        left["plain"] += left.pop("seams")
+    chosen: list[Clip] = []
     for index in rng.permutation(len(lines)):
-        if (clip := _actor(game, lines[int(index)], listener)) is not None:
-            yield clip
+        line = lines[int(index)]
+        pieces = [piece for sound in game.sounds(line) if len(piece := _spoken(sound))]
+        kind = _pausing(pieces)
+        if left.get(kind, 0) and (clip := _actor(game.name, line, pieces, listener)):
+            left[kind] -= 1
+            chosen.append(clip)
+        if not any(left.values()):
+            break
+    return chosen
 
 
-def _actor(game: Game, line: Line, listener: Listener) -> Clip | None:
-    """The line as one turn; null if it is too short or long, or is not understood as sentences."""
-    pieces = [piece for sound in game.sounds(line) if len(piece := _spoken(sound))]
+def _pausing(pieces: Sequence[Signal]) -> str:
+    """Which of ``_SHARES`` a line belongs to; nothing if it is too short or too long."""
     seconds = sum(len(piece) for piece in pieces) / LISTEN_RATE
-    if not pieces or not SHORTEST_S <= seconds <= LONGEST_S:
-        return None
+    if not SHORTEST_S <= seconds <= LONGEST_S:
+        return ""
+    if any(silences(piece, _OWN_PAUSE_S) for piece in pieces):
+        return "own"
+    return "plain" if len(pieces) == 1 else "seams"
+
+
+def _actor(game: str, line: Line, pieces: Sequence[Signal], listener: Listener) -> Clip | None:
+    """The line as one turn; null if it is not understood as sentences."""
     joined, seams = _joined(pieces)
     text = listener.hear(joined)
     if not plausible(text, joined):
@@ -159,9 +182,9 @@ def _actor(game: Game, line: Line, listener: Listener) -> Clip | None:
         kind = border_kind(text, tokens)
         borders.append(Border(at, "clause" if kind == "word" else kind, tokens, True))
     return Clip(
-        name=f"{game.name}-{line.name.lower()}",
-        source=f"real:{game.name}",
-        speaker=f"{game.name}-{line.speaker}",
+        name=f"{game}-{line.name.lower()}",
+        source=f"real:{game}",
+        speaker=f"{game}-{line.speaker}",
         kind=kind_of(text),
         text=text,
         signal=joined,

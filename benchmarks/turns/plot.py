@@ -57,7 +57,7 @@ def series_of(results: Sequence[Any], part: str) -> list[Series]:
     ours = Series("reachy-voice", [_our_point(result, part) for result in results])
     theirs: dict[str, Series] = {}
     for result in results:
-        for curve in result.get("baselines", {}).get(part, {}).get("curves", []):
+        for curve in result.get("curves", {}).get(part, []):
             kind = curve["name"].split(",")[0]
             series = theirs.setdefault(kind, Series(kind))
             series.points += [

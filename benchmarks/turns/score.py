@@ -17,14 +17,14 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 from app.settings import Settings
 from app.settings_load import load_settings
 from app.weights import WeightsCache
-from benchmarks.turns.baselines import as_figures, compare, curves
+from benchmarks.turns.baselines import Curve, as_figures, compare, curves, drawable
 from benchmarks.turns.cache import Ears, Memo
 from benchmarks.turns.features import SILENCES_MS, Site, dump, sites
 from benchmarks.turns.metrics import SceneScore, score_scene
@@ -125,18 +125,31 @@ def described(task: Task, scores: Sequence[SceneScore]) -> Figures:
     }
 
 
-def beside_baselines(task: Task, scores: Sequence[SceneScore]) -> Figures:
-    """What others would have done, and how our cut-offs compare at our mean latency."""
-    found = all_sites(task, SILENCES_MS + _GROWING_MS)
-    report: Figures = {}
-    for name, belongs in PARTS.items():
-        part = [score for score in scores if belongs(score)]
-        if part:
-            bootstrap = Bootstrap([score.group for score in part])
-            scenes = {score.scene for score in part}
-            theirs = curves([site for site in found if site.scene in scenes], part, bootstrap)
-            report[name] = as_figures(compare(part, theirs, bootstrap), theirs)
-    return report
+class Others:
+    """The baselines on one corpus, heard once for all settings of ours."""
+
+    def __init__(self, task: Task, scores: Sequence[SceneScore]) -> None:
+        """``scores``: of any settings."""
+        found = all_sites(task, SILENCES_MS + _GROWING_MS)
+        self._parts: dict[str, tuple[Bootstrap, list[Curve]]] = {}
+        for name, belongs in PARTS.items():
+            part = [score for score in scores if belongs(score)]
+            if part:
+                bootstrap = Bootstrap([score.group for score in part])
+                scenes = {score.scene for score in part}
+                here = [site for site in found if site.scene in scenes]
+                self._parts[name] = bootstrap, curves(here, part, bootstrap)
+
+    def beside(self, scores: Sequence[SceneScore]) -> Figures:
+        """Our cut-offs and theirs at our mean latency."""
+        return {
+            name: as_figures(compare([s for s in scores if PARTS[name](s)], theirs, bootstrap))
+            for name, (bootstrap, theirs) in self._parts.items()
+        }
+
+    def drawable(self) -> Figures:
+        """Their curves, for JSON."""
+        return {name: drawable(theirs) for name, (_, theirs) in self._parts.items()}
 
 
 def all_sites(task: Task, silences_ms: Sequence[int]) -> list[Site]:
@@ -174,6 +187,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--delays", choices=_DELAYS, default="embedded", help="of the engines")
     parser.add_argument("--baselines", action="store_true", help="timers and Smart Turn alone")
     parser.add_argument("--out", type=Path, help="write all figures as JSON")
+    parser.add_argument("--scenes", type=Path, help="write what became of each scene, as JSON")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--features", type=Path, help="write one JSON line a pause, no scores")
     parser.add_argument("--growing", action="store_true", help="features also of long silences")
@@ -181,7 +195,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _score(arguments: argparse.Namespace) -> None:
-    results = []
+    results, others = [], None
     for overrides in swept(arguments.sweep):
         task = _task(arguments, overrides)
         began = time.monotonic()
@@ -190,12 +204,21 @@ def _score(arguments: argparse.Namespace) -> None:
         print(f"{' '.join(task.overrides) or 'defaults'}: {time.monotonic() - began:.1f} s")
         print("\n".join(table(result["figures"])))
         if arguments.baselines:
-            result["baselines"] = beside_baselines(task, scores)
+            if others is None:
+                others = Others(task, scores)
+                result["curves"] = others.drawable()
+            result["baselines"] = others.beside(scores)
             print("\n".join(baseline_lines(result["baselines"])))
         results.append(result)
+        if arguments.scenes:
+            _write(arguments.scenes, [json.dumps(asdict(score)) for score in scores])
     if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        _write(arguments.out, [json.dumps(results, indent=1)])
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _task(arguments: argparse.Namespace, overrides: tuple[str, ...] = ()) -> Task:

@@ -11,6 +11,9 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import Protocol
 
+_WORTH_KEEPING_TOKENS = 256
+"""More than an answer that was cut off; as much as a second of reading on a CPU."""
+
 
 class Memory(Protocol):
     """The cells of a context (``llama_context.Context``)."""
@@ -105,13 +108,23 @@ class KvCache:
         return bool(others)
 
     def _choose(self, tokens: Tokens[int], owner: object) -> Sequence | None:
-        """The owner's own sequence, else one whose loss hurts nobody, else the stalest."""
+        """The owner's own sequence, else one whose loss hurts nobody, else the stalest.
+
+        A sequence that would lose much stays as it is where another can be had for nothing: what
+        is read may be a shorter history that is not in use yet, or a question in between.
+        """
         idle = [s for s in self._all if s.holder is None]
+        free = [s for s in idle if s.owner is None]
         if own := [s for s in idle if s.owner is owner]:
-            return max(own, key=lambda s: common_prefix(s.tokens, tokens))
-        if free := [s for s in idle if s.owner is None]:
-            return min(free, key=lambda s: len(s.tokens) - common_prefix(s.tokens, tokens))
-        return min(idle, key=lambda s: s.used, default=None)
+            best = min(own, key=lambda s: (-common_prefix(s.tokens, tokens), len(s.tokens)))
+            if _lost(best, tokens) <= _WORTH_KEEPING_TOKENS:
+                return best
+            own.remove(best)
+            return self._cheapest(free, tokens) or min(own, key=lambda s: s.used, default=best)
+        return self._cheapest(free, tokens) or min(idle, key=lambda s: s.used, default=None)
+
+    def _cheapest(self, free: list[Sequence], tokens: Tokens[int]) -> Sequence | None:
+        return min(free, key=lambda s: _lost(s, tokens), default=None)
 
     def _reuse(self, target: Sequence, tokens: Tokens[int]) -> None:
         """Fill ``target`` from whichever sequence knows most of ``tokens``."""
@@ -124,6 +137,11 @@ class KvCache:
         self.trim(target, 0)
         self._memory.copy(best.id, target.id, length)
         target.tokens = list(tokens[:length])
+
+
+def _lost(sequence: Sequence, tokens: Tokens[int]) -> int:
+    """How many of its tokens a sequence would have to forget."""
+    return len(sequence.tokens) - common_prefix(sequence.tokens, tokens)
 
 
 def common_prefix(some: Tokens[int], others: Tokens[int]) -> int:

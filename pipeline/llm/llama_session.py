@@ -76,7 +76,7 @@ class LlamaSession:
             yield from run.fill()
             end = self._end_probability(run, probe)
             yield from run.save_prefix()
-            yield Warmed(run.usage(), end)
+            yield Warmed(run.usage(), end, len(prefix), self._parts.prompt_limit)
         finally:
             run.close()
 

@@ -1,7 +1,7 @@
 """Whether a replay did what was recorded, and if not, what was different first.
 
 A live server's timers come a little late, and a replay's do not. So times may differ by
-``TOLERANCE_MS``, the events of two subjects (an answer, an utterance) may meet the other way
+``LATE_S``, the events of two subjects (an answer, an utterance) may meet the other way
 round, and where an answer was cut off, a piece of it more or less may have been on its way.
 Everything else must be equal.
 """
@@ -14,10 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-TOLERANCE_MS = 200.0
-"""With eight busy processes on two cores, a live event loop was seen to be 67 ms late."""
-
-_TOLERANCE_S = TOLERANCE_MS / 1000
+from pipeline.recording.reading import LATE_S
 
 Timed = tuple[float, dict[str, Any]]
 """An event as plain data, and when it was published, in seconds since the session began."""
@@ -55,7 +52,7 @@ def compare(
     ours, theirs = _by_subject(replayed), _by_subject(recorded)
     found = _Found()
     for subject in {**theirs, **ours}:
-        _compare_one(theirs[subject], ours[subject], cut_s - _TOLERANCE_S, found)
+        _compare_one(theirs[subject], ours[subject], cut_s - LATE_S, found)
     first = min(found.differences)[1] if found.differences else None
     return Comparison(len(recorded), found.largest_s * 1000, found.cuts, first)
 
@@ -93,7 +90,7 @@ def _compare_one(
         if path := _unequal(_told(event, cancelled), _told(our_event, cancelled)):
             return found.add(at, f"{_name(event)}: {path}")
         apart_s = abs(at - our_at)
-        if apart_s > _TOLERANCE_S:
+        if apart_s > LATE_S:
             return found.add(at, f"{_name(event)} comes {_later(our_at - at)} in the replay")
         found.largest_s = max(found.largest_s, apart_s)
     both = min(len(recorded), len(replayed))
@@ -126,7 +123,7 @@ def _without_last_pieces(events: Sequence[Timed], spare: int) -> Sequence[Timed]
         return events
     ended_at = events[-1][0]
     last = _pieces(events)[-spare:]
-    gone = {n for n in last if ended_at - events[n][0] < _TOLERANCE_S}
+    gone = {n for n in last if ended_at - events[n][0] < LATE_S}
     return [entry for n, entry in enumerate(events) if n not in gone]
 
 
@@ -187,9 +184,9 @@ def _close(recorded: float | None, replayed: float | None, path: str) -> bool:
         return recorded is replayed
     apart = abs((recorded or 0) - (replayed or 0))
     if name in _MS or (name.endswith("_ms") and isinstance(recorded, float)):
-        return apart <= TOLERANCE_MS
+        return apart <= LATE_S * 1000
     if name.endswith(("_s", "seconds")):
-        return apart <= _TOLERANCE_S
+        return apart <= LATE_S
     return apart < 1e-9
 
 

@@ -86,10 +86,13 @@ class SessionLog:
 
     def new_id(self, new_id: Callable[[str], str]) -> Callable[[str], str]:
         """The same source of ids, with each of them written down."""
+        before = ""
 
         def told(prefix: str) -> str:
+            nonlocal before
+            kind, before = id_kind(prefix, before), prefix
             made = new_id(prefix)
-            self.write("id", self.now(), lambda: {"prefix": prefix, "id": made})
+            self.write("id", self.now(), lambda: {"of": kind, "id": made})
             return made
 
         return told
@@ -101,6 +104,12 @@ class SessionLog:
     def end(self) -> None:
         """The session is over."""
         self.write("end", self.now(), dict)
+
+
+def id_kind(prefix: str, before: str) -> str:
+    """What an id is for. An answer gets its own and its item's in one go, so that item's is known
+    by the prefix of the id ``before`` it."""
+    return f"{prefix} of {before}" if before == "resp" else prefix
 
 
 def _audio_bytes(item: object) -> int:

@@ -18,7 +18,8 @@ from pipeline.errors import ConfigError
 from pipeline.events import Bus, Published
 from pipeline.memory import Memory
 from pipeline.recording.plain import to_plain
-from pipeline.recording.reading import HeldSession
+from pipeline.recording.reading import LATE_S, HeldSession
+from pipeline.recording.recorded import id_kind
 from pipeline.recording.replayed import Player, replayed_stages
 from pipeline.replies import SessionSettings
 from pipeline.session import Session
@@ -73,8 +74,9 @@ async def _replay(held: HeldSession, settings: SessionSettings | None) -> Replay
     published: list[Published] = []
     bus = Bus()
     bus.tap(published.append)
+    ids = _Ids(held.ids, player)
     memory = Memory(_chat(held.items), stages.llm.open()) if held.items else None
-    session = Session(stages, held.config, settings or held.settings, bus, _Ids(held.ids), memory)
+    session = Session(stages, held.config, settings or held.settings, bus, ids, memory)
     running = asyncio.create_task(session.run())
     playing = asyncio.create_task(_play(held, player, session))
     either: set[asyncio.Future[Any]] = {running, playing, player.stopped}
@@ -101,8 +103,8 @@ async def _play(held: HeldSession, player: Player, session: Session) -> None:
     for at, command in held.commands:
         await asyncio.sleep(max(0.0, at - player.now))
         await session.submit(command)
-    last_at = held.last_at + ROUNDING_S if held.stopped_at is None else held.stopped_at
-    await asyncio.sleep(max(0.0, last_at - player.now))
+    rounding_s = ROUNDING_S if held.stopped_at is None else 0.0
+    await asyncio.sleep(max(0.0, held.end_s + rounding_s - player.now))
 
 
 def _chat(items: Iterable[Any]) -> Chat:
@@ -113,17 +115,23 @@ def _chat(items: Iterable[Any]) -> Chat:
 
 
 class _Ids:
-    """Gives the recorded ids again, each to who asks for its kind in the same order."""
+    """Gives the recorded ids again, each for what it was made for, and about when."""
 
-    def __init__(self, ids: Iterable[tuple[str, str]]) -> None:
-        self._left: defaultdict[str, deque[str]] = defaultdict(deque)
+    def __init__(self, ids: Iterable[tuple[float, str, str]], player: Player) -> None:
+        self._left: defaultdict[str, deque[tuple[float, str]]] = defaultdict(deque)
+        self._player = player
         self._numbers = itertools.count(1)
-        for prefix, made in ids:
-            self._left[prefix].append(made)
+        self._before = ""
+        for at, kind, made in ids:
+            self._left[kind].append((at, made))
 
     def __call__(self, prefix: str) -> str:
-        if self._left[prefix]:
-            return self._left[prefix].popleft()
+        kind, self._before = id_kind(prefix, self._before), prefix
+        left, now = self._left[kind], self._player.now
+        while left and left[0][0] < now - LATE_S:
+            left.popleft()  # it was not asked for here
+        if left and left[0][0] < now + LATE_S:
+            return left.popleft()[1]
         return f"{prefix}_new{next(self._numbers)}"
 
 

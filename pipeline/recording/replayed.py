@@ -29,7 +29,7 @@ from pipeline.engines import (
 )
 from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError
 from pipeline.recording.plain import HeardSoFar, key_of
-from pipeline.recording.reading import HeldCall, HeldSession
+from pipeline.recording.reading import LATE_S, HeldCall, HeldSession
 from pipeline.stages import Stages
 from pipeline.work import Work
 
@@ -56,7 +56,7 @@ class Player:
         self.stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why the replay cannot go on, as soon as it cannot."""
         self._what_if = what_if
-        self._whole = held.whole
+        self._last_s = held.end_s - LATE_S
         self._calls: defaultdict[tuple[str, str], _Answers] = defaultdict(_Answers)
         self._began_at = asyncio.get_running_loop().time()
         for call in held.calls:
@@ -80,8 +80,8 @@ class Player:
 
     async def stop(self, why: str) -> None:
         """The recording does not hold what is needed: the caller waits for ever."""
-        # What a killed server had not written down yet is missing at the end, and no riddle.
-        if (self._whole or self._what_if) and not self.stopped.done():
+        # What was under way when the recording ended is missing, and no riddle.
+        if self.now < self._last_s and not self.stopped.done():
             self.stopped.set_result(f"After {self.now:.3f} s {why}")
         await asyncio.get_running_loop().create_future()
 

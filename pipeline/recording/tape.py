@@ -32,6 +32,9 @@ FORMAT = 1
 CAPACITY_BYTES = 64 * 1024 * 1024
 """What may wait to be written. A conversation makes about 0.1 MiB a second."""
 
+CLOSE_S = 5.0
+"""How long a disk that hangs may hold the end of the server up."""
+
 LINE_BYTES = 1024
 """What a line without audio is taken for."""
 
@@ -71,10 +74,12 @@ class Tape:
         self._lines.put((line, size))
 
     def close(self) -> None:
-        """Write what waits, and close the file. Blocks."""
+        """Write what waits, and close the file. Blocks, ``CLOSE_S`` at most."""
         self._closed = True
         self._lines.put(None)
-        self._thread.join()
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            self._stop("the disk does not answer")
 
     def _stop(self, why: str) -> None:
         if self.problem is None:

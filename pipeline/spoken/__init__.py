@@ -20,5 +20,5 @@ def speakable(text: str, language: str = "en", before: str = LINE_START) -> str:
     ``language``: ISO 639-1. ``before``: the last sign before ``text``, where it is a part of more.
     """
     words = plain(text, before)
-    words = said(words) if language == "en" else UNSAID.sub("", words)
+    words = said(words) if language == "en" else " ".join(UNSAID.sub("", words).split())
     return words if re.search(r"\w", words) else ""

@@ -111,6 +111,8 @@ def _line_mark(text: str, at: int, before: str) -> Span | None:
 
 
 def _starts_line(text: str, at: int, before: str) -> bool:
+    if at and text[at - 1] not in "\n \t>":
+        return False
     line = text[:at].rstrip(" \t>")
     return line.endswith("\n") or (not line and before == LINE_START)
 
@@ -124,24 +126,24 @@ _SILENT_TAGS = (
 """What stands between ``<x>`` and ``</x>`` is not said."""
 _LINE_TAGS = re.compile(r"</?(?:br|p|li|ul|ol|h[1-6]|div|tr|table|hr)\b", re.IGNORECASE)
 _LINK_TEXT = rf"!?\[(?P<text>[^\[\]\n]{{0,{_MOST_LINK}}})\]"
+_TARGET_BEGUN = r"\(\S{0,2000}(?:\s+[\"'][^\"'\n]{0,200}[\"']?)?\Z"
 _LINK_TARGET = (
-    r"(?P<target>\((?:[^()\s]|\([^()\s]*\))*(?:\s+[\"'][^\"'\n]*[\"'])?\)|\[[^\[\]\n]{0,99}\])?"
+    r"(?:(?P<target>\((?:[^()\s]|\([^()\s]*\)){0,2000}(?:\s+[\"'][^\"'\n]{0,200}[\"'])?\)"
+    rf"|\[[^\[\]\n]{{0,99}}\])|(?!{_TARGET_BEGUN}))"
 )
-_LINK_BEGUN = (
-    rf"!?\[[^\[\]\n]{{0,{_MOST_LINK}}}"
-    r"(?:\](?:\((?:[^()\s]|\([^()\s]*\)?){0,2000}(?:\s+[\"'][^\"'\n]*[\"']?)?)?)?\Z"
-)
+_LINK_BEGUN = rf"!?\[[^\[\]\n]{{0,{_MOST_LINK}}}(?:\Z|\](?:\Z|{_TARGET_BEGUN}))"
 _TEXT = r'(?:[^{}"]|"(?:[^"\\]|\\.)*")'
-_FLAT = rf"\{{{_TEXT}*\}}"
-_NESTED = rf"\{{(?:{_TEXT}|{_FLAT})*\}}"
-_JSON = rf'\{{(?=\s*")(?:{_TEXT}|{_FLAT}|{_NESTED})*\}}'
+_OBJECT = rf"\{{(?:{_TEXT}|\{{{_TEXT}*\}})*\}}"
+_JSON = rf'\{{(?=\s*")(?:{_TEXT}|{_OBJECT})*\}}'
+"""Up to three objects deep."""
 
 
 def _link(place: _Place) -> str:
     text = place.match["text"].strip()
-    if place.match["target"] or place.match[0].startswith("!"):
-        return plain(text, "[")
-    if re.fullmatch(r"\^?\d+|\^\S+|[xX]?", text) or is_direction(text, alone=False):
+    alone = not place.match["target"] and not place.match[0].startswith("!")
+    if re.fullmatch(r"\^?\d+|\^\S+", text):
+        return ""
+    if alone and (text in ("x", "X") or is_direction(text, alone=False)):
         return ""
     return plain(text, "[")
 
@@ -155,7 +157,7 @@ def _code(place: _Place) -> str:
 
 def _tag(place: _Place) -> str:
     inner = place.match[0][1:-1]
-    if "://" in inner or "@" in inner.split(" ")[0]:
+    if re.match(r"\w+://|[^\s\"'=]+@", inner):
         return plain(inner, "<")
     return "\n" if _LINE_TAGS.match(place.match[0]) else ""
 

@@ -26,7 +26,7 @@ UNSAID = re.compile(r"[*_`~|\\{}\[\]<>#^]")
 _KEPT_SYMBOLS = "°℃℉№×÷±≈≠≤≥<>√∞−+=|~$€£¥₹^`¨´¯π→⇒"
 _INVISIBLE = re.compile("[\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff\u20e3\u00ad]")
 
-_TIMES = re.compile(r"(?<=[\d)])[ \t]*\*[ \t]*(?=[\d(])")
+_TIMES = re.compile(r"(?<=[\d)])[ \t]*\\?\*[ \t]*(?=[\d(])")
 _POWER = re.compile(r"(?<=[\d)])\*\*(?=[\d(])")
 _LATEX = (
     (re.compile(r"\\d?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"\1 / \2"),
@@ -70,6 +70,4 @@ def _pauses(text: str) -> str:
     """Every line ends like a sentence, so that headings and lists are no single sentence."""
     lines = [line.strip() for line in _LINE_END.split(text)]
     ended = [line if line[-1] in _NO_PAUSE else f"{line}." for line in lines[:-1] if line]
-    return re.sub(
-        r"[ \t\xa0\u2000-\u200a\u202f\u3000]+", " ", " ".join([*ended, lines[-1]])
-    ).strip()
+    return " ".join(" ".join([*ended, lines[-1]]).split())

@@ -1,0 +1,239 @@
+"""A spoken dialogue with a language model, as a session leads it, without audio and without time.
+
+While the user speaks, what is stable of it is read ahead; replies begin in pauses and die when the
+user goes on; tools are called; answers are cut off; in idle time the history is read, and shortened
+when it gets long. Each turn tells how much of its final prompt was read before it was asked for.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from pipeline.chat import (
+    AudioPart,
+    Chat,
+    FunctionCallItem,
+    FunctionOutputItem,
+    Item,
+    MessageItem,
+    prompt,
+)
+from pipeline.context_room import new_beginning
+from pipeline.engines import (
+    Delta,
+    Finished,
+    LlmSession,
+    Message,
+    Partial,
+    Sampling,
+    TextDelta,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    Usage,
+    Warmed,
+)
+from pipeline.stable_words import StableWords
+
+INSTRUCTIONS = (
+    "You are Reachy, a small robot that stands on a desk. You have a head that you can move, two "
+    "antennas, a camera and a loudspeaker. You are friendly, curious and a little cheeky. What you "
+    "say is spoken aloud, so answer in one or two short sentences, without lists or markup. Use a "
+    "tool when somebody asks you to move, to look or to dance. Say so when you do not know."
+)
+SAID = (
+    "Good morning, Reachy, how are you today?",
+    "Could you please tell me what you can see on the table in front of you?",
+    "Well, I was wondering, um, whether you know a good recipe for tomato soup.",
+    "Yes.",
+    "Please turn your head to the left and then look up to the window behind me.",
+    "What is twelve times eight?",
+    "My sister is coming for dinner on Sunday, and I would like to cook something nice for her.",
+    "No, wait, that is not what I meant at all.",
+    "Can you dance for us?",
+    "How far is it from Paris to London, and how long does the train take to get there?",
+    "I think you are the funniest robot that I have ever talked to, do you know that?",
+    "Stop.",
+    "Remind me to water the plants tomorrow morning when I come back from running.",
+    "Who wrote the book about the old man and the sea?",
+    "Okay, and what else?",
+)
+"""What the user says, in turn, over and over."""
+
+_ANSWER_TOKENS = 28
+_STABLE_AFTER_WORDS = 3
+"""A pass of the recogniser for each so many words (0.3 s each)."""
+_RESULT = '{"done": true, "seen": "a cup, two books and a window with a plant", "took_s": 1.25}'
+
+
+class Never:
+    """A cancel token that nobody pulls."""
+
+    cancelled = False
+    preempted = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One prompt that was answered. ``kinds``: what happened in it, or just before it.
+
+    ``first_ms``: from asking for the reply to its first word, or its first whole call; wall time.
+    """
+
+    usage: Usage
+    kinds: tuple[str, ...]
+    first_ms: float
+    messages: Sequence[Message]
+
+    @property
+    def share(self) -> float:
+        """Of the prompt's tokens, how many were cached when it was asked for, 0 to 1."""
+        return self.usage.cached / self.usage.prompt
+
+
+@dataclass
+class Dialogue:
+    """One conversation on ``session``, driven by ``seed``. ``keep``: whether what can be read
+    ahead is; without it, only what the cells have from the turns before is cached."""
+
+    session: LlmSession
+    tools: Sequence[Tool]
+    seed: int = 4
+    keep: bool = True
+    chat: Chat = field(default_factory=Chat)
+    read_ahead: int = 0
+    """Tokens that were read in idle time and while the user spoke."""
+    wasted: int = 0
+    """Tokens that were generated in replies that died."""
+    _begins: str | None = None
+    """Where the context begins since it was shortened last."""
+    _carried: tuple[str, ...] = ()
+    """What the next turn is to tell."""
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._numbers = count()
+
+    def turns(self, number: int) -> Iterator[Turn]:
+        """``number`` turns of the user; a call and the answer to its result are two prompts."""
+        self._idle()
+        for at in range(number):
+            text = SAID[at % len(SAID)]
+            kinds = [*self._carried, *self._speak(text, resumes=at % 3 == 1)]
+            self._carried = ()
+            self._add(MessageItem(self._id(), "user", (AudioPart(text),)))
+            calls = at % 4 == 0
+            yield from self._answer(kinds, calls=calls)
+            if calls:
+                yield from self._answer(["result"], calls=False)
+            if at % 5 == 2:
+                # Somebody barges in, and speaks before there is any idle time.
+                self._cut_last()
+                self._carried = ("barge-in",)
+            else:
+                self._idle()
+
+    # --- listening
+
+    def _speak(self, text: str, *, resumes: bool) -> Iterator[str]:
+        words, stable, told = text.split(), StableWords(), ""
+        pause = self._random.randrange(len(words) // 3, len(words)) if resumes else 0
+        for heard in range(1, len(words) + 1):
+            if heard % _STABLE_AFTER_WORDS == 0:
+                # A recogniser ends what it has with a full stop.
+                guess = " ".join(words[:heard]).rstrip(".,?") + "."
+                told += stable.feed(Partial(tentative=guess))
+                self._warm(self._prompt(), told)
+            if heard == pause and heard < len(words):
+                self._begin_and_die(" ".join(words[:heard]))
+                yield "resumed"
+
+    def _begin_and_die(self, said: str) -> None:
+        messages = self._prompt(MessageItem("", "user", (AudioPart(said),)))
+        tokens = self._random.randrange(1, 12)
+        for delta in self._reply(messages, ToolChoice()):
+            if isinstance(delta, TextDelta):
+                tokens -= 1
+                self.wasted += 1
+                if tokens == 0:
+                    break
+
+    # --- answering
+
+    def _answer(self, kinds: Sequence[str], *, calls: bool) -> Iterator[Turn]:
+        messages = self._prompt()
+        choice = ToolChoice("required", parallel=False) if calls else ToolChoice("none")
+        began = time.perf_counter()
+        first_ms, words, found, usage = 0.0, "", [], Usage()
+        for delta in self._reply(messages, choice):
+            if isinstance(delta, TextDelta | ToolCall) and not first_ms:
+                first_ms = 1000 * (time.perf_counter() - began)
+            match delta:
+                case TextDelta(text):
+                    words += text
+                case ToolCall():
+                    found.append(delta)
+                case Finished():
+                    usage = delta.usage
+        self._remember(words, found)
+        yield Turn(usage, (*kinds, "call") if found else tuple(kinds), first_ms, messages)
+
+    def _remember(self, words: str, calls: Sequence[ToolCall]) -> None:
+        if words:
+            self._add(MessageItem(self._id(), "assistant", (AudioPart(words),)))
+        for call in calls:
+            call_id = self._id()
+            self._add(FunctionCallItem(self._id(), call_id, call.name, call.arguments))
+            self._idle()
+            self._add(FunctionOutputItem(self._id(), call_id, _RESULT))
+
+    def _cut_last(self) -> None:
+        item = self.chat.items[-1]
+        if isinstance(item, MessageItem) and item.role == "assistant":
+            words = item.text.split(" ")
+            heard = " ".join(words[: len(words) // 2])
+            self.chat.put(MessageItem(item.id, "assistant", (AudioPart(heard),), "incomplete"))
+
+    def _reply(self, messages: Sequence[Message], choice: ToolChoice) -> Iterator[Delta]:
+        seed = self._random.randrange(2**31)
+        sampling = Sampling(seed=seed, max_tokens=_ANSWER_TOKENS)
+        steps = self.session.reply(messages, self.tools, choice, sampling, Never())
+        return (delta for delta in steps if delta)
+
+    # --- reading ahead
+
+    def _idle(self) -> None:
+        warmed = self._warm(self._prompt())
+        start = new_beginning(self._context(), warmed) if warmed else None
+        if start:
+            self._begins = start
+            self._warm(self._prompt())
+            self._carried = (*self._carried, "shortened")
+
+    def _warm(self, messages: Sequence[Message], said: str = "") -> Warmed | None:
+        if not self.keep:
+            return None
+        *_, warmed = self.session.warm(messages, self.tools, said, Never())
+        assert warmed
+        self.read_ahead += warmed.usage.evaluated
+        return warmed
+
+    # --- the conversation
+
+    def _context(self) -> list[Item]:
+        items = list(self.chat.items)
+        ids = [item.id for item in items]
+        return items[ids.index(self._begins) :] if self._begins else items
+
+    def _prompt(self, *more: Item) -> list[Message]:
+        return prompt(INSTRUCTIONS, [*self._context(), *more])
+
+    def _add(self, item: Item) -> None:
+        self.chat.add(item)
+
+    def _id(self) -> str:
+        return f"item_{next(self._numbers)}"

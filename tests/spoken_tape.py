@@ -1,0 +1,76 @@
+"""What the microphone hears in a test: words that can be told apart.
+
+Each word has a level of its own, by which the recogniser of a test knows it. So a transcript says
+exactly which words were in the audio, a word that was cut is shorter, and audio that comes twice
+fails the test.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
+
+SAMPLES_PER_MS = LISTEN_RATE // 1000
+_QUIETEST_WORD = 2_000
+NOISE = "~"
+"""Said instead of a word: a sound that is none."""
+
+
+class Tape:
+    """What the microphone hears, from time 0; silence where nothing is said."""
+
+    def __init__(self) -> None:
+        self.pcm = EMPTY
+        self._words: list[tuple[str, int]] = []
+        """Each with the samples that it takes."""
+
+    def say(self, at_ms: int, text: str, lasts_ms: int) -> None:
+        """Speak the words of ``text`` in equal times. What is on the tape already stays, and cuts
+        the new words."""
+        words = text.split()
+        edges = np.linspace(at_ms, at_ms + lasts_ms, len(words) + 1) * SAMPLES_PER_MS
+        self._extend(int(edges[-1]))
+        for word, start, end in zip(words, edges[:-1], edges[1:], strict=True):
+            place = self.pcm[int(start) : int(end)]
+            free = place == 0
+            if free.any():
+                place[free] = _QUIETEST_WORD + len(self._words)
+                self._words.append((word, int(free.sum())))
+
+    def between(self, start: int, end: int) -> Pcm:
+        """Samples by index; silence behind the end."""
+        self._extend(end)
+        return self.pcm[start:end]
+
+    @property
+    def end_ms(self) -> int:
+        """When the last word is over."""
+        loud = np.flatnonzero(self.pcm)
+        return int(loud[-1]) // SAMPLES_PER_MS + 1 if len(loud) else 0
+
+    @property
+    def said(self) -> list[str]:
+        """All words, in the order in which they were put onto the tape."""
+        return [word for word, _ in self._words if word != NOISE]
+
+    def words_in(self, pcm: Pcm, *, whole: bool = False) -> list[str]:
+        """What can be understood of a recording: the words in it; those that were cut are shorter,
+        or left out if only ``whole`` ones count."""
+        levels, firsts, counts = np.unique(pcm, return_index=True, return_counts=True)
+        heard = []
+        for at in np.argsort(firsts):
+            level, count = int(levels[at]), int(counts[at])
+            if level < _QUIETEST_WORD:
+                continue
+            word, samples = self._words[level - _QUIETEST_WORD]
+            assert count <= samples, f"{word!r} was fed twice"
+            share = int(count == samples) if whole else count / samples
+            if word != NOISE:
+                heard.append(word[: int(len(word) * share)])
+        return [word for word in heard if word]
+
+    def _extend(self, samples: int) -> None:
+        if samples > len(self.pcm):
+            more = np.zeros(max(samples - len(self.pcm), LISTEN_RATE * 10), np.int16)
+            self.pcm = np.concatenate((self.pcm, more))

@@ -1,0 +1,49 @@
+"""A dialogue with a real model: what of each prompt was read before the turn was over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from llama_talk import MODEL
+from robot_tools import robot_tools
+
+from benchmarks.warm_dialogue import Dialogue, Turn
+from benchmarks.warm_turns import asked, share, summary
+from pipeline.engines import Usage
+from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def engine(weights: Callable[[str], Path]) -> LlamaCpp:
+    """A context that is too small for the dialogue, so that its history is shortened."""
+    return build(LlamaCppOptions(threads=1, context_tokens=1536), weights(MODEL))
+
+
+def test_what_was_read_before_the_turn_is_over(engine: LlamaCpp) -> None:
+    """Of each prompt, the last words and the marks behind them are left to read."""
+    dialogue = Dialogue(engine.open(), robot_tools()[:5])
+    turns = list(dialogue.turns(8))
+    kinds = {kind for turn in turns for kind in turn.kinds}
+    assert {"call", "result", "resumed", "barge-in", "shortened"} <= kinds
+    for turn in turns:
+        assert turn.usage.cached + turn.usage.evaluated == turn.usage.prompt
+    ends = asked(turns)
+    assert share(ends) >= 0.98
+    assert max(turn.usage.evaluated for turn in ends) <= 24
+
+
+def test_the_figures() -> None:
+    def turn(cached: int, *kinds: str) -> Turn:
+        return Turn(Usage(100, cached, 100 - cached, 5), kinds, 0.0, ())
+
+    turns = [turn(99, "call"), turn(50, "result"), turn(96), turn(93, "barge-in", "call")]
+    found = summary(turns, [(10.0, 50.0)])
+    assert found["share_at_end_of_turn"] == 0.96
+    assert found["lowest_share"] == 0.93
+    assert (found["evaluated_p50"], found["evaluated_max"]) == (4, 7)
+    assert found["share_by_kind"] == {"barge-in": 0.93, "call": 0.96, "result": 0.5}
+    assert found["cold_over_warm"] == 5.0

@@ -1,0 +1,208 @@
+"""``reachy-voice replay`` as a user meets it, and ``--record`` with the real engines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import soundfile
+from recorded_scenarios import barge_in, question, speculation
+from recorded_scene import record
+from recordings import recording
+
+from app import cli
+from app.settings_load import load_settings
+from pipeline.recording.reading import read_file
+from pipeline.recording.tape import Tape
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Exit code and everything printed, spaces and line ends as one space."""
+    before, sys.argv = sys.argv, ["reachy-voice", *arguments]
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    finally:
+        sys.argv = before
+    printed = capsys.readouterr()
+    code = ended.value.code
+    return (code if isinstance(code, int) else 0), " ".join((printed.out + printed.err).split())
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "220")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A recording of two sessions."""
+    path = tmp_path / "r.jsonl"
+
+    async def twice(tape: Tape) -> None:
+        await question(tape)
+        await barge_in(tape)
+
+    record(path, twice)
+    return path
+
+
+def test_it_prints_each_turn_and_that_all_was_as_recorded(
+    capsys: pytest.CaptureFixture[str], file: Path
+) -> None:
+    code, printed = run(capsys, "replay", str(file))
+    assert code == 0, printed
+    assert printed.count("As recorded:") == 2
+    assert "recorded by test" in printed
+    for word in ("hello", "who are you?", "interrupted", "answered", "How are you?"):
+        assert word in printed
+
+
+def test_one_session_by_its_name_and_all_events_in_a_file(
+    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+) -> None:
+    _, second = read_file(file).sessions
+    outs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for out in outs:
+        code, printed = run(capsys, "replay", str(file), "--session", second, "--out", str(out))
+        assert code == 0, printed
+        assert printed.count("As recorded:") == 1
+    lines = [json.loads(line) for line in outs[0].read_text().splitlines()]
+    assert {line["session"] for line in lines} == {second}
+    assert [line["event"] for line in lines if line["event"]["is"] == "TurnRecord"]
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+
+
+def test_a_difference_is_told_and_is_a_failure(
+    capsys: pytest.CaptureFixture[str], file: Path
+) -> None:
+    text = file.read_text()
+    file.write_text(
+        text.replace(
+            '"is":"TranscriptReady","item_id":"item_1","text":"hello"',
+            '"is":"TranscriptReady","item_id":"item_1","text":"hallo"',
+        )
+    )
+    code, printed = run(capsys, "replay", str(file))
+    assert code == 1
+    assert "Not as recorded." in printed
+    assert "text is 'hallo' in the recording, and 'hello' in the replay" in printed
+    assert printed.count("As recorded:") == 1
+
+
+def test_what_if(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    record(path, speculation)
+    waits = ("clear_wait_ms", "likely_wait_ms", "unsure_wait_ms")
+    longer = [flag for name in waits for flag in ("--set", f"endpointing.{name}=1500")]
+    code, printed = run(capsys, "replay", str(path), *longer)
+    assert code == 0, printed
+    assert "recorded:" not in printed
+    shorter = [flag for name in waits for flag in ("--set", f"endpointing.{name}=100")]
+    code, printed = run(capsys, "replay", str(path), *shorter)
+    assert code == 1
+    assert "The replay stops here. After" in printed
+
+
+def test_a_recording_that_was_cut_off_says_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "r.jsonl"
+    record(path, question)
+    path.write_bytes(path.read_bytes()[:-5000])
+    code, printed = run(capsys, "replay", str(path))
+    assert code == 0, printed
+    assert "is damaged or cut off" in printed
+    assert "and was cut off then" in printed
+    assert "As recorded:" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nowhere.jsonl"], 7, "No such file"),
+        (["FILE", "--session", "monday"], 7, "has no session monday"),
+        (["FILE", "--set", "endpointing"], 3, "it is not section.key=value"),
+        (["FILE", "--set", "tts.engine=piper"], 3, "a replay does not depend on it"),
+        (["FILE", "--set", "endpointing.onset_ms=soon"], 3, "valid integer"),
+        (["FILE", "--out", "/nowhere/o.jsonl"], 7, "Cannot write"),
+    ],
+)
+def test_mistakes_have_a_message_and_a_code(
+    capsys: pytest.CaptureFixture[str],
+    file: Path,
+    arguments: list[str],
+    code: int,
+    words: str,
+) -> None:
+    got, printed = run(capsys, "replay", *(str(file) if a == "FILE" else a for a in arguments))
+    assert got == code, printed
+    assert words in printed
+    assert "do:" in printed
+    assert "Traceback" not in printed
+
+
+def test_a_server_that_nobody_talked_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"kind":"file","format":1,"reachy_voice":"test"}\n')
+    code, printed = run(capsys, "replay", str(path))
+    assert code == 7
+    assert "There is no session in" in printed
+
+
+# --- recording ---------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_recorded_into_is_known_before_the_engines(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, weights: Callable[[str], Path]
+) -> None:
+    for name in load_settings(None).settings.weights():
+        weights(name)
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Dear Reachy")
+    code, printed = run(capsys, "serve", "--record", str(letter))
+    assert code == 7
+    assert "there is something else in it already" in printed
+    assert "Warming" not in printed
+
+
+def test_the_server_of_somebody_else_is_not_recorded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tone = tmp_path / "tone.wav"
+    soundfile.write(tone, [0.0] * 1600, 16_000)
+    url = "ws://127.0.0.1:9/v1/realtime"
+    code, printed = run(
+        capsys, "ask", str(tone), "--url", url, "--record", str(tmp_path / "r.jsonl")
+    )
+    assert code == 2
+    assert "without --url" in printed
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+@pytest.mark.real
+def test_a_question_to_the_real_engines_is_recorded_and_replayed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, weights: Callable[[str], Path]
+) -> None:
+    asked = recording("goforward")
+    path, wav = tmp_path / "r.jsonl", tmp_path / "question.wav"
+    soundfile.write(wav, asked.pcm, 16_000)
+    sets = ["--set", "llm.threads=1", "--set", "conversation.sampling.max_tokens=12"]
+    code, printed = run(capsys, "ask", str(wav), "--record", str(path), *sets)
+    assert code == 0, printed
+    assert f"Everything that is said is kept in {path}" in printed
+    assert path.stat().st_mode & 0o777 == 0o600
+    outs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for out in outs:
+        code, printed = run(capsys, "replay", str(path), "--out", str(out))
+        assert code == 0, printed
+        assert "As recorded:" in printed
+        assert "forward" in printed
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+    [session] = read_file(path).sessions.values()
+    assert session.whole
+    kinds = {call.of for call in session.calls}
+    assert kinds >= {"vad.score", "stt.finish", "llm.warm", "llm.reply", "tts.synthesize"}
