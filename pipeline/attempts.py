@@ -126,14 +126,22 @@ class Attempts:
     def _discard_guess(self, turn: UserTurn) -> None:
         guess, turn.guess = turn.guess, None
         if guess:
-            if guess.reply:
-                guess.reply.cancel("resumed")
-            guess.work.cancel()
-            self._book_waste(turn.item_id, guess.work.engine_seconds)
+            self._end_guess(guess, turn.item_id)
 
-    def _book_waste(self, item_id: str, engine_seconds: float) -> None:
-        self._budget.wasted(engine_seconds)
-        self._bus.publish(SpeculationDiscarded(item_id, engine_seconds))
+    def _end_guess(self, guess: Guess, item_id: str) -> None:
+        if guess.reply:
+            guess.reply.cancel("resumed")
+        guess.work.cancel()
+        self._book_waste(item_id, guess.work)
+
+    def _book_waste(self, item_id: str, work: Work) -> None:
+        """As soon as all of it is known."""
+
+        def book() -> None:
+            self._budget.wasted(work.engine_seconds)
+            self._bus.publish(SpeculationDiscarded(item_id, work.engine_seconds))
+
+        work.when_idle(book)
 
     # -- attempts
 
@@ -169,14 +177,15 @@ class Attempts:
 
     def stop(self, attempt: Attempt) -> None:
         """Nobody will see anything of it."""
+        guess = attempt.guess
+        if guess and guess.work is not attempt.work:
+            self._end_guess(guess, attempt.item_id)
+        elif guess and guess.reply:
+            guess.reply.cancel("resumed")
         attempt.work.cancel()
-        if attempt.guess:
-            attempt.guess.work.cancel()
-            if attempt.guess.reply:
-                attempt.guess.reply.cancel("resumed")
         if attempt.task:
             attempt.task.cancel()
-        self._book_waste(attempt.item_id, attempt.engine_seconds)
+        self._book_waste(attempt.item_id, attempt.work)
 
     async def _run(
         self, turn: UserTurn, attempt: Attempt, before: asyncio.Task[None] | None

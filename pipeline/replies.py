@@ -121,7 +121,12 @@ class Replies:
         active = self.speaking
         if guess and reply and (active or not self._fits(reply)):
             reply.cancel("resumed")
-            self._bus.publish(SpeculationDiscarded(attempt.item_id, guess.work.engine_seconds))
+            begun = guess.work
+            begun.when_idle(
+                lambda: self._bus.publish(
+                    SpeculationDiscarded(attempt.item_id, begun.engine_seconds)
+                )
+            )
             reply, work = None, Work()
         if active:
             self._refuse_second(None, active)

@@ -27,7 +27,7 @@ _FEWEST_WORDS = {
     Border.CLAUSE: 2,
     Border.PART: 3,
     Border.PHRASE: 4,
-    Border.WORD: 6,
+    Border.WORD: 5,
     Border.TORN: 14,
 }
 """So many words are enough for an early piece that ends there. Four words are a second of speech:

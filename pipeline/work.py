@@ -31,6 +31,8 @@ class Work:
         self._cancelled = False
         self._listeners: dict[object, Callable[[Work], None]] = {}
         self.engine_seconds = 0.0
+        self._jobs = 0
+        self._when_idle: list[Callable[[], None]] = []
 
     @property
     def priority(self) -> Priority:
@@ -51,6 +53,27 @@ class Work:
         if not self._cancelled:
             self._cancelled = True
             self._tell()
+
+    def job_began(self) -> None:
+        """An engine has taken a job of it."""
+        self._jobs += 1
+
+    def job_ended(self, engine_seconds: float) -> None:
+        """The job is over, done or not, and has cost so much."""
+        self._jobs -= 1
+        self.engine_seconds += engine_seconds
+        if not self._jobs:
+            waiting, self._when_idle = self._when_idle, []
+            for callback in waiting:
+                callback()
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call it when no engine works for this any more: then ``engine_seconds`` is complete.
+        What is cancelled may still run to the end of its slice."""
+        if self._jobs:
+            self._when_idle.append(callback)
+        else:
+            callback()
 
     def watch(self, key: object, listener: Callable[[Work], None]) -> None:
         """Have ``listener`` called on every change, until ``unwatch(key)``."""

@@ -183,6 +183,7 @@ class Worker:
             raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem)
         job = self.new_id()
         pending = self._pending[job] = _Pending(work)
+        work.job_began()
         work.watch(job, lambda changed: self._work_changed(job, changed))
         priority = int(work.priority)
         self.post(Submit(job, target, method, args, priority, cancellable, keep, work.client))
@@ -210,7 +211,7 @@ class Worker:
             del self._pending[answer.job]
             pending.done = answer
             pending.work.unwatch(answer.job)
-            pending.work.engine_seconds += answer.engine_seconds
+            pending.work.job_ended(answer.engine_seconds)
         pending.changed.set()
 
     def _fail_pending(self, error: BaseException) -> None:

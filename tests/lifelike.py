@@ -39,7 +39,7 @@ from pipeline.work import Work
 
 STT_S, TURN_S, READ_S, TOKEN_S, SOUND_S = 0.061, 0.051, 0.041, 0.101, 0.081
 """A transcript, the turn detector, a prompt that is read, a first token, a first sound. Such that
-nothing falls on the border of a window of 32 ms by chance: there, order would be nobody's choice."""
+nothing falls on the border of a window of 32 ms by chance, where the order would say nothing."""
 
 OnEvent = Callable[[str], None]
 

@@ -236,7 +236,7 @@ class Stage:
             await self._play_piece(end_ms)
         await self.wire.settle()
 
-    async def to_rest(self, limit_ms: int = 20_000) -> int:
+    async def to_rest(self, limit_ms: int = 60_000) -> int:
         """Play on until the script is over and nothing is under way; gives the time in ms."""
         last_ms = self.script.end_ms
         while True:

@@ -112,11 +112,13 @@ def test_a_recording_that_was_cut_off_says_so(
 ) -> None:
     path = tmp_path / "r.jsonl"
     record(path, question)
-    path.write_bytes(path.read_bytes()[:-5000])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 3 // 10])
     code, printed = run(capsys, "replay", str(path))
     assert code == 0, printed
     assert "is damaged or cut off" in printed
     assert "and was cut off then" in printed
+    assert "unfinished" in printed
     assert "As recorded:" in printed
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+from recordings import Uncancelled, synthesize
+
+from benchmarks.wer import total, word_errors
 from pipeline.spoken import speakable
-from pipeline.spoken.numbers import cardinal, digits, number, ordinal, pairs, year
+from pipeline.spoken.numbers import cardinal, ordinal, year
+from pipeline.stt import moonshine
+from pipeline.tts import piper
 
 NUMBERS = """
 0 => zero
@@ -244,6 +249,9 @@ p. 5 => page five
 w/ milk => with milk
 w/o sugar => without sugar
 Henry VIII => Henry the eighth
+Henry VIII was king => Henry the eighth was king
+Elizabeth I was queen => Elizabeth I was queen
+Pope John Paul II and I => Pope John Paul the second and I
 World War II => World War two
 Louis XIV => Louis the fourteenth
 Chapter IV => Chapter four
@@ -308,3 +316,70 @@ def test_the_table_is_long() -> None:
 @pytest.mark.parametrize(("written", "said"), CASES)
 def test_it_is_said(written: str, said: str) -> None:
     assert speakable(written) == said
+
+
+@pytest.mark.parametrize(("value", "words"), [
+    (0, "zero"),
+    (19, "nineteen"),
+    (90, "ninety"),
+    (1_000_000, "one million"),
+    (1_000_001, "one million one"),
+    (10**15, "one quadrillion"),
+    (-42, "minus forty-two"),
+])  # fmt: skip
+def test_cardinals(value: int, words: str) -> None:
+    assert cardinal(value) == words
+
+
+@pytest.mark.parametrize(("value", "words"), [
+    (1, "first"),
+    (12, "twelfth"),
+    (20, "twentieth"),
+    (22, "twenty-second"),
+    (100, "one hundredth"),
+    (1_000_003, "one million third"),
+])  # fmt: skip
+def test_ordinals(value: int, words: str) -> None:
+    assert ordinal(value) == words
+
+
+@pytest.mark.parametrize(("value", "words"), [
+    (800, "eight hundred"),
+    (1000, "one thousand"),
+    (1066, "ten sixty-six"),
+    (1900, "nineteen hundred"),
+    (1905, "nineteen oh five"),
+    (2005, "two thousand five"),
+    (2100, "twenty-one hundred"),
+])  # fmt: skip
+def test_years(value: int, words: str) -> None:
+    assert year(value) == words
+
+
+HEARD = (
+    "The train leaves at 3:30 pm.",
+    "It is 20 °C outside and 5 km to the town.",
+    "On Nov 21, 2026 we met Dr. Smith.",
+    "It costs $5.20, not $1,234.",
+    "Henry VIII ran 60 km/h, i.e. very fast.",
+    "Call 555-1234 today.",
+    "The answer is 2+2=4.",
+    "About 3/4 of the 1,500 people said yes.",
+    "That is 5-10% of 3.5 kg.",
+)
+
+
+@pytest.mark.real
+def test_a_listener_hears_what_was_written(weights: Callable[[str], Path]) -> None:
+    """Piper says it, Moonshine writes it down, in figures or in words; said again, both agree."""
+    voice = piper.build(piper.PiperOptions(), weights("piper-joe"))
+    stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
+    errors = []
+    for text in HEARD:
+        utterance = stt.open("en", False)
+        utterance.feed(synthesize(voice, speakable(text)))
+        heard = utterance.finish(Uncancelled()).text
+        errors.append(
+            word_errors(speakable(text).replace("-", " "), speakable(heard).replace("-", " "))
+        )
+    assert total(errors).rate <= 0.12

@@ -24,7 +24,9 @@ def feed(taker: TurnTaker, scores: list[float], first: int = 0) -> list[Signal]:
 
 def test_a_click_is_no_speech_and_two_windows_are() -> None:
     taker = TurnTaker(Endpointing())
-    assert feed(taker, [0.0, 0.9, 0.0, 0.9, 0.9]) == [Started(3 * WINDOW)]
+    assert feed(taker, [0.0, 0.9, 0.0]) == []
+    # It may have been the beginning, though (tests/test_onset.py).
+    assert feed(taker, [0.9, 0.9], first=3) == [Started(1 * WINDOW)]
 
 
 def test_an_unjudged_pause_ends_after_the_longest_wait() -> None:

@@ -45,7 +45,7 @@ def noise(count: int) -> Frames:
 def test_windows_are_the_whole(reach: int, count: int) -> None:
     session = BlurringSession(reach)
     vocoder = Vocoder(session, "z", rate=22_050)
-    assert vocoder.fit(noise(240))
+    assert vocoder.fit(noise(240)) is not None
     session.lengths.clear()
     frames = noise(count)
     parts = list(vocoder.windows(frames))
@@ -57,7 +57,7 @@ def test_windows_are_the_whole(reach: int, count: int) -> None:
 
 
 def test_a_vocoder_that_looks_too_far_does_not_fit() -> None:
-    assert not Vocoder(BlurringSession(100), "z", rate=22_050).fit(noise(400))
+    assert Vocoder(BlurringSession(100), "z", rate=22_050).fit(noise(400)) is None
 
 
 def test_what_is_too_loud_is_pressed_and_not_cut() -> None:
@@ -81,12 +81,12 @@ def test_pipers_parts_give_what_the_whole_gives(weights: Weights) -> None:
         "scales": np.array([0.0, 1.0, 0.0], dtype=np.float32),
     }
     (expected,) = open_session(model).run(None, feeds)
-    (frames,) = _open_part(head, model).run(None, feeds)
-    session = _open_part(tail, model)
+    (frames,) = _open_part(head).run(None, feeds)
+    session = _open_part(tail)
     (samples,) = session.run(None, {tensor: frames})
     np.testing.assert_array_equal(samples, expected)
     vocoder = Vocoder(session, tensor, rate=22_050)
-    assert vocoder.fit(frames[0])
+    assert vocoder.fit(frames[0]) is not None
     windows = list(vocoder.windows(frames[0]))
     assert len(windows) > 1
     np.testing.assert_allclose(np.concatenate(windows), expected.ravel(), atol=1 / 32768)

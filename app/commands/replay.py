@@ -124,9 +124,12 @@ def print_records(console: Console, replayed: Replayed) -> None:
     for name in ("became", *texts):
         table.add_column(name, no_wrap=True)
     width = max(8, (console.width - FIXED_WIDTH) // len(texts) - 2)
-    for at, record in replayed.records:
+    rows: list[tuple[float, TurnRecord, str]] = []
+    rows += [(at, record, record.outcome) for at, record in replayed.records]
+    rows += [(at, record, "unfinished") for at, record in replayed.unfinished_records]
+    for at, record, became in rows:
         shown = [_short(text, width) for text in _texts(record)[: len(texts)]]
-        table.add_row(*_numbers(at, record), record.outcome, *map(escape, shown))
+        table.add_row(*_numbers(at, record), became, *map(escape, shown))
     console.print(table if table.row_count else "[dim]Nobody took a turn.[/]")
 
 
@@ -148,7 +151,8 @@ def _texts(record: TurnRecord) -> tuple[str, str, str]:
 
 
 def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
 def _ms(value: float | None) -> str:

@@ -16,7 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-_WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 430, 330, 64, 46, 70
+_WIDTH, _HEIGHT, _LEFT, _TOP, _GAP, _RIGHT = 430, 330, 64, 46, 70, 24
 _MOST_MS = {"mean_ms": 1000.0, "p95_ms": 1300.0}
 _TITLES = {"mean_ms": "mean", "p95_ms": "P95"}
 _MOST_CUT = 0.7
@@ -97,7 +97,7 @@ def best(points: Iterable[Point], latency: str) -> list[Point]:
 
 def svg(series: Sequence[Series], title: str) -> str:
     """Two panels: against the mean and the P95 of the latency."""
-    width = 2 * (_WIDTH + _LEFT) + _GAP
+    width = 2 * (_WIDTH + _LEFT) + _GAP + _RIGHT
     height = _TOP + _HEIGHT + 60 + 20 * len(series)
     body = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'

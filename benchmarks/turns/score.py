@@ -24,7 +24,14 @@ from pathlib import Path
 from app.settings import Settings
 from app.settings_load import load_settings
 from app.weights import WeightsCache
-from benchmarks.turns.baselines import Curve, as_figures, compare, curves, drawable
+from benchmarks.turns.baselines import (
+    ASKED_AT_MS,
+    Curve,
+    as_figures,
+    compare,
+    curves,
+    drawable,
+)
 from benchmarks.turns.cache import Ears, Memo
 from benchmarks.turns.features import SILENCES_MS, Site, dump, sites
 from benchmarks.turns.metrics import SceneScore, score_scene
@@ -130,7 +137,7 @@ class Others:
 
     def __init__(self, task: Task, scores: Sequence[SceneScore]) -> None:
         """``scores``: of any settings."""
-        found = all_sites(task, SILENCES_MS + _GROWING_MS)
+        found = all_sites(task, (ASKED_AT_MS, *_GROWING_MS))
         self._parts: dict[str, tuple[Bootstrap, list[Curve]]] = {}
         for name, belongs in PARTS.items():
             part = [score for score in scores if belongs(score)]

@@ -37,11 +37,18 @@ class Replayed:
     published: tuple[Published, ...]
     stopped: str | None
     """Why it could not go on, for a person."""
+    unfinished: tuple[Published, ...] = ()
+    """What only its end made happen, where that is not the end of the recorded session."""
 
     @property
     def records(self) -> list[tuple[float, TurnRecord]]:
         """The turn records, and when each was made."""
-        return [(at, event) for at, event in self.published if isinstance(event, TurnRecord)]
+        return _records(self.published)
+
+    @property
+    def unfinished_records(self) -> list[tuple[float, TurnRecord]]:
+        """Those of turns that were under way when the replay ended."""
+        return _records(self.unfinished)
 
     @property
     def events(self) -> list[tuple[float, dict[str, Any]]]:
@@ -53,6 +60,10 @@ class Replayed:
         for at, event in self.events:
             line = {"kind": "event", "session": name, "at": at, "event": event}
             yield json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+
+
+def _records(published: Iterable[Published]) -> list[tuple[float, TurnRecord]]:
+    return [(at, event) for at, event in published if isinstance(event, TurnRecord)]
 
 
 def replay(held: HeldSession, settings: SessionSettings | None = None) -> Replayed:
@@ -88,7 +99,9 @@ async def _replay(held: HeldSession, settings: SessionSettings | None) -> Replay
     if error is not None:
         stopped = f"After {player.now:.3f} s the session failed: {type(error).__name__}: {error}"
     # How it ended is a part of the recording only if that has its end.
-    return Replayed(tuple(published) if held.whole and not stopped else seen, stopped)
+    if held.whole and not stopped:
+        seen = tuple(published)
+    return Replayed(seen, stopped, tuple(published[len(seen) :]))
 
 
 async def _end(task: asyncio.Task[None]) -> BaseException | None:

@@ -136,14 +136,15 @@ def _roman(text: str) -> int:
     return sum(-value if value < after else value for value, after in signs)
 
 
-ROMAN_NUMERALS = (
-    rule(
-        rf"\b({_RULERS}) (?=[XVI])({_ROMAN})(?!\w|['’]|\s(?:am|was|think|have|will|can)\b)",
-        lambda m: f"{m[1]} the {ordinal(_roman(m[2]))}",
-    ),
-    rule(
-        rf"\b({_COUNTED}) (?=[XVI])({_ROMAN})(?!\w|['’]|\s(?:am|was|think|have|will|can)\b)",
-        lambda m: f"{m[1]} {cardinal(_roman(m[2]))}",
-    ),
-)
+def _counted(match: re.Match[str]) -> str:
+    """ "Henry VIII" -> "Henry the eighth", "Part II" -> "Part two"; not of "as Mary I am"."""
+    if match[2] == "I" and _VERB.match(match.string[match.end() :]):
+        return match[0]
+    value = _roman(match[2])
+    said = cardinal(value) if re.fullmatch(_COUNTED, match[1]) else f"the {ordinal(value)}"
+    return f"{match[1]} {said}"
+
+
+_VERB = re.compile(r"\s(?:am|was|think|have|had|will|would|can|could|do|did|know|see|say)\b")
+ROMAN_NUMERALS = (rule(rf"\b({_RULERS}|{_COUNTED}) (?=[XVI])({_ROMAN})(?!\w|['’])", _counted),)
 """Only behind words that want a number. "I" is a word, and "MIX" is no number."""

@@ -14,6 +14,7 @@ from enum import IntEnum
 from pipeline.spoken.markup import LINE_START, Span, spans
 from pipeline.spoken.phrases import (
     ABBREVIATIONS,
+    CLINGING,
     COUNTING,
     JOINING,
     LEANING,
@@ -137,6 +138,7 @@ _ADJECTIVE = re.compile(r"[a-z]{2}(?:al|ous|ful|ive|ic|able|ible|less|ary|ish|er
 _SENTENCE_END = re.compile(r"[.!?。！？]$")
 _PAUSE = re.compile(r"(?:\.{2,}|…)$")
 _CLAUSE_END = re.compile(r"[,;:：；，、—–)]$")
+_DASHES = ("-", "–", "—", "--")
 _INITIAL = re.compile(r"(?:^|\W)[A-HJ-Z]\.$")
 _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
@@ -153,6 +155,8 @@ def _border(units: Sequence[_Unit], words: int, *, closed: bool, english: bool) 
     if not words or not core:
         return Border.TORN
     after = following[0] if following and following[0].whole else None
+    if core in _DASHES:
+        return _dash(after)
     if _PAUSE.search(core):
         return Border.CLAUSE
     if _SENTENCE_END.search(core):
@@ -182,6 +186,13 @@ def _clause(core: str, after: _Unit | None, *, ended: bool) -> Border | None:
     return Border.TORN if _STARTS_WITH_DIGIT.match(after.said) else Border.CLAUSE
 
 
+def _dash(after: _Unit | None) -> Border | None:
+    """A dash between words; not in "5 - 3"."""
+    if after is None:
+        return None
+    return Border.TORN if _STARTS_WITH_DIGIT.match(after.said) else Border.CLAUSE
+
+
 def _between(core: str, after: str, *, english: bool) -> Border:
     """The border between two words without a mark."""
     found, following = _WORD.findall(core.lower()), _WORD.findall(after.lower())
@@ -195,7 +206,7 @@ def _between(core: str, after: str, *, english: bool) -> Border:
     last, first = last.replace("’", "'"), first.replace("’", "'")
     if last in OBJECTS and first in PLACING | JOINING:
         return Border.PHRASE
-    if last in LEANING:
+    if last in LEANING or first in CLINGING:
         return Border.TORN
     if first in JOINING or (first in VERBS and last not in PRONOUNS):
         return Border.PART

@@ -33,6 +33,9 @@ LEANING = PRONOUNS | _set("""
 OBJECTS = _set("you it that this there her")
 """They lean on what follows, unless a new part begins there: "I can help you | with that"."""
 
+CLINGING = _set("of ago old away o'clock percent degrees dollars euros pounds meters kilometers")
+"""They belong to the word before them."""
+
 COUNTING = _set("or nor and then")
 """Between two numbers they join no parts: "2 and 3"."""
 

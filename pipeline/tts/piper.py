@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,8 +27,8 @@ from pipeline.tts.onnx_parts import CannotCut, cut
 from pipeline.tts.vits import Samples, Vocoder, limited
 
 _SENTENCE_ENDS = (".", "!", "?")
-_WARM_UP = "Hello there, how are you today? I am fine, thank you."
-_TRIAL = "The quick brown fox jumps over the lazy dog, and nobody knows why"
+_WARM_UP = "Hello there!"
+_TRIAL = "I am fine today, thank you, and how are you"
 """One sentence that shows how a voice is made, and how loud it is."""
 _LOUDEST = 0.9
 """Peak that the trial gets. Sentences of one voice differ by a factor of two."""
@@ -112,16 +113,13 @@ def find_models(weights: Path | None) -> dict[str, Path]:
 class _Speaker:
     """One voice: text -> phonemes of each sentence -> samples."""
 
-    def __init__(self, voice: Any, vocoder: Vocoder | None) -> None:
+    def __init__(self, voice: Any, vocoder: Vocoder | None, trial: Samples) -> None:
         """``voice``: a ``piper.PiperVoice`` whose network gives frames for ``vocoder``, or
-        samples where there is none."""
+        samples where there is none. ``trial``: a sentence of it."""
         self.rate = int(voice.config.sample_rate)
         self._voice = voice
         self._vocoder = vocoder
-        self._gain = 1.0
-        (phonemes,) = voice.phonemize(_TRIAL)
-        raw = np.concatenate([*self._made(phonemes, 1.0)])
-        self._gain = _LOUDEST / max(float(np.abs(raw).max()), 1e-3)
+        self._gain = _LOUDEST / max(float(np.abs(trial).max()), 1e-3)
 
     def phonemize(self, text: str) -> Iterator[Sequence[str]]:
         """Phonemes of each sentence."""
@@ -159,9 +157,10 @@ def _load(model: Path) -> _Speaker:
         raise unreadable(description, error) from error
     try:
         return _in_parts(model, config)
-    except CannotCut as error:
+    except (CannotCut, WeightsError, OSError) as error:
         log.info("The voice %s gives whole sentences only: %s", model.stem, error)
-        return _Speaker(PiperVoice(session=open_session(model), config=config), None)
+        voice = PiperVoice(session=open_session(model), config=config)
+        return _Speaker(voice, None, _trial(voice))
 
 
 def _in_parts(model: Path, config: Any) -> _Speaker:
@@ -169,28 +168,27 @@ def _in_parts(model: Path, config: Any) -> _Speaker:
     from piper import PiperVoice
 
     head, tail, tensor = cut(model.read_bytes(), "/dec/")
-    voice = PiperVoice(session=_open_part(head, model), config=config)
-    vocoder = Vocoder(_open_part(tail, model), tensor, int(config.sample_rate))
-    (phonemes,) = voice.phonemize(_TRIAL)
-    frames: Any = voice.phoneme_ids_to_audio(voice.phonemes_to_ids(phonemes))
-    if not vocoder.fit(frames):
+    voice = PiperVoice(session=_open_part(head), config=config)
+    vocoder = Vocoder(_open_part(tail), tensor, int(config.sample_rate))
+    samples = vocoder.fit(_trial(voice))
+    if samples is None:
         raise CannotCut("its vocoder looks too far around each frame")
-    return _Speaker(voice, vocoder)
+    return _Speaker(voice, vocoder, samples)
 
 
-def _open_part(part: bytes, model: Path) -> Any:
-    """Like ``pipeline.onnx.open_session``, of a model that is in no file."""
-    import onnxruntime
+def _trial(voice: Any) -> Any:
+    """What a network gives for a sentence."""
+    (phonemes, *_) = voice.phonemize(_TRIAL)
+    return voice.phoneme_ids_to_audio(voice.phonemes_to_ids(phonemes))
 
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = 1
-    settings.inter_op_num_threads = 1
-    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    settings.log_severity_level = 3  # errors only
-    try:
-        return onnxruntime.InferenceSession(part, settings, ["CPUExecutionProvider"])
-    except Exception as error:  # its exception types are not public
-        raise unreadable(model, error) from error
+
+def _open_part(part: bytes) -> Any:
+    """A session of a model that is in no file. From a nameless one, because a session keeps the
+    bytes that it is given: 60 MB."""
+    with tempfile.TemporaryFile() as file:
+        file.write(part)
+        file.flush()
+        return open_session(Path(f"/dev/fd/{file.fileno()}"))
 
 
 class _Never:

@@ -47,9 +47,9 @@ class Vocoder:
         self._hop_samples = 0
         self._s_per_frame = 0.0
 
-    def fit(self, frames: Frames) -> bool:
-        """Find out how far it looks, with the frames of a sentence of a second or more. False if
-        no windows give the same as the whole."""
+    def fit(self, frames: Frames) -> Samples | None:
+        """Find out how far it looks, with the frames of a sentence of a second or more; gives its
+        samples back. ``None`` if no windows give the same as the whole."""
         whole = self._run(frames)
         count = frames.shape[1]
         self._hop_samples, rest = divmod(len(whole), count)
@@ -58,8 +58,8 @@ class Vocoder:
             begin = count // 2 * self._hop_samples
             meant = whole[begin : begin + len(part)]
             if len(part) == len(meant) > 0 and float(np.abs(part - meant).max()) < _SAME:
-                return not rest
-        return False
+                return None if rest else whole
+        return None
 
     def windows(self, frames: Frames) -> Iterator[Samples]:
         """The samples of ``frames``, in order: a short window at once, and each next one as long
