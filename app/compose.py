@@ -21,6 +21,8 @@ from pipeline.errors import ReachyVoiceError
 from pipeline.events import Bus
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
+from pipeline.recording.recorded import RecordedSession
+from pipeline.recording.tape import Tape
 from pipeline.replies import SessionSettings
 from pipeline.session import Session
 from pipeline.stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad, Stages
@@ -43,6 +45,8 @@ class Assistant:
         self._workers = {kind: _worker(settings, cache, kind) for kind in Kind}
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.ready = asyncio.Event()
+        self.tape: Tape | None = None
+        """Where sessions that begin now are recorded."""
         self.stages = Stages(
             RemoteVad(self._workers[Kind.VAD]),
             RemoteTurn(self._workers[Kind.TURN]),
@@ -107,7 +111,8 @@ class Assistant:
             lead_ms=settings.playback.lead_ms,
             chunk_ms=settings.playback.chunk_ms,
         )
-        session = Session(self.stages, config, session_settings, bus, new_id, memory)
+        begun = (self.stages, config, session_settings, bus, new_id, memory)
+        session = RecordedSession(self.tape, *begun) if self.tape else Session(*begun)
         self._sessions.add(session)
         return session
 

@@ -238,7 +238,7 @@ class Reply:
     # -- speak
 
     async def _speak(self) -> None:
-        while piece := await self._text.take(self._buffered_s, playing=self.confirmed):
+        while piece := await self._text.take(self._buffered_s, self._gate.is_set):
             self.mark("first_clause")
             await self._pieces.put(_Words(piece.text))
             if piece.spoken:

@@ -61,7 +61,8 @@ class PolyphaseResampler:
         spent = int(starts[-1])
         self._held = self._held[spent:]
         self._first += spent
-        return np.clip(np.rint(mixed), -32768, 32767).astype(np.int16)
+        rounded: NDArray[np.int16] = np.clip(np.rint(mixed), -32768, 32767).astype(np.int16)
+        return rounded
 
 
 @cache
@@ -72,4 +73,5 @@ def _filters(up: int, down: int) -> NDArray[np.float32]:
     offsets = np.arange(1 - half, half + 1)[np.newaxis] - np.arange(up)[:, np.newaxis] / up
     window = np.i0(_KAISER_BETA * np.sqrt(np.maximum(0.0, 1 - (offsets / half) ** 2)))
     weights = np.sinc(cut_off * offsets) * window
-    return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    even: NDArray[np.float32] = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    return even

@@ -52,6 +52,7 @@ from pipeline.replies import Replies, SessionSettings
 from pipeline.reply import Reply
 from pipeline.stages import Stages
 from pipeline.transcribing import Transcriber
+from pipeline.turn_recorder import TurnRecorder
 from pipeline.utterance import Attempt, Guess, PushToTalkBuffer, Recognition
 from pipeline.voice_turns import VoiceTurns
 from pipeline.work import CLIENT, Priority, Work
@@ -85,6 +86,8 @@ class Session:
         self._settings = settings
         self._bus = bus
         self._new_id = new_id
+        self._records = TurnRecorder(answers=config.answers)
+        bus.derive(self._records.feed)
         self._inbox = Inbox()
         self._warm_up = Work(Priority.WARM_UP)
         stall_samples = settings.endpointing.stall_ms * LISTEN_RATE // 1000
@@ -152,6 +155,8 @@ class Session:
                     await self._follow_commands()
                 finally:
                     self._stop_everything()
+                    for record in self._records.close(asyncio.get_running_loop().time()):
+                        self._bus.publish(record)
         finally:
             vad.close()
             if not self._keeps_memory:

@@ -49,23 +49,26 @@ class TextAhead:
             self._over = True
             self._changed.notify_all()
 
-    async def take(self, buffered_s: Callable[[], float], *, playing: bool) -> Piece | None:
+    async def take(
+        self, buffered_s: Callable[[], float], playing: Callable[[], bool]
+    ) -> Piece | None:
         """The next piece to speak; ``None`` at the end.
 
-        ``buffered_s`` tells how many seconds of audio the listener has still to hear. They become
-        fewer while ``playing``.
+        ``buffered_s`` tells how many seconds of audio the listener has still to hear, ``playing``
+        whether they become fewer.
         """
         async with self._changed:
             while True:
                 ahead_s = buffered_s()
                 patience_s = self._ramp.patience_s(ahead_s, self._chunker.held_chars)
                 longest = self._ramp.longest_chars(ahead_s)
-                if piece := self._chunker.take(longest, hurry=playing and not patience_s):
+                hurry = playing() and not patience_s
+                if piece := self._chunker.take(longest, hurry=hurry):
                     self._changed.notify_all()
                     return piece
                 if self._over and self._chunker.over:
                     return None
-                await self._wait(patience_s if playing and patience_s else None)
+                await self._wait(patience_s if playing() and patience_s else None)
 
     async def _wait(self, timeout_s: float | None) -> None:
         self._wanted = True

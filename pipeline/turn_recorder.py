@@ -38,6 +38,10 @@ from pipeline.events import (
 from pipeline.open_turns import OpenReply, OpenTurn, record_of, sample_at, with_reply
 from pipeline.turn_record import Judgement, Outcome, Pause, TurnRecord
 
+CLOSING_S = 0.1
+"""Closing an answer that is interrupted may take so long; what was heard of it counts up to the
+speech that interrupts it."""
+
 MAX_HELD = 16
 """Turns, and typed messages, that may wait for their answer; older ones count as unanswered."""
 
@@ -56,6 +60,8 @@ class TurnRecorder:
         self._cut_short: tuple[str, ...] = ()
         """Items whose answer had hardly begun when somebody spoke."""
         self._silences: set[str] = set()
+        self._spoke_at = 0.0
+        """When somebody began to speak last."""
         self._stopped_last: OpenTurn | None = None
         self._done: list[TurnRecord] = []
         self._handlers: Mapping[type, Callable[[float, Any], None]] = {
@@ -111,6 +117,7 @@ class TurnRecorder:
 
     def _speech_started(self, at: float, event: SpeechStarted) -> None:
         speech_id = event.item_id
+        self._spoke_at = at
         if before := self._said.pop(speech_id, None):
             self._end(before, "dropped", at)
         self._said[speech_id] = OpenTurn("voice", at, speech_id, speech_id, event.audio_ms)
@@ -272,6 +279,8 @@ class TurnRecorder:
         reply = self._replies.pop(event.reply_id, None)
         if reply is None:
             return
+        if event.reason == "turn_detected" and at - self._spoke_at < CLOSING_S:
+            at = self._spoke_at
         record = self._end(reply.turn, _outcome(event), at, reply, event)
         if reply.in_conversation:
             talked_over = (

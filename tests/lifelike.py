@@ -80,11 +80,12 @@ class Engine:
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)
         job = Job(work, self._waits)
+        work.job_began()
         try:
             yield job
         finally:
             self.running -= 1
-            work.engine_seconds += job.seconds
+            work.job_ended(job.seconds)
 
 
 class Job:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lifelike import Brain, Ears, Engines, Voice
+import pytest
+from lifelike import STT_S, TURN_S, Brain, Ears, Engines, Voice
 from talk_script import lines, perform, sure_of_more
 
 from pipeline import events
@@ -100,6 +101,15 @@ def test_beyond_its_budget_a_session_begins_a_reply_when_the_turn_is_likely_over
     begins = 480 * 6 + 320 + 32 + 61
     [*_, row] = thoughts
     assert row == f"{begins + 51} thinks about '{last}'", "the last one when the detector is sure"
+
+
+def test_waste_is_all_that_was_spent_in_vain() -> None:
+    """The model works from the transcript on until the user goes on."""
+    engines = sure_of_more("I want the")
+    engines.brain.first_s = 0.5
+    story = perform("0 768 I want the\n1056 512 blue ball.", engines)
+    [thrown_away] = story.events(events.SpeculationDiscarded)
+    assert thrown_away.engine_seconds == pytest.approx(STT_S + TURN_S + 1.088 - 0.861)
 
 
 # --- engines that take their time --------------------------------------------------------------
@@ -197,8 +207,8 @@ def test_new_instructions_in_a_pause_replace_the_reply_behind_its_gate() -> None
 
 def test_an_item_that_is_deleted_in_a_pause_is_not_answered() -> None:
     """The reply behind its gate has read it; the one that is given has not."""
-    item = {"id": "mine", "type": "message", "role": "user"}
-    item["content"] = [{"type": "input_text", "text": "My name is Ann."}]  # type: ignore[assignment]
+    content = [{"type": "input_text", "text": "My name is Ann."}]
+    item = {"id": "mine", "type": "message", "role": "user", "content": content}
     script = f"""
         0   > conversation.item.create {json.dumps({"item": item})}
         0 640 {TIME}

@@ -176,9 +176,10 @@ def print_result(console: Console, held: HeldSession, replayed: Replayed, *, wha
             f"[green]As recorded:[/] {found.events} events, "
             f"no time is off by more than {found.largest_ms:.1f} ms."
         )
-        if found.cuts:
+        if found.cuts or replayed.otherwise:
             console.print(
-                f"[dim]Where {found.cuts} answers were cut off, a piece more or less "
-                f"had left: the live server's timers were late.[/]"
+                f"[dim]The live server's timers were late: {found.cuts} answers were cut off a "
+                f"piece earlier or later, and {replayed.otherwise} prompts had a word more or "
+                f"less of them.[/]"
             )
     return replayed.stopped is None and found.difference is None

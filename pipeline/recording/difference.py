@@ -128,7 +128,10 @@ def _without_last_pieces(events: Sequence[Timed], spare: int) -> Sequence[Timed]
 
 
 def _told(event: dict[str, Any], cancelled: bool) -> dict[str, Any]:
-    """Of an item that was cut off, how much of it had left does not count."""
+    """Of an answer that was cut off, how much of it had left does not count; how much was heard
+    does as a time (``heard_s``)."""
+    if event.get("status") == "cancelled" and event["is"] == "TurnRecord":
+        return event | {"heard": ""}
     if not cancelled:
         return event
     told = dict(event)

@@ -7,9 +7,11 @@ Arguments are kept as a key only (``plain.key_of``), since a replay makes them a
     {"kind": "item", "at": 1.4, "call": 7, "item": {"is": "TextDelta", ...}}     gives something,
     {"kind": "done", "at": 1.9, "call": 7}                                       and ends
 
-What ends otherwise has an ``error``, or ``left``: nobody waited for it any more, and a ``late``
-line says what it still cost. ``engine_s`` is the engine time that it took, ``at_once`` that the
-caller did not even wait for the event loop.
+What ends otherwise has an ``error``, or ``left``: nobody waited for it any more. ``at_once``: the
+caller did not even wait for the event loop. Engine time has lines of its own, because it is booked
+when the engine is done, which may be before or after the caller is:
+
+    {"kind": "cost", "at": 1.8, "call": 7, "engine_s": 0.4}
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ class CallWork(Work):
     """One call's share of the work it belongs to: ends with it, and knows its own engine time."""
 
     def __init__(self, whole: Work) -> None:
-        self.on_late: Callable[[float], None] | None = None
-        """Told of engine time that is booked when nobody waits any more."""
+        self.on_cost: Callable[[float], None] = lambda seconds: None
+        """Told of engine time as it is booked."""
         self._whole = whole
         self._own_seconds = 0.0
         super().__init__(whole.priority)
@@ -91,8 +93,8 @@ class CallWork(Work):
         more = seconds - self._own_seconds
         self._whole.engine_seconds += more
         self._own_seconds = seconds
-        if self.on_late and more:
-            self.on_late(more)
+        if more:
+            self.on_cost(more)
 
     def close(self) -> None:
         """Follow the whole no longer; late engine time still counts there."""
@@ -111,6 +113,7 @@ class Call:
 
     def __init__(self, log: Log, of: str, key: Key, work: Work | None = None) -> None:
         self.work = CallWork(work or Work())
+        self.work.on_cost = self._cost
         self._log = log
         self._of = of
         self._key = key
@@ -154,8 +157,6 @@ class Call:
         self._others.cancel()
         self.work.close()
         told = self._told(error)
-        if "left" in told:
-            self.work.on_late = self._late
         if self._streams:
             self._log.write("done", self._log.now(), lambda: told)
             return
@@ -167,14 +168,12 @@ class Call:
 
         self._log.write("call", self._log.now(), fields)
 
-    def _late(self, seconds: float) -> None:
-        late = {"call": self._number, "engine_s": seconds}
-        self._log.write("late", self._log.now(), lambda: late)
+    def _cost(self, seconds: float) -> None:
+        cost = {"call": self._number, "engine_s": seconds}
+        self._log.write("cost", self._log.now(), lambda: cost)
 
     def _told(self, error: BaseException | None) -> dict[str, Any]:
         told: dict[str, Any] = {"call": self._number}
-        if self.work.engine_seconds:
-            told["engine_s"] = self.work.engine_seconds
         if not self._waited and not self._streams:
             told["at_once"] = True
         if isinstance(error, asyncio.CancelledError | GeneratorExit):

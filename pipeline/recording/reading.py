@@ -33,9 +33,8 @@ class HeldCall:
     left: bool = False
     """Nobody waited for its end."""
     error: Mapping[str, Any] | None = None
-    engine_s: float = 0.0
-    late: list[tuple[float, float]] = field(default_factory=list)
-    """When engine time was booked after nobody waited any more, and how much."""
+    costs: list[tuple[float, float]] = field(default_factory=list)
+    """When engine time was booked, and how many seconds."""
 
     @property
     def whole(self) -> bool:
@@ -65,8 +64,10 @@ class HeldSession:
     """When it was told to end."""
     whole: bool = False
     """Whether its end was recorded."""
-    open_calls: dict[int, HeldCall] = field(default_factory=dict)
-    """Those about which there may be more, by their number."""
+    numbered: dict[int, HeldCall] = field(default_factory=dict)
+    """The calls by their number in the file."""
+    early_costs: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
+    """Of calls whose own line comes when they end."""
 
     @property
     def end_s(self) -> float:
@@ -171,7 +172,8 @@ def _command(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
 def _call(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
     call = HeldCall(line["of"], line["key"], line.get("began", at), line.get("at_once", False))
     session.calls.append(call)
-    session.open_calls[line["call"]] = call
+    session.numbered[line["call"]] = call
+    call.costs += session.early_costs.pop(line["call"], ())
     if "began" in line:
         if "error" not in line and "left" not in line:
             call.items.append((at, from_plain(line["result"])))
@@ -179,21 +181,20 @@ def _call(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
 
 
 def _item(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
-    session.open_calls[line["call"]].items.append((at, from_plain(line["item"])))
+    session.numbered[line["call"]].items.append((at, from_plain(line["item"])))
 
 
 def _done(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
-    call = session.open_calls[line["call"]]
+    call = session.numbered[line["call"]]
     call.ended = at
     call.left = line.get("left", False)
     call.error = line.get("error")
-    call.engine_s = line.get("engine_s", 0.0)
-    if not call.left:
-        del session.open_calls[line["call"]]
 
 
-def _late(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
-    session.open_calls[line["call"]].late.append((at, line["engine_s"]))
+def _cost(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
+    call = session.numbered.get(line["call"])
+    costs = call.costs if call else session.early_costs.setdefault(line["call"], [])
+    costs.append((at, line["engine_s"]))
 
 
 def _id(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
@@ -217,7 +218,7 @@ _TAKERS: Mapping[str, Callable[[HeldSession, float, Mapping[str, Any]], None]] =
     "call": _call,
     "item": _item,
     "done": _done,
-    "late": _late,
+    "cost": _cost,
     "id": _id,
     "event": _event,
     "stop": _stop,

@@ -37,6 +37,9 @@ class Replayed:
     published: tuple[Published, ...]
     stopped: str | None
     """Why it could not go on, for a person."""
+    otherwise: int = 0
+    """How many engine calls were asked something else than in the recording, and got the answer
+    that was given there at that time."""
     unfinished: tuple[Published, ...] = ()
     """What only its end made happen, where that is not the end of the recorded session."""
 
@@ -101,7 +104,7 @@ async def _replay(held: HeldSession, settings: SessionSettings | None) -> Replay
     # How it ended is a part of the recording only if that has its end.
     if held.whole and not stopped:
         seen = tuple(published)
-    return Replayed(seen, stopped, tuple(published[len(seen) :]))
+    return Replayed(seen, stopped, player.otherwise, tuple(published[len(seen) :]))
 
 
 async def _end(task: asyncio.Task[None]) -> BaseException | None:

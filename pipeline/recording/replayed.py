@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +54,9 @@ class Player:
     def __init__(self, held: HeldSession, *, what_if: bool) -> None:
         self.stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why the replay cannot go on, as soon as it cannot."""
+        self.otherwise = 0
+        """How many calls were asked something else than in the recording."""
+        self._taken: set[int] = set()
         self._what_if = what_if
         self._last_s = held.end_s - LATE_S
         self._calls: defaultdict[tuple[str, str], _Answers] = defaultdict(_Answers)
@@ -70,9 +72,27 @@ class Player:
         return asyncio.get_running_loop().time() - self._began_at
 
     def find(self, of: str, key: str) -> HeldCall | None:
-        """The call that is for this; ``None`` if there was none."""
-        answers = self._calls.get((of, key))
-        return answers.take() if answers else None
+        """The call that is for this; ``None`` if there was none.
+
+        A replay that follows the recording takes one that was made at the same time for something
+        else, and counts it: a word more or less of an interrupted answer may have been heard."""
+        if answers := self._calls.get((of, key)):
+            call = answers.take()
+        else:
+            call = None if self._what_if or of not in _ASKED else self._made_now(of)
+            self.otherwise += call is not None
+        if call:
+            self._taken.add(id(call))
+        return call
+
+    def _made_now(self, of: str) -> HeldCall | None:
+        near = [
+            call
+            for (kind, _), answers in self._calls.items()
+            for call in answers.waiting
+            if kind == of and id(call) not in self._taken and abs(call.began - self.now) < LATE_S
+        ]
+        return min(near, key=lambda call: abs(call.began - self.now), default=None)
 
     def lacks(self, call: HeldCall) -> bool:
         """Whether its end is needed and not held."""
@@ -113,35 +133,34 @@ class Player:
     async def one(self, call: HeldCall, work: Work | None) -> Any:
         """What a call gave that gives one thing. Raises what it raised."""
         began = self.now
-        with self._left(call, began, work):
-            for at, value in call.items:
-                if not call.at_once:
-                    await self.due(call, began, at, work)
-                _book(call.engine_s, work)
-                return value
-            await self.end(call, began, work)
+        self._book(call, began, work)
+        for at, value in call.items:
+            if not call.at_once:
+                await self.due(call, began, at, work)
+            return value
+        await self.end(call, began, work)
         raise AssertionError("a call ends with a result or an error")
 
     async def stream(self, call: HeldCall, work: Work) -> AsyncGenerator[Any, None]:
         """What a call gave, one after the other. Raises what it raised."""
         began = self.now
-        with self._left(call, began, work):
-            for at, value in call.items:
-                await self.due(call, began, at, work)
-                yield value
-            await self.end(call, began, work)
+        self._book(call, began, work)
+        for at, value in call.items:
+            await self.due(call, began, at, work)
+            yield value
+        await self.end(call, began, work)
 
-    @contextmanager
-    def _left(self, call: HeldCall, began: float, work: Work | None) -> Iterator[None]:
-        """When nobody waits any more, what the call cost is booked as late as it was."""
-        try:
-            yield
-        except (asyncio.CancelledError, GeneratorExit):
-            shift_s = began - call.began if self._what_if else 0.0
-            for at, seconds in ((call.ended or 0.0, call.engine_s), *call.late):
+    def _book(self, call: HeldCall, began: float, work: Work | None) -> None:
+        """Have engine time booked when it was, whatever becomes of the call."""
+        if work is None:
+            return
+        shift_s = began - call.began if self._what_if else 0.0
+        for at, seconds in call.costs:
+            if call.at_once:
+                work.engine_seconds += seconds
+            else:
                 after_s = max(0.0, at + shift_s - self.now)
-                asyncio.get_running_loop().call_later(after_s, _book, seconds, work)
-            raise
+                asyncio.get_running_loop().call_later(after_s, _add, work, seconds)
 
     async def end(self, call: HeldCall, began: float, work: Work | None) -> None:
         """Wait for the end of a call, and raise its error if it had one. What was given up in the
@@ -156,10 +175,12 @@ class Player:
             )
         if given_up or call.ended is None:
             await asyncio.get_running_loop().create_future()
-        _book(call.engine_s, work)
         if call.error:
             raise _error(call.error)
 
+
+_ASKED = ("llm.warm", "llm.reply")
+"""What is asked with all that was heard before."""
 
 _WHAT = {
     "vad.open": "a stream of voice activity",
@@ -174,9 +195,8 @@ _WHAT = {
 }
 
 
-def _book(engine_s: float, work: Work | None) -> None:
-    if work:
-        work.engine_seconds += engine_s
+def _add(work: Work, engine_seconds: float) -> None:
+    work.engine_seconds += engine_seconds
 
 
 def _error(told: Any) -> Exception:
