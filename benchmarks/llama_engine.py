@@ -25,7 +25,6 @@ from pipeline.engines import (
     TextDelta,
     Tool,
     ToolChoice,
-    Usage,
 )
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 
@@ -95,11 +94,11 @@ def _show_warm(name: str, engine: LlamaCpp, tools: Sequence[Tool]) -> None:
     slices = [0.0]
     began = last = time.perf_counter()
     usage = None
-    for item in session.warm([_SYSTEM], tools, Token()):
+    for item in session.warm([_SYSTEM], tools, "", Token()):
         now = time.perf_counter()
         slices.append(now - last)
         last = now
-        usage = item if isinstance(item, Usage) else usage
+        usage = item.usage if item else usage
     took = time.perf_counter() - began
     print(f"{name}: {took:.2f} s, longest slice {1000 * max(slices):.0f} ms, {usage}")
     session.close()
@@ -113,7 +112,7 @@ def _abort_prefill(engine: LlamaCpp, what: str, times: int) -> list[float]:
         token = Token()
         # A text of its own each time, so that nothing is cached.
         text = f"{i} " + " ".join(f"word{i}x{k}" for k in range(300))
-        steps = session.warm([_SYSTEM, Message("user", text)], [], token)
+        steps = session.warm([_SYSTEM, Message("user", text)], [], "", token)
         next(steps)
         token.pull(0.01 + 0.002 * (i % 50), what)
         found.append(_wait_for_return(steps, token))
@@ -138,7 +137,7 @@ def _abort_tokens(engine: LlamaCpp, times: int) -> list[float]:
         token = Token()
         question = Message("user", "Tell me a very long story about the sea.")
         steps = session.reply([_SYSTEM, question], [], ToolChoice(), _LONG, token)
-        next(item for item in steps if item)
+        next(item for item in steps if isinstance(item, TextDelta))
         token.pull(0.02 + 0.001 * (i % 20), "cancelled")
         found.append(_wait_for_return(steps, token))
         session.close()

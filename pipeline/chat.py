@@ -230,6 +230,10 @@ class Chat:
         self._forgotten = max(0, self._forgotten - count)
         return dropped
 
+    def forget_before(self, item_id: str) -> None:
+        """Let the context begin with this item. Raises ``UnknownItem``."""
+        self._forgotten = max(self._forgotten, self._position(item_id))
+
     def forget_oldest(self) -> bool:
         """Take the older half of the context away. False when nothing can go any more: one item is
         left, or one and the outputs of its calls.

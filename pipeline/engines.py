@@ -273,8 +273,9 @@ class Tts(Protocol):
     def synthesize(
         self, text: str, voice: str, speed: float, cancel: CancelToken
     ) -> Iterator[Pcm | None]:
-        """Speech for ``text``, smallest safe chunk first, at ``rate``. ``speed``: 1.0 is the
-        configured pace, 1.5 is faster."""
+        """Speech for ``text``: int16 mono at ``rate``. The first chunk is as short as it can be
+        made well (some 0.2 s), later ones grow to what can be made while those before are heard.
+        ``speed``: 1.0 is the configured pace, 1.5 is faster."""
         ...
 
 

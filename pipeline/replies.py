@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import dropwhile
 
 from pipeline.chat import AudioPart, Item, MessageItem, UnknownItem, prompt
 from pipeline.commands import (
@@ -20,6 +21,7 @@ from pipeline.engines import Message, Sampling
 from pipeline.events import Bus, CancelReason, OutputItem, Refused, SpeculationDiscarded
 from pipeline.item_commands import make_room
 from pipeline.memory import Memory
+from pipeline.ramp import Ramp
 from pipeline.reply import PromptSource, Reply
 from pipeline.speculation import Speculation
 from pipeline.stages import ConversationStage, Stages
@@ -87,6 +89,7 @@ class Replies:
         self._on_end = on_end
         self._running: dict[str, Reply] = {}
         self._placed: set[str] = set()
+        self._ramp = Ramp()
 
     @property
     def speaking(self) -> Reply | None:
@@ -200,9 +203,12 @@ class Replies:
         now = asyncio.get_running_loop().time()
         self._start(ResponseOptions(), messages, Work(), now).confirm()
 
-    def prompt(self, said: str = "") -> list[Message]:
-        """The conversation as the model reads it; ``said`` is about to be committed."""
+    def prompt(self, said: str = "", start: str | None = None) -> list[Message]:
+        """The conversation as the model reads it; ``said`` is about to be committed. ``start``:
+        the item to begin with."""
         items: tuple[Item, ...] = self._chat.context
+        if start:
+            items = tuple(dropwhile(lambda item: item.id != start, items))
         if said:
             items += (MessageItem("", "user", (AudioPart(said),)),)
         return prompt(self._instructions(ResponseOptions()), items)
@@ -297,6 +303,7 @@ class Replies:
             work=work,
             forget=self._chat.forget_oldest if own else lambda: False,
             began_at=began_at,
+            ramp=self._ramp,
             tell_end=tell_end,
         )
         self._running[plan.reply_id] = reply
@@ -318,6 +325,7 @@ class Replies:
             in_conversation=options.in_conversation,
             voice=options.voice or config.voice,
             speed=config.speed,
+            language=config.language,
             output_format=options.output_format or config.output_format,
             chunk_ms=settings.chunk_ms,
             lead_s=settings.lead_ms / 1000 if paced else None,

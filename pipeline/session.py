@@ -31,7 +31,7 @@ from pipeline.commands import (
     TruncateItem,
 )
 from pipeline.endpointing import Endpointing
-from pipeline.engines import Cancelled, Transcript
+from pipeline.engines import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import (
     Bus,
@@ -55,7 +55,8 @@ from pipeline.transcribing import Transcriber
 from pipeline.turn_recorder import TurnRecorder
 from pipeline.utterance import Attempt, Guess, PushToTalkBuffer, Recognition
 from pipeline.voice_turns import VoiceTurns
-from pipeline.work import CLIENT, Priority, Work
+from pipeline.warm_up import WarmUp
+from pipeline.work import CLIENT
 
 log = logging.getLogger("reachy_voice.session")
 
@@ -89,7 +90,6 @@ class Session:
         self._records = TurnRecorder(answers=config.answers)
         bus.derive(self._records.feed)
         self._inbox = Inbox()
-        self._warm_up = Work(Priority.WARM_UP)
         stall_samples = settings.endpointing.stall_ms * LISTEN_RATE // 1000
         self._stall_silence = np.zeros(stall_samples, dtype=np.int16)
         limit = int(settings.endpointing.max_utterance_s * LISTEN_RATE)
@@ -108,13 +108,10 @@ class Session:
             self._reply_starts,
             self._reply_ended,
         )
+        self._warm_up = WarmUp(self._memory, self._replies)
         self._items = ItemCommands(self.chat, bus, settings.max_items, self._replies.truncate)
         self._idle = IdleTimer(self._nobody_speaks)
         self._idle_since_ms = 0
-        self._cold = False
-        """Whether a warm-up was begun and not finished."""
-        self._said = ""
-        """What the user has said so far of a turn that is not over."""
         self._ending = False
 
     @property
@@ -130,6 +127,7 @@ class Session:
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._replies.tasks = self._transcriber.tasks = self._tasks
+                self._warm_up.tasks = self._tasks
                 self._listener = Listener(
                     vad,
                     self._stages.vad.window_samples,
@@ -146,7 +144,7 @@ class Session:
                     self._settings.speculation,
                 )
                 self._configure_turns()
-                self._warm()
+                self._warm_up.begin()
                 for item in self.chat.items:
                     # Of a conversation that goes on; its client was lost before it was read.
                     if isinstance(item, MessageItem):
@@ -233,7 +231,7 @@ class Session:
                 self._count_silence(0)
         self._configure_turns()
         if (config.instructions, config.tools) != (before.instructions, before.tools):
-            self._warm()
+            self._warm_up.begin()
 
     def _configure_turns(self) -> None:
         config, detection = self._config, self._config.turn_detection
@@ -251,27 +249,6 @@ class Session:
         ours, asked = self._settings.endpointing, self._config.turn_detection
         return asked.over(ours) if asked else ours
 
-    def _warm(self) -> None:
-        """Read instructions, tools and history into the model before anybody asks, and what the
-        user has said so far."""
-        self._warm_up.cancel()
-        if not self._config.answers:
-            return
-        self._warm_up = Work(Priority.WARM_UP)
-        self._cold = True
-        self._tasks.create_task(self._run_warm_up(self._warm_up))
-
-    async def _run_warm_up(self, work: Work) -> None:
-        try:
-            prompt = self._replies.prompt()
-            await self._memory.conversation.warm(prompt, self._config.tools, work, self._said)
-        except Cancelled:
-            return
-        except ReachyVoiceError as error:
-            # The reply that needs this prompt meets the same trouble, and reports it.
-            log.warning("the session was not warmed up: %s", error)
-        self._cold = False
-
     # -- replies
 
     def _reply_starts(self) -> None:
@@ -280,9 +257,9 @@ class Session:
     def _reply_ended(self, reply: Reply) -> None:
         if self._ending:
             return
-        if self._replies.quiet.is_set() and (self._cold or reply.confirmed):
+        if self._replies.quiet.is_set() and (self._warm_up.due or reply.confirmed):
             # It has taken a warm-up's place; or there is an answer that was not read yet.
-            self._warm()
+            self._warm_up.begin()
         if reply.plan.in_conversation and reply.confirmed and not reply.failed:
             self._count_silence(reply.unheard_s)
 
@@ -333,7 +310,7 @@ class Session:
         self._listener.end_of_input()
         self._buffer.clear()
         self._turns.drop()
-        self._said = ""
+        self._warm_up.said = ""
 
     def _commit(self, command: CommitAudio) -> None:
         if self._config.turn_detection is None:
@@ -370,7 +347,7 @@ class Session:
     def _commit_item(self, item_id: str, part: AudioPart) -> str:
         """Add the user's speech to the conversation; returns the id that it has there."""
         self._idle.disarm()
-        self._said = ""
+        self._warm_up.said = ""
         if any(item.id == item_id for item in self.chat.items):
             # The client has used the id of its own running speech for something else.
             item_id = self._new_id("item")
@@ -387,8 +364,13 @@ class Session:
         if spoken and self._transcriber.busy:
             message = "Too many recordings wait to be transcribed; wait for the completed events."
             self._refuse(command.event_id, "input_audio_buffer_commit_busy", message)
-        elif self._items.carry_out(command) and isinstance(command.item, MessageItem):
+        elif not self._items.carry_out(command):
+            return
+        elif isinstance(command.item, MessageItem):
             self._transcriber.read(command.item)
+        elif self._replies.quiet.is_set():
+            # What a tool has said is read before the client asks for an answer to it.
+            self._warm_up.begin()
 
     # -- what a voice turn asks (pipeline.voice_turns.Speaker)
 
@@ -404,9 +386,9 @@ class Session:
         return self._replies.asked
 
     def read_ahead(self, said: str) -> None:
-        self._said, self._cold = said, True
+        self._warm_up.said, self._warm_up.due = said, True
         if self._replies.quiet.is_set():
-            self._warm()
+            self._warm_up.begin()
 
     def begin_reply(self, guess: Guess, since: float) -> None:
         self._replies.begin(guess, since)

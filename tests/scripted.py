@@ -34,6 +34,7 @@ from pipeline.memory import Memory
 from pipeline.replies import SessionSettings
 from pipeline.session import Session
 from pipeline.stages import Stages
+from pipeline.turn_record import TurnRecord
 from pipeline.work import Work
 
 E = TypeVar("E")
@@ -249,8 +250,10 @@ class Scene:
         return next(at for at, event in self.log if isinstance(event, kind))
 
     def names(self, *without: type[Any]) -> list[str]:
-        """Names of the events in order; neighbours of one name count once."""
-        names = [type(event).__name__ for _, event in self.log if not isinstance(event, without)]
+        """Names of the events in order, but those in ``without`` and turn records; neighbours of
+        one name count once."""
+        left_out = (TurnRecord, *without)
+        names = [type(event).__name__ for _, event in self.log if not isinstance(event, left_out)]
         return [name for name, _ in itertools.groupby(names)]
 
 

@@ -340,7 +340,7 @@ def test_what_a_client_says_about_silence_has_a_meaning(
     policy: Policy, asked: TurnDetection, probability: float, wait_s: float
 ) -> None:
     async def main() -> None:
-        ours = Endpointing(policy=policy, clear_wait_ms=224, mean_pause_ms=700)
+        ours = Endpointing(policy=policy, clear_wait_ms=224, mean_pause_ms=700, confidence=0.85)
         async with scene(
             config=replace(VOICE, turn_detection=asked),
             settings=SessionSettings(endpointing=ours),

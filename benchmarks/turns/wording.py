@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 from benchmarks.turns.scene import Part, PauseKind, SceneKind
 
 _TEXTS = Path(__file__).parent / "texts"
-_MARKS: dict[str, PauseKind] = {"/": "word", "|": "clause", "~": "filler", "#": "sentence"}
-_MARK = re.compile(r"\s*([/|~#])\s*")
+_MARKS: dict[str, PauseKind] = {"/": "word", "|": "clause", "~": "filler", "+": "sentence"}
+_MARK = re.compile(r"\s*([/|~+])\s*")
 
 
 @dataclass(frozen=True)

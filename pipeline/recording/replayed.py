@@ -76,10 +76,11 @@ class Player:
 
         A replay that follows the recording takes one that was made at the same time for something
         else, and counts it: a word more or less of an interrupted answer may have been heard."""
+        call: HeldCall | None = None
         if answers := self._calls.get((of, key)):
             call = answers.take()
-        else:
-            call = None if self._what_if or of not in _ASKED else self._made_now(of)
+        elif of in _ASKED and not self._what_if:
+            call = self._made_now(of)
             self.otherwise += call is not None
         if call:
             self._taken.add(id(call))

@@ -28,6 +28,7 @@ from pipeline.engines import (
     ToolChoice,
     Transcript,
     Usage,
+    Warmed,
 )
 from pipeline.stages import Stages, TtsStage
 from pipeline.work import Work
@@ -112,6 +113,7 @@ class LevelStt:
     """Hears the phrase of the tone's level."""
 
     takes_s: float = 0.01
+    streams: bool = False
 
     async def open(self, language: str, partials: bool, work: Work) -> LevelUtterance:
         return LevelUtterance(self.takes_s)
@@ -177,9 +179,9 @@ class BrainConversation:
 
     async def warm(
         self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Usage:
+    ) -> Warmed:
         self.llm.asked.append(Asked("warm", list(messages), list(tools)))
-        return Usage()
+        return Warmed()
 
     async def reply(
         self,

@@ -1,0 +1,72 @@
+"""Reading into the language model, in idle time, what the next answer will begin with.
+
+Instructions, tools and history as soon as they are known; what the user says while they say it; a
+shorter history before the long one is too long. Replies go first: one that starts cancels this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from pipeline.chat import UnknownItem
+from pipeline.context_room import new_beginning
+from pipeline.engines import Cancelled
+from pipeline.errors import ReachyVoiceError
+from pipeline.memory import Memory
+from pipeline.replies import Replies
+from pipeline.work import Priority, Work
+
+log = logging.getLogger("reachy_voice.session")
+
+
+class WarmUp:
+    """One session's. ``begin`` starts over with what is known now."""
+
+    tasks: asyncio.TaskGroup
+
+    def __init__(self, memory: Memory, replies: Replies) -> None:
+        self.said = ""
+        """What the user has said so far of a turn that is not over."""
+        self.due = False
+        """Whether there is something that the model has not read."""
+        self._memory = memory
+        self._replies = replies
+        self._work = Work(Priority.WARM_UP)
+
+    def begin(self) -> None:
+        self._work.cancel()
+        if self._replies.config.answers:
+            self._work = Work(Priority.WARM_UP)
+            self.due = True
+            self.tasks.create_task(self._run(self._work))
+
+    def cancel(self) -> None:
+        """Stop; it stays due."""
+        self._work.cancel()
+
+    async def _run(self, work: Work) -> None:
+        try:
+            await self._read(work)
+        except Cancelled:
+            return
+        except ReachyVoiceError as error:
+            # The reply that needs this prompt meets the same trouble, and reports it.
+            log.warning("the session was not warmed up: %s", error)
+        self.due = False
+
+    async def _read(self, work: Work) -> None:
+        chat, conversation, tools = (
+            self._memory.chat,
+            self._memory.conversation,
+            self._replies.config.tools,
+        )
+        prompt = self._replies.prompt
+        warmed = await conversation.warm(prompt(), tools, work, self.said)
+        if start := new_beginning(chat.context, warmed):
+            # Turns go on with the long history until the short one is read.
+            await conversation.warm(prompt(start=start), tools, work, self.said)
+            try:
+                chat.forget_before(start)
+            except UnknownItem:
+                log.debug("the client has deleted the item that its context was to begin with")
