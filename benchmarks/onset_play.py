@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import soxr
 
@@ -16,9 +18,11 @@ from pipeline.commands import AppendAudio, CreateResponse, SessionConfig
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Partial, Transcript
 from pipeline.events import Bus, InputCommitted, Published, SpeechStarted, SpeechStopped
+from pipeline.onset import RecentScores
 from pipeline.replies import SessionSettings
 from pipeline.session import Session
 from pipeline.stages import Stages
+from pipeline.vad.noise import SecondOpinion
 from pipeline.vad.silero import SileroVad
 from pipeline.work import Work
 
@@ -26,6 +30,16 @@ CHUNKS_PER_SECOND = 50
 SAMPLES_PER_MS = LISTEN_RATE // 1000
 ORACLE_S = 0.06
 """How long the oracle takes: as long as Moonshine on one free core."""
+
+
+@contextmanager
+def fixed_padding_only() -> Iterator[None]:
+    """As it was before: plain scores, and a range that begins a fixed time before them."""
+    with (
+        patch.object(RecentScores, "beginning", lambda recent, noticed, threshold: noticed),
+        patch.object(SecondOpinion, "together", lambda opinion, plain, reduced: plain),
+    ):
+        yield
 
 
 class InlineVad:

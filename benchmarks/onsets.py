@@ -1,6 +1,6 @@
 """Is anything lost when somebody begins to speak? And how often does nobody, and a turn begins?
 
-    python -m benchmarks.onsets [-n 1000] [--seed N] [--corpus DIR]... [--before FILE] [--out FILE]
+    python -m benchmarks.onsets [-n 1000] [--seed N]... [--corpus DIR]... [--jobs N] [--out FILE]
 
 Each scene (``benchmarks.onset_scenes``) goes through a real session in virtual time, in 20 ms
 pieces, with the real VAD; the other engines are scripted. The recogniser is an oracle: it finds
@@ -9,10 +9,11 @@ as with a real one. A scene is *covered* if a committed range holds its first sp
 
 Then Moonshine reads the committed range of scenes that are clean or at 20 dB, and beside it the
 same range from 200 ms before the true onset: lost or invented first words show in the difference.
-Last, hours of sound without speech go through the listener, and the turns that open are counted.
+Last, sounds without speech (``benchmarks.onset_false``) go through the listener, and the turns
+that open are counted. The first seed is played twice: as it is, and with a fixed padding and the
+VAD's plain scores, as it was before.
 
-Ends with 1 if fewer than 999 in 1,000 onsets are covered. ``--before``: an earlier ``--out`` whose
-summary is printed beside this one.
+Ends with 1 if fewer than 999 in 1,000 onsets are covered.
 """
 
 from __future__ import annotations
@@ -20,38 +21,35 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
-import itertools
 import json
 import math
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.onset_play import SAMPLES_PER_MS, InlineVadStream, Outcome, outcome, play
-from benchmarks.onset_scenes import NOISES, OnsetScene, SceneMaker, noise_of
-from benchmarks.turns.acoustics import Signal, gained, room_tone, to_pcm
+from benchmarks.onset_false import false_starts
+from benchmarks.onset_play import SAMPLES_PER_MS, Outcome, fixed_padding_only, outcome, play
+from benchmarks.onset_scenes import OnsetScene, SceneMaker
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Stt
-from pipeline.listening import Listener
-from pipeline.turns import Started
-from pipeline.vad.silero import SileroOptions, SileroVad
+from pipeline.vad.silero import SileroOptions
 from pipeline.vad.silero import build as build_vad
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 BAR = 0.999
 IDEAL_PADDING_MS = 200
-FALSE_START_MINUTES = 20
-NOISE_LEVELS_DBFS = (-50, -38, -26)
 
 
 # --- first words -------------------------------------------------------------------------------
@@ -89,35 +87,6 @@ def _read(stt: Stt, pcm: Pcm) -> list[str]:
     return words(utterance.finish(importlib.import_module("recordings").Uncancelled()).text)
 
 
-# --- nobody speaks -----------------------------------------------------------------------------
-
-
-async def false_starts(vad: SileroVad, endpointing: Endpointing, seed: int) -> dict[str, Any]:
-    """Turns that open in an hour of each kind of sound."""
-    rng = np.random.default_rng(seed)
-    count = FALSE_START_MINUTES * 60 * LISTEN_RATE
-
-    def noisy(kind: Any, level_dbfs: int) -> Signal:
-        return gained(noise_of(kind, count, rng), level_dbfs)
-
-    sounds: dict[str, Callable[[], Signal]] = {"room tone": lambda: room_tone(count, rng)}
-    for kind, level_dbfs in itertools.product(NOISES, NOISE_LEVELS_DBFS):
-        sounds[f"{kind} {level_dbfs} dBFS"] = partial(noisy, kind, level_dbfs)
-    found = {}
-    for name, make in sounds.items():
-        starts = await _turns_in(to_pcm(make()), vad, endpointing)
-        found[name] = round(starts * 60 / FALSE_START_MINUTES, 1)
-    return {"minutes_each": FALSE_START_MINUTES, "per_hour": found}
-
-
-async def _turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> int:
-    listener = Listener(InlineVadStream(vad), vad.window_samples, 8.0, endpointing)
-    starts = 0
-    async for signals in listener.hear(pcm):
-        starts += sum(isinstance(signal, Started) for signal in signals)
-    return starts
-
-
 # --- the summary -------------------------------------------------------------------------------
 
 Played = tuple[OnsetScene, Outcome]
@@ -133,6 +102,10 @@ def summary(played: Sequence[Played]) -> dict[str, Any]:
         "20 dB": lambda scene: scene.snr_db == 20,
         "10 dB": lambda scene: scene.snr_db == 10,
         "0 dB": lambda scene: scene.snr_db == 0,
+        "0 dB babble": lambda scene: scene.snr_db == 0 and scene.noise == "babble",
+        "0 dB fan": lambda scene: scene.snr_db == 0 and scene.noise == "fan",
+        "0 dB pink": lambda scene: scene.snr_db == 0 and scene.noise == "pink",
+        "0 dB voices": lambda scene: scene.snr_db == 0 and scene.noise == "voices",
         "soft": lambda scene: scene.soft,
         "in a room": lambda scene: scene.rt60_s is not None,
         "short first word": lambda scene: scene.pause_ms is not None,
@@ -181,13 +154,76 @@ def wilson(hits: int, count: int) -> list[float]:
     return [round((middle - half) / whole, 4), round((middle + half) / whole, 4)]
 
 
-def _described(scene: OnsetScene, result: Outcome) -> dict[str, Any]:
-    told = {name: value for name, value in _fields(scene).items() if name != "pcm"}
-    return told | asdict(result)
+def _described(seed: int, scene: OnsetScene, result: Outcome) -> dict[str, Any]:
+    told = {name: getattr(scene, name) for name in OnsetScene.__slots__ if name != "pcm"}
+    return {"seed": seed} | told | asdict(result)
 
 
-def _fields(scene: OnsetScene) -> dict[str, Any]:
-    return {name: getattr(scene, name) for name in OnsetScene.__slots__}
+def not_later(before: Sequence[Played], after: Sequence[Played]) -> dict[str, int]:
+    """``SpeechStarted`` of the same scenes: whether any comes later than it did."""
+    pairs = [
+        (old.late_ms, new.late_ms, new.began_before)
+        for (_, old), (_, new) in zip(before, after, strict=True)
+        if old.late_ms is not None
+    ]
+    later = [each for each in pairs if each[1] is None or each[1] > each[0]]
+    return {
+        "n": len(pairs),
+        "earlier": sum(new is not None and new < old for old, new, _ in pairs),
+        "later": len(later),
+        "later_but_a_turn_was_open_already": sum(began > 0 for *_, began in later),
+    }
+
+
+# --- the work ----------------------------------------------------------------------------------
+
+
+State = tuple[str, list[Played], Callable[[], AbstractContextManager[None]]]
+
+
+@dataclass
+class Part:
+    """All that one seed yields. ``before``: empty if only the present state was played."""
+
+    seed: int
+    after: list[Played]
+    before: list[Played]
+    first_words: dict[str, dict[str, FirstWords]]
+
+
+def play_seed(seed: int, count: int, corpora: Sequence[Path], compare: bool) -> Part:
+    """Play all scenes of a seed; with ``compare`` also as it was before, and read first words."""
+    weights = _weights()
+    vad = build_vad(SileroOptions(), weights("silero-vad"))
+    run_virtual = importlib.import_module("virtual_time").run_virtual
+    maker = SceneMaker(seed, weights("piper-joe"), corpora)
+    moonshine = importlib.import_module("pipeline.stt.moonshine")
+    stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
+    readings = {
+        state: {"clean": FirstWords(), "20 dB": FirstWords()} for state in ("before", "after")
+    }
+    part = Part(seed, [], [], readings if compare else {})
+    states: list[State] = [("after", part.after, nullcontext)]
+    if compare:
+        states.append(("before", part.before, fixed_padding_only))
+    for scene in maker.scenes(count):
+        reads = compare and scene.words and scene.condition in readings["after"]
+        for state, played, context in states:
+            with context():
+                result = outcome(scene, run_virtual(play(scene, vad, Endpointing())))
+            played.append((replace(scene, pcm=scene.pcm[:0]), result))
+            if reads and scene.echo_db is None and result.committed:
+                readings[state][scene.condition].take(stt, scene, result.committed)
+    return part
+
+
+def count_false_starts(seed: int) -> dict[str, Any]:
+    """Before and after, on the same sounds."""
+    vad = build_vad(SileroOptions(), _weights()("silero-vad"))
+    after = asyncio.run(false_starts(vad, Endpointing(), seed))
+    with fixed_padding_only():
+        before = asyncio.run(false_starts(vad, Endpointing(), seed))
+    return {"before": before, "after": after}
 
 
 # --- the script --------------------------------------------------------------------------------
@@ -196,39 +232,45 @@ def _fields(scene: OnsetScene) -> dict[str, Any]:
 def main() -> None:
     options = _arguments()
     load_before, began = os.getloadavg()[0], time.monotonic()
-    weights = _weights()
-    vad = build_vad(SileroOptions(), weights("silero-vad"))
-    endpointing = Endpointing()
-    run_virtual = importlib.import_module("virtual_time").run_virtual
-    maker = SceneMaker(options.seed, weights("piper-joe"), options.corpus)
-    moonshine = importlib.import_module("pipeline.stt.moonshine")
-    stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
-    played: list[Played] = []
-    first_words = {"clean": FirstWords(), "20 dB": FirstWords()}
-    for scene in maker.scenes(options.n):
-        result = outcome(scene, run_virtual(play(scene, vad, endpointing)))
-        played.append((scene, result))
-        reads = scene.words and scene.condition in first_words and scene.echo_db is None
-        reads = reads and not options.no_words
-        if reads and result.committed:
-            first_words[scene.condition].take(stt, scene, result.committed)
+    seeds: list[int] = options.seed or [1]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
+        playing = [
+            pool.submit(play_seed, seed, options.n, options.corpus, number == 0)
+            for number, seed in enumerate(seeds)
+        ]
+        noise = pool.submit(count_false_starts, seeds[0]) if not options.no_noise else None
+        parts = [each.result() for each in playing]
+        found_noise = noise.result() if noise else None
+    after = [each for part in parts for each in part.after]
+    first = parts[0]
     report: dict[str, Any] = {
-        "n": len(played),
-        "seed": options.seed,
-        "endpointing": endpointing.model_dump(),
-        "summary": summary(played),
-        "first_words": {name: asdict(found) for name, found in first_words.items()},
+        "n": len(after),
+        "seeds": seeds,
+        "corpora": [corpus.name for corpus in options.corpus],
+        "endpointing": Endpointing().model_dump(),
+        "covered_by_seed": {
+            part.seed: sum(result.covered for _, result in part.after) for part in parts
+        },
+        "summary": summary(after),
+        "first_seed_before": summary(first.before),
+        "first_seed_after": summary(first.after),
+        "speech_started_before_and_after": not_later(first.before, first.after),
+        "first_words_of_first_seed": {
+            state: {name: asdict(found) for name, found in conditions.items()}
+            for state, conditions in first.first_words.items()
+        },
+        "false_starts": found_noise,
+        "missed": [
+            _described(part.seed, *each)
+            for part in parts
+            for each in part.after
+            if not each[1].covered
+        ],
+        "seconds": round(time.monotonic() - began, 1),
+        "load_average": [load_before, os.getloadavg()[0]],
+        "cores": os.cpu_count(),
     }
-    if not options.no_noise:
-        report["false_starts"] = asyncio.run(false_starts(vad, endpointing, options.seed))
-    report["missed"] = [_described(*each) for each in played if not each[1].covered]
-    report["seconds"] = round(time.monotonic() - began, 1)
-    report["load_average"] = [load_before, os.getloadavg()[0]]
-    report["cores"] = os.cpu_count()
-    if options.before:
-        before = json.loads(options.before.read_text())
-        report["before"] = {key: before.get(key) for key in ("summary", "first_words")}
-        report["before"]["false_starts"] = before.get("false_starts")
     print(json.dumps({**report, "missed": len(report["missed"])}, indent=1))
     if options.out:
         options.out.write_text(json.dumps(report, indent=1) + "\n")
@@ -237,8 +279,13 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.onsets")
-    parser.add_argument("-n", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-n", type=int, default=1000, help="scenes of each seed")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        action="append",
+        help="may be repeated; the first is also played as it was before",
+    )
     parser.add_argument(
         "--corpus",
         type=Path,
@@ -246,8 +293,7 @@ def _arguments() -> argparse.Namespace:
         default=[],
         help="a part of the conversation corpus, whose real speakers join in; may be repeated",
     )
-    parser.add_argument("--before", type=Path, help="report of an earlier state, to compare with")
-    parser.add_argument("--no-words", action="store_true", help="leave Moonshine out")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--no-noise", action="store_true", help="leave false starts out")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()

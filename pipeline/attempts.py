@@ -63,6 +63,14 @@ class Speaker(Protocol):
         """Open the gate of the attempt's reply, or start one now."""
         ...
 
+    def answer_later(self, attempt: Attempt) -> None:
+        """Somebody speaks again: what they say is answered together with this."""
+        ...
+
+    def noise(self) -> None:
+        """What was taken for speech was none, and nobody speaks now."""
+        ...
+
 
 Said = Transcript | ReachyVoiceError
 
@@ -234,7 +242,8 @@ class Attempts:
 
     def _answer(self, turn: UserTurn, attempt: Attempt) -> None:
         """Begin the reply, unless there is one."""
-        if attempt.said and attempt.wants_reply and attempt.guess is None:
+        wanted = attempt.wants_reply and not attempt.superseded
+        if attempt.said and wanted and attempt.guess is None:
             attempt.guess = self._guess(attempt.said, attempt.work, attempt.paused_at)
             self._listen_to(attempt.guess, turn, attempt)
 
@@ -264,6 +273,8 @@ class Attempts:
             attempt.audio_probability = await self._stages.turn.score(
                 pcm, attempt.said, attempt.work
             )
+        if attempt.work.cancelled:
+            return  # the pause was none
         if self._decide(turn, attempt) >= LIKELY:
             attempt.likely.set()
 

@@ -30,14 +30,16 @@ class TextPart:
 class AudioPart:
     """Speech. ``transcript`` is ``None`` until it is known; ``seconds`` is its length.
 
-    ``audio`` is what was said, as long as it is kept. Of an answer, ``audio`` and ``clauses`` (each
-    with the seconds of its audio) are everything that was sent, even when less was heard.
+    ``audio`` is what was said, as long as it is kept. Of an answer, ``audio`` and ``sent_seconds``
+    are everything that was sent, even when less was heard. ``clauses`` are its words, each clause
+    with the seconds of all its audio, also of what was not sent any more.
     """
 
     transcript: str | None
     seconds: float = 0.0
     audio: Recording | None = field(default=None, compare=False, repr=False)
     clauses: tuple[tuple[str, float], ...] = field(default=(), compare=False, repr=False)
+    sent_seconds: float | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +279,7 @@ _ROUNDING_S = 0.001
 
 
 def _sent_seconds(part: AudioPart) -> float:
-    return sum(seconds for _, seconds in part.clauses) if part.clauses else part.seconds
+    return part.seconds if part.sent_seconds is None else part.sent_seconds
 
 
 def require_sent(sent_seconds: float, heard_seconds: float) -> None:
@@ -334,14 +336,13 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
 
 
 def _was_talked_over(item: Item, after: Item | None) -> bool:
-    """Whether the user went on as if there had been no answer: it had hardly begun."""
+    """Whether the user went on as if there had been no answer, or may yet: it had hardly begun."""
     return (
         isinstance(item, MessageItem)
         and item.role == "assistant"
         and item.status == "incomplete"
         and all(isinstance(p, AudioPart) and p.seconds <= BARELY_HEARD_S for p in item.parts)
-        and isinstance(after, MessageItem)
-        and after.role == "user"
+        and (after is None or (isinstance(after, MessageItem) and after.role == "user"))
     )
 
 

@@ -58,6 +58,21 @@ class ReplyPlan:
     metadata: Mapping[str, str] | None = None
 
 
+@dataclass(slots=True)
+class Clause:
+    """Words whose audio goes out after them. ``expected_s``: how much that will be in all, an
+    estimate until it is made."""
+
+    text: str
+    expected_s: float = 0.0
+    sent_s: float = 0.0
+
+    @property
+    def timed(self) -> tuple[str, float]:
+        """With the seconds of its audio."""
+        return self.text, max(self.sent_s, self.expected_s)
+
+
 PlaceItem = Callable[[OutputItem], str | None]
 """Puts an item into the conversation, or in the place it has there; gives the id before it."""
 
@@ -78,7 +93,7 @@ class Delivery:
         self._message_place: str | None = None
         self._message_closed = False
         self._calls: list[FunctionCallItem] = []
-        self._clauses: list[tuple[str, float]] = []
+        self._clauses: list[Clause] = []
         self._audio: list[Pcm] = []
         self._cut_s: float | None = None
         """The client's own word on how much was heard, while the reply still goes on."""
@@ -91,15 +106,28 @@ class Delivery:
         if not self._revoked:
             self._bus.publish(event)
 
+    @property
+    def called(self) -> bool:
+        """Whether a call has gone out."""
+        return bool(self._calls)
+
+    @property
+    def written(self) -> bool:
+        """Whether there are words to read."""
+        return self._plan.modality == "text" and self._message is not None
+
     # -- while it goes on
 
-    def say(self, text: str) -> None:
+    def say(self, clause: Clause) -> None:
         """Words that are written, or whose audio follows."""
         if self._revoked:
             return
         item = self._open_message()
-        self._clauses.append((text, 0.0))
-        self.publish(ReplyText(self._plan.reply_id, item.id, 0, text))
+        if self._clauses:  # the one before is complete
+            self._clauses[-1].expected_s = 0.0
+        self._clauses.append(clause)
+        reply_id = self._plan.reply_id
+        self.publish(ReplyText(reply_id, item.id, 0, clause.text, clause.expected_s))
 
     def speak(self, pcm: Pcm, now: float) -> None:
         """Audio of the newest words, at the rate of the plan's format."""
@@ -111,8 +139,7 @@ class Delivery:
         self.playback.send(seconds, now)
         self._audio.append(pcm)
         if self._clauses:
-            text, sent = self._clauses[-1]
-            self._clauses[-1] = (text, sent + seconds)
+            self._clauses[-1].sent_s += seconds
         self.publish(ReplyAudio(self._plan.reply_id, item.id, 0, pcm, rate))
 
     def call(self, call: ToolCall) -> None:
@@ -161,9 +188,7 @@ class Delivery:
         seconds = self.playback.heard_seconds(now)
         if self._message_closed and seconds >= self.playback.sent_seconds:
             return self._message
-        part = replace(
-            self._spoken(), transcript=heard_text(self._clauses, seconds), seconds=seconds
-        )
+        part = replace(self._spoken(), transcript=heard_text(self._timed, seconds), seconds=seconds)
         return MessageItem(self._message.id, "assistant", (part,), "incomplete")
 
     # -- parts
@@ -194,13 +219,18 @@ class Delivery:
     def _final_message(self, status: ItemStatus) -> MessageItem:
         assert self._message
         if self._plan.modality == "text":
-            part: TextPart | AudioPart = TextPart("".join(text for text, _ in self._clauses))
+            part: TextPart | AudioPart = TextPart("".join(clause.text for clause in self._clauses))
         else:
             part = self._spoken()
         return MessageItem(self._message.id, "assistant", (part,), status)
 
+    @property
+    def _timed(self) -> tuple[tuple[str, float], ...]:
+        return tuple(clause.timed for clause in self._clauses)
+
     def _spoken(self) -> AudioPart:
-        said = "".join(text for text, _ in self._clauses)
+        said = "".join(clause.text for clause in self._clauses)
         audio = Recording(np.concatenate((EMPTY, *self._audio)), self._plan.output_format.rate)
-        part = AudioPart(said, self.playback.sent_seconds, audio, tuple(self._clauses))
+        sent_s = self.playback.sent_seconds
+        part = AudioPart(said, sent_s, audio, self._timed, sent_s)
         return part if self._cut_s is None else cut(part, self._cut_s)

@@ -201,6 +201,8 @@ class ReplyText:
     item_id: str
     output_index: int
     text: str
+    expected_s: float = 0.0
+    """How long its speech will be, as far as it is known when it begins."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.audio import LISTEN_RATE
 from pipeline.chat import heard_text
+from pipeline.delivery import Clause
 from pipeline.events import Timeline
 from pipeline.playback import PlaybackClock
 from pipeline.turn_record import Origin, Outcome, Pause, TurnRecord
@@ -38,8 +39,8 @@ class OpenReply:
     in_conversation: bool
     started_at: float
     playback: PlaybackClock = field(default_factory=PlaybackClock)
-    spoken: list[tuple[str, float]] = field(default_factory=list)
-    """What was said or written, each piece with the seconds of its audio."""
+    spoken: list[Clause] = field(default_factory=list)
+    """What was said or written."""
     is_text: bool = False
     message_id: str | None = None
     heard_s: float | None = None
@@ -112,7 +113,7 @@ def _heard(outcome: Outcome, reply: OpenReply, at: float) -> tuple[float, str]:
     if reply.heard_s is not None:
         heard_s = min(heard_s, reply.heard_s)
     if reply.is_text:
-        return heard_s, "".join(text for text, _ in reply.spoken)
+        return heard_s, "".join(clause.text for clause in reply.spoken)
     if outcome == "answered" and reply.heard_s is None:
-        return heard_s, "".join(text for text, _ in reply.spoken)
-    return heard_s, heard_text(reply.spoken, heard_s)
+        return heard_s, "".join(clause.text for clause in reply.spoken)
+    return heard_s, heard_text([clause.timed for clause in reply.spoken], heard_s)

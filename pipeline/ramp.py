@@ -67,6 +67,10 @@ class Ramp:
         expected = self._fixed_s + self._per_second * chars * self._seconds_per_char
         return CAUTION * expected + MARGIN_S
 
+    def speech_s(self, chars: int) -> float:
+        """How many seconds of speech such a piece will be."""
+        return chars * self._seconds_per_char
+
     def longest_chars(self, buffered_s: float) -> int:
         """The longest piece that is ready in time if it is begun now; 0 if none is.
 

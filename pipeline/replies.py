@@ -90,6 +90,11 @@ class Replies:
         self._running: dict[str, Reply] = {}
         self._placed: set[str] = set()
         self._ramp = Ramp()
+        self._to_speech: Reply | None = None
+        """The newest answer to what was said."""
+        self._owed_since: float | None = None
+        """End of speech that waits for its answer until another reply is over, or until it is
+        known whether somebody goes on."""
 
     @property
     def speaking(self) -> Reply | None:
@@ -132,7 +137,7 @@ class Replies:
             )
             reply, work = None, Work()
         if active:
-            self._refuse_second(None, active)
+            self.owe(attempt.paused_at)
             return
 
         async def messages() -> list[Message]:
@@ -144,6 +149,30 @@ class Replies:
         if reply is None:
             reply = self._start(ResponseOptions(), messages, work, attempt.paused_at)
             reply.mark("transcript")
+        self._to_speech = reply
+        self._confirm(reply)
+
+    def owe(self, since: float | None) -> None:
+        """What was said until ``since``, in the loop's time, is answered later; ``None``: no more.
+        Any answer to the conversation settles it."""
+        self._owed_since = since
+
+    def settle(self) -> None:
+        """Give the answer that is owed, if one is and nothing is in its way."""
+        since = self._owed_since
+        if since is None or self.speaking:
+            return
+        self._to_speech = self._start(ResponseOptions(), self._conversation_now, Work(), since)
+        self._to_speech.mark("transcript")
+        self._confirm(self._to_speech)
+
+    async def _conversation_now(self) -> list[Message]:
+        await self._transcriber.settled()
+        return self.prompt()
+
+    def _confirm(self, reply: Reply) -> None:
+        if reply.plan.in_conversation:
+            self._owed_since = None
         reply.confirm()
 
     @property
@@ -192,7 +221,7 @@ class Replies:
             return prompt(instructions, [i for i in self._chat.context if i.id in asked])
 
         now = asyncio.get_running_loop().time()
-        self._start(options, messages, Work(), now).confirm()
+        self._confirm(self._start(options, messages, Work(), now))
 
     def break_silence(self) -> None:
         """Speak because nobody else does."""
@@ -201,7 +230,7 @@ class Replies:
             return [*self.prompt(), SILENCE]
 
         now = asyncio.get_running_loop().time()
-        self._start(ResponseOptions(), messages, Work(), now).confirm()
+        self._confirm(self._start(ResponseOptions(), messages, Work(), now))
 
     def prompt(self, said: str = "", start: str | None = None) -> list[Message]:
         """The conversation as the model reads it; ``said`` is about to be committed. ``start``:
@@ -250,6 +279,8 @@ class Replies:
         """Somebody speaks: every reply to the conversation ends, out-of-band ones go on."""
         for reply in list(self._running.values()):
             if reply.plan.in_conversation:
+                if reply is self._to_speech and reply.barely_heard:
+                    self.owe(reply.began_at)
                 self._cancel(reply, "turn_detected")
 
     def close(self) -> None:

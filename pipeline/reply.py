@@ -14,12 +14,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.audio import Pcm, Resampler
-from pipeline.chat import MessageItem
-from pipeline.delivery import Delivery, ReplyPlan
+from pipeline.chat import BARELY_HEARD_S, MessageItem
+from pipeline.delivery import Clause, Delivery, ReplyPlan
 from pipeline.engines import (
     Cancelled,
     EndOfTurn,
@@ -40,13 +39,6 @@ from pipeline.work import Priority, Work
 
 PIECES_AHEAD = 64
 """Pieces of output that may wait for the gate or the listener."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """Text that goes out now; for speech, the clause whose audio follows."""
-
-    text: str
 
 
 log = logging.getLogger("reachy_voice.reply")
@@ -94,7 +86,7 @@ class Reply:
         self._text = TextAhead(SpeechChunker(plan.language), self._ramp)
         self._spoken_s = 0.0
         """Seconds of speech that have been made."""
-        self._pieces: asyncio.Queue[_Words | Pcm | None] = asyncio.Queue(PIECES_AHEAD)
+        self._pieces: asyncio.Queue[Clause | Pcm | None] = asyncio.Queue(PIECES_AHEAD)
         self.prompt_read: list[Message] | None = None
         """What it answers, once it has begun to think."""
         self._calls: list[ToolCall] = []
@@ -180,6 +172,14 @@ class Reply:
         """Its message cut to what the listener has heard by now."""
         return self._delivery.heard(self._now())
 
+    @property
+    def barely_heard(self) -> bool:
+        """Whether it is being given, and next to nothing of it has reached anybody."""
+        if self.status != "active" or self._delivery.called:
+            return False
+        seconds = self._delivery.playback.heard_seconds(self._now())
+        return not self._delivery.written and seconds <= BARELY_HEARD_S
+
     def truncate(self, item_id: str, heard_s: float) -> bool:
         """See ``Delivery.truncate``."""
         return self._delivery.truncate(item_id, heard_s)
@@ -231,7 +231,7 @@ class Reply:
         """Written text leaves as it comes; speech is cut into pieces, which know their glue."""
         if self.plan.modality == "text":
             self.mark("first_clause")
-            await self._pieces.put(_Words(glue + text))
+            await self._pieces.put(Clause(glue + text))
         else:
             await self._text.put(text)
 
@@ -240,16 +240,17 @@ class Reply:
     async def _speak(self) -> None:
         while piece := await self._text.take(self._buffered_s, self._gate.is_set):
             self.mark("first_clause")
-            await self._pieces.put(_Words(piece.text))
+            clause = Clause(piece.text, self._ramp.speech_s(len(piece.spoken)))
+            await self._pieces.put(clause)
             if piece.spoken:
-                await self._synthesize(piece)
+                await self._synthesize(piece, clause)
         await self._pieces.put(None)
 
     def _buffered_s(self) -> float:
         """Seconds of speech that the listener has still to hear."""
         return self._spoken_s - self._delivery.playback.heard_seconds(self._now())
 
-    async def _synthesize(self, piece: Piece) -> None:
+    async def _synthesize(self, piece: Piece, clause: Clause) -> None:
         # One of each for every piece, whose last sounds would else wait for the next one.
         joint = Joint(self._tts.rate, piece.border)
         resampler = Resampler(self._tts.rate, self.plan.output_format.rate)
@@ -268,6 +269,7 @@ class Reply:
                     await self._put_audio(resampler.feed(heard))
                 asked_at = self._now()
             work_s += self._now() - asked_at
+        clause.expected_s = sum(lengths_s)
         await self._put_audio(resampler.flush())
         if lengths_s:
             chars = len(piece.spoken)
@@ -283,8 +285,8 @@ class Reply:
     async def _play(self) -> None:
         await self._gate.wait()
         while (piece := await self._pieces.get()) is not None:
-            if isinstance(piece, _Words):
-                self._delivery.say(piece.text)
+            if isinstance(piece, Clause):
+                self._delivery.say(piece)
             else:
                 await self._send_audio(piece)
         for call in self._calls:

@@ -37,15 +37,12 @@ from pipeline.events import (
     Bus,
     IdleTimeout,
     InputCleared,
-    InputCommitted,
-    ItemAdded,
-    ItemDone,
     Refused,
     TranscriptReady,
 )
 from pipeline.idle import IdleTimer
 from pipeline.inbox import Inbox
-from pipeline.item_commands import ItemCommands, make_room
+from pipeline.item_commands import ItemCommands
 from pipeline.listening import Listener
 from pipeline.memory import Memory
 from pipeline.replies import Replies, SessionSettings
@@ -53,7 +50,8 @@ from pipeline.reply import Reply
 from pipeline.stages import Stages
 from pipeline.transcribing import Transcriber
 from pipeline.turn_recorder import TurnRecorder
-from pipeline.utterance import Attempt, Guess, PushToTalkBuffer, Recognition
+from pipeline.user_speech import UserSpeech
+from pipeline.utterance import Attempt, Guess, PushToTalkBuffer, Recognition, UserTurn
 from pipeline.voice_turns import VoiceTurns
 from pipeline.warm_up import WarmUp
 from pipeline.work import CLIENT
@@ -109,6 +107,9 @@ class Session:
             self._reply_ended,
         )
         self._warm_up = WarmUp(self._memory, self._replies)
+        self._speech = UserSpeech(
+            self.chat, bus, self._transcriber, settings.max_items, new_id, self._committing
+        )
         self._items = ItemCommands(self.chat, bus, settings.max_items, self._replies.truncate)
         self._idle = IdleTimer(self._nobody_speaks)
         self._idle_since_ms = 0
@@ -257,6 +258,8 @@ class Session:
     def _reply_ended(self, reply: Reply) -> None:
         if self._ending:
             return
+        if not (self._turns.open or self._turns.ending):
+            self._replies.settle()
         if self._replies.quiet.is_set() and (self._warm_up.due or reply.confirmed):
             # It has taken a warm-up's place; or there is an answer that was not read yet.
             self._warm_up.begin()
@@ -280,7 +283,7 @@ class Session:
         end_ms = max(self._idle_since_ms, self._heard_ms)
         self._bus.publish(IdleTimeout(item_id, self._idle_since_ms, end_ms))
         silence = AudioPart("", (end_ms - self._idle_since_ms) / 1000)
-        self._commit_item(item_id, silence)
+        self._speech.commit(item_id, silence)
         self._bus.publish(TranscriptReady(item_id, "", silence.seconds))
         self._replies.break_silence()
 
@@ -310,6 +313,7 @@ class Session:
         self._listener.end_of_input()
         self._buffer.clear()
         self._turns.drop()
+        self._replies.owe(None)
         self._warm_up.said = ""
 
     def _commit(self, command: CommitAudio) -> None:
@@ -319,7 +323,7 @@ class Session:
             message = "Too many commits wait to be transcribed; wait for the completed events."
             self._refuse(command.event_id, "input_audio_buffer_commit_busy", message)
         elif turn := self._turns.take():
-            self._commit_heard(turn.item_id, turn.audio, turn.recognition, turn.recognising)
+            self._commit_turns(turn)
         elif (held_ms := self._buffer.samples * 1000 / LISTEN_RATE) < MIN_COMMIT_MS:
             message = (
                 f"Error committing input audio buffer: buffer too small. Expected at least "
@@ -331,33 +335,17 @@ class Session:
             recognition = Recognition(self._stages.stt, self._config.language)
             recognition.append(audio.pcm)
             recognising = self._tasks.create_task(recognition.run())
-            self._commit_heard(self._new_id("item"), audio, recognition, recognising)
+            self._commit_turns()
+            self._speech.commit_heard(self._new_id("item"), audio, recognition, recognising)
 
-    def _commit_heard(
-        self,
-        item_id: str,
-        audio: Recording,
-        recognition: Recognition,
-        recognising: asyncio.Task[None],
-    ) -> None:
-        """Commit at once; the transcript follows, and replies wait for it."""
-        item_id = self._commit_item(item_id, AudioPart(None, audio.seconds, audio))
-        self._transcriber.follow(item_id, recognition, recognising)
+    def _commit_turns(self, *last: UserTurn) -> None:
+        """Turns stand in the conversation in the order in which they were spoken."""
+        for turn in (*self._turns.take_ended(), *last):
+            self._speech.commit_turn(turn)
 
-    def _commit_item(self, item_id: str, part: AudioPart) -> str:
-        """Add the user's speech to the conversation; returns the id that it has there."""
+    def _committing(self) -> None:
         self._idle.disarm()
         self._warm_up.said = ""
-        if any(item.id == item_id for item in self.chat.items):
-            # The client has used the id of its own running speech for something else.
-            item_id = self._new_id("item")
-        make_room(self.chat, self._bus, self._settings.max_items)
-        item = MessageItem(item_id, "user", (part,))
-        previous = self.chat.add(item)
-        self._bus.publish(InputCommitted(item_id, previous))
-        self._bus.publish(ItemAdded(item, previous))
-        self._bus.publish(ItemDone(item, previous))
-        return item_id
 
     def _add_item(self, command: AddItem) -> None:
         spoken = isinstance(command.item, MessageItem) and command.item.unread
@@ -396,8 +384,13 @@ class Session:
     def commit_speech(
         self, item_id: str, said: Transcript | ReachyVoiceError, audio: Recording
     ) -> None:
-        item_id = self._commit_item(item_id, AudioPart(None, audio.seconds, audio))
-        self._transcriber.heard(item_id, said)
+        self._speech.commit_known(item_id, said, audio)
 
     def answer(self, attempt: Attempt) -> None:
         self._replies.answer(attempt)
+
+    def answer_later(self, attempt: Attempt) -> None:
+        self._replies.owe(attempt.paused_at)
+
+    def noise(self) -> None:
+        self._replies.settle()

@@ -12,6 +12,7 @@ from typing import Any
 
 from pipeline.audio import LISTEN_RATE
 from pipeline.chat import BARELY_HEARD_S, FunctionCallItem, MessageItem
+from pipeline.delivery import Clause
 from pipeline.events import (
     Event,
     IdleTimeout,
@@ -250,7 +251,9 @@ class TurnRecorder:
     def _reply_text(self, at: float, event: ReplyText) -> None:
         if reply := self._replies.get(event.reply_id):
             reply.message_id = event.item_id
-            reply.spoken.append((event.text, 0.0))
+            if reply.spoken:
+                reply.spoken[-1].expected_s = 0.0
+            reply.spoken.append(Clause(event.text, event.expected_s))
 
     def _reply_audio(self, at: float, event: ReplyAudio) -> None:
         if reply := self._replies.get(event.reply_id):
@@ -258,8 +261,7 @@ class TurnRecorder:
             reply.playback.send(seconds, at)
             reply.last_audio_at = at
             if reply.spoken:
-                text, sent_s = reply.spoken[-1]
-                reply.spoken[-1] = (text, sent_s + seconds)
+                reply.spoken[-1].sent_s += seconds
 
     def _reply_item(self, at: float, event: ReplyItemFinished) -> None:
         reply = self._replies.get(event.reply_id)

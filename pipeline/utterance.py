@@ -142,6 +142,8 @@ class Attempt:
     paused_at: float
     """When the last speech sample arrived, in the loop's time."""
     wants_reply: bool
+    superseded: bool = False
+    """Whether somebody speaks again before it is answered."""
     said: str = ""
     error: ReachyVoiceError | None = None
     """Why nothing was recognised."""

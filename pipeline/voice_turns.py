@@ -97,6 +97,15 @@ class VoiceTurns:
             self._bus.publish(SpeechStopped(turn.item_id, _ms(self._closed_to)))
         return turn
 
+    def take_ended(self) -> list[UserTurn]:
+        """Hand turns over that have ended and are not committed yet, oldest first."""
+        turns = list(self._ending.values())
+        for attempt in self._ending:
+            self._tell_stop(attempt)
+            self._attempts.stop(attempt)
+        self._ending.clear()
+        return turns
+
     def drop(self) -> None:
         """Forget an open utterance; nothing of it is committed, nor comes back as padding."""
         turn, self._turn = self._turn, None
@@ -110,11 +119,8 @@ class VoiceTurns:
 
     def drop_ended(self) -> None:
         """Forget turns that have ended and are not committed yet, too."""
-        for attempt, turn in self._ending.items():
-            self._tell_stop(attempt)
-            self._attempts.stop(attempt)
+        for turn in self.take_ended():
             turn.recognising.cancel()
-        self._ending.clear()
 
     # -- signals
 
@@ -152,7 +158,7 @@ class VoiceTurns:
         if self._session.speech_started():
             # A turn before that still waits for its transcript is answered with this one.
             for attempt in self._ending:
-                attempt.wants_reply = False
+                attempt.superseded = True
 
     def _pause(self, signal: Paused) -> None:
         if self._turn:
@@ -191,15 +197,20 @@ class VoiceTurns:
         self._tell_stop(attempt)
         if isinstance(said, Transcript) and not said.text:
             self._bus.publish(SpeechRejected(turn.item_id))
+            if self._turn is None and not self._ending:
+                self._session.noise()
             return
         guess = attempt.guess
         if guess:
             guess.committed = True
         self._session.commit_speech(turn.item_id, said, turn.audio)
-        if attempt.wants_reply:
+        if attempt.wants_reply and not attempt.superseded:
             self._session.answer(attempt)
-        elif guess and guess.reply:
+            return
+        if guess and guess.reply:
             guess.reply.cancel("turn_detected")
+        if attempt.wants_reply:
+            self._session.answer_later(attempt)
 
     def _feed(self, turn: UserTurn, end: int) -> None:
         pcm = self._listener.read(turn.fed_to, end)

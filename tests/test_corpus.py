@@ -20,7 +20,7 @@ from benchmarks.turns.clips import Border
 from benchmarks.turns.compose import Conditions, active_samples
 from benchmarks.turns.energy import quietest, silences, speech_span
 from benchmarks.turns.plan import PAUSES_S, SNRS_DB, Deck, Pauses, conditions
-from benchmarks.turns.scene import Pause, SceneKind, load, save
+from benchmarks.turns.scene import Part, Pause, SceneKind, load, save
 from benchmarks.turns.splice import Cut, utterance
 from benchmarks.turns.wording import parsed, read
 from pipeline.audio import LISTEN_RATE

@@ -8,20 +8,26 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from recordings import recording
+from recordings import Uncancelled, recording
 from scripted import ScriptedLlm, ScriptedStt, scene
 from virtual_time import run_virtual
 
+from benchmarks.onset_play import fixed_padding_only, outcome, play
+from benchmarks.onset_scenes import OnsetScene
 from benchmarks.onset_speech import bounds
+from benchmarks.turns.acoustics import noise
+from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS, ClearAudio, CreateResponse
 from pipeline.endpointing import Endpointing
-from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted
+from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.listening import Listener
 from pipeline.onset import GAP_MS, MAX_BACK_MS, RecentScores
+from pipeline.stt.moonshine import MoonshineOptions
+from pipeline.stt.moonshine import build as build_moonshine
 from pipeline.turns import Ended, Started, TurnTaker
 from pipeline.vad.silero import SileroOptions, SileroVad, build
 
@@ -204,6 +210,18 @@ def test_resampled_sound_keeps_its_place(rate: int) -> None:
     assert abs(int(np.abs(heard.astype(int)).argmax()) - LISTEN_RATE) <= 8
 
 
+@given(SCORES)
+def test_a_turn_begins_behind_the_turn_before_and_within_the_bound(scores: list[float]) -> None:
+    taker, closed_to = TurnTaker(Endpointing(unsure_wait_ms=64)), 0
+    for number, score in enumerate(scores):
+        for signal in taker.feed(score, frame(number)):
+            if isinstance(signal, Started):
+                noticed = (number - 1) * WINDOW
+                assert max(closed_to, noticed - MAX_BACK_MS * 16) <= signal.start <= noticed
+            if isinstance(signal, Ended):
+                closed_to = signal.speech_end
+
+
 # --- a whole session ---------------------------------------------------------------------------
 
 
@@ -231,6 +249,32 @@ def test_nothing_that_was_cleared_comes_back() -> None:
             await played.hear(1.5)
         # Windows of 32 ms: what has not filled one when it is cleared is not heard yet.
         assert played.events(SpeechStarted)[0].audio_ms >= 1140 - 32
+
+    run_virtual(main())
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.booleans()), max_size=10))
+def test_no_range_begins_before_what_is_closed(pieces: list[tuple[int, bool, bool]]) -> None:
+    """Pieces of sound, loud or not; behind some, the client clears what it has sent."""
+
+    async def main() -> None:
+        closed_ms, sent_ms, seen = 0, 0, 0
+        async with scene() as played:
+            for chunks, loud, clears in pieces:
+                await played.hear(chunks / 50, level=LOUD if loud else 0)
+                sent_ms += chunks * 20
+                if clears:
+                    await played.do(ClearAudio())
+                await played.settle()
+                for _, event in played.log[seen:]:
+                    if isinstance(event, SpeechStarted):
+                        assert closed_ms <= event.audio_ms <= sent_ms
+                    if isinstance(event, SpeechStopped):
+                        closed_ms = event.audio_ms
+                seen = len(played.log)
+                if clears:  # all whole windows of it
+                    closed_ms = max(closed_ms, sent_ms // 32 * 32)
 
     run_virtual(main())
 
@@ -273,10 +317,7 @@ def started_at(vad: SileroVad, pcm: Pcm) -> int | None:
 
 def pink(count: int, seed: int) -> NDArray[np.float64]:
     """With a level of 1."""
-    spectrum = np.fft.rfft(np.random.default_rng(seed).standard_normal(count))
-    spectrum /= np.sqrt(np.maximum(np.fft.rfftfreq(count, 1 / LISTEN_RATE), 30.0))
-    noise = np.fft.irfft(spectrum, count)
-    return noise / noise.std()
+    return noise("pink", count, np.random.default_rng(seed)).astype(np.float64)
 
 
 @pytest.mark.real
@@ -288,8 +329,9 @@ def test_soft_onsets_in_noise_are_within_the_padding(
     """The voice fades in from -12 dB within 120 ms; the truth is the clean clip's energy."""
     clip = recording(name).pcm
     onset, _ = bounds(clip)
-    voice = np.concatenate((np.zeros(LISTEN_RATE), clip[onset : onset + 2 * LISTEN_RATE]))
-    level = np.sqrt(np.mean(voice[LISTEN_RATE:] ** 2))
+    said = clip[onset : onset + 2 * LISTEN_RATE].astype(np.float64)
+    voice = np.concatenate((np.zeros(LISTEN_RATE), said))
+    level = float(np.std(voice[LISTEN_RATE:]))
     fade = 120 * 16
     voice[LISTEN_RATE : LISTEN_RATE + fade] *= np.linspace(0.25, 1, fade)
     for seed in range(3):
@@ -309,10 +351,42 @@ def test_a_short_first_word_that_silero_does_not_count_is_kept(vad: SileroVad, s
     voice = np.concatenate((np.zeros(LISTEN_RATE), word, np.zeros(400 * 16), rest))
     mixed = voice + pink(len(voice), seed) * np.sqrt(np.mean(rest.astype(float) ** 2))
     pcm = np.clip(mixed, -32768, 32767).astype(np.int16)
-    stream = vad.open()
-    scores = [stream.score(each.pcm) for each in Framer(WINDOW).feed(pcm)]
-    certain = next(n for n in range(len(scores)) if min(scores[n : n + 2]) >= 0.5)
-    assert certain * WINDOW - 300 * 16 > LISTEN_RATE, "padding alone would not reach it"
+    with fixed_padding_only():
+        alone = started_at(vad, pcm)
+    assert alone is None or alone - 300 * 16 > LISTEN_RATE, "padding alone would not reach it"
     started = started_at(vad, pcm)
     assert started is not None
     assert started - 300 * 16 <= LISTEN_RATE
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["goforward", "librivox-0870", "beckett"])
+def test_who_starts_while_the_robot_speaks_is_read_from_the_first_phoneme(
+    vad: SileroVad, weights: Callable[[str], Path], name: str
+) -> None:
+    """The range is the same as in silence: playback gates nothing."""
+    clip = recording(name)
+    onset, end = bounds(clip.pcm)
+    voice = clip.pcm[onset:end].astype(np.float64)
+    room = np.random.default_rng(3).normal(0, 10, len(voice) + 4 * LISTEN_RATE)
+    room[2 * LISTEN_RATE : 2 * LISTEN_RATE + len(voice)] += voice
+    pcm = np.clip(room, -32768, 32767).astype(np.int16)
+    starts = []
+    for playing in (True, False):
+        place = (2 * LISTEN_RATE, 2 * LISTEN_RATE + len(voice))
+        spoken = OnsetScene(
+            *(0, clip.source, clip.text, pcm, *place),
+            *(None, None, None, None, False, playing, None, LISTEN_RATE),
+        )
+        log = run_virtual(play(spoken, vad, Endpointing()))
+        assert playing == any(at < 2 and isinstance(event, ReplyAudio) for at, event in log)
+        found = outcome(spoken, log)
+        assert found.covered
+        assert found.committed
+        starts.append(found.committed)
+    assert starts[0] == starts[1]
+    moonshine = build_moonshine(MoonshineOptions(), weights("moonshine-tiny-en"))
+    utterance = moonshine.open("en", False)
+    utterance.feed(pcm[slice(*starts[0])])
+    read = words(utterance.finish(Uncancelled()).text)
+    assert read[:1] == words(clip.text)[:1]

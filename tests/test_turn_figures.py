@@ -27,7 +27,7 @@ from benchmarks.turns.baselines import (
 from benchmarks.turns.features import Site, sites
 from benchmarks.turns.metrics import PauseScore, score_scene
 from benchmarks.turns.play import play
-from benchmarks.turns.plot import Point, best, series_of, svg
+from benchmarks.turns.plot import Point, Series, bar, best, panels_of, svg
 from benchmarks.turns.report import figures, table, value_at
 from benchmarks.turns.scene import save
 from benchmarks.turns.score import swept
@@ -86,7 +86,7 @@ def test_cut_offs_are_compared_at_our_mean_latency() -> None:
         replace(s, gate_ms=480.0, pauses=(replace(s.pauses[0], cut=n < 1),))
         for n, s in enumerate(played_scores)
     ]
-    (compared,) = compare(mine, [theirs], bootstrap)
+    (compared,) = compare(mine, [theirs], bootstrap)  # no Smart Turn, no "alone"
     between = np.interp(480, theirs.latency_ms[:, 0], [1, 1, 0])
     assert compared.cut_rate.value == pytest.approx(between)
     assert compared.ratio.value == pytest.approx(0.25 / between)
@@ -172,18 +172,30 @@ def test_the_line_runs_along_the_points_that_no_other_one_beats() -> None:
         Point(400, 500, 0.25),
         Point(500, 990, 0.1),
     ]
-    assert [p.mean_ms for p in best(points, "mean_ms")] == [250, 300, 500]
-    assert [p.p95_ms for p in best(points, "p95_ms")] == [500, 900, 990]
+    assert [p.mean_ms for p in best(points)] == [250, 300, 500]
 
 
 def test_the_picture_marks_the_default() -> None:
     said = scored(scene(640, 512, 640), 320)
     report = figures([said])
-    results = [{"overrides": overrides, "figures": report} for overrides in ([], ["a=<1>"])]
-    picture = ElementTree.fromstring(svg(series_of(results, "synthetic"), "A & B"))
-    rings = [e for e in picture.iter() if e.tag.endswith("circle") and e.get("fill") == "none"]
-    assert len(rings) == 2  # one a panel
+    results = [
+        {"corpus": corpus, "overrides": overrides, "figures": report}
+        for corpus in ("tuning", "frozen")
+        for overrides in ([], ["a=<1>"])
+    ]
+    picture = ElementTree.fromstring(svg(panels_of(results, "synthetic"), "A & B"))
+    circles = [e for e in picture.iter() if e.tag.endswith("circle")]
+    assert sum("ring" in e.get("class", "") for e in circles) == 2  # one a panel
     assert "A & B" in [e.text for e in picture.iter()]
+
+
+def test_the_bar_follows_smart_turn_and_is_never_above_12_percent() -> None:
+    alone = Series("Smart Turn once", [Point(300, 900, 0.5), Point(600, 900, 0.2)])
+    better = Series("Smart Turn again", [Point(500, 900, 0.25)])
+    timers = Series("VAD timer", [Point(250, 900, 0.0)])
+    limits = bar([Series("reachy-voice"), alone, better, timers])
+    assert limits == [(300, 0.12), (500, pytest.approx(0.1)), (600, pytest.approx(0.08))]
+    assert bar([timers]) == []
 
 
 # --- the program -------------------------------------------------------------------------------
@@ -212,8 +224,8 @@ def test_the_program_scores_a_corpus_and_sweeps(
         "b",
     ]
     assert "CUT OFF" in capsys.readouterr().out
-    drawn = svg(series_of([one, other], "all"), "t")
-    assert "Smart Turn again" in drawn
+    drawn = svg(panels_of([one, other], "all"), "t")
+    assert "asked again and again" in drawn
 
 
 def swept_texts(swept_text: str) -> list[str]:

@@ -126,6 +126,8 @@ def described(task: Task, scores: Sequence[SceneScore]) -> Figures:
     return {
         "corpus": task.directory.name,
         "overrides": list(task.overrides),
+        "engine_seconds": asdict(task.delays),
+        "load": round(os.getloadavg()[0], 2),
         "endpointing": settings.endpointing.model_dump(mode="json"),
         "speculation": settings.speculation.model_dump(mode="json"),
         "figures": figures(scores),

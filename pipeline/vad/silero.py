@@ -1,4 +1,8 @@
-"""Silero VAD: how likely each 32 ms of audio is speech. About 0.1 ms of CPU per window."""
+"""Silero VAD: how likely each 32 ms of audio is speech.
+
+The network hears each window twice: as it is, and with the noise taken out (``noise``), for speech
+that is no louder than the noise. The higher score counts. About 0.4 ms of CPU per window.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import numpy as np
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines import EngineOptions, EngineSpec, Kind
 from pipeline.onnx import model_file, open_session
+from pipeline.vad.noise import NoiseReducer, SecondOpinion
 
 WINDOW_SAMPLES = 512
 """New samples per score (32 ms); the network accepts no other number at 16 kHz."""
@@ -42,25 +47,41 @@ class SileroStream:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._rate = np.array(LISTEN_RATE, dtype=np.int64)
-        self._samples = np.zeros((1, _CONTEXT_SAMPLES + WINDOW_SAMPLES), dtype=np.float32)
-        self._state = np.zeros(_STATE_SHAPE, dtype=np.float32)
+        self.reset()
 
     def score(self, pcm: Pcm) -> float:
         """Probability of speech in the next 512 samples. Raises ``ValueError`` on other lengths."""
         if len(pcm) != WINDOW_SAMPLES:
             raise ValueError(f"Silero takes {WINDOW_SAMPLES} samples at a time, not {len(pcm)}")
+        plain = self._plain.score(pcm)
+        reduced = self._reduced.score(self._noise.reduce(pcm))
+        self._noise.learn(max(plain, reduced))
+        return self._opinion.together(plain, reduced)
+
+    def reset(self) -> None:
+        """Forget everything heard, as at the start of a stream."""
+        self._plain = _Network(self._session)
+        self._reduced = _Network(self._session)
+        self._noise = NoiseReducer(WINDOW_SAMPLES)
+        self._opinion = SecondOpinion(WINDOW_SAMPLES)
+
+
+class _Network:
+    """The network's state on one stream."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._rate = np.array(LISTEN_RATE, dtype=np.int64)
+        self._samples = np.zeros((1, _CONTEXT_SAMPLES + WINDOW_SAMPLES), dtype=np.float32)
+        self._state = np.zeros(_STATE_SHAPE, dtype=np.float32)
+
+    def score(self, pcm: Pcm) -> float:
         self._samples[0, :_CONTEXT_SAMPLES] = self._samples[0, -_CONTEXT_SAMPLES:]
         self._samples[0, _CONTEXT_SAMPLES:] = to_float(pcm)
         probability, self._state = self._session.run(
             None, {"input": self._samples, "state": self._state, "sr": self._rate}
         )
         return float(probability[0, 0])
-
-    def reset(self) -> None:
-        """Forget everything heard, as at the start of a stream."""
-        self._samples.fill(0)
-        self._state = np.zeros(_STATE_SHAPE, dtype=np.float32)
 
 
 def build(options: SileroOptions, weights: Path | None) -> SileroVad:

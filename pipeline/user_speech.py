@@ -1,0 +1,71 @@
+"""What the user says, on its way into the conversation: committed at once, its words when known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from pipeline.audio import Recording
+from pipeline.chat import AudioPart, Chat, MessageItem
+from pipeline.engines import Transcript
+from pipeline.errors import ReachyVoiceError
+from pipeline.events import Bus, InputCommitted, ItemAdded, ItemDone
+from pipeline.item_commands import make_room
+from pipeline.transcribing import Transcriber
+from pipeline.utterance import Recognition, UserTurn
+
+
+class UserSpeech:
+    """One session's. ``on_commit`` is called before each item is added."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        bus: Bus,
+        transcriber: Transcriber,
+        max_items: int,
+        new_id: Callable[[str], str],
+        on_commit: Callable[[], None],
+    ) -> None:
+        self._chat = chat
+        self._bus = bus
+        self._transcriber = transcriber
+        self._max_items = max_items
+        self._new_id = new_id
+        self._on_commit = on_commit
+
+    def commit_known(
+        self, item_id: str, said: Transcript | ReachyVoiceError, audio: Recording
+    ) -> None:
+        """Speech whose words are known, or never will be."""
+        item_id = self.commit(item_id, AudioPart(None, audio.seconds, audio))
+        self._transcriber.heard(item_id, said)
+
+    def commit_turn(self, turn: UserTurn) -> None:
+        """A turn that is still recognised."""
+        self.commit_heard(turn.item_id, turn.audio, turn.recognition, turn.recognising)
+
+    def commit_heard(
+        self,
+        item_id: str,
+        audio: Recording,
+        recognition: Recognition,
+        recognising: asyncio.Task[None],
+    ) -> None:
+        """The words follow, and answers wait for them."""
+        item_id = self.commit(item_id, AudioPart(None, audio.seconds, audio))
+        self._transcriber.follow(item_id, recognition, recognising)
+
+    def commit(self, item_id: str, part: AudioPart) -> str:
+        """Add it to the conversation; returns the id that it has there."""
+        self._on_commit()
+        if any(item.id == item_id for item in self._chat.items):
+            # The client has used the id of its own running speech for something else.
+            item_id = self._new_id("item")
+        make_room(self._chat, self._bus, self._max_items)
+        item = MessageItem(item_id, "user", (part,))
+        previous = self._chat.add(item)
+        self._bus.publish(InputCommitted(item_id, previous))
+        self._bus.publish(ItemAdded(item, previous))
+        self._bus.publish(ItemDone(item, previous))
+        return item_id
