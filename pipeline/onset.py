@@ -4,8 +4,8 @@ A VAD is sure of itself some time after a word has begun: after its soft consona
 most of it. A short first word ("No, ...") may be over before it counts as speech at all. But its
 scores rise above those of the room, and the way back from the moment of certainty leads over them.
 
-The constants are fitted on 4,500 synthetic scenes (``benchmarks.onsets``, seeds 2 to 4): missed
-onsets fall from 2.2 % to 0.1 %, and without noise utterances begin 27 ms earlier in the mean.
+The constants are fitted on the scenes of ``benchmarks.onsets``, seeds 2 to 4; figures on others
+are in ``benchmarks/results``.
 """
 
 from __future__ import annotations

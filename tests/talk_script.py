@@ -340,7 +340,8 @@ def talked_over(response: dict[str, Any]) -> bool:
 
 def require_asked(story: Story) -> None:
     """Every answer that somebody saw was asked for: by a committed turn, by the client, by long
-    silence; one each at most, but those that end because somebody speaks. So nobody saw anything of a reply behind its gate."""
+    silence; one each at most, but those that end because somebody speaks. So nobody saw anything
+    of a reply behind its gate."""
     asked = 0
     for event in story.wire.sent_and_received():
         if event["type"] in ("input_audio_buffer.committed", "response.create"):

@@ -1,4 +1,4 @@
-"""Answers that are owed, noise in the wrong moment, and what was heard of an answer that was cut."""
+"""Answers that are owed, noise in the wrong moment, and what was heard of a cut answer."""
 
 from __future__ import annotations
 

@@ -374,10 +374,8 @@ def test_who_starts_while_the_robot_speaks_is_read_from_the_first_phoneme(
     starts = []
     for playing in (True, False):
         place = (2 * LISTEN_RATE, 2 * LISTEN_RATE + len(voice))
-        spoken = OnsetScene(
-            *(0, clip.source, clip.text, pcm, *place),
-            *(None, None, None, None, False, playing, None, LISTEN_RATE),
-        )
+        known = (0, clip.source, clip.text, pcm, 2 * LISTEN_RATE, 2 * LISTEN_RATE + len(voice))
+        spoken = OnsetScene(*known, None, None, None, None, False, playing, None, LISTEN_RATE)
         log = run_virtual(play(spoken, vad, Endpointing()))
         assert playing == any(at < 2 and isinstance(event, ReplyAudio) for at, event in log)
         found = outcome(spoken, log)
