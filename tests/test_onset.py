@@ -373,7 +373,6 @@ def test_who_starts_while_the_robot_speaks_is_read_from_the_first_phoneme(
     pcm = np.clip(room, -32768, 32767).astype(np.int16)
     starts = []
     for playing in (True, False):
-        place = (2 * LISTEN_RATE, 2 * LISTEN_RATE + len(voice))
         known = (0, clip.source, clip.text, pcm, 2 * LISTEN_RATE, 2 * LISTEN_RATE + len(voice))
         spoken = OnsetScene(*known, None, None, None, None, False, playing, None, LISTEN_RATE)
         log = run_virtual(play(spoken, vad, Endpointing()))
