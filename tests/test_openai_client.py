@@ -214,7 +214,8 @@ async def test_a_tool_turn_that_even_the_embedded_model_obeys(url: str) -> None:
         await connection.response.create(response={"tool_choice": "none"})
         events = await events_until(connection, "response.done")
         assert events[-1].response.status in ("completed", "incomplete")
-        assert len(audio(events)) > 2400
+        # So small a model may answer in markup, which is not read aloud.
+        assert first(events, "response.output_audio_transcript.done").transcript
 
 
 async def test_sixteen_kilohertz_both_ways_for_a_client_that_sends_rate_null(url: str) -> None:
