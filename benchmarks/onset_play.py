@@ -37,7 +37,7 @@ def fixed_padding_only() -> Iterator[None]:
     """As it was before: plain scores, and a range that begins a fixed time before them."""
     with (
         patch.object(RecentScores, "beginning", lambda recent, noticed, threshold: noticed),
-        patch.object(SecondOpinion, "together", lambda opinion, plain, reduced: plain),
+        patch.object(SecondOpinion, "together", lambda opinion, plain, *others: plain),
     ):
         yield
 

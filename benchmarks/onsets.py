@@ -124,6 +124,7 @@ def _share(played: Sequence[Played]) -> dict[str, Any]:
     early = [result.early_ms for _, result in played if result.covered and result.early_ms]
     late = [result.late_ms for _, result in played if result.late_ms is not None]
     before = sum(result.began_before for _, result in played)
+    alone = [result.covered for _, result in played if not result.began_before]
     return {
         "n": len(played),
         "covered": covered,
@@ -132,6 +133,12 @@ def _share(played: Sequence[Played]) -> dict[str, Any]:
         "starts_before_onset_ms": _percentiles(early),
         "speech_started_after_onset_ms": _percentiles(late),
         "turns_begun_before_anybody_spoke": before,
+        # Without scenes that a turn of noise or echo had opened, and may cover by chance.
+        "no_turn_before": {
+            "n": len(alone),
+            "covered": sum(alone),
+            "interval": wilson(sum(alone), len(alone)),
+        },
     }
 
 

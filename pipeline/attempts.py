@@ -293,6 +293,7 @@ class Attempts:
                 guess.end_probability if guess else None,
                 self._session.asked,
                 tuple(self._own_pauses_ms),
+                (attempt.speech_end - turn.start) * 1000 // LISTEN_RATE,
             ),
             self.endpointing,
         )

@@ -1,9 +1,10 @@
 """When is a turn over? From what is known about a pause to how long it must last.
 
-Odds that the speaker is done come from what the turn detector hears, from the words so far, and
-from how this speaker pauses. A pause that is none ends sooner or later: if such pauses last
-``mean_pause_ms`` on average (exponentially distributed), every further ``mean_pause_ms`` of silence
-makes the odds e times better. So the silence after which we are confident enough is
+Odds that the speaker is done come from what the turn detector hears, from the words so far, from
+how long the turn has lasted, and from how this speaker pauses. A pause that is none ends sooner or
+later: if such pauses last ``mean_pause_ms`` on average (exponentially distributed), every further
+``mean_pause_ms`` of silence makes the odds e times better. So the silence after which we are
+confident enough is
 
     wait = mean_pause_ms * (log_odds(confidence) - log_odds(probability))
 
@@ -59,8 +60,17 @@ the ROC curve of 0.85 (clean audio), and Smart Turn with 0.60."""
 _UNREAD = _Weights(bias=0.2, sound=0.5, words=0.0, clue=1.5)
 """Where it has not, or cannot. The turn detector counts for more than the corpus says, because it
 does better on published recordings of conversations."""
+_LENGTH = 0.7
+"""Factor on the logarithm of a turn's length over ``_SHORT_TURN_MS``, where its words are a whole
+sentence: few sentences are followed by another one if they were long. Fitted with ``_READ``. That
+short turns are rarely over, as the corpus says, too, is not used: robots are given short commands.
+"""
+_SHORT_TURN_MS = 2000
+_TELLING_LENGTH = 0.25
+"""From these log odds on, the length is named among the reasons."""
 _SHORT: frozenset[Clue] = frozenset({"one-word answer", "short answer", "few words"})
 """These never wait longer than a likely end, whatever the models make of so little."""
+_WHOLE: frozenset[Clue] = frozenset({"statement", "question"})
 _EVEN_WORDS = 0.02
 """The language model's probability that says nothing either way (SmolLM2-135M)."""
 _UNLIKELIEST = 1e-4
@@ -103,7 +113,8 @@ class Evidence:
 
     ``audio``: the turn detector's probability. ``text``: the words before the pause. ``words``: the
     language model's probability that they are complete. ``asked``: what the assistant said last.
-    ``own_pauses_ms``: this speaker's pauses that were none, oldest first.
+    ``own_pauses_ms``: this speaker's pauses that were none, oldest first. ``turn_ms``: from the
+    beginning of the turn to the pause.
     """
 
     audio: float | None = None
@@ -111,6 +122,7 @@ class Evidence:
     words: float | None = None
     asked: str = ""
     own_pauses_ms: tuple[int, ...] = ()
+    turn_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +149,12 @@ def decide(evidence: Evidence, settings: Endpointing) -> Decision:
     if evidence.text is not None:
         clue = ending(evidence.text, evidence.asked)
         log_odds += weights.clue * LAST_WORDS[clue]
+    if evidence.turn_ms is not None and clue in _WHOLE:
+        length = _LENGTH * math.log(max(evidence.turn_ms, _SHORT_TURN_MS) / _SHORT_TURN_MS)
+        log_odds += length
+        if length >= _TELLING_LENGTH:
+            reasons.append("length")
+    if clue is not None:
         reasons.append(clue)
     probability = 1 / (1 + math.exp(-log_odds))
     return Decision(probability, _wait_ms(log_odds, clue, evidence, settings), tuple(reasons))

@@ -11,6 +11,9 @@ from pipeline.events import Timeline
 from pipeline.playback import PlaybackClock
 from pipeline.turn_record import Origin, Outcome, Pause, TurnRecord
 
+AHEAD_MS = 5.0
+"""An answer that begins no longer than this before the end of its turn is not ahead of it."""
+
 
 @dataclass(slots=True, eq=False)
 class OpenTurn:
@@ -32,6 +35,11 @@ class OpenTurn:
     wasted_s: float = 0.0
     also: tuple[str, ...] = ()
 
+    @property
+    def items(self) -> tuple[str, ...]:
+        """All items that are answered."""
+        return (*self.also, self.item_id) if self.item_id else self.also
+
 
 @dataclass(slots=True, eq=False)
 class OpenReply:
@@ -48,6 +56,15 @@ class OpenReply:
     last_audio_at: float | None = None
     timeline: Timeline | None = None
     tool_calls: int = 0
+
+
+def again(turn: OpenTurn) -> OpenTurn:
+    """``turn``, which has its record, waits for another answer: nothing of it counts twice."""
+    if turn.origin in ("text", "request", "silence"):
+        return OpenTurn(turn.origin, turn.began_at, also=turn.also)
+    return replace(
+        turn, origin="again", transcript_at=None, error=None, pauses=[], discarded=0, wasted_s=0.0
+    )
 
 
 def sample_at(ms: int) -> int:
@@ -87,7 +104,7 @@ def with_reply(record: TurnRecord, turn: OpenTurn, reply: OpenReply, at: float) 
     if moments.endpoint is not None:
         zero = reply.started_at - moments.endpoint / 1000
     last = reply.last_audio_at
-    began_ahead = moments.transcript is not None
+    began_ahead = (moments.endpoint or 0.0) - (moments.transcript or 0.0) >= AHEAD_MS
     return replace(
         record,
         in_conversation=reply.in_conversation,
@@ -99,7 +116,7 @@ def with_reply(record: TurnRecord, turn: OpenTurn, reply: OpenReply, at: float) 
         last_audio_ms=None if last is None else (last - zero) * 1000,
         ended_ms=(at - zero) * 1000,
         tool_calls=reply.tool_calls,
-        speculations_begun=turn.discarded + began_ahead,
+        speculations_begun=turn.discarded + (moments.transcript is not None and began_ahead),
         heard=heard,
         heard_s=heard_s,
         sent_s=reply.playback.sent_seconds,

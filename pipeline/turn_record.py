@@ -9,9 +9,10 @@ from typing import Literal
 
 from pipeline.engines import Usage
 
-Origin = Literal["voice", "commit", "text", "request", "silence"]
+Origin = Literal["voice", "commit", "text", "request", "silence", "again"]
 """What asked for an answer: speech that turn detection found, audio that the client committed,
-words that were typed, ``response.create`` with nothing new before it, or the idle timeout."""
+words that were typed, ``response.create`` with nothing new before it, or the idle timeout. Or
+speech ``again`` that has a record already: its answer had hardly begun when a noise ended it."""
 
 Outcome = Literal[
     "answered",
@@ -56,8 +57,8 @@ class Pause:
 class TurnRecord:
     """One turn of the user, with its answer if it got one; or one answer to no speech.
 
-    The ``*_ms`` moments count from the end of speech, by the loop's clock; for a turn that the
-    client ended, or an answer to no speech, from that request. ``None``: it did not happen.
+    The ``*_ms`` moments count from the end of speech, by the loop's clock; for an answer that the
+    client asked for, from that request. ``None``: it did not happen.
     """
 
     origin: Origin

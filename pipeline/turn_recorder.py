@@ -36,7 +36,7 @@ from pipeline.events import (
     TranscriptReady,
     TurnJudged,
 )
-from pipeline.open_turns import OpenReply, OpenTurn, record_of, sample_at, with_reply
+from pipeline.open_turns import OpenReply, OpenTurn, again, record_of, sample_at, with_reply
 from pipeline.turn_record import Judgement, Outcome, Pause, TurnRecord
 
 CLOSING_S = 0.1
@@ -58,8 +58,8 @@ class TurnRecorder:
         """Committed, and waiting for an answer."""
         self._typed: dict[str, str] = {}
         self._replies: dict[str, OpenReply] = {}
-        self._cut_short: tuple[str, ...] = ()
-        """Items whose answer had hardly begun when somebody spoke."""
+        self._unheard: OpenTurn | None = None
+        """What was asked when somebody spoke and the answer had hardly begun: it waits again."""
         self._silences: set[str] = set()
         self._spoke_at = 0.0
         """When somebody began to speak last."""
@@ -219,11 +219,11 @@ class TurnRecorder:
             turn.wasted_s += event.engine_seconds
 
     def _find(self, item_id: str) -> OpenTurn | None:
-        """A turn that has no record yet, by either of its ids."""
+        """A turn that has no record yet, or may get another, by either of its ids."""
         if turn := self._said.get(item_id):
             return turn
-        open_turns = (*self._asked, *(reply.turn for reply in self._replies.values()))
-        return next((t for t in open_turns if item_id in (t.item_id, t.speech_id)), None)
+        waiting = (*self._asked, *(reply.turn for reply in self._replies.values()), self._unheard)
+        return next((t for t in waiting if t and item_id in (t.item_id, t.speech_id)), None)
 
     # -- answers
 
@@ -236,16 +236,19 @@ class TurnRecorder:
 
     def _answered(self, at: float) -> OpenTurn:
         """An answer to the conversation is one to all that was said and not answered yet."""
+        before, self._unheard = self._unheard, None
+        if before and before.item_id and not (self._asked or self._typed):
+            return before
         *earlier, turn = self._asked or [OpenTurn("text" if self._typed else "request", at)]
         for other in earlier:
             self._end(other, "merged", at)
         if turn.origin == "text":
             turn.text = " ".join(text for text in self._typed.values() if text)
-        if turn.origin in ("voice", "commit"):
-            turn.also = (*self._cut_short, *(t.item_id for t in earlier if t.item_id))
+        if turn.origin in ("voice", "commit", "text"):
+            unheard = before.items if before else ()
+            turn.also = (*unheard, *(t.item_id for t in earlier if t.item_id))
         self._asked.clear()
         self._typed.clear()
-        self._cut_short = ()
         return turn
 
     def _reply_text(self, at: float, event: ReplyText) -> None:
@@ -290,8 +293,7 @@ class TurnRecorder:
                 and record.heard_s <= BARELY_HEARD_S
                 and not (record.tool_calls or reply.is_text)
             )
-            asked = (*record.answers_also, record.item_id)
-            self._cut_short = tuple(id for id in asked if id) if talked_over else ()
+            self._unheard = again(reply.turn) if talked_over else None
 
     # -- records
 

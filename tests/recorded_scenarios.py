@@ -62,7 +62,7 @@ async def speculation(tape: Tape) -> None:
     stt = ScriptedStt(texts=("I want", "I want some tea"))
     async with recorded_scene(tape, stt=stt, turn=ScriptedTurn(probability=0.2)) as played:
         await played.say(1.0)
-        await played.hear(0.5)
+        await played.hear(0.3)
         await played.say(1.0)
         await played.hear(5.0)
 
@@ -166,7 +166,32 @@ async def ends_in_the_middle(tape: Tape) -> None:
         await played.hear(1.2)
 
 
+async def owed_answers(tape: Tape) -> None:
+    """Noise ends an answer that has just begun; a commit comes while a turn that ended waits; a
+    turn waits until another answer is over."""
+    stt = ScriptedStt(texts=("Tell me", "", "about tea", "and milk", "thanks", "bye"))
+    async with recorded_scene(tape, stt=stt, tts=ScriptedTts(first_s=0.5)) as played:
+        await played.say(1.024)
+        await played.hear(0.4)
+        await played.say(0.3)
+        await played.hear(6.0)
+        stt.takes_s = 1.5
+        await played.say(1.024)
+        await played.hear(1.2)
+        await played.say(0.5)
+        await played.do(CommitAudio(), CreateResponse())
+        await played.hear(9.0)
+        stt.takes_s = 0.06
+        patient = TurnDetection(interrupt_response=False)
+        await played.do(Configure(replace(VOICE, turn_detection=patient)))
+        await played.say(1.0)
+        await played.hear(0.6)
+        await played.say(0.5)
+        await played.hear(8.0)
+
+
 SCENARIOS: list[Scenario] = [
     *(question, barge_in, speculation, partials, broken_engines, push_to_talk),
     *(items_and_tools, out_of_band, idle_and_settings, ends_in_the_middle),
+    owed_answers,
 ]

@@ -72,7 +72,18 @@ def test_who_pauses_long_is_given_longer() -> None:
     assert quick < usual <= slow
 
 
+def test_a_long_sentence_is_the_last_one() -> None:
+    def wait_ms(turn_ms: int, text: str = "I think so.") -> int:
+        return decide(Evidence(0.9, text, turn_ms=turn_ms), SETTINGS).wait_ms
+
+    assert wait_ms(6000) < wait_ms(3000) < wait_ms(2000)
+    assert wait_ms(800) == wait_ms(2000), "a command may be short"
+    assert wait_ms(6000, "I think the") == wait_ms(2000, "I think the")
+
+
 def test_the_reasons_name_what_was_known() -> None:
+    long = decide(Evidence(text="I want to see it.", turn_ms=5000), SETTINGS)
+    assert long.reasons == ("length", "statement")
     assert decide(Evidence(), SETTINGS).reasons == ()
     assert decide(Evidence(text="Yes."), SETTINGS).reasons == ("one-word answer",)
     assert decide(Evidence(0.5, "I, um"), SETTINGS).reasons == ("sound", "filler")

@@ -181,7 +181,7 @@ async def slow_speculation(tape: Tape) -> None:
     stt = ScriptedStt(texts=("I want", "I want some tea"))
     async with recorded_scene(tape, stt=stt, turn=turn, llm=llm) as played:
         await played.say(1.0)
-        await played.hear(0.5)
+        await played.hear(0.3)
         await played.say(1.0)
         await played.hear(5.0)
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from recorded_scenarios import barge_in, question, speculation
-from recorded_scene import record
+from recorded_scenarios import barge_in, question, speculation, user_text
+from recorded_scene import record, recorded_scene
 from recordings import recording
 
 from app import cli
 from app.settings_load import load_settings
+from pipeline.commands import AddItem, CreateResponse
 from pipeline.recording.reading import read_file
 from pipeline.recording.tape import Tape
 
@@ -91,6 +92,69 @@ def test_a_difference_is_told_and_is_a_failure(
     assert "Not as recorded." in printed
     assert "text is 'hallo' in the recording, and 'hello' in the replay" in printed
     assert printed.count("As recorded:") == 1
+
+
+def test_what_was_said_is_for_the_owner_only_and_never_written_over_the_recording(
+    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "o.jsonl"
+    out.write_text("old")
+    out.chmod(0o644)
+    code, printed = run(capsys, "replay", str(file), "--out", str(out))
+    assert code == 0, printed
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert "old" not in out.read_text()
+    before = file.read_bytes()
+    for same in (str(file), f"{tmp_path}/../{tmp_path.name}/{file.name}"):
+        code, printed = run(capsys, "replay", str(file), "--out", same)
+        assert code == 7
+        assert "it is the recording itself" in printed
+    assert file.read_bytes() == before
+
+
+def test_a_narrow_terminal_shows_the_words_below_the_numbers(
+    capsys: pytest.CaptureFixture[str], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, printed = run(capsys, "replay", str(file))
+    assert code == 0, printed
+    for words in (
+        "answered said hello heard Hello there",
+        "interrupted said who are you?",
+        "why 0.9",
+    ):
+        assert words in printed
+
+
+@pytest.mark.parametrize("columns", ["80", "220"])
+def test_what_somebody_typed_does_nothing_to_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    path = tmp_path / "r.jsonl"
+
+    async def typed(tape: Tape) -> None:
+        async with recorded_scene(tape) as played:
+            await played.do(AddItem(user_text("a\x1b]0;b\x07c \ud800 [red]d")), CreateResponse())
+            await played.hear(5.0)
+
+    record(path, typed)
+    code, printed = run(capsys, "replay", str(path), "--out", str(tmp_path / "o.jsonl"))
+    assert code == 0, printed
+    assert "a?]0;b?c ? [red]d" in printed
+    code, printed = run(capsys, "replay", str(cut_off_before_the_answer(path)))
+    assert "Traceback" not in printed
+    assert "\x1b" not in printed
+
+
+def cut_off_before_the_answer(path: Path) -> Path:
+    """The recording without what the language model gave, so that a replay stops and says why."""
+    lines = [line for line in path.read_bytes().splitlines(True) if b'"llm.reply"' not in line]
+    path.write_bytes(b"".join(line for line in lines if b'"kind":"item"' not in line))
+    return path
 
 
 def test_what_if(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -136,9 +136,7 @@ def test_a_turn_that_waits_until_another_answer_is_over_has_its_own_record() -> 
 
     async def main() -> None:
         llm = ScriptedLlm(answers=[("One. ", "Two. ", "Three."), ("Tea.",)])
-        async with scene(
-            stt=stt, llm=llm, tts=ScriptedTts(first_s=2.0), config=config
-        ) as played:
+        async with scene(stt=stt, llm=llm, tts=ScriptedTts(first_s=2.0), config=config) as played:
             await played.say(1.024)
             await played.hear(1.0)
             await played.say(1.024)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +42,8 @@ def replay_command(
 ) -> None:
     """Play recorded sessions again, without engines; with --set, as if it had been set so."""
     held = read_file(file)
+    if out and out.exists() and out.samefile(file):
+        raise _cannot_write(out, "it is the recording itself")
     console = Console(highlight=False, emoji=False)
     for problem in held.problems:
         console.print(f"[yellow]{escape(str(file))}: {escape(problem)}.[/]")
@@ -49,7 +53,7 @@ def replay_command(
         settings = _settings(one, overrides or [])
         replayed = replay(one, settings)
         lines += replayed.lines(one.name)
-        console.print(f"[bold]{escape(one.name)}[/] {_about(one)}")
+        console.print(f"[bold]{_harmless(one.name)}[/] {_about(one)}")
         print_records(console, replayed)
         fine &= print_result(console, one, replayed, what_if=settings is not None)
     if out:
@@ -59,12 +63,20 @@ def replay_command(
 
 
 def _write(out: Path, lines: Sequence[str]) -> None:
+    """What people say is in it, so only its owner can read it."""
     try:
-        out.write_text("".join(f"{line}\n" for line in lines), "utf-8", "surrogatepass")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with os.fdopen(os.open(out, flags, 0o600), "wb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                os.fchmod(file.fileno(), 0o600)
+            file.writelines(f"{line}\n".encode("utf-8", "surrogatepass") for line in lines)
     except OSError as error:
-        why = error.strerror or str(error)
-        fix = "Give --out a file in a folder of yours"
-        raise RecordingError(f"Cannot write {out}", why=why, fix=fix) from error
+        raise _cannot_write(out, error.strerror or str(error)) from error
+
+
+def _cannot_write(out: Path, why: str) -> RecordingError:
+    fix = "Give --out the name of a new file in a folder of yours"
+    return RecordingError(f"Cannot write {out}", why=why, fix=fix)
 
 
 def _chosen(
@@ -79,7 +91,7 @@ def _chosen(
     if name is None:
         return list(sessions.values())
     if name not in sessions:
-        why = f"it has {', '.join(sessions)}"
+        why = f"it has {', '.join(map(_harmless, sessions))}"
         raise RecordingError(f"{file} has no session {name}", why=why, fix="Name one of them")
     return [sessions[name]]
 
@@ -101,7 +113,7 @@ def _settings(held: HeldSession, overrides: Sequence[str]) -> SessionSettings | 
 
 def _about(held: HeldSession) -> str:
     end = "" if held.whole else " [yellow]and was cut off then[/]"
-    return f"[dim]lasted {held.last_at:.1f} s, recorded by {escape(held.version)}[/]{end}"
+    return f"[dim]lasted {held.last_at:.1f} s, recorded by {_harmless(held.version)}[/]{end}"
 
 
 # --- what is printed ---------------------------------------------------------------------------
@@ -110,27 +122,53 @@ def _about(held: HeldSession) -> str:
 NUMBERS = ("at s", "end", "audio", "waste s", "cached")
 FIXED_WIDTH = 57
 """Of all columns but the texts, with the space between them."""
-WIDE = 110
-"""From here there is room for the reasons, too."""
+WIDE = 140
+"""From here there is room for the texts beside the numbers; else they come below."""
+TEXTS = ("said", "heard", "why")
+"""What the user said, what was heard of the answer, and why it was the end of the turn."""
 
 
 def print_records(console: Console, replayed: Replayed) -> None:
     """One line a turn: ``end`` and ``audio`` are when its gate opened and when the first of the
     answer left, in ms after the end of speech."""
-    texts = ("said", "heard", "why it was the end") if console.width >= WIDE else ("said", "heard")
-    table = Table(box=None, pad_edge=False)
-    for name in NUMBERS:
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("became", *texts):
-        table.add_column(name, no_wrap=True)
-    width = max(8, (console.width - FIXED_WIDTH) // len(texts) - 2)
     rows: list[tuple[float, TurnRecord, str]] = []
     rows += [(at, record, record.outcome) for at, record in replayed.records]
     rows += [(at, record, "unfinished") for at, record in replayed.unfinished_records]
+    if not rows:
+        console.print("[dim]Nobody took a turn.[/]")
+    elif console.width >= WIDE:
+        _print_beside(console, rows)
+    else:
+        _print_below(console, rows)
+
+
+def _print_beside(console: Console, rows: Sequence[tuple[float, TurnRecord, str]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in NUMBERS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("became", *TEXTS):
+        table.add_column(name, no_wrap=True)
+    width = (console.width - FIXED_WIDTH) // len(TEXTS) - 2
     for at, record, became in rows:
-        shown = [_short(text, width) for text in _texts(record)[: len(texts)]]
-        table.add_row(*_numbers(at, record), became, *map(escape, shown))
-    console.print(table if table.row_count else "[dim]Nobody took a turn.[/]")
+        shown = [_short(text, width) for text in _texts(record)]
+        table.add_row(*_numbers(at, record), became, *shown)
+    console.print(table)
+
+
+def _print_below(console: Console, rows: Sequence[tuple[float, TurnRecord, str]]) -> None:
+    widths = [max(7, len(name)) for name in NUMBERS]
+
+    def line(cells: Sequence[str], became: str) -> str:
+        numbers = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        return f"{' '.join(numbers)}  {became}"
+
+    console.print(f"[bold]{line(NUMBERS, 'became')}[/]", soft_wrap=True)
+    for at, record, became in rows:
+        console.print(line(_numbers(at, record), became), soft_wrap=True)
+        for name, text in zip(TEXTS, _texts(record), strict=True):
+            if text:
+                short = _short(text, console.width - 9)
+                console.print(f"  [dim]{name:<5}[/]  {short}", soft_wrap=True)
 
 
 def _numbers(at: float, record: TurnRecord) -> list[str]:
@@ -152,7 +190,12 @@ def _texts(record: TurnRecord) -> tuple[str, str, str]:
 
 def _short(text: str, width: int) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= width else f"{line[: width - 3]}..."
+    return _harmless(line if len(line) <= width else f"{line[: width - 3]}...")
+
+
+def _harmless(text: str) -> str:
+    """Of words that anybody may have typed: nothing that a terminal, or rich, acts upon."""
+    return escape("".join(char if char.isprintable() else "?" for char in text))
 
 
 def _ms(value: float | None) -> str:
@@ -162,7 +205,7 @@ def _ms(value: float | None) -> str:
 def print_result(console: Console, held: HeldSession, replayed: Replayed, *, what_if: bool) -> bool:
     """Whether it went as it was recorded, or why it did not. True if all is well."""
     if replayed.stopped:
-        console.print(f"[bold yellow]The replay stops here.[/] {escape(replayed.stopped)}")
+        console.print(f"[bold yellow]The replay stops here.[/] {_harmless(replayed.stopped)}")
     if what_if:
         return replayed.stopped is None
     cut_s = math.inf if held.whole else held.end_s
@@ -170,7 +213,7 @@ def print_result(console: Console, held: HeldSession, replayed: Replayed, *, wha
         cut_s = replayed.published[-1].at if replayed.published else 0.0
     found = compare(held.events, replayed.events, cut_s)
     if found.difference:
-        console.print(f"[bold red]Not as recorded.[/] {escape(found.difference)}")
+        console.print(f"[bold red]Not as recorded.[/] {_harmless(found.difference)}")
     elif not replayed.stopped:
         console.print(
             f"[green]As recorded:[/] {found.events} events, "

@@ -22,6 +22,7 @@ from pipeline.vad.silero import WINDOW_SAMPLES
 _WINDOW_MS = milliseconds(WINDOW_SAMPLES)
 ASKED_AT_MS = 192
 """Silence after which Smart Turn is asked: pipecat's 0.2 s, in whole windows."""
+TIMER = "VAD timer"
 ALONE = "Smart Turn alone"
 """The better one of asking once and of asking again, whatever the time-out."""
 MOST_CUT, MOST_OF_ALONE = 0.12, 0.4
@@ -211,7 +212,7 @@ def curves(
 
     timers = [(f"{ms:g} ms", timer(ms)) for ms in np.arange(192, 1505, _WINDOW_MS)]
     return [
-        curve("VAD timer", timers, sites, scores, bootstrap),
+        curve(TIMER, timers, sites, scores, bootstrap),
         *(smart("Smart Turn once", asked_once, ms) for ms in TIME_OUTS_MS),
         *(smart("Smart Turn again", asked_again, ms) for ms in TIME_OUTS_MS),
     ]
@@ -271,23 +272,32 @@ def as_figures(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
 
 
 def drawable(theirs: Sequence[Curve]) -> list[dict[str, object]]:
-    """The curves themselves, for JSON: no draws, but each knob with its figures."""
+    """The curves themselves, for JSON: no draws, but each knob with its figures. Of Smart Turn's
+    only points that no other one of the same kind beats in both latency and cut-offs."""
     return [
         {
             "name": each.name,
             "points": [
-                {"knob": knob, "mean_ms": _number(mean), "cut_rate": _number(rate), "p95_ms": p95}
-                for knob, mean, rate, p95 in zip(
-                    each.knobs,
-                    each.latency_ms[:, 0],
-                    each.cut_rate[:, 0],
-                    each.p95_ms,
-                    strict=True,
-                )
+                {
+                    "knob": knob,
+                    "mean_ms": _number(each.latency_ms[at, 0]),
+                    "cut_rate": _number(each.cut_rate[at, 0]),
+                    "p95_ms": each.p95_ms[at],
+                }
+                for at, knob in enumerate(each.knobs)
+                if kind_of(each) == TIMER or not _beaten(each, at, theirs)
             ],
         }
         for each in theirs
     ]
+
+
+def _beaten(mine: Curve, at: int, theirs: Sequence[Curve]) -> bool:
+    latency, rate = mine.latency_ms[at, 0], mine.cut_rate[at, 0]
+    same = [each for each in theirs if kind_of(each) == kind_of(mine)]
+    return any(
+        bool(((c.latency_ms[:, 0] <= latency) & (c.cut_rate[:, 0] < rate)).any()) for c in same
+    )
 
 
 def _number(value: float) -> float | None:

@@ -227,7 +227,7 @@ def _drawn(series: Series) -> Iterator[str]:
         elif point.name.endswith(f"timer, {_HOLD_KNOB}"):
             diamond = f"M{x},{y - 6}l6,6l-6,6l-6,-6z"
             yield f'<path class="dot {colour}" d="{diamond}">{tip}</path>'
-            yield f'<text class="ink" x="{x}" y="{y - 12}" text-anchor="middle">0.8 s hold</text>'
+            yield f'<text class="ink" x="{x + 10}" y="{y - 6}">0.8 s hold</text>'
         if point.default and point.cut_low is not None and point.cut_high is not None:
             yield f'<circle class="ring {colour}" cx="{x}" cy="{y}" r="7"/>'
             yield f'<path class="ring {colour}" d="M{x},{_y(point.cut_high)}V{_y(point.cut_low)}"/>'

@@ -170,6 +170,7 @@ class Player:
         if call.ended is not None:
             await self.due(call, began, call.ended, work)
         if given_up and self._what_if:
+            await self._after(LATE_S, work)  # here it may be given up a little later
             await self.stop(
                 f"the end of {_WHAT[call.of]} is needed. The recording does not hold it: it was "
                 f"given up there."

@@ -28,6 +28,7 @@ _SPEECH_S = 8.0
 """How fast the noise is followed while nobody speaks, and while somebody may."""
 _SPEECH_SCORE = 0.3
 _LEAST_NOISE = 1e-3
+_SILENT_DBFS = -120.0
 
 
 class NoiseReducer:
@@ -62,6 +63,14 @@ class NoiseReducer:
         left = _LOUDER * np.fft.irfft(np.fft.rfft(self._heard) * gain)[self._new :]
         return np.clip(left, -32768, 32767).astype(np.int16)
 
+    @property
+    def noise_dbfs(self) -> float:
+        """Level of the noise, in dB of full scale."""
+        if self._noise is None:
+            return _SILENT_DBFS
+        mean_square = 2 * float(self._noise.sum()) / len(self._heard) ** 2
+        return max(_SILENT_DBFS, 10 * float(np.log10(mean_square / 32768**2 + 1e-12)))
+
     def learn(self, score: float) -> None:
         """Tell how likely the newest window is speech; else it is noise."""
         if self._noise is None:
@@ -88,7 +97,8 @@ class SecondOpinion:
 
     One window may pass for speech by chance, so it takes ``_AGREEING`` in a row. And what is
     speech all the time is a crowd, a radio or an engine, and would hold a turn open for ever:
-    after about ten seconds of it, only the score of the plain sound counts.
+    after about ten seconds of it, only the score of the plain sound counts. So it does where the
+    noise is soft: it hides nobody, and what is heard beneath it is far away, or an echo.
     """
 
     def __init__(self, window_samples: int) -> None:
@@ -96,11 +106,13 @@ class SecondOpinion:
         self._newest: deque[float] = deque(maxlen=_AGREEING)
         self._crowd = 0.0
 
-    def together(self, plain: float, reduced: float) -> float:
+    def together(self, plain: float, reduced: float, noise_dbfs: float) -> float:
         """Probability of speech in the newest window; never less than ``plain``."""
         self._newest.append(reduced)
         self._crowd += self._share * (reduced - self._crowd)
-        if self._crowd >= _CROWD_SCORE or len(self._newest) < _AGREEING:
+        if noise_dbfs < _LOUD_DBFS or self._crowd >= _CROWD_SCORE:
+            return plain
+        if len(self._newest) < _AGREEING:
             return plain
         return max(plain, min(self._newest))
 
@@ -108,3 +120,5 @@ class SecondOpinion:
 _AGREEING = 3
 _CROWD_S = 16.0
 _CROWD_SCORE = 0.5
+_LOUD_DBFS = -45.0
+"""A quiet room is at -60; people speak to a robot at -34 to -20."""

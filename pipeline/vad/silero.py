@@ -55,8 +55,9 @@ class SileroStream:
             raise ValueError(f"Silero takes {WINDOW_SAMPLES} samples at a time, not {len(pcm)}")
         plain = self._plain.score(pcm)
         reduced = self._reduced.score(self._noise.reduce(pcm))
+        noise_dbfs = self._noise.noise_dbfs
         self._noise.learn(max(plain, reduced))
-        return self._opinion.together(plain, reduced)
+        return self._opinion.together(plain, reduced, noise_dbfs)
 
     def reset(self) -> None:
         """Forget everything heard, as at the start of a stream."""
