@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from recorded_scenarios import (
     question,
     speculation,
 )
-from recorded_scene import record, recorded, recorded_scene
+from recorded_scene import VOICE, record, recorded, recorded_scene
 from scripted import ScriptedLlm, ScriptedStt, ScriptedTurn
 
+from pipeline.commands import TurnDetection
 from pipeline.errors import ConfigError
 from pipeline.memory import Memory
 from pipeline.recording.difference import compare
@@ -174,12 +176,25 @@ def test_what_if_nothing_is_changed_is_the_same(tmp_path: Path) -> None:
         assert compare(held.events, replayed.events).difference is None
 
 
+def test_what_was_given_up_may_be_given_up_a_little_later(tmp_path: Path) -> None:
+    """The pause of ``speculation`` is one with a longer wait, too, and so is its end."""
+    held = recorded(tmp_path / "r.jsonl", speculation)
+    given_up = [call for call in held.calls if call.of == "llm.reply" and not call.whole]
+    assert given_up
+    replayed = replay(held, always(held.settings, 1500))
+    assert replayed.stopped is None
+    [(_, record)] = replayed.records
+    assert record.outcome == "answered"
+
+
 async def slow_speculation(tape: Tape) -> None:
-    """As ``speculation``, with an answer that is not complete when it is given up."""
+    """As ``speculation``, with an answer that is not complete when it is given up, and that nobody
+    may interrupt."""
+    config = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
     llm = ScriptedLlm(per_token_s=0.2)
     turn = ScriptedTurn(probability=0.2)
     stt = ScriptedStt(texts=("I want", "I want some tea"))
-    async with recorded_scene(tape, stt=stt, turn=turn, llm=llm) as played:
+    async with recorded_scene(tape, config=config, stt=stt, turn=turn, llm=llm) as played:
         await played.say(1.0)
         await played.hear(0.3)
         await played.say(1.0)

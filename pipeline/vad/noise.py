@@ -27,6 +27,9 @@ _SILENCE_S = 1.5
 _SPEECH_S = 8.0
 """How fast the noise is followed while nobody speaks, and while somebody may."""
 _SPEECH_SCORE = 0.3
+LOUD_DBFS = -45.0
+"""From this level of noise on it is worth while. A quiet room is at -60; people speak to a robot at
+-34 to -20. Softer noise hides nobody, and what is heard beneath it is far away, or an echo."""
 _LEAST_NOISE = 1e-3
 _SILENT_DBFS = -120.0
 
@@ -97,8 +100,7 @@ class SecondOpinion:
 
     One window may pass for speech by chance, so it takes ``_AGREEING`` in a row. And what is
     speech all the time is a crowd, a radio or an engine, and would hold a turn open for ever:
-    after about ten seconds of it, only the score of the plain sound counts. So it does where the
-    noise is soft: it hides nobody, and what is heard beneath it is far away, or an echo.
+    after about ten seconds of it, only the score of the plain sound counts.
     """
 
     def __init__(self, window_samples: int) -> None:
@@ -106,13 +108,11 @@ class SecondOpinion:
         self._newest: deque[float] = deque(maxlen=_AGREEING)
         self._crowd = 0.0
 
-    def together(self, plain: float, reduced: float, noise_dbfs: float) -> float:
+    def together(self, plain: float, reduced: float) -> float:
         """Probability of speech in the newest window; never less than ``plain``."""
         self._newest.append(reduced)
         self._crowd += self._share * (reduced - self._crowd)
-        if noise_dbfs < _LOUD_DBFS or self._crowd >= _CROWD_SCORE:
-            return plain
-        if len(self._newest) < _AGREEING:
+        if self._crowd >= _CROWD_SCORE or len(self._newest) < _AGREEING:
             return plain
         return max(plain, min(self._newest))
 
@@ -120,5 +120,3 @@ class SecondOpinion:
 _AGREEING = 3
 _CROWD_S = 16.0
 _CROWD_SCORE = 0.5
-_LOUD_DBFS = -45.0
-"""A quiet room is at -60; people speak to a robot at -34 to -20."""

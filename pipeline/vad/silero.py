@@ -1,7 +1,8 @@
 """Silero VAD: how likely each 32 ms of audio is speech.
 
-The network hears each window twice: as it is, and with the noise taken out (``noise``), for speech
-that is no louder than the noise. The higher score counts. About 0.4 ms of CPU per window.
+Where it is loud the network hears each window twice: as it is, and with the noise taken out
+(``noise``), for speech that is no louder than the noise. The higher score counts. About 0.2 ms of
+CPU per window, 0.4 where it is loud.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines import EngineOptions, EngineSpec, Kind
 from pipeline.onnx import model_file, open_session
-from pipeline.vad.noise import NoiseReducer, SecondOpinion
+from pipeline.vad.noise import LOUD_DBFS, NoiseReducer, SecondOpinion
 
 WINDOW_SAMPLES = 512
 """New samples per score (32 ms); the network accepts no other number at 16 kHz."""
@@ -54,10 +55,13 @@ class SileroStream:
         if len(pcm) != WINDOW_SAMPLES:
             raise ValueError(f"Silero takes {WINDOW_SAMPLES} samples at a time, not {len(pcm)}")
         plain = self._plain.score(pcm)
-        reduced = self._reduced.score(self._noise.reduce(pcm))
-        noise_dbfs = self._noise.noise_dbfs
+        without_noise = self._noise.reduce(pcm)
+        if self._noise.noise_dbfs < LOUD_DBFS:
+            self._noise.learn(plain)
+            return plain
+        reduced = self._reduced.score(without_noise)
         self._noise.learn(max(plain, reduced))
-        return self._opinion.together(plain, reduced, noise_dbfs)
+        return self._opinion.together(plain, reduced)
 
     def reset(self) -> None:
         """Forget everything heard, as at the start of a stream."""
