@@ -183,6 +183,12 @@ class Attempts:
         if attempt:
             self.stop(attempt)
 
+    def discard_answer(self, attempt: Attempt) -> None:
+        """The words stand, but what was begun to answer them is in vain."""
+        guess, attempt.guess = attempt.guess, None
+        if guess:
+            self._end_guess(guess, attempt.item_id)
+
     def stop(self, attempt: Attempt) -> None:
         """Nobody will see anything of it."""
         guess = attempt.guess

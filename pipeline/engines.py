@@ -196,9 +196,11 @@ class Warmed:
 class EndOfTurn:
     """How likely it is, 0 to 1, that the user's last words are complete: that a sentence or the
     message ends behind them, by the words alone. The language model knows it for nothing when it
-    reads them. At most once in a reply, before everything else."""
+    reads them. At most once in a reply, before everything else. ``usage``: of the prompt, for an
+    answer that is not finished."""
 
     probability: float
+    usage: Usage = field(default_factory=Usage, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,8 +207,8 @@ class Reply:
             async for delta in deltas:
                 self._tell_end_once(delta.probability if isinstance(delta, EndOfTurn) else None)
                 match delta:
-                    case EndOfTurn():
-                        pass
+                    case EndOfTurn(usage=usage):
+                        self._usage = usage
                     case TextDelta(text):
                         self.mark("first_token")
                         await self._pass_on(glue, text)

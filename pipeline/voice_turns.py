@@ -162,7 +162,8 @@ class VoiceTurns:
 
     def _pause(self, signal: Paused) -> None:
         if self._turn:
-            self._bus.publish(SpeechPaused(self._turn.item_id, _ms(signal.speech_end)))
+            silence_ms = _ms(self._listener.heard_end - signal.speech_end)
+            self._bus.publish(SpeechPaused(self._turn.item_id, _ms(signal.speech_end), silence_ms))
             self._feed(self._turn, signal.end)
             self._attempts.begin(self._turn, signal, next(reversed(self._ending), None))
 
@@ -196,7 +197,7 @@ class VoiceTurns:
         del self._ending[attempt]
         self._tell_stop(attempt)
         if isinstance(said, Transcript) and not said.text:
-            self._bus.publish(SpeechRejected(turn.item_id))
+            self._bus.publish(SpeechRejected(turn.item_id, attempt.engine_seconds))
             if self._turn is None and not self._ending:
                 self._session.noise()
             return
@@ -207,8 +208,7 @@ class VoiceTurns:
         if attempt.wants_reply and not attempt.superseded:
             self._session.answer(attempt)
             return
-        if guess and guess.reply:
-            guess.reply.cancel("turn_detected")
+        self._attempts.discard_answer(attempt)
         if attempt.wants_reply:
             self._session.answer_later(attempt)
 

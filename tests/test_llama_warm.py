@@ -296,6 +296,7 @@ def test_a_reply_tells_it_first(engine: LlamaCpp) -> None:
         asked = [*SPOKEN, Message("user", text)]
         first, *others = (item for item in replies(session, asked) if item)
         assert isinstance(first, EndOfTurn)
+        assert first.usage.prompt == first.usage.cached + first.usage.evaluated > 0
         assert low < first.probability < high
         assert not [item for item in others if isinstance(item, EndOfTurn)]
 

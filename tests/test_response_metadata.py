@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from protocol_client import DEFAULTS, Client, finished, started
 from virtual_time import run_virtual
 from wired import wired
 
+from app.client_protocol import ClientProtocol
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, Judgement, Pause, TurnRecord
 
@@ -57,6 +59,16 @@ def asking() -> Client:
     )
     client.protocol.messages_to_send()
     return client
+
+
+@pytest.mark.parametrize("query", [{}, {"turn_records": "true"}])
+def test_the_address_may_ask_for_all_responses(query: dict[str, str]) -> None:
+    protocol = ClientProtocol(DEFAULTS, query, {}, ())
+    for event in (started(), RECORD, finished()):
+        protocol.apply(event)
+    sent = [json.loads(text) for text in protocol.messages_to_send()]
+    [end] = [message for message in sent if message["type"] == "response.done"]
+    assert end["response"]["metadata"] == (FIGURES if query else None)
 
 
 def test_nobody_who_does_not_ask_is_told() -> None:

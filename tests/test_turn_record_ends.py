@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
+from scripted import (
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurn,
+    ScriptedUtterance,
+    scene,
+)
 from turn_records import PUSH_TO_TALK, VOICE, records_of
 from virtual_time import run_virtual
 
@@ -15,10 +22,12 @@ from pipeline.commands import (
     Configure,
     TruncateItem,
 )
+from pipeline.engines import Transcript
 from pipeline.errors import EngineError
 from pipeline.turn_record import (
     TurnRecord,
 )
+from pipeline.work import Work
 
 # --- how else a turn can end -----------------------------------------------------------------
 
@@ -111,6 +120,31 @@ def test_noise_is_a_record_without_words() -> None:
         [rejected] = played.events(events.SpeechRejected)
         assert record.item_id == rejected.item_id
         assert record.endpoint_ms is not None
+
+    run_virtual(main())
+
+
+def test_noise_tells_when_it_was_over_and_what_it_cost() -> None:
+    class CostlyStt(ScriptedStt):
+        async def open(self, language: str, partials: bool, work: Work) -> ScriptedUtterance:
+            utterance = await super().open(language, partials, work)
+            finish = utterance.finish
+
+            async def costly(work: Work) -> Transcript:
+                work.engine_seconds += 0.125
+                return await finish(work)
+
+            utterance.finish = costly  # type: ignore[method-assign]
+            return utterance
+
+    async def main() -> None:
+        async with scene(stt=CostlyStt(texts=("",))) as played:
+            await played.say(0.512)
+            await played.hear(2.0)
+        [record] = records_of(played)
+        assert record.engine_wasted_s == 0.125
+        stopped_at = next(at for at, e in played.log if isinstance(e, events.SpeechStopped))
+        assert record.endpoint_ms == pytest.approx((stopped_at - 0.512) * 1000, abs=33)
 
     run_virtual(main())
 

@@ -154,7 +154,7 @@ class LlamaSession:
             probe = None
             run.tokens += tokens
             if end is not None:
-                yield EndOfTurn(end)
+                yield EndOfTurn(end, run.usage(0))
             if parts:
                 yield from parts
             else:
