@@ -59,8 +59,13 @@ class Speaker(Protocol):
         """The utterance becomes an item of the conversation."""
         ...
 
+    def fits(self, attempt: Attempt) -> bool:
+        """Whether the reply that was begun, if any, can be given now."""
+        ...
+
     def answer(self, attempt: Attempt) -> None:
-        """Open the gate of the attempt's reply, or start one now."""
+        """Open the gate of the attempt's reply, or start one now, or later if another one is being
+        given."""
         ...
 
     def answer_later(self, attempt: Attempt) -> None:
@@ -137,10 +142,26 @@ class Attempts:
             self._end_guess(guess, turn.item_id)
 
     def _end_guess(self, guess: Guess, item_id: str) -> None:
-        if guess.reply:
-            guess.reply.cancel("resumed")
+        if guess.reply is None:
+            return  # another reply was being given: nothing was begun
+        guess.reply.cancel("resumed")
         guess.work.cancel()
         self._book_waste(item_id, guess.work)
+
+    def _book_use(self, attempt: Attempt) -> None:
+        """The turn is over. What was done for noise, or for an answer that is not given, was in
+        vain; the latter is booked where it is thrown away."""
+        guess = attempt.guess
+        works = {attempt.work, guess.work} if guess else {attempt.work}
+        seen = self._budget.used if attempt.said else self._budget.wasted
+
+        def book() -> None:
+            if not any(work.busy for work in works):
+                seen(attempt.engine_seconds)
+
+        if not attempt.discarded:
+            for work in works:
+                work.when_idle(book)
 
     def _book_waste(self, item_id: str, work: Work) -> None:
         """As soon as all of it is known."""
@@ -186,7 +207,8 @@ class Attempts:
     def discard_answer(self, attempt: Attempt) -> None:
         """The words stand, but what was begun to answer them is in vain."""
         guess, attempt.guess = attempt.guess, None
-        if guess:
+        if guess and guess.reply:
+            attempt.discarded = True
             self._end_guess(guess, attempt.item_id)
 
     def stop(self, attempt: Attempt) -> None:
@@ -219,11 +241,12 @@ class Attempts:
         async with asyncio.TaskGroup() as group:
             answering = group.create_task(self._answer_when_likely(turn, attempt))
             judging = group.create_task(self._judge(turn, attempt))
+            hurrying = group.create_task(self._decide_without_words(turn, attempt))
             await attempt.ended.wait()
-            answering.cancel()
-            judging.cancel()
-        self._budget.used(attempt.engine_seconds)
+            for task in (answering, judging, hurrying):
+                task.cancel()
         self._on_ended(turn, attempt, said)
+        self._book_use(attempt)
 
     async def _transcript(self, turn: UserTurn, attempt: Attempt) -> Said:
         loop = asyncio.get_running_loop()
@@ -268,6 +291,21 @@ class Attempts:
         if guess.read:
             told()
 
+    async def _decide_without_words(self, turn: UserTurn, attempt: Attempt) -> None:
+        """A language model that is busy, or slow, is not waited for longer than a likely end."""
+        guess = attempt.guess
+        if guess is None or guess.reply is None:
+            return
+        loop = asyncio.get_running_loop()
+        patience_s = self.endpointing.likely_wait_ms / 1000 - (loop.time() - attempt.paused_at)
+        try:
+            async with asyncio.timeout(max(0.0, patience_s)):
+                await guess.has_read.wait()
+        except TimeoutError:
+            guess.late = True
+            if not attempt.work.cancelled:
+                self._decide(turn, attempt)
+
     async def _judge(self, turn: UserTurn, attempt: Attempt) -> None:
         """Ask the turn detector once, early: a longer silence only makes it more credulous."""
         if not attempt.said:
@@ -288,9 +326,9 @@ class Attempts:
         """Set how long the pause must last, by what is known now; the probability of an end.
 
         While the language model still reads the words, the rest decides nothing: no answer could
-        come earlier anyway."""
+        come earlier anyway, unless the model is kept from it."""
         guess = attempt.guess
-        if guess and guess.reply and not guess.read:
+        if guess and guess.reply and not (guess.read or guess.late):
             return 0.0
         decision = decide(
             Evidence(

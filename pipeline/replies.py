@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import dropwhile
 
-from pipeline.chat import AudioPart, Item, MessageItem, UnknownItem, prompt
+from pipeline.chat import Item, MessageItem, UnknownItem, prompt
 from pipeline.commands import (
     CancelResponse,
     CreateResponse,
-    ItemReference,
     ResponseOptions,
     SessionConfig,
 )
 from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Message, Sampling
-from pipeline.events import Bus, CancelReason, OutputItem, Refused, SpeculationDiscarded
+from pipeline.events import Bus, CancelReason, OutputItem, Refused
 from pipeline.item_commands import make_room
 from pipeline.memory import Memory
 from pipeline.ramp import Ramp
 from pipeline.reply import PromptSource, Reply
+from pipeline.reply_prompts import SILENCE, ReplyPrompts, ask_the_same, awaits_an_answer
 from pipeline.speculation import Speculation
 from pipeline.stages import ConversationStage, Stages
 from pipeline.transcribing import Transcriber
@@ -31,9 +30,6 @@ from pipeline.work import Work
 
 MAX_RUNNING = 8
 """Replies of one session at the same time: the spoken one and those out of band."""
-
-SILENCE = Message("user", "(The user has been silent for a while.)")
-"""What the model reads in place of words when it speaks because nobody else does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +47,17 @@ class SessionSettings:
     chunk_ms: int = 40
     max_items: int = 2000
     partials: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Owed:
+    """An answer that waits until another reply is over, or until it is known whether somebody goes
+    on. ``since``: end of the speech, or request, that it answers, in the loop's time."""
+
+    since: float
+    options: ResponseOptions
+    again: bool
+    """Whether it has begun once."""
 
 
 class Replies:
@@ -74,7 +81,7 @@ class Replies:
         on_end: Callable[[Reply], None],
     ) -> None:
         """``on_start`` is called before each reply, ``on_end`` after it."""
-        self.config = config
+        self.prompts = ReplyPrompts(memory.chat, config, settings.tool_instructions)
         self.quiet = asyncio.Event()
         """Set while no reply is being made or given."""
         self.quiet.set()
@@ -90,11 +97,11 @@ class Replies:
         self._running: dict[str, Reply] = {}
         self._placed: set[str] = set()
         self._ramp = Ramp()
-        self._to_speech: Reply | None = None
-        """The newest answer to what was said."""
-        self._owed_since: float | None = None
-        """End of speech that waits for its answer until another reply is over, or until it is
-        known whether somebody goes on."""
+        self._latest: Reply | None = None
+        """The newest answer to the conversation as it stood, and what was asked of it."""
+        self._latest_options = ResponseOptions()
+        self._given_again: Reply | None = None
+        self._owed: _Owed | None = None
 
     @property
     def speaking(self) -> Reply | None:
@@ -115,7 +122,7 @@ class Replies:
 
         async def messages() -> list[Message]:
             await self._transcriber.settled()
-            return self.prompt(said="" if guess.committed else guess.text)
+            return self.prompts.conversation("" if guess.committed else guess.text)
 
         guess.reply = self._start(
             ResponseOptions(), messages, guess.work, since, tell_end=guess.tell_end
@@ -123,20 +130,10 @@ class Replies:
         guess.reply.mark("transcript")
 
     def answer(self, attempt: Attempt) -> None:
-        """Open the gate of the attempt's reply, or start one now."""
-        guess, work = attempt.guess, attempt.work
-        reply = guess.reply if guess else None
-        active = self.speaking
-        if guess and reply and (active or not self._fits(reply)):
-            reply.cancel("resumed")
-            begun = guess.work
-            begun.when_idle(
-                lambda: self._bus.publish(
-                    SpeculationDiscarded(attempt.item_id, begun.engine_seconds)
-                )
-            )
-            reply, work = None, Work()
-        if active:
+        """Open the gate of the attempt's reply, or start one now, or later if another one is being
+        given."""
+        reply = attempt.guess.reply if attempt.guess else None
+        if self.speaking:
             self.owe(attempt.paused_at)
             return
 
@@ -144,35 +141,48 @@ class Replies:
             if attempt.error:
                 raise attempt.error
             await self._transcriber.settled()
-            return self.prompt()
+            return self.prompts.conversation()
 
         if reply is None:
+            work = Work() if attempt.work.cancelled else attempt.work
             reply = self._start(ResponseOptions(), messages, work, attempt.paused_at)
             reply.mark("transcript")
-        self._to_speech = reply
-        self._confirm(reply)
+        self._confirm(reply, ResponseOptions())
 
-    def owe(self, since: float | None) -> None:
-        """What was said until ``since``, in the loop's time, is answered later; ``None``: no more.
-        Any answer to the conversation settles it."""
-        self._owed_since = since
+    def owe(self, since: float) -> None:
+        """What was said until ``since``, in the loop's time, is answered later. Any answer to the
+        conversation settles it."""
+        self._owed = _Owed(since, ResponseOptions(), again=False)
+
+    def let_go(self) -> None:
+        """Nothing is owed any more: the client sees to it."""
+        self._owed = None
 
     def settle(self) -> None:
-        """Give the answer that is owed, if one is and nothing is in its way."""
-        since = self._owed_since
-        if since is None or self.speaking:
+        """Give the answer that is owed, if one is and nothing is in its way. Once: what cuts it off
+        time and again, such as an echo, would else never end."""
+        owed = self._owed
+        if owed is None or self.speaking:
             return
-        self._to_speech = self._start(ResponseOptions(), self._conversation_now, Work(), since)
-        self._to_speech.mark("transcript")
-        self._confirm(self._to_speech)
+        instructions = self.prompts.instructions(owed.options)
+        if not awaits_an_answer(prompt(instructions, self._chat.context)):
+            self._owed = None  # it was deleted, or answered after all
+            return
 
-    async def _conversation_now(self) -> list[Message]:
-        await self._transcriber.settled()
-        return self.prompt()
+        async def messages() -> list[Message]:
+            await self._transcriber.settled()
+            return prompt(instructions, self._chat.context)
 
-    def _confirm(self, reply: Reply) -> None:
-        if reply.plan.in_conversation:
-            self._owed_since = None
+        reply = self._start(owed.options, messages, Work(), owed.since)
+        reply.mark("transcript")
+        if owed.again:
+            self._given_again = reply
+        self._confirm(reply, owed.options)
+
+    def _confirm(self, reply: Reply, options: ResponseOptions) -> None:
+        if options.in_conversation and options.input is None:
+            self._owed = None
+            self._latest, self._latest_options = reply, options
         reply.confirm()
 
     @property
@@ -182,12 +192,20 @@ class Replies:
         spoken = isinstance(last, MessageItem) and last.role == "assistant"
         return last.text if spoken and isinstance(last, MessageItem) else ""
 
-    def _fits(self, reply: Reply) -> bool:
+    def fits(self, attempt: Attempt) -> bool:
         """Whether what was begun in the pause is still an answer to what was asked, as it is asked
-        now: a client may have changed items or session meanwhile."""
+        now: a client may have changed items or session meanwhile. True if nothing was begun."""
+        reply = attempt.guess.reply if attempt.guess else None
+        if reply is None:
+            return True
+        if self.speaking:
+            return False
         begun = reply.plan
         now = replace(self._plan(ResponseOptions()), reply_id=begun.reply_id, item_id=begun.item_id)
-        return now == begun and reply.prompt_read in (None, self.prompt())
+        if reply.broken or now != begun:
+            return False
+        read = reply.prompt_read
+        return read is None or ask_the_same(read, self.prompts.conversation())
 
     def create(self, command: CreateResponse) -> None:
         """``response.create``."""
@@ -202,7 +220,7 @@ class Replies:
             )
         else:
             try:
-                items = self._input_items(options)
+                items = self.prompts.input_items(options)
             except UnknownItem as unknown:
                 text = f"The item with id '{unknown.args[0]}' does not exist."
                 self._refuse(command.event_id, "invalid_value", text, "response.input")
@@ -211,7 +229,7 @@ class Replies:
 
     def _answer_request(self, options: ResponseOptions, items: list[Item] | None) -> None:
         """``items``: instead of the conversation, as it is now."""
-        instructions = self._instructions(options)
+        instructions = self.prompts.instructions(options)
         asked = {item.id for item in self._chat.context}
 
         async def messages() -> list[Message]:
@@ -221,41 +239,17 @@ class Replies:
             return prompt(instructions, [i for i in self._chat.context if i.id in asked])
 
         now = asyncio.get_running_loop().time()
-        self._confirm(self._start(options, messages, Work(), now))
+        self._confirm(self._start(options, messages, Work(), now), options)
 
     def break_silence(self) -> None:
         """Speak because nobody else does."""
 
         async def messages() -> list[Message]:
-            return [*self.prompt(), SILENCE]
+            return [*self.prompts.conversation(), SILENCE]
 
         now = asyncio.get_running_loop().time()
-        self._confirm(self._start(ResponseOptions(), messages, Work(), now))
-
-    def prompt(self, said: str = "", start: str | None = None) -> list[Message]:
-        """The conversation as the model reads it; ``said`` is about to be committed. ``start``:
-        the item to begin with."""
-        items: tuple[Item, ...] = self._chat.context
-        if start:
-            items = tuple(dropwhile(lambda item: item.id != start, items))
-        if said:
-            items += (MessageItem("", "user", (AudioPart(said),)),)
-        return prompt(self._instructions(ResponseOptions()), items)
-
-    def _instructions(self, options: ResponseOptions) -> str:
-        given = options.instructions
-        text = self.config.instructions if given is None else given
-        tools = self.config.tools if options.tools is None else options.tools
-        return f"{text}\n\n{self._settings.tool_instructions}".strip() if tools else text
-
-    def _input_items(self, options: ResponseOptions) -> list[Item] | None:
-        """What ``response.input`` means. Raises ``UnknownItem``."""
-        if options.input is None:
-            return None
-        return [
-            self._chat.get(item.item_id) if isinstance(item, ItemReference) else item
-            for item in options.input
-        ]
+        options = ResponseOptions()
+        self._confirm(self._start(options, messages, Work(), now), options)
 
     # -- how replies end
 
@@ -276,11 +270,19 @@ class Replies:
         return any(r.truncate(item_id, heard_s) for r in running if r.plan.in_conversation)
 
     def interrupt(self) -> None:
-        """Somebody speaks: every reply to the conversation ends, out-of-band ones go on."""
+        """Somebody speaks: every reply to the conversation ends, out-of-band ones go on. Of one
+        that has been sent, and not played to its end, the conversation keeps what was heard."""
+        latest = self._latest
+        detection = self.prompts.config.turn_detection
+        ours = detection is not None and detection.create_response
+        if ours and latest and latest is not self._given_again and latest.barely_heard:
+            self._owed = _Owed(latest.began_at, self._latest_options, again=True)
+        if latest and latest.status == "finished" and not latest.cancelled and latest.unheard_s > 0:
+            if heard := latest.heard:
+                self._place_item(heard)
+            self._latest = None
         for reply in list(self._running.values()):
             if reply.plan.in_conversation:
-                if reply is self._to_speech and reply.barely_heard:
-                    self.owe(reply.began_at)
                 self._cancel(reply, "turn_detected")
 
     def close(self) -> None:
@@ -332,7 +334,7 @@ class Replies:
             self._bus,
             Delivery(plan, self._bus, place, self._new_id),
             work=work,
-            forget=self._chat.forget_oldest if own else lambda: False,
+            forget=lambda: own and reply.confirmed and self._chat.forget_oldest(),
             began_at=began_at,
             ramp=self._ramp,
             tell_end=tell_end,
@@ -343,7 +345,7 @@ class Replies:
         return reply
 
     def _plan(self, options: ResponseOptions) -> ReplyPlan:
-        config, settings = self.config, self._settings
+        config, settings = self.prompts.config, self._settings
         detection = config.turn_detection
         interruptible = detection is not None and detection.interrupt_response
         paced = interruptible and options.in_conversation

@@ -71,6 +71,8 @@ class Reply:
         self.plan = plan
         self.work = work
         self.status: Literal["waiting", "active", "finished"] = "waiting"
+        self.broken = False
+        """Whether an engine has failed it; said when its gate opens."""
         self._prompt = prompt
         self._conversation = conversation
         self._tts = tts
@@ -115,6 +117,7 @@ class Reply:
         except* Exception:
             log.exception("A reply failed")
             error = "Internal error; see the server's log"
+        self.broken = error is not None
         if self.cancelled:
             # A TaskGroup that fails in the same instant swallows the cancellation.
             return
@@ -174,8 +177,9 @@ class Reply:
 
     @property
     def barely_heard(self) -> bool:
-        """Whether it is being given, and next to nothing of it has reached anybody."""
-        if self.status != "active" or self._delivery.called:
+        """Whether it is being given or still played, and next to nothing of it has been heard."""
+        given = self.status == "active" or (self.unheard_s > 0 and not self.cancelled)
+        if not given or self._delivery.called:
             return False
         seconds = self._delivery.playback.heard_seconds(self._now())
         return not self._delivery.written and seconds <= BARELY_HEARD_S
@@ -284,6 +288,7 @@ class Reply:
 
     async def _play(self) -> None:
         await self._gate.wait()
+        await self._text.hurry()
         while (piece := await self._pieces.get()) is not None:
             if isinstance(piece, Clause):
                 self._delivery.say(piece)

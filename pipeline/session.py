@@ -95,17 +95,8 @@ class Session:
         self._overflowed = False
         """Whether a piece of what was appended last did not fit; then the rest is left out."""
         self._transcriber = Transcriber(stages.stt, self.chat, bus)
-        self._replies = Replies(
-            self._memory,
-            stages,
-            config,
-            settings,
-            self._transcriber,
-            bus,
-            new_id,
-            self._reply_starts,
-            self._reply_ended,
-        )
+        shared = (self._memory, stages, config, settings, self._transcriber, bus, new_id)
+        self._replies = Replies(*shared, self._reply_starts, self._reply_ended)
         self._warm_up = WarmUp(self._memory, self._replies)
         self._speech = UserSpeech(
             self.chat, bus, self._transcriber, settings.max_items, new_id, self._committing
@@ -129,11 +120,9 @@ class Session:
             async with asyncio.TaskGroup() as self._tasks:
                 self._replies.tasks = self._transcriber.tasks = self._tasks
                 self._warm_up.tasks = self._tasks
+                vad_stage, turn_stage = self._stages.vad, self._stages.turn
                 self._listener = Listener(
-                    vad,
-                    self._stages.vad.window_samples,
-                    self._stages.turn.history_seconds,
-                    self._endpointing(),
+                    vad, vad_stage.window_samples, turn_stage.history_seconds, self._endpointing()
                 )
                 self._turns = VoiceTurns(
                     self,
@@ -206,6 +195,7 @@ class Session:
             case ClearAudio():
                 self._clear_input()
                 self._turns.drop_ended()
+                self._settle()
                 self._bus.publish(InputCleared())
             case AddItem():
                 self._add_item(command)
@@ -223,9 +213,10 @@ class Session:
 
     def _configure(self, config: SessionConfig) -> None:
         before, self._config = self._config, config
-        self._replies.config = config
+        self._replies.prompts.config = config
         if (config.turn_detection is None) != (before.turn_detection is None):
             self._clear_input()
+            self._settle()
         if config.turn_detection != before.turn_detection:
             self._listener.configure(self._endpointing())
             if self._idle.disarm():
@@ -258,13 +249,16 @@ class Session:
     def _reply_ended(self, reply: Reply) -> None:
         if self._ending:
             return
-        if not (self._turns.open or self._turns.ending):
-            self._replies.settle()
+        self._settle()
         if self._replies.quiet.is_set() and (self._warm_up.due or reply.confirmed):
             # It has taken a warm-up's place; or there is an answer that was not read yet.
             self._warm_up.begin()
         if reply.plan.in_conversation and reply.confirmed and not reply.failed:
             self._count_silence(reply.unheard_s)
+
+    def _settle(self) -> None:
+        if not (self._turns.open or self._turns.ending):
+            self._replies.settle()
 
     def _count_silence(self, from_s: float) -> None:
         """``from_s``: when silence begins, in seconds from now."""
@@ -313,7 +307,6 @@ class Session:
         self._listener.end_of_input()
         self._buffer.clear()
         self._turns.drop()
-        self._replies.owe(None)
         self._warm_up.said = ""
 
     def _commit(self, command: CommitAudio) -> None:
@@ -339,7 +332,8 @@ class Session:
             self._speech.commit_heard(self._new_id("item"), audio, recognition, recognising)
 
     def _commit_turns(self, *last: UserTurn) -> None:
-        """Turns stand in the conversation in the order in which they were spoken."""
+        """In the order in which they were spoken. The client asks for answers itself."""
+        self._replies.let_go()
         for turn in (*self._turns.take_ended(), *last):
             self._speech.commit_turn(turn)
 
@@ -386,6 +380,9 @@ class Session:
     ) -> None:
         self._speech.commit_known(item_id, said, audio)
 
+    def fits(self, attempt: Attempt) -> bool:
+        return self._replies.fits(attempt)
+
     def answer(self, attempt: Attempt) -> None:
         self._replies.answer(attempt)
 
@@ -393,4 +390,5 @@ class Session:
         self._replies.owe(attempt.paused_at)
 
     def noise(self) -> None:
-        self._replies.settle()
+        self._warm_up.said = ""
+        self._settle()

@@ -192,7 +192,7 @@ class RemoteConversation:
         remote = await self._opened(work)
         async with aclosing(remote.stream("warm", messages, tools, said, work=work)) as items:
             results: list[Warmed] = [result async for result in items]
-        return results[-1]
+        return results[-1] if results else Warmed()
 
     async def reply(
         self,

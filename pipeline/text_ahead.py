@@ -49,6 +49,11 @@ class TextAhead:
             self._over = True
             self._changed.notify_all()
 
+    async def hurry(self) -> None:
+        """The listener hears now: who waits for text looks anew how long there is."""
+        async with self._changed:
+            self._changed.notify_all()
+
     async def take(
         self, buffered_s: Callable[[], float], playing: Callable[[], bool]
     ) -> Piece | None:

@@ -109,21 +109,32 @@ class Guess:
     reply: Reply | None = None
     committed: bool = False
     """Whether the words stand in the conversation."""
-    read: bool = False
-    """Whether the language model has read the words, or never will."""
+    has_read: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the language model has read the words, or never will."""
+    late: bool = False
+    """Whether it took too long to wait for."""
     end_probability: float | None = None
     """That they are complete, as far as it knows."""
     told: Callable[[], None] = lambda: None
     """Called when they are read."""
 
     def tell_end(self, probability: float | None) -> None:
-        self.read = True
+        self.has_read.set()
         self.end_probability = probability
         self.told()
 
+    @property
+    def read(self) -> bool:
+        return self.has_read.is_set()
+
     def says(self, text: str) -> bool:
         """Whether it answers ``text``, apart from case and punctuation."""
-        return _plain(text) == _plain(self.text)
+        return same_words(text, self.text)
+
+
+def same_words(one: str, other: str) -> bool:
+    """Whether two transcripts say the same, apart from case and punctuation."""
+    return _plain(one) == _plain(other)
 
 
 def _plain(text: str) -> list[str]:
@@ -152,6 +163,8 @@ class Attempt:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     likely: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the turn is more likely over than not."""
+    discarded: bool = False
+    """Whether its reply was thrown away, though the turn was over."""
     stop_told: bool = False
     """Whether the world knows that the utterance is over."""
     guess: Guess | None = None

@@ -76,7 +76,8 @@ class VoiceTurns:
         self._attempts.wants_reply = wants_reply
         self._language = language
         self._partials = partials
-        for attempt in self._ending:
+        last = [self._turn.attempt] if self._turn and self._turn.attempt else []
+        for attempt in (*self._ending, *last):
             attempt.wants_reply = attempt.wants_reply and wants_reply
 
     async def hear(self, pcm: Pcm) -> None:
@@ -205,11 +206,12 @@ class VoiceTurns:
         if guess:
             guess.committed = True
         self._session.commit_speech(turn.item_id, said, turn.audio)
-        if attempt.wants_reply and not attempt.superseded:
+        answers = attempt.wants_reply and not attempt.superseded
+        if not answers or not self._session.fits(attempt):
+            self._attempts.discard_answer(attempt)
+        if answers:
             self._session.answer(attempt)
-            return
-        self._attempts.discard_answer(attempt)
-        if attempt.wants_reply:
+        elif attempt.wants_reply:
             self._session.answer_later(attempt)
 
     def _feed(self, turn: UserTurn, end: int) -> None:

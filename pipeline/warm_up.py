@@ -12,7 +12,7 @@ import logging
 from pipeline.chat import UnknownItem
 from pipeline.context_room import new_beginning
 from pipeline.engines import Cancelled
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.memory import Memory
 from pipeline.replies import Replies
 from pipeline.work import Priority, Work
@@ -36,7 +36,7 @@ class WarmUp:
 
     def begin(self) -> None:
         self._work.cancel()
-        if self._replies.config.answers:
+        if self._replies.prompts.config.answers:
             self._work = Work(Priority.WARM_UP)
             self.due = True
             self.tasks.create_task(self._run(self._work))
@@ -53,19 +53,29 @@ class WarmUp:
         except ReachyVoiceError as error:
             # The reply that needs this prompt meets the same trouble, and reports it.
             log.warning("the session was not warmed up: %s", error)
-        self.due = False
+        if work is self._work:
+            self.due = False
 
     async def _read(self, work: Work) -> None:
         chat, conversation, tools = (
             self._memory.chat,
             self._memory.conversation,
-            self._replies.config.tools,
+            self._replies.prompts.config.tools,
         )
-        prompt = self._replies.prompt
-        warmed = await conversation.warm(prompt(), tools, work, self.said)
+        prompt = self._replies.prompts.conversation
+        while True:
+            try:
+                warmed = await conversation.warm(prompt(), tools, work, self.said)
+                break
+            except PromptTooLong:
+                # A history that came all at once.
+                if not chat.forget_oldest():
+                    raise
         if start := new_beginning(chat.context, warmed):
             # Turns go on with the long history until the short one is read.
             await conversation.warm(prompt(start=start), tools, work, self.said)
+            if work.cancelled:
+                return  # a reply has begun that goes on with the long one
             try:
                 chat.forget_before(start)
             except UnknownItem:

@@ -331,23 +331,21 @@ def sure_of_more(*texts: str) -> Engines:
     return engines
 
 
-def talked_over(response: dict[str, Any]) -> bool:
-    return bool((response["status_details"] or {}).get("reason") == "turn_detected")
-
-
 # --- what always holds -------------------------------------------------------------------------
 
 
 def require_asked(story: Story) -> None:
     """Every answer that somebody saw was asked for: by a committed turn, by the client, by long
-    silence; one each at most, but those that end because somebody speaks. So nobody saw anything
-    of a reply behind its gate."""
+    silence; one each at most. So nobody saw anything of a reply behind its gate. One that noise may
+    have cut off, heard or not, is given again, once for each start of speech."""
     asked = 0
+    again = False
     for event in story.wire.sent_and_received():
         if event["type"] in ("input_audio_buffer.committed", "response.create"):
             asked += 1
-        if event["type"] == "response.done" and talked_over(event["response"]):
-            asked += 1  # it is given again if that was noise
+        if event["type"] == "input_audio_buffer.speech_started":
+            again = True
         if event["type"] == "response.created":
-            assert asked, f"nobody asked for {event['response']['id']}"
-            asked -= 1
+            assert asked or again, f"nobody asked for {event['response']['id']}"
+            again = again and asked > 0
+            asked = max(0, asked - 1)

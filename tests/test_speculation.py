@@ -127,11 +127,15 @@ def test_a_final_transcript_with_other_words_kills_the_guess() -> None:
     assert len(played.events(ReplyStarted)) == 1
 
 
-def test_case_and_punctuation_do_not_kill_it_but_the_prompt_must_be_the_committed_one() -> None:
+def test_case_and_punctuation_do_not_kill_it() -> None:
     stt = ScriptedStt(texts=("Tell me a joke.",), partials=(ASKED, ASKED), streams=True)
     llm = ScriptedLlm()
-    play(stt, ask, llm)
-    assert [prompt[-1].content for prompt in llm.prompts][-1] == "Tell me a joke."
+    played = play(stt, ask, llm)
+    assert [prompt[-1].content for prompt in llm.prompts] == [ASKED]
+    (moments,) = played.events(Timeline)
+    assert moments.first_token is not None
+    assert moments.first_token < 0, "it was begun while they spoke"
+    assert next(item.text for item in played.session.chat.items) == "Tell me a joke."
 
 
 def test_words_that_will_not_change_are_read_ahead() -> None:

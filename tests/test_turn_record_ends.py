@@ -156,7 +156,7 @@ def test_a_failing_engine_is_a_failed_turn_that_says_why(engine: str) -> None:
     async def main() -> None:
         async with scene(
             stt=ScriptedStt(error=broken if engine == "stt" else None),
-            llm=ScriptedLlm(errors=[broken] if engine == "llm" else []),
+            llm=ScriptedLlm(errors=[broken, broken] if engine == "llm" else []),
             tts=ScriptedTts(error=broken if engine == "tts" else None),
         ) as played:
             await played.say(1.024)

@@ -96,6 +96,14 @@ class CallWork(Work):
         if more:
             self.on_cost(more)
 
+    def job_began(self) -> None:
+        super().job_began()
+        self._whole.job_began()
+
+    def job_ended(self, engine_seconds: float) -> None:
+        super().job_ended(engine_seconds)  # books it at the whole, too
+        self._whole.job_ended(0.0)
+
     def close(self) -> None:
         """Follow the whole no longer; late engine time still counts there."""
         self._whole.unwatch(self)

@@ -161,7 +161,8 @@ class Player:
                 work.engine_seconds += seconds
             else:
                 after_s = max(0.0, at + shift_s - self.now)
-                asyncio.get_running_loop().call_later(after_s, _add, work, seconds)
+                work.job_began()
+                asyncio.get_running_loop().call_later(after_s, work.job_ended, seconds)
 
     async def end(self, call: HeldCall, began: float, work: Work | None) -> None:
         """Wait for the end of a call, and raise its error if it had one. What was given up in the
@@ -195,10 +196,6 @@ _WHAT = {
     "llm.reply": "an answer of the language model",
     "tts.synthesize": "spoken text",
 }
-
-
-def _add(work: Work, engine_seconds: float) -> None:
-    work.engine_seconds += engine_seconds
 
 
 def _error(told: Any) -> Exception:

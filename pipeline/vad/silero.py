@@ -48,6 +48,8 @@ class SileroStream:
 
     def __init__(self, session: Any) -> None:
         self._session = session
+        self._second: tuple[_Network, SecondOpinion] | None = None
+        """For the sound without noise; begins anew each time it gets loud."""
         self.reset()
 
     def score(self, pcm: Pcm) -> float:
@@ -58,17 +60,20 @@ class SileroStream:
         without_noise = self._noise.reduce(pcm)
         if self._noise.noise_dbfs < LOUD_DBFS:
             self._noise.learn(plain)
+            self._second = None
             return plain
-        reduced = self._reduced.score(without_noise)
+        if self._second is None:
+            self._second = _Network(self._session), SecondOpinion(WINDOW_SAMPLES)
+        network, opinion = self._second
+        reduced = network.score(without_noise)
         self._noise.learn(max(plain, reduced))
-        return self._opinion.together(plain, reduced)
+        return opinion.together(plain, reduced)
 
     def reset(self) -> None:
         """Forget everything heard, as at the start of a stream."""
         self._plain = _Network(self._session)
-        self._reduced = _Network(self._session)
         self._noise = NoiseReducer(WINDOW_SAMPLES)
-        self._opinion = SecondOpinion(WINDOW_SAMPLES)
+        self._second = None
 
 
 class _Network:

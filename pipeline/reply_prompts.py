@@ -1,0 +1,65 @@
+"""What a reply is asked: instructions and the conversation, or what a client gives in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import dropwhile
+
+from pipeline.chat import AudioPart, Chat, Item, MessageItem, prompt
+from pipeline.commands import ItemReference, ResponseOptions, SessionConfig
+from pipeline.engines import Message
+from pipeline.utterance import same_words
+
+SILENCE = Message("user", "(The user has been silent for a while.)")
+"""What the model reads in place of words when it speaks because nobody else does."""
+
+
+class ReplyPrompts:
+    """One session's."""
+
+    def __init__(self, chat: Chat, config: SessionConfig, tool_instructions: str) -> None:
+        self.config = config
+        self._chat = chat
+        self._tool_instructions = tool_instructions
+
+    def conversation(self, said: str = "", start: str | None = None) -> list[Message]:
+        """As the model reads it; ``said`` is about to be committed. ``start``: the item to begin
+        with."""
+        items: tuple[Item, ...] = self._chat.context
+        if start:
+            items = tuple(dropwhile(lambda item: item.id != start, items))
+        if said:
+            items += (MessageItem("", "user", (AudioPart(said),)),)
+        return prompt(self.instructions(ResponseOptions()), items)
+
+    def instructions(self, options: ResponseOptions) -> str:
+        given = options.instructions
+        text = self.config.instructions if given is None else given
+        tools = self.config.tools if options.tools is None else options.tools
+        return f"{text}\n\n{self._tool_instructions}".strip() if tools else text
+
+    def input_items(self, options: ResponseOptions) -> list[Item] | None:
+        """What ``response.input`` means. Raises ``UnknownItem``."""
+        if options.input is None:
+            return None
+        return [
+            self._chat.get(item.item_id) if isinstance(item, ItemReference) else item
+            for item in options.input
+        ]
+
+
+def ask_the_same(read: Sequence[Message], now: Sequence[Message]) -> bool:
+    """Whether two prompts do, apart from how the last words, a guess at first, are written."""
+    if read == now:
+        return True
+    return (
+        len(read) == len(now)
+        and read[:-1] == now[:-1]
+        and read[-1].role == now[-1].role == "user"
+        and same_words(read[-1].content, now[-1].content)
+    )
+
+
+def awaits_an_answer(messages: Sequence[Message]) -> bool:
+    """Whether the last word is not the assistant's own."""
+    return bool(messages) and messages[-1].role in ("user", "tool")
