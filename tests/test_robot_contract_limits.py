@@ -23,6 +23,7 @@ from clients.engines import (
     Cast,
     ToneTts,
     calling,
+    silence,
     tone,
     words,
 )
@@ -51,6 +52,8 @@ from pipeline.worker import Worker, worker_for
 CAMERA = RobotTool("camera", run=lambda arguments: {"image_attached": True})
 DANCE = RobotTool("dance", needs_response=False)
 PICTURE_BYTES = 900_000
+PLAYED_OUT = silence(0.5)
+"""Until an answer that was sent has been heard, too."""
 
 
 @pytest.fixture
@@ -321,7 +324,7 @@ async def test_row_26_the_prefix_is_read_before_anybody_asks(served: Served) -> 
         await robot.event("response.done")
         await robot.update({"instructions": "Be a pirate. " * 160})
         await robot.event("session.updated", 2)
-        robot.hears(SAY_WAIT)
+        robot.hears(np.concatenate((PLAYED_OUT, SAY_WAIT)))
         await robot.event("response.done", 2)
     for role in ("Be a robot.", "Be a pirate."):
         asked = [a for a in served.cast.llm.asked if a.messages[0].content.startswith(role)]
