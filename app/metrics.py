@@ -67,7 +67,7 @@ ERROR_CODES = frozenset(
 )
 """Codes that are counted by name; all others count as ``other``."""
 
-CLUES = frozenset({"strict", "sound", *get_args(Clue)})
+CLUES = frozenset({"sound", *get_args(Clue)})
 """Reasons of decisions that are counted by name; all others count as ``other``."""
 
 OBSERVED_EVENTS = 1024

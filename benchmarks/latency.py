@@ -53,10 +53,12 @@ from benchmarks.latency_clips import (
     two_sentences,
     with_inner_pause,
 )
+from benchmarks.latency_opinions import opinions
 from benchmarks.latency_run import Advance, Machine, Played, play, traced_server, watched
 from benchmarks.latency_trace import TraceLog
 from benchmarks.latency_waste import engine_time
-from benchmarks.scripted_engines import NAME, installed
+from benchmarks.scripted_engines import NAME, installed, write_opinions
+from benchmarks.turns.score import ears_of, opened_memo
 from pipeline.errors import ReachyVoiceError
 
 QUIET_BARS: report.Bars = {
@@ -77,6 +79,8 @@ SCRIPTED_BARS: report.Bars = {
     "pairs.not_as_one.share": 0.05,
 }
 """Issue 4, "Numbers"."""
+
+OPINIONS = "opinions.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,7 @@ async def _part(
         directory / name for name in ("cue.json", "engines.jsonl", "trace.jsonl")
     )
     config = _scripted_config(directory, options, cue, engines)
+    _write_opinions(directory, part)
     sets = [flag for each in options.sets for flag in ("--set", each)]
     machine = Machine()
     async with (
@@ -190,8 +195,7 @@ async def _part(
         opening = await play(server.url, part[:1], machine, advance, first=True, cue=cue)
         played = await play(server.url, part, machine, advance, cue=cue)
     log = TraceLog.read(trace, engines)
-    pause_ms = load_settings(config, options.sets).settings.endpointing.pause_ms
-    rows = [report.traced_row(each, log, pause_ms) for each in (*opening, *played)]
+    rows = [report.traced_row(each, log) for each in (*opening, *played)]
     for row, each in zip(rows[1:], played, strict=True):
         row["not_as_one"] = not report.answered_as_one(each, log)
         row["first_answer_heard_s"] = round(sum(each.heard_s[:-1]), 3)
@@ -209,12 +213,20 @@ async def _part(
 
 def _scripted_config(directory: Path, options: Options, cue: Path, engines: Path) -> str:
     engine = {"engine": NAME, "log": str(engines), "cue": str(cue), "seed": options.seed}
+    engine["opinions"] = str(directory / OPINIONS)
     directory.mkdir()
     path = directory / "scripted.yaml"
     base = Path(options.config).resolve() if options.config else "default"
     tree = {"extends": str(base), "stt": engine, "llm": engine, "tts": engine}
     path.write_text(json.dumps(tree))  # which is YAML, too
     return str(path)
+
+
+def _write_opinions(directory: Path, part: Sequence[Take]) -> None:
+    """Of the embedded language model, however the scripted one is configured."""
+    settings = load_settings("default").settings
+    with opened_memo(settings) as memo:
+        write_opinions(directory / OPINIONS, opinions(part, ears_of(settings, memo), settings))
 
 
 def _with_pauses(options: Options, recordings: Sequence[Recorded]) -> list[Take]:

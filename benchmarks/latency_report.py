@@ -113,15 +113,15 @@ def turn_row(played: Played) -> dict[str, Any]:
     }
 
 
-def traced_row(played: Played, log: TraceLog, pause_ms: int | None = None) -> dict[str, Any]:
-    """The same with where its time went, and with ``pause_ms`` (``endpointing.pause_ms``, where the
-    engines noted their calls) how much of it was ours."""
+def traced_row(played: Played, log: TraceLog) -> dict[str, Any]:
+    """The same with where its time went, and how much of it was ours, where the engines noted their
+    calls."""
     row = turn_row(played)
     moments = played.moments
     if moments is None:
         return row
     row["breakdown"] = {name: _short(ms) for name, ms in breakdown(log, moments).items()}
-    if pause_ms is not None and (best := critical_path(log, moments, pause_ms)):
+    if best := critical_path(log, moments):
         row["overhead"] = _short(best.overhead_ms)
         row["gate_due"] = _short((best.gate - moments.end_at) * 1000)
         row["speech_due"] = _short((best.speech - moments.end_at) * 1000)

@@ -5,7 +5,7 @@ scripted engines noted, and what the client sent and received.
 the very same engine calls could have brought it. All times are of one clock; of one turn:
 
 - ``heard(n)``: when the client had sent sample ``n`` of its microphone.
-- ``paused``: ``heard`` of the first silent windows, which tell that speech has stopped.
+- ``paused``: ``heard`` of the first silent window, which tells that speech has stopped.
 - Each engine call lasts as long as the engine itself noted, added up over its steps: the transcript
   to its end, the language model to the last word of the first clause, the voice to its first chunk.
 - ``transcript``, ``clause``, ``speech``: each call begins the moment the one before it is done (the
@@ -14,7 +14,7 @@ the very same engine calls could have brought it. All times are of one clock; of
   if it waited for that (this order is policy), and lasts as long as its call took. If the decision
   that stood was made without it: when the transcript is done.
 - ``gate``: the later of ``decided`` and ``heard`` of the silence that the decision asked for. The
-  silence counts from where the VAD heard speech end, in its whole windows.
+  silence counts from where speech was heard to end, up to the end of a window.
 
     overhead = first audio at the client - max(gate, speech)
 
@@ -293,19 +293,15 @@ def steps(moments: Mapping[str, float]) -> dict[str, float]:
 # --- overhead ----------------------------------------------------------------------------------
 
 
-def critical_path(log: TraceLog, turn: Moments, pause_ms: int) -> Critical | None:
-    """The turn as it could have been; ``None`` where a call or an event is missing.
-
-    ``pause_ms``: ``endpointing.pause_ms``.
-    """
+def critical_path(log: TraceLog, turn: Moments) -> Critical | None:
+    """The turn as it could have been; ``None`` where a call or an event is missing."""
     chain = log.chain(turn)
     if not chain or not (chain.stt and chain.llm and chain.tts and chain.judged):
         return None
-    speech_end = round(chain.pause["audio_ms"] * LISTEN_RATE / 1000 / WINDOW_SAMPLES)
-    speech_end *= WINDOW_SAMPLES  # the event is rounded to milliseconds
-    ended_at = turn.sent.heard_at(speech_end)
-    paused = turn.sent.heard_at(speech_end + _windows(pause_ms))
-    due = turn.sent.heard_at(speech_end + _windows(chain.judged["wait_ms"]))
+    speech_end_ms = chain.pause["audio_ms"]
+    ended_at = turn.sent.heard_at(_window_at(speech_end_ms))
+    paused = turn.sent.heard_at(_window_at(speech_end_ms + chain.pause["silence_ms"]))
+    due = turn.sent.heard_at(_window_at(speech_end_ms + chain.judged["wait_ms"]))
     if ended_at is None or paused is None or due is None:
         return None
     if abs(ended_at - turn.end_at) > ALIGNED_S:
@@ -329,6 +325,7 @@ def _decided(chain: Chain, paused: float, transcript: float) -> float:
     return min(began, transcript if waited else paused) + ended - began
 
 
-def _windows(ms: int) -> int:
-    """Samples of the whole windows that last at least ``ms``."""
+def _window_at(ms: int) -> int:
+    """Sample at the end of the window in which the session is ``ms`` old; events are rounded down
+    to milliseconds."""
     return math.ceil(ms * LISTEN_RATE / 1000 / WINDOW_SAMPLES) * WINDOW_SAMPLES

@@ -5,6 +5,10 @@ cancelled, so that everything around them costs what it really costs. Each notes
 ended every step (``log``: one JSON line a call, times of ``time.monotonic``). Plug-ins like anybody
 else's: ``installed`` writes the entry points.
 
+What is not a matter of time they know from files: the words (``write_cue``), and how complete they
+are (``write_opinions``: as the embedded language model sees it, the least that a larger one can
+tell).
+
 The delays are those of an RTX 4090, from the collected published figures that the project's targets
 are set by (``performance-anchors.md``, here "anchors").
 """
@@ -15,7 +19,7 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +31,7 @@ from pipeline.engines import (
     Cancelled,
     CancelToken,
     Delta,
+    EndOfTurn,
     EngineOptions,
     EngineSpec,
     Finished,
@@ -96,6 +101,8 @@ class ScriptedOptions(EngineOptions):
     """Where calls are noted."""
     cue: Path | None = None
     """What is being said, as ``write_cue`` writes it."""
+    opinions: Path | None = None
+    """How complete texts are, as ``write_opinions`` writes it."""
     seed: int = 0
 
 
@@ -189,7 +196,20 @@ def heard_words(said: Sequence[Said], opened_at: float, fed_at: float) -> str:
     return " ".join(word for ends, word in timed if first < ends <= last)
 
 
+def write_opinions(path: Path, probability: Mapping[str, float]) -> None:
+    """Tell the language model how likely each text is complete."""
+    path.write_text(json.dumps(dict(probability)))
+
+
+def with_full_stop(text: str) -> str:
+    """As recognisers write it, which end nearly every text with one."""
+    return text if not text or text[-1] in ".?!" else text.rstrip(",;:") + "."
+
+
 class ScriptedStt:
+    """Without partial transcripts: Parakeet's come 0.5 s late (anchors, section 3), when the turn
+    is over."""
+
     rate = LISTEN_RATE
     streams = False
 
@@ -221,7 +241,7 @@ class ScriptedUtterance:
         finally:
             self._stt.log.add(call)
         text = heard_words(read_cue(self._stt.cue), self._opened_at, self._fed_at)
-        return Transcript(text, self._samples / LISTEN_RATE)
+        return Transcript(with_full_stop(text), self._samples / LISTEN_RATE)
 
 
 # --- language model ----------------------------------------------------------------------------
@@ -234,14 +254,15 @@ class ScriptedLlm:
         self.delays = Delays(options.seed + 1)
         self.log = CallLog(options.log)
         self.answers = itertools.cycle(ANSWERS)
+        known = options.opinions.read_text() if options.opinions else "{}"
+        self.opinions: dict[str, float] = json.loads(known)
 
     def open(self) -> ScriptedConversation:
         return ScriptedConversation(self)
 
 
 class ScriptedConversation:
-    """Remembers the words that it has read, as a KV cache does. Whether a text is complete it does
-    not say: it could only know that from the cue."""
+    """Remembers the words that it has read, as a KV cache does."""
 
     def __init__(self, llm: ScriptedLlm) -> None:
         self._llm = llm
@@ -269,6 +290,9 @@ class ScriptedConversation:
         delays = self._llm.delays
         try:
             usage = yield from self._read(_words(messages, tools), call, cancel)
+            opinion = self._llm.opinions.get(call.asked)
+            if opinion is not None and messages[-1].role == "user":
+                yield EndOfTurn(opinion, usage)
             token_s = 1 / delays.random.uniform(*LLM_TOKENS_PER_S)
             words = next(self._llm.answers).split()[: sampling.max_tokens]
             for number, word in enumerate(words):

@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from pipeline.audio import LISTEN_RATE, Recording
@@ -24,7 +25,7 @@ from pipeline.listening import Listener
 from pipeline.speculation import Budget, Speculation
 from pipeline.stable_words import StableWords
 from pipeline.stages import Stages
-from pipeline.turns import Paused
+from pipeline.turns import Paused, Resumed
 from pipeline.utterance import Attempt, Guess, UserTurn
 from pipeline.work import Priority, Work
 
@@ -155,13 +156,15 @@ class Attempts:
         works = {attempt.work, guess.work} if guess else {attempt.work}
         seen = self._budget.used if attempt.said else self._budget.wasted
 
-        def book() -> None:
-            if not any(work.busy for work in works):
+        def ended(work: Work) -> None:
+            busy.discard(work)
+            if not busy:
                 seen(attempt.engine_seconds)
 
         if not attempt.discarded:
+            busy = set(works)
             for work in works:
-                work.when_idle(book)
+                work.when_idle(partial(ended, work))
 
     def _book_waste(self, item_id: str, work: Work) -> None:
         """As soon as all of it is known."""
@@ -188,12 +191,13 @@ class Attempts:
             self._run(turn, attempt, before.task if before else None)
         )
 
-    def resumed(self, turn: UserTurn, start: int) -> None:
-        """The pause was none: speech goes on at sample ``start``."""
+    def resumed(self, turn: UserTurn, signal: Resumed) -> None:
+        """The pause was none."""
         attempt = turn.attempt
         self.discard(turn)
-        if attempt:
-            self._own_pauses_ms.append((start - attempt.speech_end) * 1000 // LISTEN_RATE)
+        if attempt and not signal.within_word:
+            pause_samples = signal.start - attempt.speech_end
+            self._own_pauses_ms.append(pause_samples * 1000 // LISTEN_RATE)
             if attempt.said and self._budget.may_answer:
                 self._session.read_ahead(attempt.said)
 

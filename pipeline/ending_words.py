@@ -22,7 +22,7 @@ Clue = Literal[
 ]
 
 LAST_WORDS: dict[Clue, float] = {
-    "nothing": 3.0,
+    "nothing": 0.8,
     "one-word answer": 0.6,
     "short answer": 0.5,
     "few words": 0.0,

@@ -1,9 +1,10 @@
 """Turn taking: speech scores in, turn signals out. Pure; time is the sample index.
 
 A turn opens when speech has lasted ``onset_ms``; it began where the scores rose
-(``pipeline.onset``). The first silent frames make it *paused*: it may be over, and the session
-starts a reply behind a shut gate. How long the pause must last before the turn has *ended* is
-decided elsewhere (``pipeline.endpointing``) and told here (``judge``).
+(``pipeline.onset``). It is *paused* when the voice has faded into the room (``pipeline.fading``) or
+the scores have fallen, whichever comes first: it may be over, and the session starts a reply behind
+a shut gate. How long the pause must last before the turn has *ended* is decided elsewhere
+(``pipeline.endpointing``) and told here (``judge``). No turn ends before the scores have fallen.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from enum import Enum, auto
 
 from pipeline.audio import LISTEN_RATE, AudioFrame
 from pipeline.endpointing import Endpointing
+from pipeline.fading import Fading
 from pipeline.onset import RecentScores
 
 
@@ -33,9 +35,11 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The pause was none: speech goes on at sample ``start``."""
+    """The pause was none: speech goes on at sample ``start``. ``within_word``: the voice had faded,
+    but the scores never fell, as when the mouth is closed for a consonant."""
 
     start: int
+    within_word: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +52,15 @@ class Ended:
 Signal = Started | Paused | Resumed | Ended
 
 
+_CLOSURE_MS = 192
+"""A voice that has faded for so long, and still scores as speech, has only become softer."""
+
+
 class _State(Enum):
     QUIET = auto()
     SPEAKING = auto()
+    FADED = auto()
+    """Paused, but the scores have not fallen yet."""
     PAUSED = auto()
 
 
@@ -62,6 +72,7 @@ class TurnTaker:
         self._rate = rate
         self._state = _State.QUIET
         self._recent = RecentScores(rate)
+        self._fading = Fading(rate)
         self._onset: int | None = None
         self._start = 0
         self._speech_end = 0
@@ -72,17 +83,20 @@ class TurnTaker:
         """Take the next frame and its probability of speech."""
         self._heard_end = frame.end
         self._recent.note(score, frame, self._settings.speech_threshold)
+        self._fading.note(score, frame)
         match self._state:
             case _State.QUIET:
                 return self._quiet(score, frame)
             case _State.SPEAKING:
                 return self._speaking(score, frame)
+            case _State.FADED:
+                return self._faded(score, frame)
             case _State.PAUSED:
                 return self._paused(score, frame)
 
     def judge(self, wait_ms: int) -> list[Signal]:
         """Say how long the reported pause must last. Ignored when the pause is over."""
-        if self._state is not _State.PAUSED:
+        if self._state not in (_State.FADED, _State.PAUSED):
             return []
         self._wait_ms = wait_ms
         return self._end_if_due()
@@ -105,6 +119,7 @@ class TurnTaker:
         if frame.end - self._onset < self._samples(self._settings.onset_ms):
             return []
         self._state = _State.SPEAKING
+        self._fading.forget_speaker()
         begin = self._recent.beginning(self._onset, self._settings.speech_threshold)
         # What was said before belongs to the turn before.
         self._start, self._onset = max(begin, self._speech_end), None
@@ -117,20 +132,41 @@ class TurnTaker:
         if frame.end - self._start >= self._settings.max_utterance_s * self._rate:
             self._state = _State.QUIET
             return [Paused(self._speech_end, frame.end), Ended(self._speech_end)]
-        if frame.end - self._speech_end < self._samples(self._settings.pause_ms):
+        pause_samples = self._samples(self._settings.pause_ms)
+        faded_from = self._fading.faded_from(frame.end, pause_samples)
+        silent = frame.end - self._speech_end >= pause_samples
+        if faded_from is None and not silent:
             return []
-        self._state = _State.PAUSED
+        if faded_from is not None:
+            self._speech_end = max(faded_from, self._start)
+        self._state = _State.PAUSED if silent else _State.FADED
         self._wait_ms = self._settings.unsure_wait_ms
         return [Paused(self._speech_end, frame.end)]
 
+    def _faded(self, score: float, frame: AudioFrame) -> list[Signal]:
+        if score < self._settings.silence_threshold:
+            self._state = _State.PAUSED
+            return self._end_if_due()
+        too_long = frame.end - self._speech_end >= self._samples(_CLOSURE_MS)
+        if too_long or not self._fading.quiet:
+            return self._resumed(frame, within_word=True)
+        return []
+
     def _paused(self, score: float, frame: AudioFrame) -> list[Signal]:
         if score >= self._settings.speech_threshold:
-            self._state = _State.SPEAKING
-            self._speech_end = frame.end
-            return [Resumed(frame.index)]
+            return self._resumed(frame)
         return self._end_if_due()
 
+    def _resumed(self, frame: AudioFrame, within_word: bool = False) -> list[Signal]:
+        if self._fading.quiet:
+            self._fading.forget_speaker()  # who goes on this softly has not faded
+        self._state = _State.SPEAKING
+        self._speech_end = frame.end
+        return [Resumed(frame.index, within_word)]
+
     def _end_if_due(self) -> list[Signal]:
+        if self._state is _State.FADED:
+            return []
         if self._heard_end - self._speech_end < self._samples(self._wait_ms):
             return []
         self._state = _State.QUIET

@@ -172,7 +172,7 @@ class VoiceTurns:
         if self._turn is None:
             return
         self._bus.publish(SpeechResumed(self._turn.item_id, _ms(signal.start)))
-        self._attempts.resumed(self._turn, signal.start)
+        self._attempts.resumed(self._turn, signal)
 
     def _judged(self, turn: UserTurn, attempt: Attempt, wait_ms: int) -> None:
         if turn is self._turn:

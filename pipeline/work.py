@@ -67,11 +67,6 @@ class Work:
             for callback in waiting:
                 callback()
 
-    @property
-    def busy(self) -> bool:
-        """Whether an engine works for it."""
-        return self._jobs > 0
-
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Call it when no engine works for this any more: then ``engine_seconds`` is complete.
         What is cancelled may still run to the end of its slice."""

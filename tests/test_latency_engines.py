@@ -133,7 +133,7 @@ def test_the_recogniser_takes_its_time_and_knows_what_was_said(
     clock.now = 100.5
     utterance.feed(np.zeros(LISTEN_RATE, np.int16))
     transcript = utterance.finish(Token())
-    assert (transcript.text, transcript.seconds) == ("hello there", 1.0)
+    assert (transcript.text, transcript.seconds) == ("hello there.", 1.0)
     assert clock.now - 100.5 == pytest.approx(STT_FINAL_S, abs=0.002)
     with pytest.raises(Cancelled):
         utterance.finish(Token(cancelled_after=1))

@@ -53,7 +53,7 @@ def engine(method: str, *steps: tuple[float, float, str], asked: str = "") -> di
 def turn_rows(wait_ms: int = 224) -> Rows:
     """Speech ends at 1.0 (the VAD says 1.024); silence is known at 1.07, the gate opens at 1.28."""
     return [
-        event("SpeechPaused", 1.07, item_id="i", audio_ms=1024),
+        event("SpeechPaused", 1.07, item_id="i", audio_ms=1024, silence_ms=32),
         event("TurnJudged", 1.16, item_id="i", probability=0.9, wait_ms=wait_ms, reasons=[]),
         call("stt.finish", 1.07, 1.105),
         call("turn.score", 1.106, 1.156),
@@ -121,7 +121,7 @@ def test_the_moments_of_a_turn_count_from_the_last_speech_sample() -> None:
 
 
 def test_overhead_is_what_comes_after_the_gate_where_the_gate_is_last() -> None:
-    best = critical_path(TraceLog.of(turn_rows(), engine_rows()), moments(), pause_ms=32)
+    best = critical_path(TraceLog.of(turn_rows(), engine_rows()), moments())
     assert best
     # Silent windows to 1.056 and 1.248 were in the chunks that left at 1.06 and 1.26.
     assert best.transcript == pytest.approx(1.06 + 0.030)
@@ -139,7 +139,7 @@ def test_overhead_is_what_comes_after_the_speech_where_the_engines_are_last() ->
     late = next(r for r in rows if r.get("call") == "tts.synthesize")
     late["first"] = 1.375
     next(r for r in rows if r.get("event") == "ReplyAudio")["at"] = 1.377
-    best = critical_path(TraceLog.of(rows, slow), moments(received_at=1.38), pause_ms=32)
+    best = critical_path(TraceLog.of(rows, slow), moments(received_at=1.38))
     assert best
     assert best.speech == pytest.approx(1.135 + 0.200)
     assert best.overhead_ms == pytest.approx(45)
@@ -148,7 +148,7 @@ def test_overhead_is_what_comes_after_the_speech_where_the_engines_are_last() ->
 def test_waiting_between_the_steps_of_an_engine_is_ours() -> None:
     slow = engine_rows()
     slow[1]["steps"] = [(1.107, 1.132, "One "), (1.143, 1.153, "two "), (1.254, 1.264, "three, ")]
-    best = critical_path(TraceLog.of(turn_rows(), slow), moments(), pause_ms=32)
+    best = critical_path(TraceLog.of(turn_rows(), slow), moments())
     assert best
     assert best.clause == pytest.approx(1.09 + 0.045)
 
@@ -160,7 +160,7 @@ def test_what_began_before_the_pause_is_not_moved_behind_it() -> None:
     early = engine_rows()
     early[1]["steps"] = [(0.9, 0.925, "One "), (0.93, 0.94, "two "), (0.94, 0.95, "three, ")]
     early[2]["steps"] = [(0.96, 1.02, "audio")]
-    best = critical_path(TraceLog.of(rows, early), moments(), pause_ms=32)
+    best = critical_path(TraceLog.of(rows, early), moments())
     assert best
     assert best.clause == pytest.approx(0.945)
     assert best.speech == pytest.approx(1.005)
@@ -173,7 +173,7 @@ def test_a_late_decision_is_not_our_overhead() -> None:
     next(r for r in rows if r.get("event") == "TurnJudged")["at"] = 1.507
     for name, at in (("ReplyStarted", 1.508), ("ReplyAudio", 1.509)):
         next(r for r in rows if r.get("event") == name)["at"] = at
-    best = critical_path(TraceLog.of(rows, engine_rows()), moments(received_at=1.51), pause_ms=32)
+    best = critical_path(TraceLog.of(rows, engine_rows()), moments(received_at=1.51))
     assert best
     assert best.decided == pytest.approx(1.09 + 0.400)
     assert best.overhead_ms == pytest.approx(20)
@@ -182,14 +182,14 @@ def test_a_late_decision_is_not_our_overhead() -> None:
 def test_a_turn_detector_that_runs_beside_the_recogniser_could_begin_with_the_pause() -> None:
     rows = turn_rows(wait_ms=32)
     next(r for r in rows if r.get("call") == "turn.score").update(began=1.072, ended=1.152)
-    best = critical_path(TraceLog.of(rows, engine_rows()), moments(), pause_ms=32)
+    best = critical_path(TraceLog.of(rows, engine_rows()), moments())
     assert best
     assert best.decided == pytest.approx(1.06 + 0.080)
 
 
 def test_a_decision_by_words_alone_could_be_made_with_the_transcript() -> None:
     rows = [r for r in turn_rows(wait_ms=32) if r.get("call") != "turn.score"]
-    best = critical_path(TraceLog.of(rows, engine_rows()), moments(), pause_ms=32)
+    best = critical_path(TraceLog.of(rows, engine_rows()), moments())
     assert best
     assert best.decided == best.transcript
 
@@ -197,20 +197,20 @@ def test_a_decision_by_words_alone_could_be_made_with_the_transcript() -> None:
 @pytest.mark.parametrize("absent", ["stt.finish", "llm.reply", "tts.synthesize", "TurnJudged"])
 def test_without_all_of_its_calls_a_turn_has_no_overhead(absent: str) -> None:
     rows = [r for r in turn_rows() if absent not in (r.get("call"), r.get("event"))]
-    assert critical_path(TraceLog.of(rows, engine_rows()), moments(), pause_ms=32) is None
+    assert critical_path(TraceLog.of(rows, engine_rows()), moments()) is None
 
 
 def test_events_that_belong_to_another_turn_give_no_overhead() -> None:
     rows = turn_rows()
     rows[0]["audio_ms"] = 2048
-    assert critical_path(TraceLog.of(rows, engine_rows()), moments(), pause_ms=32) is None
+    assert critical_path(TraceLog.of(rows, engine_rows()), moments()) is None
     log = TraceLog.of(turn_rows(), engine_rows())
     assert log.chain(Moments(5.0, 6.0, 6.3, sent())) is None
 
 
 def test_an_answer_that_died_unseen_is_not_taken_for_the_one_that_was_heard() -> None:
     died = [
-        event("SpeechPaused", 0.5, item_id="i", audio_ms=448),
+        event("SpeechPaused", 0.5, item_id="i", audio_ms=448, silence_ms=32),
         call("stt.finish", 0.5, 0.535, work=7),
         call("llm.reply", 0.536, 0.7, work=7, complete=False),
         call("tts.synthesize", 0.6, 0.7, work=7, first=0.65, complete=False),
@@ -221,14 +221,14 @@ def test_an_answer_that_died_unseen_is_not_taken_for_the_one_that_was_heard() ->
     assert chain
     assert chain.tts
     assert chain.tts["work"] == 1
-    assert critical_path(log, moments(), pause_ms=32)
+    assert critical_path(log, moments())
 
 
 def test_a_row_says_where_its_time_went() -> None:
     spoken = SpokenTurn(speech_end_at=1.0, first_audio_at=1.287)
     take = Take("a", "g", np.zeros(1, np.int16), RATE, ((0.0, 1.0, "hello"),))
     played = Played(take, spoken, 0.0, sent(), 0.5, False, ())
-    found = traced_row(played, TraceLog.of(turn_rows(), engine_rows()), pause_ms=32)
+    found = traced_row(played, TraceLog.of(turn_rows(), engine_rows()))
     assert found["voice_to_voice"] == 287
     assert found["overhead"] == 27
     assert found["gate_due"] == 260

@@ -1,0 +1,30 @@
+"""How complete the texts of takes are, word by word, as the embedded language model sees it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from app.settings import Settings
+from benchmarks.latency_clips import Take
+from benchmarks.scripted_engines import with_full_stop
+from benchmarks.turns.cache import Ears
+from pipeline.chat import MessageItem, TextPart, prompt
+
+
+def opinions(takes: Iterable[Take], ears: Ears, settings: Settings) -> dict[str, float]:
+    """The probability that each text is complete which a recogniser may have heard at a pause."""
+    found: dict[str, float] = {}
+    for text in {text for take in takes for text in _heard([part for *_, part in take.said])}:
+        said = [MessageItem("", "user", (TextPart(text),))]
+        probability = ears.words_complete(prompt(settings.conversation.instructions, said))
+        if probability is not None:
+            found[text] = probability
+    return found
+
+
+def _heard(parts: Sequence[str]) -> Iterator[str]:
+    """An utterance begins with any part, and is read up to any word."""
+    for first in range(len(parts)):
+        words = " ".join(parts[first:]).split()
+        yield from map(with_full_stop, itertools.accumulate(words, "{} {}".format))
