@@ -23,8 +23,8 @@ from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape
-from pipeline.replies import SessionSettings
 from pipeline.session import Session
+from pipeline.session_settings import SessionSettings
 from pipeline.stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad, Stages
 from pipeline.work import Work
 from pipeline.worker import ThreadWorker, Worker, worker_for
@@ -104,6 +104,7 @@ class Assistant:
         session_settings = SessionSettings(
             endpointing=settings.endpointing,
             speculation=settings.speculation,
+            barge_in=settings.barge_in,
             sampling=settings.conversation.sampling.build(),
             tool_instructions=settings.conversation.tool_instructions,
             max_items=settings.limits.max_items,

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from app.loop_lag import LoopLag
 from app.process_usage import MIB, Usage
+from pipeline.barge_in import Ignored
 from pipeline.ending_words import Clue
 from pipeline.events import Bus, TranscriptFailed
 from pipeline.turn_record import Pause, TurnRecord
@@ -111,6 +112,9 @@ class Metrics:
             *("stage", "origin"),
         )
         self.responses = self._counter("responses", "Answers that ended.", "status", "reason")
+        self.ignored = self._counter(
+            "speech_ignored", "Speech over answers that went on.", "reason"
+        )
         self.speculations = self._counter("speculations", "Work ahead of the end of a turn.")
         self.discarded = self._counter(
             "speculations_discarded", "Work ahead that was thrown away unheard."
@@ -121,6 +125,8 @@ class Metrics:
         self.tokens = self._counter("tokens", "Tokens of the language model.", "kind")
         self.tool_calls = self._counter("tool_calls", "Tool calls in answers.")
         self.transcripts_failed = self._counter("transcripts_failed", "Speech that was not read.")
+        for reason in get_args(Ignored):
+            self.ignored.labels(reason)
         for outcome in ("given", "discarded"):
             self.engine_seconds.labels(outcome)
         for stage in STAGES:
@@ -212,6 +218,8 @@ def _turn(metrics: Metrics, record: TurnRecord) -> None:
     metrics.engine_seconds.labels("discarded").inc(record.engine_wasted_s)
     for pause in record.pauses:
         metrics.pauses.labels(_clue(pause), _ended(record, pause)).inc()
+    for ignored in record.ignored:
+        metrics.ignored.labels(ignored.reason).inc()
     if record.reply_id is not None:
         _reply(metrics, record)
 

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from app.access_settings import HostText, KeyDigests, NetworkText, OriginText
+from pipeline.barge_in import BargeIn
 from pipeline.endpointing import Endpointing
 from pipeline.engines import EngineOptions, Kind, Sampling
 from pipeline.speculation import Speculation
@@ -171,6 +172,10 @@ class SpeculationSettings(Section, Speculation):
     """What is done before a turn is known to be over."""
 
 
+class BargeInSettings(Section, BargeIn):
+    """When speech over an answer ends it."""
+
+
 class PlaybackSettings(Section):
     lead_ms: Milliseconds = 250
     """How far ahead of real time audio is sent; less makes interruptions more exact."""
@@ -211,6 +216,7 @@ class Settings(Section):
     conversation: ConversationSettings = ConversationSettings()
     endpointing: EndpointingSettings = EndpointingSettings()
     speculation: SpeculationSettings = SpeculationSettings()
+    barge_in: BargeInSettings = BargeInSettings()
     playback: PlaybackSettings = PlaybackSettings()
     vad: SerializeAsAny[EngineOptions]
     turn: SerializeAsAny[EngineOptions]

@@ -14,13 +14,14 @@ import soxr
 
 from benchmarks.onset_scenes import OnsetScene
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
+from pipeline.barge_in import BargeIn
 from pipeline.commands import AppendAudio, CreateResponse, SessionConfig
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Partial, Transcript
 from pipeline.events import Bus, InputCommitted, Published, SpeechStarted, SpeechStopped
 from pipeline.onset import RecentScores
-from pipeline.replies import SessionSettings
 from pipeline.session import Session
+from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages
 from pipeline.vad.noise import SecondOpinion
 from pipeline.vad.silero import SileroVad
@@ -62,6 +63,10 @@ class InlineVadStream:
 
     def close(self) -> None:
         pass
+
+
+AT_ONCE = BargeIn(policy="any-speech")
+"""The oracle knows utterances by what was told of them, and of one that is weighed nothing is."""
 
 
 class Oracle:
@@ -166,7 +171,11 @@ async def play(scene: OnsetScene, vad: SileroVad, endpointing: Endpointing) -> l
     config = SessionConfig(instructions="", output_format=AudioFormat(rate=LISTEN_RATE))
     ids = itertools.count()
     session = Session(
-        stages, config, SessionSettings(endpointing), bus, lambda name: f"{name}_{next(ids)}"
+        stages,
+        config,
+        SessionSettings(endpointing, barge_in=AT_ONCE),
+        bus,
+        lambda name: f"{name}_{next(ids)}",
     )
 
     async def record() -> None:

@@ -22,6 +22,7 @@ from pipeline.engines import Cancelled, Transcript
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.events import Bus, SpeculationDiscarded, TurnJudged
 from pipeline.listening import Listener
+from pipeline.overlaps import Answering
 from pipeline.speculation import Budget, Speculation
 from pipeline.stable_words import StableWords
 from pipeline.stages import Stages
@@ -33,7 +34,7 @@ LIKELY = 0.5
 """Probability from which a turn counts as likely over."""
 
 
-class Speaker(Protocol):
+class Speaker(Answering, Protocol):
     """What voice turns ask of their session."""
 
     @property
@@ -84,8 +85,9 @@ Said = Transcript | ReachyVoiceError
 class Attempts:
     """Those of one session, one at a time. Lives in the session's TaskGroup.
 
-    ``on_judged(turn, attempt, wait_ms)`` is told how long a pause must last; ``on_ended(turn,
-    attempt, said)`` is called for a turn that has ended, in the order of the turns.
+    ``on_read(turn, attempt)`` is told that the words are known, or cannot be; ``on_judged(turn,
+    attempt, wait_ms)`` how long a pause must last; ``on_ended(turn, attempt, said)`` is called for
+    a turn that has ended, in the order of the turns.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Attempts:
         bus: Bus,
         tasks: asyncio.TaskGroup,
         speculation: Speculation,
+        on_read: Callable[[UserTurn, Attempt], None],
         on_judged: Callable[[UserTurn, Attempt, int], None],
         on_ended: Callable[[UserTurn, Attempt, Said], None],
     ) -> None:
@@ -107,6 +110,7 @@ class Attempts:
         self._bus = bus
         self._tasks = tasks
         self._budget = Budget(speculation)
+        self._on_read = on_read
         self._on_judged = on_judged
         self._on_ended = on_ended
         self._own_pauses_ms: deque[int] = deque(maxlen=OWN_PAUSES)
@@ -237,6 +241,7 @@ class Attempts:
             attempt.said = said.text
         else:
             attempt.error = said
+        self._on_read(turn, attempt)
         if not attempt.said:
             self._decide(turn, attempt)  # nothing more will be known
         self._take_over_guess(turn, attempt)
@@ -275,7 +280,7 @@ class Attempts:
 
     def _answer(self, turn: UserTurn, attempt: Attempt) -> None:
         """Begin the reply, unless there is one."""
-        wanted = attempt.wants_reply and not attempt.superseded
+        wanted = attempt.wants_reply and not attempt.superseded and not turn.weighing
         if attempt.said and wanted and attempt.guess is None:
             attempt.guess = self._guess(attempt.said, attempt.work, attempt.paused_at)
             self._listen_to(attempt.guess, turn, attempt)

@@ -8,7 +8,6 @@ its start as long as items are only appended, so the model's KV prefix stays val
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -16,6 +15,7 @@ from typing import Literal
 
 from pipeline.audio import Recording
 from pipeline.engines import Message
+from pipeline.heard import heard_text
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 MessageRole = Literal["system", "user", "assistant"]
@@ -55,6 +55,8 @@ Part = TextPart | AudioPart | ImagePart
 UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
 """What the model reads where speech could not be recognised."""
 
+CUT_OFF = " —"
+"""Ends an answer in the prompt whose rest nobody has heard: the model sees that it was cut."""
 BARELY_HEARD_S = 1.0
 """Somebody who speaks within this time after an answer has begun was not done before it."""
 
@@ -296,23 +298,6 @@ def cut(part: AudioPart, heard_seconds: float) -> AudioPart:
     return AudioPart(heard, heard_seconds, audio)
 
 
-def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str:
-    """The clauses whose audio was heard, the last one cut at a word border in proportion.
-
-    ``spoken``: each clause, with the white space before it, and the seconds of its audio, in
-    order. What was heard is exactly a beginning of all of it.
-    """
-    words: list[str] = []
-    for text, seconds in spoken:
-        if heard_seconds <= 0:
-            break
-        clause = re.findall(r"\s*\S+", text)
-        share = min(1.0, heard_seconds / seconds) if seconds else 1.0
-        words += clause[: int(len(clause) * share + 1e-9)]
-        heard_seconds -= seconds
-    return "".join(words)
-
-
 def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
     """What the model reads: instructions, then the items that say something.
 
@@ -351,6 +336,8 @@ def _message(item: Item) -> Message | None:
         case MessageItem():
             unheard = any(isinstance(p, AudioPart) and p.transcript is None for p in item.parts)
             text = item.text or (UNHEARD_SPEECH if unheard and item.role == "user" else "")
+            if text and item.role == "assistant" and item.status == "incomplete":
+                text = f"{text.rstrip()}{CUT_OFF}"
             return Message(item.role, text) if text else None
         case FunctionCallItem():
             call = {

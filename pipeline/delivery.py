@@ -19,7 +19,6 @@ from pipeline.chat import (
     MessageItem,
     TextPart,
     cut,
-    heard_text,
     require_sent,
 )
 from pipeline.commands import Modality
@@ -34,6 +33,7 @@ from pipeline.events import (
     ReplyItemStarted,
     ReplyText,
 )
+from pipeline.heard import heard_text
 from pipeline.playback import PlaybackClock
 
 
@@ -72,6 +72,9 @@ class Clause:
         """With the seconds of its audio."""
         return self.text, max(self.sent_s, self.expected_s)
 
+
+WORDS_LATELY = 16
+"""Some five seconds of speech: an echo is not older."""
 
 PlaceItem = Callable[[OutputItem], str | None]
 """Puts an item into the conversation, or in the place it has there; gives the id before it."""
@@ -190,6 +193,12 @@ class Delivery:
             return self._message
         part = replace(self._spoken(), transcript=heard_text(self._timed, seconds), seconds=seconds)
         return MessageItem(self._message.id, "assistant", (part,), "incomplete")
+
+    @property
+    def spoken_lately(self) -> str:
+        """The newest words whose audio was sent."""
+        words = heard_text(self._timed, self.playback.sent_seconds).split()
+        return " ".join(words[-WORDS_LATELY:])
 
     # -- parts
 

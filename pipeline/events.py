@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pipeline.audio import AudioFormat, Pcm
+from pipeline.barge_in import Ignored
 from pipeline.chat import FunctionCallItem, Item, MessageItem
 from pipeline.commands import Modality
 from pipeline.engines import Usage
@@ -64,6 +65,18 @@ class SpeechStopped:
 
     item_id: str
     audio_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechIgnored:
+    """Speech over an answer did not interrupt it. Internal; nothing goes over the wire.
+
+    ``audio_ms``, ``end_ms``: of the speech, since the session began. ``said``: its words."""
+
+    audio_ms: int
+    end_ms: int
+    said: str
+    reason: Ignored
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +292,7 @@ Event = (
     | SpeechResumed
     | TurnJudged
     | SpeechStopped
+    | SpeechIgnored
     | SpeechRejected
     | InputCommitted
     | InputCleared

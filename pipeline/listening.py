@@ -67,6 +67,11 @@ class Listener:
             score = await self._vad.score(frame.pcm)
             yield self._taker.feed(score, frame)
 
+    @property
+    def suspects(self) -> bool:
+        """See ``TurnTaker``."""
+        return self._taker.suspects
+
     def judge(self, wait_ms: int) -> list[Signal]:
         return self._taker.judge(wait_ms)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pipeline.audio import LISTEN_RATE
-from pipeline.chat import heard_text
 from pipeline.delivery import Clause
 from pipeline.events import Timeline
+from pipeline.heard import heard_text
 from pipeline.playback import PlaybackClock
-from pipeline.turn_record import Origin, Outcome, Pause, TurnRecord
+from pipeline.turn_record import IgnoredSpeech, Origin, Outcome, Pause, TurnRecord
 
 AHEAD_MS = 5.0
 """An answer that begins no longer than this before the end of its turn is not ahead of it."""
@@ -56,6 +56,7 @@ class OpenReply:
     last_audio_at: float | None = None
     timeline: Timeline | None = None
     tool_calls: int = 0
+    ignored: list[IgnoredSpeech] = field(default_factory=list)
 
 
 def again(turn: OpenTurn) -> OpenTurn:
@@ -116,6 +117,7 @@ def with_reply(record: TurnRecord, turn: OpenTurn, reply: OpenReply, at: float) 
         last_audio_ms=None if last is None else (last - zero) * 1000,
         ended_ms=(at - zero) * 1000,
         tool_calls=reply.tool_calls,
+        ignored=tuple(reply.ignored),
         speculations_begun=turn.discarded + (moments.transcript is not None and began_ahead),
         heard=heard,
         heard_s=heard_s,

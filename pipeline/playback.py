@@ -11,17 +11,18 @@ class PlaybackClock:
 
     def __init__(self) -> None:
         self.sent_seconds = 0.0
-        self._plays_until = 0.0
+        self.plays_until = 0.0
+        """When it has played all that it was sent."""
 
     def send(self, seconds: float, now: float) -> None:
         """``seconds`` of audio leave now."""
-        self._plays_until = max(now, self._plays_until) + seconds
+        self.plays_until = max(now, self.plays_until) + seconds
         self.sent_seconds += seconds
 
     def heard_seconds(self, now: float) -> float:
         """How much of what was sent has been played."""
-        return self.sent_seconds - max(0.0, self._plays_until - now)
+        return self.sent_seconds - max(0.0, self.plays_until - now)
 
     def delay(self, lead_seconds: float, now: float) -> float:
         """How long to wait before sending more, so that the player holds no more than the lead."""
-        return max(0.0, self._plays_until - now - lead_seconds)
+        return max(0.0, self.plays_until - now - lead_seconds)

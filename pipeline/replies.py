@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from pipeline.chat import Item, MessageItem, UnknownItem, prompt
 from pipeline.commands import (
@@ -14,15 +14,14 @@ from pipeline.commands import (
     SessionConfig,
 )
 from pipeline.delivery import Delivery, ReplyPlan
-from pipeline.endpointing import Endpointing
-from pipeline.engines import Message, Sampling
+from pipeline.engines import Message
 from pipeline.events import Bus, CancelReason, OutputItem, Refused
 from pipeline.item_commands import make_room
 from pipeline.memory import Memory
 from pipeline.ramp import Ramp
 from pipeline.reply import PromptSource, Reply
 from pipeline.reply_prompts import SILENCE, ReplyPrompts, ask_the_same, awaits_an_answer
-from pipeline.speculation import Speculation
+from pipeline.session_settings import SessionSettings
 from pipeline.stages import ConversationStage, Stages
 from pipeline.transcribing import Transcriber
 from pipeline.utterance import Attempt, Guess
@@ -30,23 +29,6 @@ from pipeline.work import Work
 
 MAX_RUNNING = 8
 """Replies of one session at the same time: the spoken one and those out of band."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """What the YAML says about every session.
-
-    ``tool_instructions`` are added to the instructions of answers that may call tools.
-    """
-
-    endpointing: Endpointing = field(default_factory=Endpointing)
-    sampling: Sampling = field(default_factory=Sampling)
-    tool_instructions: str = ""
-    speculation: Speculation = field(default_factory=Speculation)
-    lead_ms: int = 250
-    chunk_ms: int = 40
-    max_items: int = 2000
-    partials: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +232,26 @@ class Replies:
         now = asyncio.get_running_loop().time()
         options = ResponseOptions()
         self._confirm(self._start(options, messages, Work(), now), options)
+
+    # -- while somebody speaks over an answer
+
+    def hold(self) -> bool:
+        """Send no more of the answer that is being heard. False if none is, or has hardly begun."""
+        latest = self._latest
+        if latest is None or not latest.audible or self.speaking not in (None, latest):
+            return False
+        latest.hold()
+        return True
+
+    def go_on(self) -> None:
+        """Send on what was held back."""
+        if self._latest:
+            self._latest.go_on()
+
+    @property
+    def spoken(self) -> str:
+        """What has been heard of the latest answer lately."""
+        return self._latest.spoken_lately if self._latest else ""
 
     # -- how replies end
 

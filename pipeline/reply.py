@@ -40,6 +40,8 @@ from pipeline.work import Priority, Work
 PIECES_AHEAD = 64
 """Pieces of output that may wait for the gate or the listener."""
 
+NEARLY_HEARD_S = 0.5
+"""Who speaks over the last half second of an answer takes the next turn."""
 
 log = logging.getLogger("reachy_voice.reply")
 
@@ -83,6 +85,8 @@ class Reply:
         self._tell_end = tell_end
         self._end_told = False
         self._gate = asyncio.Event()
+        self._sending = asyncio.Event()
+        self._sending.set()
         self._task: asyncio.Task[None] | None = None
         self._ramp = ramp or Ramp()
         self._text = TextAhead(SpeechChunker(plan.language), self._ramp)
@@ -134,6 +138,14 @@ class Reply:
         self._begin()
         self._gate.set()
 
+    def hold(self) -> None:
+        """Give out nothing more for now; what the listener has drains."""
+        self._sending.clear()
+
+    def go_on(self) -> None:
+        """Give out the rest."""
+        self._sending.set()
+
     def answers(self, since: float) -> None:
         """What it answers ended at ``since``, in the loop's time, and not when it was begun."""
         self.began_at = since
@@ -183,6 +195,19 @@ class Reply:
             return False
         seconds = self._delivery.playback.heard_seconds(self._now())
         return not self._delivery.written and seconds <= BARELY_HEARD_S
+
+    @property
+    def audible(self) -> bool:
+        """Whether the listener hears it, has for a while, and will not just be done."""
+        heard_s = self._delivery.playback.heard_seconds(self._now())
+        if self.cancelled or self.plan.modality == "text" or heard_s <= BARELY_HEARD_S:
+            return False
+        return self.status == "active" or self.unheard_s > NEARLY_HEARD_S
+
+    @property
+    def spoken_lately(self) -> str:
+        """Its latest words that the listener has heard, or is about to hear."""
+        return self._delivery.spoken_lately
 
     def truncate(self, item_id: str, heard_s: float) -> bool:
         """See ``Delivery.truncate``."""
@@ -291,9 +316,11 @@ class Reply:
         await self._text.hurry()
         while (piece := await self._pieces.get()) is not None:
             if isinstance(piece, Clause):
+                await self._sending.wait()
                 self._delivery.say(piece)
             else:
                 await self._send_audio(piece)
+        await self._sending.wait()
         for call in self._calls:
             self._delivery.call(call)
 
@@ -302,6 +329,7 @@ class Reply:
             delay = self._delivery.playback.delay(self.plan.lead_s, self._now())
             if delay:
                 await asyncio.sleep(delay)
+        await self._sending.wait()
         self.mark("first_audio")
         self._delivery.speak(pcm, self._now())
 

@@ -45,8 +45,9 @@ from pipeline.inbox import Inbox
 from pipeline.item_commands import ItemCommands
 from pipeline.listening import Listener
 from pipeline.memory import Memory
-from pipeline.replies import Replies, SessionSettings
+from pipeline.replies import Replies
 from pipeline.reply import Reply
+from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages
 from pipeline.transcribing import Transcriber
 from pipeline.turn_recorder import TurnRecorder
@@ -132,6 +133,7 @@ class Session:
                     self._tasks,
                     self._new_id,
                     self._settings.speculation,
+                    self._settings.barge_in,
                 )
                 self._configure_turns()
                 self._warm_up.begin()
@@ -357,11 +359,24 @@ class Session:
     # -- what a voice turn asks (pipeline.voice_turns.Speaker)
 
     def speech_started(self) -> bool:
-        detection = self._config.turn_detection
-        interrupts = detection is not None and detection.interrupt_response
-        if interrupts:
+        if self._interrupts:
             self._replies.interrupt()
-        return interrupts
+        return self._interrupts
+
+    @property
+    def _interrupts(self) -> bool:
+        detection = self._config.turn_detection
+        return detection is not None and detection.interrupt_response
+
+    def hold(self) -> bool:
+        return self._interrupts and self._replies.hold()
+
+    def go_on(self) -> None:
+        self._replies.go_on()
+
+    @property
+    def spoken(self) -> str:
+        return self._replies.spoken
 
     @property
     def asked(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pipeline.barge_in import Ignored
 from pipeline.engines import Usage
 
 Origin = Literal["voice", "commit", "text", "request", "silence", "again"]
@@ -54,6 +55,17 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class IgnoredSpeech:
+    """Speech over an answer that did not interrupt it, such as "mm-hm". ``start_sample`` of 16 kHz
+    since the session began; ``text``: its words."""
+
+    start_sample: int
+    lasted_ms: int
+    text: str
+    reason: Ignored
+
+
+@dataclass(frozen=True, slots=True)
 class TurnRecord:
     """One turn of the user, with its answer if it got one; or one answer to no speech.
 
@@ -97,6 +109,8 @@ class TurnRecord:
     reason: str | None = None
     """Of the answer, as the API has them (``ReplyFinished``)."""
     tool_calls: int = 0
+    ignored: tuple[IgnoredSpeech, ...] = ()
+    """What was said over the answer, and did not interrupt it."""
     usage: Usage = field(default_factory=Usage)
 
     speculations_begun: int = 0

@@ -26,6 +26,7 @@ from pipeline.events import (
     ReplyStarted,
     ReplyText,
     SpeculationDiscarded,
+    SpeechIgnored,
     SpeechPaused,
     SpeechRejected,
     SpeechResumed,
@@ -37,7 +38,7 @@ from pipeline.events import (
     TurnJudged,
 )
 from pipeline.open_turns import OpenReply, OpenTurn, again, record_of, sample_at, with_reply
-from pipeline.turn_record import Judgement, Outcome, Pause, TurnRecord
+from pipeline.turn_record import IgnoredSpeech, Judgement, Outcome, Pause, TurnRecord
 
 CLOSING_S = 0.1
 """Closing an answer that is interrupted may take so long; what was heard of it counts up to the
@@ -72,6 +73,7 @@ class TurnRecorder:
             TurnJudged: self._judged,
             SpeechStopped: self._stopped,
             SpeechRejected: self._rejected,
+            SpeechIgnored: self._ignored,
             InputCommitted: self._input_committed,
             InputCleared: self._cleared,
             IdleTimeout: self._idle,
@@ -265,6 +267,13 @@ class TurnRecorder:
             reply.last_audio_at = at
             if reply.spoken:
                 reply.spoken[-1].sent_s += seconds
+
+    def _ignored(self, at: float, event: SpeechIgnored) -> None:
+        lasted_ms = event.end_ms - event.audio_ms
+        noted = IgnoredSpeech(sample_at(event.audio_ms), lasted_ms, event.said, event.reason)
+        for reply in self._replies.values():
+            if reply.in_conversation:
+                reply.ignored.append(noted)
 
     def _reply_item(self, at: float, event: ReplyItemFinished) -> None:
         reply = self._replies.get(event.reply_id)

@@ -94,6 +94,11 @@ class TurnTaker:
             case _State.PAUSED:
                 return self._paused(score, frame)
 
+    @property
+    def suspects(self) -> bool:
+        """Whether the newest frame may begin a turn that is not open yet."""
+        return self._state is _State.QUIET and self._onset is not None
+
     def judge(self, wait_ms: int) -> list[Signal]:
         """Say how long the reported pause must last. Ignored when the pause is over."""
         if self._state not in (_State.FADED, _State.PAUSED):

@@ -187,9 +187,18 @@ class UserTurn:
     fed_to: int
     recognition: Recognition
     recognising: asyncio.Task[None]
+    onset: int = 0
+    """Where speech begins, behind the padding."""
     attempt: Attempt | None = None
     guess: Guess | None = None
     """Begun on a partial transcript, while the user speaks."""
+    weighing: Work | None = None
+    """Set while it is not known whether it interrupts the answer that it has begun over; nothing of
+    it is told as long. See ``pipeline.overlaps``."""
+    look_at: int = 0
+    looks: int = 0
+    looking: bool = False
+    """When its words are read next, how often they have been, and whether they are being read."""
     pieces: list[Pcm] = field(default_factory=list)
 
     @property

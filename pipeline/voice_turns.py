@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from pipeline.attempts import Attempts, Said, Speaker
 from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.barge_in import BargeIn
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Transcript
 from pipeline.events import (
@@ -23,6 +24,7 @@ from pipeline.events import (
     TranscriptPartial,
 )
 from pipeline.listening import Listener
+from pipeline.overlaps import Overlaps
 from pipeline.speculation import Speculation
 from pipeline.stable_words import StableWords
 from pipeline.stages import Stages
@@ -42,6 +44,7 @@ class VoiceTurns:
         tasks: asyncio.TaskGroup,
         new_id: Callable[[str], str],
         speculation: Speculation,
+        barge_in: BargeIn,
     ) -> None:
         self._session = session
         self._listener = listener
@@ -50,8 +53,12 @@ class VoiceTurns:
         self._tasks = tasks
         self._new_id = new_id
         self._attempts = Attempts(
-            session, listener, stages, bus, tasks, speculation, self._judged, self._commit
+            *(session, listener, stages, bus, tasks, speculation),
+            on_read=self._read,
+            on_judged=self._judged,
+            on_ended=self._commit,
         )
+        self._overlaps = Overlaps(session, listener, bus, tasks, barge_in, self._announce)
         self._language = ""
         self._partials = False
         self._turn: UserTurn | None = None
@@ -86,12 +93,16 @@ class VoiceTurns:
             self._follow(signals)
             if self._turn and self._turn.attempt is None:
                 self._feed(self._turn, self._listener.heard_end)
+                self._overlaps.follow(self._turn)
+            elif self._turn is None:
+                self._overlaps.suspect()
 
     def take(self) -> UserTurn | None:
         """The client ends the turn itself: hand the open utterance over, all its audio fed."""
         turn, self._turn = self._turn, None
         self._listener.forget_turn()
         if turn:
+            self._overlaps.claim(turn)
             self._attempts.discard(turn)
             self._feed(turn, self._listener.heard_end)
             self._closed_to = self._listener.heard_end
@@ -101,7 +112,8 @@ class VoiceTurns:
     def take_ended(self) -> list[UserTurn]:
         """Hand turns over that have ended and are not committed yet, oldest first."""
         turns = list(self._ending.values())
-        for attempt in self._ending:
+        for attempt, turn in self._ending.items():
+            self._overlaps.claim(turn)
             self._tell_stop(attempt)
             self._attempts.stop(attempt)
         self._ending.clear()
@@ -116,10 +128,16 @@ class VoiceTurns:
             return
         self._attempts.discard(turn)
         turn.recognising.cancel()
-        self._bus.publish(SpeechStopped(turn.item_id, _ms(self._listener.heard_end)))
+        if not self._overlaps.drop(turn):
+            self._bus.publish(SpeechStopped(turn.item_id, _ms(self._listener.heard_end)))
 
     def drop_ended(self) -> None:
         """Forget turns that have ended and are not committed yet, too."""
+        for attempt, turn in list(self._ending.items()):
+            if self._overlaps.drop(turn):
+                del self._ending[attempt]
+                self._attempts.stop(attempt)
+                turn.recognising.cancel()
         for turn in self.take_ended():
             turn.recognising.cancel()
 
@@ -144,6 +162,8 @@ class VoiceTurns:
         item_id = self._new_id("item")
 
         def on_words(words: str, known: StableWords) -> None:
+            if turn.weighing:
+                return
             if words and self._partials:
                 self._bus.publish(TranscriptPartial(item_id, words))
             if turn is self._turn:
@@ -152,27 +172,44 @@ class VoiceTurns:
         wanted = self._partials or self._attempts.wants_partials
         recognition = Recognition(self._stages.stt, self._language, on_words if wanted else None)
         task = self._tasks.create_task(recognition.run())
-        turn = self._turn = UserTurn(item_id, start, start, recognition, task)
-        for attempt in self._ending:
+        turn = self._turn = UserTurn(item_id, start, start, recognition, task, signal.start)
+        if not self._overlaps.begin(turn):
+            self._announce(turn)
+
+    def _announce(self, turn: UserTurn) -> None:
+        """Somebody speaks; told as soon as it is known."""
+        before = [attempt for attempt in self._ending if attempt is not turn.attempt]
+        for attempt in before:
             self._tell_stop(attempt)
-        self._bus.publish(SpeechStarted(item_id, _ms(start)))
+        self._bus.publish(SpeechStarted(turn.item_id, _ms(turn.start)))
+        if turn.attempt:
+            self._tell_pause(turn.item_id, turn.attempt.speech_end)
         if self._session.speech_started():
             # A turn before that still waits for its transcript is answered with this one.
-            for attempt in self._ending:
+            for attempt in before:
                 attempt.superseded = True
 
     def _pause(self, signal: Paused) -> None:
         if self._turn:
-            silence_ms = _ms(self._listener.heard_end - signal.speech_end)
-            self._bus.publish(SpeechPaused(self._turn.item_id, _ms(signal.speech_end), silence_ms))
+            if not self._turn.weighing:
+                self._tell_pause(self._turn.item_id, signal.speech_end)
             self._feed(self._turn, signal.end)
             self._attempts.begin(self._turn, signal, next(reversed(self._ending), None))
+
+    def _tell_pause(self, item_id: str, speech_end: int) -> None:
+        silence_ms = _ms(self._listener.heard_end - speech_end)
+        self._bus.publish(SpeechPaused(item_id, _ms(speech_end), silence_ms))
 
     def _resume(self, signal: Resumed) -> None:
         if self._turn is None:
             return
-        self._bus.publish(SpeechResumed(self._turn.item_id, _ms(signal.start)))
+        if not self._turn.weighing:
+            self._bus.publish(SpeechResumed(self._turn.item_id, _ms(signal.start)))
         self._attempts.resumed(self._turn, signal)
+
+    def _read(self, turn: UserTurn, attempt: Attempt) -> None:
+        if turn.attempt is attempt:
+            self._overlaps.read(turn, None if attempt.error else attempt.said)
 
     def _judged(self, turn: UserTurn, attempt: Attempt, wait_ms: int) -> None:
         if turn is self._turn:
@@ -195,12 +232,15 @@ class VoiceTurns:
 
     def _commit(self, turn: UserTurn, attempt: Attempt, said: Said) -> None:
         turn.recognising.cancel()
+        if self._overlaps.end(turn, said.text if isinstance(said, Transcript) else None):
+            del self._ending[attempt]
+            self._closed()
+            return
         del self._ending[attempt]
         self._tell_stop(attempt)
         if isinstance(said, Transcript) and not said.text:
             self._bus.publish(SpeechRejected(turn.item_id, attempt.engine_seconds))
-            if self._turn is None and not self._ending:
-                self._session.noise()
+            self._closed()
             return
         guess = attempt.guess
         if guess:
@@ -213,6 +253,11 @@ class VoiceTurns:
             self._session.answer(attempt)
         elif attempt.wants_reply:
             self._session.answer_later(attempt)
+
+    def _closed(self) -> None:
+        """What was heard was no turn."""
+        if self._turn is None and not self._ending:
+            self._session.noise()
 
     def _feed(self, turn: UserTurn, end: int) -> None:
         pcm = self._listener.read(turn.fed_to, end)

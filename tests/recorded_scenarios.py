@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from recorded_scene import VOICE, recorded_scene
-from scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
+from scripted import AT_ONCE, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
 
 from pipeline.chat import FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.commands import (
@@ -27,7 +27,7 @@ from pipeline.engines import Tool, ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import ReplyItemFinished, ReplyItemStarted
 from pipeline.recording.tape import Tape
-from pipeline.replies import SessionSettings
+from pipeline.session_settings import SessionSettings
 from pipeline.speculation import Speculation
 
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
@@ -49,12 +49,25 @@ async def question(tape: Tape) -> None:
 
 async def barge_in(tape: Tape) -> None:
     stt = ScriptedStt(texts=("who are you?", "stop", "thanks"))
-    async with recorded_scene(tape, stt=stt) as played:
+    async with recorded_scene(tape, stt=stt, settings=AT_ONCE) as played:
         await played.say(1.003)
         await played.hear(1.713)
         await played.say(0.7)
         await played.hear(1.0)
         await played.say(0.5)
+        await played.hear(4.0)
+
+
+async def over_an_answer(tape: Tape) -> None:
+    """A listener agrees, then interrupts; both are weighed."""
+    stt = ScriptedStt(texts=("who are you?", "yeah", "yeah", "but tell me", "but tell me more"))
+    llm = ScriptedLlm(deltas=tuple(f"{word} " for word in ("and then I went on " * 5).split()))
+    async with recorded_scene(tape, stt=stt, llm=llm) as played:
+        await played.say(1.003)
+        await played.hear(1.713)
+        await played.say(0.3)
+        await played.hear(1.5)
+        await played.say(0.8)
         await played.hear(4.0)
 
 
@@ -191,7 +204,7 @@ async def owed_answers(tape: Tape) -> None:
 
 
 SCENARIOS: list[Scenario] = [
-    *(question, barge_in, speculation, partials, broken_engines, push_to_talk),
+    *(question, barge_in, over_an_answer, speculation, partials, broken_engines, push_to_talk),
     *(items_and_tools, out_of_band, idle_and_settings, ends_in_the_middle),
     owed_answers,
 ]

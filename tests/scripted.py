@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
+from pipeline.barge_in import BargeIn
 from pipeline.commands import AppendAudio, Command, SessionConfig
 from pipeline.engines import (
     Cancelled,
@@ -31,13 +32,17 @@ from pipeline.engines import (
 )
 from pipeline.events import Bus, Event, Published
 from pipeline.memory import Memory
-from pipeline.replies import SessionSettings
 from pipeline.session import Session
+from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Work
 
 E = TypeVar("E")
+
+
+AT_ONCE = SessionSettings(barge_in=BargeIn(policy="any-speech"))
+"""All speech interrupts, without a look at its words."""
 
 
 class LevelVad:

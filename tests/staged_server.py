@@ -19,8 +19,8 @@ from pipeline.commands import SessionConfig
 from pipeline.events import Bus
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
-from pipeline.replies import SessionSettings
 from pipeline.session import Session
+from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages
 
 

@@ -34,7 +34,7 @@ from pipeline.audio import Pcm, pcm_to_bytes
 from pipeline.endpointing import Endpointing
 from pipeline.events import Event, Published
 from pipeline.realtime.session_config import SessionDefaults
-from pipeline.replies import SessionSettings
+from pipeline.session_settings import SessionSettings
 
 E = TypeVar("E")
 

@@ -14,7 +14,6 @@ from pipeline.chat import (
     TextPart,
     TooShort,
     UnknownItem,
-    heard_text,
     prompt,
 )
 from pipeline.engines import Message
@@ -99,14 +98,6 @@ def test_appending_items_never_changes_the_beginning_of_the_prompt() -> None:
         assert prompt("x", items)[: n + 1] == prompt("x", items[:n])
     assert prompt("", ()) == []
     assert prompt("x", (MessageItem("a", "user"),)) == [Message("system", "x")]
-
-
-def test_heard_text_is_cut_in_the_clause_that_was_playing() -> None:
-    spoken = [("Hello there,", 1.0), (" my dear\n old friend.", 2.0)]
-    assert heard_text(spoken, 0.0) == ""
-    assert heard_text(spoken, 1.0) == "Hello there,"
-    assert heard_text(spoken, 2.0) == "Hello there, my dear"
-    assert heard_text(spoken, 9.0) == "Hello there, my dear\n old friend."
 
 
 def test_the_playback_clock_knows_what_was_heard() -> None:

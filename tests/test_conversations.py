@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import pytest
 from lifelike import Ears, Engines, Instinct, Voice
+from scripted import AT_ONCE
 from talk_script import Story, lines, perform, sure_of_more
 
 from pipeline import events
+from pipeline.chat import CUT_OFF
 from pipeline.endpointing import Endpointing
 
 TIME = "What time is it?"
@@ -225,14 +227,15 @@ def test_who_goes_on_over_an_answer_that_has_just_begun_is_answered_once() -> No
 
 
 def test_a_true_barge_in_leaves_what_was_heard_in_the_conversation() -> None:
-    story = perform("0 1024 I have a dog.\n2528 512 No, thank you.", slow_speaker())
+    script = "0 1024 I have a dog.\n2528 512 No, thank you."
+    story = perform(script, slow_speaker(), settings=AT_ONCE)
     audio = max(story.end_ms(0), 1299)
     assert f"{audio} audio" in story.table()
     assert "2592 answer cancelled" in story.table()
     heard_words = (2592 - audio) // 600
     assert story.prompt() == [
         ("user", "I have a dog."),
-        ("assistant", " ".join(["I", "am", "here."][:heard_words])),
+        ("assistant", " ".join(["I", "am", "here."][:heard_words]) + CUT_OFF),
         ("user", "No, thank you."),
     ]
 

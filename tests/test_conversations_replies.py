@@ -15,7 +15,7 @@ from talk_script import lines, perform, sure_of_more
 
 from pipeline import events
 from pipeline.engines import ToolCall
-from pipeline.replies import SessionSettings
+from pipeline.session_settings import SessionSettings
 from pipeline.speculation import Speculation
 
 TIME = "What time is it?"

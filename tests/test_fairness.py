@@ -40,8 +40,9 @@ from pipeline.host import (
     Promote,
     Submit,
 )
-from pipeline.replies import MAX_RUNNING, SessionSettings
+from pipeline.replies import MAX_RUNNING
 from pipeline.session import Session
+from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages
 from pipeline.work import Priority, Work
 

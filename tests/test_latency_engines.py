@@ -58,8 +58,8 @@ from pipeline.engines import (
     engine_spec,
 )
 from pipeline.events import Bus
-from pipeline.replies import SessionSettings
 from pipeline.session import Session
+from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages
 
 # --- engines -----------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from app.metrics import (
 )
 from app.process_usage import Usage as ProcessUsage
 from pipeline import events
+from pipeline.barge_in import Ignored
 from pipeline.engines import Usage
 from pipeline.events import Bus
 from pipeline.turn_record import Judgement, Origin, Outcome, Pause, TurnRecord
@@ -270,6 +271,7 @@ async def test_a_conversation_shows_and_not_what_was_said(serving: Serve) -> Non
         assert word not in seen.text
     known = {"", "completed", "prompt", "cached", "generated", "given", "discarded", "stt", "llm"}
     known |= {*ERROR_CODES, "other", *STAGES, *get_args(Ending), *get_args(Refusal)}
+    known |= {*get_args(Ignored)}
     known |= {*get_args(Origin), *get_args(Outcome), *CLUES, "none", "yes", "no", "unknown"}
     assert seen.label_values() <= known
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
+from scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat
@@ -49,7 +49,7 @@ from pipeline.events import (
     TranscriptReady,
     TurnJudged,
 )
-from pipeline.replies import SessionSettings
+from pipeline.session_settings import SessionSettings
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
@@ -175,7 +175,7 @@ def test_noise_closes_the_pair_and_makes_no_item() -> None:
 
 def test_barge_in_ends_the_reply_at_once_and_history_keeps_what_was_heard() -> None:
     async def main() -> None:
-        async with scene() as played:
+        async with scene(settings=AT_ONCE) as played:
             await played.say(1.0)
             await played.hear(1.6)
             await played.say(1.0)

@@ -35,7 +35,7 @@ from pipeline.events import (
     SpeechStopped,
     TranscriptReady,
 )
-from pipeline.replies import SessionSettings
+from pipeline.session_settings import SessionSettings
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)

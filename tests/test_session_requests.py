@@ -42,7 +42,8 @@ from pipeline.events import (
     TranscriptReady,
 )
 from pipeline.memory import Memory
-from pipeline.replies import SILENCE, SessionSettings
+from pipeline.reply_prompts import SILENCE
+from pipeline.session_settings import SessionSettings
 
 VOICE = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)

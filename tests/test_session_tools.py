@@ -31,7 +31,7 @@ from pipeline.events import (
     Timeline,
     TranscriptReady,
 )
-from pipeline.replies import SessionSettings
+from pipeline.session_settings import SessionSettings
 
 DANCE = Tool("dance", "Dance.", {"type": "object", "properties": {"name": {"type": "string"}}})
 CONFIG = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000), tools=(DANCE,))

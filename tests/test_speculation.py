@@ -17,7 +17,7 @@ from pipeline.events import (
     SpeculationDiscarded,
     Timeline,
 )
-from pipeline.replies import SessionSettings
+from pipeline.session_settings import SessionSettings
 from pipeline.speculation import Budget, Speculation
 
 # --- the budget --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
+from scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
 from turn_records import VOICE, records_of, user_text
 from virtual_time import run_virtual
 
@@ -113,7 +113,8 @@ def test_words_that_are_typed_after_the_noise_are_answered_together_with_it() ->
 
 def test_an_answer_that_was_heard_is_not_given_again() -> None:
     async def main() -> None:
-        async with scene(stt=ScriptedStt(texts=("Tell me", ""))) as played:
+        stt = ScriptedStt(texts=("Tell me", ""))
+        async with scene(stt=stt, settings=AT_ONCE) as played:
             await played.say(1.024)
             await played.hear(1.9)
             await played.say(0.3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from scripted import (
+    AT_ONCE,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
@@ -34,7 +35,7 @@ from pipeline.work import Work
 
 def test_an_interrupted_answer_tells_what_was_heard_and_when_it_ended() -> None:
     async def main() -> None:
-        async with scene() as played:
+        async with scene(settings=AT_ONCE) as played:
             await played.say(1.024)
             await played.hear(1.7)
             await played.say(1.024)

@@ -15,7 +15,7 @@ from benchmarks.turns.virtual_engines import NO_DELAYS, Delays
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.endpointing import Endpointing
 from pipeline.engines import EngineOptions, Message
-from pipeline.replies import SessionSettings
+from pipeline.session_settings import SessionSettings
 from pipeline.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
 from pipeline.turn.smart_turn import SmartTurnOptions
 from pipeline.vad.silero import WINDOW_SAMPLES, SileroOptions

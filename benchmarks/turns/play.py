@@ -30,8 +30,8 @@ from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import AddItem, AppendAudio, SessionConfig, TurnDetection
 from pipeline.engines import Message
 from pipeline.events import Bus, Published, ReplyAudio, ReplyFinished, Subscription
-from pipeline.replies import SessionSettings
 from pipeline.session import Session
+from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages
 from pipeline.work import Priority
 from tests.virtual_time import run_virtual
@@ -65,6 +65,7 @@ def session_settings(settings: Settings) -> SessionSettings:
     return SessionSettings(
         endpointing=settings.endpointing,
         speculation=settings.speculation,
+        barge_in=settings.barge_in,
         lead_ms=settings.playback.lead_ms,
         chunk_ms=settings.playback.chunk_ms,
         partials=settings.conversation.partial_transcripts,

@@ -228,6 +228,7 @@ class ScriptedLlm:
 
     ears: Heard
     computer: Computer
+    answer: Sequence[str] = _ANSWER
     prompts: list[tuple[Work, list[Message]]] = field(default_factory=list)
 
     def open(self) -> ScriptedLlm:
@@ -255,7 +256,7 @@ class ScriptedLlm:
             probability = self.ears.words_complete(messages)
             if probability is not None:
                 yield EndOfTurn(probability)
-        for word in _ANSWER:
+        for word in self.answer:
             yield TextDelta(word)
             await self.computer.work("llm", delays.llm_token_s, work, stoppable=True)
         yield Finished("stop", Usage())

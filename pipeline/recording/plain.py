@@ -22,9 +22,10 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline import chat, commands, engines
 from pipeline.audio import AudioFormat, Pcm, Recording, pcm_from_bytes, pcm_to_bytes
+from pipeline.barge_in import BargeIn
 from pipeline.endpointing import Endpointing
 from pipeline.errors import ReachyVoiceError
-from pipeline.replies import SessionSettings
+from pipeline.session_settings import SessionSettings
 from pipeline.speculation import Speculation
 
 
@@ -37,7 +38,7 @@ class RecordingError(ReachyVoiceError):
 _KNOWN: dict[str, type] = {
     known.__name__: known
     for known in (
-        *(AudioFormat, Recording, SessionSettings, Endpointing, Speculation),
+        *(AudioFormat, Recording, SessionSettings, Endpointing, Speculation, BargeIn),
         *(chat.TextPart, chat.AudioPart, chat.ImagePart),
         *(chat.MessageItem, chat.FunctionCallItem, chat.FunctionOutputItem),
         *(commands.TurnDetection, commands.SessionConfig, commands.ResponseOptions),

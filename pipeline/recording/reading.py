@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.commands import Command, SessionConfig
 from pipeline.recording.plain import RecordingError, from_plain
 from pipeline.recording.tape import FORMAT
-from pipeline.replies import SessionSettings
+from pipeline.session_settings import SessionSettings
 
 LATE_S = 0.25
 """How much later than in a replay things may happen on a live server, whose event loop is shared:

@@ -19,8 +19,8 @@ from pipeline.memory import Memory
 from pipeline.recording.engine_calls import RecordedConversation, recorded_stages
 from pipeline.recording.plain import to_plain, to_plain_fields
 from pipeline.recording.tape import Tape
-from pipeline.replies import SessionSettings
 from pipeline.session import Session
+from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages
 
 _numbers = itertools.count(1)

@@ -21,8 +21,8 @@ from pipeline.recording.plain import to_plain
 from pipeline.recording.reading import LATE_S, HeldSession
 from pipeline.recording.recorded import id_kind
 from pipeline.recording.replayed import Player, replayed_stages
-from pipeline.replies import SessionSettings
 from pipeline.session import Session
+from pipeline.session_settings import SessionSettings
 from pipeline.turn_record import TurnRecord
 from pipeline.virtual_time import VirtualLoop
 

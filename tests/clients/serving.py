@@ -28,8 +28,8 @@ from pipeline.endpointing import Endpointing
 from pipeline.events import Bus
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
-from pipeline.replies import SessionSettings
 from pipeline.session import Session
+from pipeline.session_settings import SessionSettings
 
 INSTRUCTIONS = "You are Reachy."
 QUICK = Endpointing(clear_wait_ms=128)

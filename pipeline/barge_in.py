@@ -1,0 +1,159 @@
+"""Is speech over an answer meant to interrupt it? Pure.
+
+Somebody who speaks while an answer is heard may want it to stop, or agree ("mm-hm"), cough, or be
+the answer's own echo. Nothing more is sent meanwhile; what the listener still holds drains within
+the lead. A policy looks at what is known so far, again and again, until it is sure.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PolicyName = Literal["any-speech", "words", "commands"]
+Ignored = Literal["no words", "backchannel", "too short", "echo", "no command"]
+"""Why speech does not interrupt."""
+Verdict = Literal["unsure", "interrupts"] | Ignored
+
+
+class BargeIn(BaseModel):
+    """When speech over an answer ends it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: PolicyName = "words"
+    first_look_ms: int = Field(224, ge=0, le=2000)
+    look_every_ms: int = Field(128, ge=32, le=2000)
+    surely_meant_ms: int = Field(480, ge=100, le=5000)
+    wordless_ms: int = Field(640, ge=100, le=5000)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """What is known of speech over an answer.
+
+    ``speech_ms``: how long it has lasted, pauses included. ``ended``: there is a pause now.
+    ``text``: its words so far; ``None``: not known. ``spoken``: what the listener has heard of the
+    answer lately.
+    """
+
+    speech_ms: int
+    ended: bool
+    text: str | None
+    spoken: str = ""
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+COMMANDS = _set("""
+    stop wait no hey reachy pause quiet enough cancel silence listen hold shut hush halt don't
+    excuse sorry never
+""")
+"""Who begins with one of these wants to be heard."""
+OPENERS = _set("""
+    what what's who who's whose which how how's why where where's when is are am was were do does
+    did can could will would should may tell show play turn set please press open close call give
+    go let let's actually
+""")
+"""Words that questions and requests begin with, and that no listener says alone."""
+BACKCHANNELS = _set("""
+    mm hm hmm mhm mmhm mmm mm-hm mm-hmm uh huh uh-huh um ah aha oh ooh wow yeah yes yep yup right
+    ok okay sure really nice cool great good fine true exactly indeed alright interesting interested
+    i see got it of course that's thats is so haha ha well very all
+""")
+"""Words of a listener who agrees, and wants no turn, if there are no others."""
+LONGEST_BACKCHANNEL_WORDS = 4
+_SHORT_WORDS = 2
+_MISHEARD = 0.75
+_MISHEARD_LETTERS = 4
+"""How alike a word of so many letters is to the one that it is read for ("Step." for "Stop.")."""
+_ECHOED = 0.6
+"""Share of the words that the answer has just said: then it is its echo."""
+_ALIKE = 0.8
+"""How alike two words are that were said once and heard again."""
+_FEWEST_ECHOED = 2
+
+
+def judge(overlap: Overlap, settings: BargeIn) -> Verdict:
+    """The verdict of the chosen policy."""
+    return POLICIES[settings.policy](overlap, settings)
+
+
+def any_speech(overlap: Overlap, settings: BargeIn) -> Verdict:
+    """All that the VAD takes for speech."""
+    return "interrupts"
+
+
+def words(overlap: Overlap, settings: BargeIn) -> Verdict:
+    """Words other than those of a listener. A short command counts at once, and how questions
+    begin; other words from ``surely_meant_ms`` on, because a recogniser that has heard half a word
+    makes up a whole one."""
+    if overlap.text is None:
+        return _unread(overlap, settings)
+    said = _words(overlap.text)
+    if not said:
+        silent = overlap.ended or overlap.speech_ms >= settings.wordless_ms
+        return "no words" if silent else "unsure"
+    if is_echo(said, _words(overlap.spoken)):
+        return "echo"
+    if said[0] in OPENERS or _is_one_of(said[0], COMMANDS):
+        return "interrupts"
+    few = len(said) <= LONGEST_BACKCHANNEL_WORDS
+    agrees = few and all(_is_one_of(word, BACKCHANNELS) for word in said)
+    short = overlap.speech_ms < settings.surely_meant_ms
+    if not overlap.ended:
+        return "unsure" if agrees or short else "interrupts"
+    if agrees:
+        return "backchannel"
+    return "too short" if short and len(said) <= _SHORT_WORDS else "interrupts"
+
+
+def commands(overlap: Overlap, settings: BargeIn) -> Verdict:
+    """Short commands alone: for a robot that is to be heard out."""
+    verdict = words(overlap, settings)
+    if verdict != "interrupts":
+        return verdict
+    commanded = any(word in COMMANDS for word in _words(overlap.text or ""))
+    if commanded:
+        return "interrupts"
+    return "no command" if overlap.ended else "unsure"
+
+
+POLICIES: Mapping[PolicyName, Callable[[Overlap, BargeIn], Verdict]] = {
+    "any-speech": any_speech,
+    "words": words,
+    "commands": commands,
+}
+
+
+def is_echo(said: list[str], spoken: list[str]) -> bool:
+    """Whether most words are those that the answer has just said, by their sound as spelled."""
+    if len(said) < _FEWEST_ECHOED:
+        return False
+    again = sum(1 for word in said if _is_among(word, spoken, _ALIKE))
+    return again >= _ECHOED * len(said)
+
+
+def _is_one_of(word: str, words: frozenset[str]) -> bool:
+    return word in words or (len(word) >= _MISHEARD_LETTERS and _is_among(word, words, _MISHEARD))
+
+
+def _is_among(word: str, words: Iterable[str], alike: float) -> bool:
+    return any(difflib.SequenceMatcher(None, word, other).ratio() >= alike for other in words)
+
+
+def _unread(overlap: Overlap, settings: BargeIn) -> Verdict:
+    if overlap.speech_ms >= settings.surely_meant_ms:
+        return "interrupts"
+    return "no words" if overlap.ended else "unsure"
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", text.lower())

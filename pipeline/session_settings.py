@@ -1,0 +1,25 @@
+"""What the YAML says about every session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pipeline.barge_in import BargeIn
+from pipeline.endpointing import Endpointing
+from pipeline.engines import Sampling
+from pipeline.speculation import Speculation
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """``tool_instructions`` are added to the instructions of answers that may call tools."""
+
+    endpointing: Endpointing = field(default_factory=Endpointing)
+    sampling: Sampling = field(default_factory=Sampling)
+    tool_instructions: str = ""
+    speculation: Speculation = field(default_factory=Speculation)
+    barge_in: BargeIn = field(default_factory=BargeIn)
+    lead_ms: int = 250
+    chunk_ms: int = 40
+    max_items: int = 2000
+    partials: bool = False

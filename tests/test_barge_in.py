@@ -1,0 +1,102 @@
+"""What speech over an answer means, as a pure function of what is known of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.barge_in import POLICIES, BargeIn, Overlap, PolicyName, Verdict, judge
+
+WORDS = BargeIn()
+ANSWER = "Once upon a time there was a small robot who lived on a desk"
+
+
+@pytest.mark.parametrize(
+    ("text", "ended", "verdict"),
+    [
+        # A command is one from its first word on.
+        ("Stop.", False, "interrupts"),
+        ("Wait, I have", False, "interrupts"),
+        ("No!", False, "interrupts"),
+        ("Step.", True, "interrupts"),  # as it may be read
+        # So is a question, or what lasts.
+        ("What", False, "interrupts"),
+        ("And what is the weather?", True, "interrupts"),
+        # A listener may yet say more.
+        ("Mm-hmm.", False, "unsure"),
+        ("Mm-hmm.", True, "backchannel"),
+        ("Yeah, right.", True, "backchannel"),
+        ("Oh, I see.", True, "backchannel"),
+        ("Okay but who", True, "interrupts"),
+        ("Yeah yeah yeah yeah yeah.", True, "interrupts"),
+        # Half a word is read for another one.
+        ("You have", False, "unsure"),
+        ("The word.", True, "too short"),
+        ("Bright.", True, "backchannel"),
+        ("I would like to", True, "interrupts"),
+        # Nothing but sound.
+        ("", False, "unsure"),
+        ("", True, "no words"),
+        ("...", True, "no words"),
+    ],
+)
+def test_words_tell_what_speech_over_an_answer_means(
+    text: str, ended: bool, verdict: Verdict
+) -> None:
+    assert judge(Overlap(300, ended, text, ANSWER), WORDS) == verdict
+
+
+def test_words_that_last_are_meant() -> None:
+    assert judge(Overlap(479, False, "My name is"), WORDS) == "unsure"
+    assert judge(Overlap(480, False, "My name is"), WORDS) == "interrupts"
+    assert judge(Overlap(480, True, "The word."), WORDS) == "interrupts"
+    assert judge(Overlap(900, False, "Yeah yeah"), WORDS) == "unsure"
+
+
+def test_long_sound_without_words_lets_the_answer_go_on() -> None:
+    assert judge(Overlap(639, False, ""), WORDS) == "unsure"
+    assert judge(Overlap(640, False, ""), WORDS) == "no words"
+
+
+def test_the_answers_own_words_are_its_echo() -> None:
+    assert judge(Overlap(600, False, "a small robots who", ANSWER), WORDS) == "echo"
+    assert judge(Overlap(600, False, "a small cat please", ANSWER), WORDS) == "interrupts"
+    # One word alone may be anybody's.
+    assert judge(Overlap(500, False, "Robot", ANSWER), WORDS) == "interrupts"
+
+
+@pytest.mark.parametrize(
+    ("speech_ms", "ended", "verdict"),
+    [(200, False, "unsure"), (200, True, "no words"), (480, False, "interrupts")],
+)
+def test_speech_that_cannot_be_read_counts_by_its_length(
+    speech_ms: int, ended: bool, verdict: Verdict
+) -> None:
+    assert judge(Overlap(speech_ms, ended, None), WORDS) == verdict
+
+
+def test_a_robot_that_is_to_be_heard_out_stops_for_commands_alone() -> None:
+    settings = BargeIn(policy="commands")
+    assert judge(Overlap(300, False, "Stop"), settings) == "interrupts"
+    assert judge(Overlap(900, False, "Please stop it"), settings) == "interrupts"
+    assert judge(Overlap(900, False, "What is the"), settings) == "unsure"
+    assert judge(Overlap(900, True, "What is the time?"), settings) == "no command"
+    assert judge(Overlap(300, True, "Mm-hmm"), settings) == "backchannel"
+
+
+def test_any_speech_interrupts_at_once_where_that_is_wanted() -> None:
+    assert judge(Overlap(0, False, None), BargeIn(policy="any-speech")) == "interrupts"
+
+
+@given(
+    st.sampled_from(sorted(POLICIES)),
+    st.integers(0, 10_000),
+    st.none() | st.text(max_size=30),
+    st.text(max_size=30),
+)
+def test_a_pause_always_brings_a_verdict(
+    policy: PolicyName, speech_ms: int, text: str | None, spoken: str
+) -> None:
+    verdict = judge(Overlap(speech_ms, True, text, spoken), BargeIn(policy=policy))
+    assert verdict != "unsure"
