@@ -14,6 +14,7 @@ import numpy as np
 from app.realtime_socket import MODEL
 from app.settings import Settings
 from app.weights import WeightsCache
+from pipeline.apology import KeptSentence
 from pipeline.audio import Pcm
 from pipeline.commands import SessionConfig
 from pipeline.engines import EngineOptions, Kind, engine_spec, require_modules
@@ -47,12 +48,15 @@ class Assistant:
         self.ready = asyncio.Event()
         self.tape: Tape | None = None
         """Where sessions that begin now are recorded."""
+        self._voice = KeptSentence(
+            RemoteTts(self._workers[Kind.TTS]), settings.conversation.apology
+        )
         self.stages = Stages(
             RemoteVad(self._workers[Kind.VAD]),
             RemoteTurn(self._workers[Kind.TURN]),
             RemoteStt(self._workers[Kind.STT]),
             RemoteLlm(self._workers[Kind.LLM]),
-            RemoteTts(self._workers[Kind.TTS]),
+            self._voice,
         )
 
     async def run(self, on_engine_ready: Callable[[Kind], None] = lambda kind: None) -> None:
@@ -60,6 +64,8 @@ class Assistant:
 
         def ready(kind: Kind) -> None:
             on_engine_ready(kind)
+            if kind is Kind.TTS:
+                group.create_task(self._voice.keep())
             if not any(worker.problem for worker in self._workers.values()):
                 self.ready.set()
 
@@ -111,6 +117,8 @@ class Assistant:
             partials=settings.conversation.partial_transcripts,
             lead_ms=settings.playback.lead_ms,
             chunk_ms=settings.playback.chunk_ms,
+            watched=settings.playback.watch_voice,
+            apology=settings.conversation.apology,
         )
         begun = (self.stages, config, session_settings, bus, new_id, memory)
         session = RecordedSession(self.tape, *begun) if self.tape else Session(*begun)

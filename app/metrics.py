@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from app.loop_lag import LoopLag
 from app.process_usage import MIB, Usage
 from pipeline.barge_in import Ignored
+from pipeline.clause_watch import ClauseFault
 from pipeline.ending_words import Clue
 from pipeline.events import Bus, TranscriptFailed
 from pipeline.turn_record import Pause, TurnRecord
@@ -124,6 +125,9 @@ class Metrics:
         )
         self.tokens = self._counter("tokens", "Tokens of the language model.", "kind")
         self.tool_calls = self._counter("tool_calls", "Tool calls in answers.")
+        self.clause_faults = self._counter(
+            "clause_faults", "Clauses that were no speech, and were cut.", "fault", "left_out"
+        )
         self.transcripts_failed = self._counter("transcripts_failed", "Speech that was not read.")
         for reason in get_args(Ignored):
             self.ignored.labels(reason)
@@ -254,7 +258,12 @@ def _transcript_failed(metrics: Metrics, event: TranscriptFailed) -> None:
     metrics.transcripts_failed.inc()
 
 
+def _clause_fault(metrics: Metrics, event: ClauseFault) -> None:
+    metrics.clause_faults.labels(event.fault, "yes" if event.left_out else "no").inc()
+
+
 _COUNTED: Mapping[type, Callable[[Metrics, Any], None]] = {
     TurnRecord: _turn,
     TranscriptFailed: _transcript_failed,
+    ClauseFault: _clause_fault,
 }

@@ -153,6 +153,8 @@ class ConversationSettings(Section):
     """Added to the instructions where the client offers tools; empty adds nothing."""
     partial_transcripts: bool = False
     """Tell stable words while the user still speaks; transcription sessions always do."""
+    apology: str = Field(default="Sorry, I lost my thought. Please say that again.", max_length=200)
+    """Said aloud when recogniser, language model or voice fails; empty says nothing."""
     sampling: SamplingSettings = SamplingSettings()
 
 
@@ -181,6 +183,8 @@ class PlaybackSettings(Section):
     """How far ahead of real time audio is sent; less makes interruptions more exact."""
     chunk_ms: int = Field(default=40, ge=10, le=1000)
     """Audio per message."""
+    watch_voice: bool = True
+    """Cut what is no speech (endless, silent, repeating, humming clauses), and say it again."""
 
 
 class PathSettings(Section):

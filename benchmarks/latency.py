@@ -218,6 +218,8 @@ def _scripted_config(directory: Path, options: Options, cue: Path, engines: Path
     path = directory / "scripted.yaml"
     base = Path(options.config).resolve() if options.config else "default"
     tree = {"extends": str(base), "stt": engine, "llm": engine, "tts": engine}
+    # Its voice hums, and an apology would be one of its calls.
+    tree |= {"playback": {"watch_voice": False}, "conversation": {"apology": ""}}
     path.write_text(json.dumps(tree))  # which is YAML, too
     return str(path)
 

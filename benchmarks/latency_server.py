@@ -229,9 +229,9 @@ class TracedTts:
         return self.stage.voices
 
     async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
-        stream = self.stage.synthesize(text, voice, speed, work)
+        stream = self.stage.synthesize(text, voice, speed, work, attempt)
         with self.trace.call("tts.synthesize", work) as call:
             async with aclosing(stream) as chunks:
                 async for pcm in chunks:

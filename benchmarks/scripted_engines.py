@@ -355,7 +355,7 @@ class ScriptedTts:
         self._log = CallLog(options.log)
 
     def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken
+        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
     ) -> Iterator[Pcm | None]:
         call = Call("synthesize", text)
         left_s = max(SECONDS_PER_WORD * len(text.split()) / speed, TTS_STEP_AUDIO_S)

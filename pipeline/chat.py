@@ -70,6 +70,8 @@ class MessageItem:
     role: MessageRole
     parts: tuple[Part, ...] = ()
     status: ItemStatus = "completed"
+    notice: bool = field(default=False, compare=False)
+    """Said by the server, and not by the model, whose prompts do not have it."""
 
     @property
     def unread(self) -> bool:
@@ -333,6 +335,8 @@ def _was_talked_over(item: Item, after: Item | None) -> bool:
 
 def _message(item: Item) -> Message | None:
     match item:
+        case MessageItem(notice=True):
+            return None
         case MessageItem():
             unheard = any(isinstance(p, AudioPart) and p.transcript is None for p in item.parts)
             text = item.text or (UNHEARD_SPEECH if unheard and item.role == "user" else "")

@@ -47,6 +47,10 @@ class ReplyPlan:
     in_conversation: bool = True
     voice: str = ""
     speed: float = 1.0
+    watched: bool = False
+    """Whether clauses that are no speech are cut and said again (``pipeline.clause_speech``)."""
+    apology: str = ""
+    """Said when an engine fails a spoken answer to the conversation; empty: nothing."""
     language: str = "en"
     """What is spoken, ISO 639-1; numbers are put into words in English only."""
     output_format: AudioFormat = field(default_factory=AudioFormat)
@@ -66,6 +70,8 @@ class Clause:
     text: str
     expected_s: float = 0.0
     sent_s: float = 0.0
+    left_out: bool = False
+    """It cannot be said: if its words have not gone out yet, they never do."""
 
     @property
     def timed(self) -> tuple[str, float]:
@@ -75,6 +81,19 @@ class Clause:
 
 WORDS_LATELY = 16
 """Some five seconds of speech: an echo is not older."""
+
+
+@dataclass(slots=True)
+class _Notice:
+    """What is said in our own name. ``place``: the id of the item before it."""
+
+    item: MessageItem
+    index: int
+    place: str | None
+    text: str
+    audio: list[Pcm] = field(default_factory=list)
+    seconds: float = 0.0
+
 
 PlaceItem = Callable[[OutputItem], str | None]
 """Puts an item into the conversation, or in the place it has there; gives the id before it."""
@@ -98,6 +117,7 @@ class Delivery:
         self._calls: list[FunctionCallItem] = []
         self._clauses: list[Clause] = []
         self._audio: list[Pcm] = []
+        self._notice: _Notice | None = None
         self._cut_s: float | None = None
         """The client's own word on how much was heard, while the reply still goes on."""
 
@@ -174,13 +194,52 @@ class Delivery:
         self._cut_s = heard_s
         return True
 
+    # -- a word of our own
+
+    def notify(self, text: str) -> None:
+        """Begin an item that the model has not said: no prompt has it. Its audio follows."""
+        if self._revoked:
+            return
+        self._close_message("incomplete")
+        index = self._next_index
+        item = MessageItem(self._new_id("item"), "assistant", (), "in_progress", notice=True)
+        self._notice = _Notice(item, index, self._place_item(item), text)
+        reply_id = self._plan.reply_id
+        self.publish(ReplyItemStarted(reply_id, item, index, self._notice.place))
+        self.publish(ReplyText(reply_id, item.id, index, text))
+
+    def speak_notice(self, pcm: Pcm, now: float) -> None:
+        """Its audio, at the rate of the plan's format."""
+        notice, rate = self._notice, self._plan.output_format.rate
+        if self._revoked or notice is None:
+            return
+        self.playback.send(len(pcm) / rate, now)
+        notice.audio.append(pcm)
+        notice.seconds += len(pcm) / rate
+        self.publish(ReplyAudio(self._plan.reply_id, notice.item.id, notice.index, pcm, rate))
+
+    def end_notice(self, status: ItemStatus = "completed") -> None:
+        """It is whole, or was cut."""
+        notice = self._notice
+        if notice is None or notice.item.status != "in_progress":
+            return
+        audio = Recording(np.concatenate((EMPTY, *notice.audio)), self._plan.output_format.rate)
+        part = AudioPart(notice.text, notice.seconds, audio, sent_seconds=notice.seconds)
+        notice.item = replace(notice.item, parts=(part,), status=status)
+        self._place_item(notice.item)
+        self._bus.publish(
+            ReplyItemFinished(self._plan.reply_id, notice.item, notice.index, notice.place)
+        )
+
     # -- the end
 
     def close(self, status: ItemStatus) -> tuple[OutputItem, ...]:
         """Close what is open, even when revoked; the items as they now stand."""
         self._close_message(status)
+        self.end_notice("incomplete")
         message = (self._message,) if self._message else ()
-        return (*message, *self._calls)
+        notice = (self._notice.item,) if self._notice else ()
+        return (*message, *self._calls, *notice)
 
     def heard(self, now: float) -> MessageItem | None:
         """The message cut to what the listener has heard by now."""
@@ -188,8 +247,8 @@ class Delivery:
             return self._message and self._final_message("incomplete")
         if self._cut_s is not None:
             return self._final_message("incomplete")
-        seconds = self.playback.heard_seconds(now)
-        if self._message_closed and seconds >= self.playback.sent_seconds:
+        seconds = min(self.playback.heard_seconds(now), self._message_s)
+        if self._message_closed and seconds >= self._message_s:
             return self._message
         part = replace(self._spoken(), transcript=heard_text(self._timed, seconds), seconds=seconds)
         return MessageItem(self._message.id, "assistant", (part,), "incomplete")
@@ -205,6 +264,11 @@ class Delivery:
     @property
     def _next_index(self) -> int:
         return len(self._calls) + (self._message is not None)
+
+    @property
+    def _message_s(self) -> float:
+        """Seconds of audio that were sent of the message; a notice comes behind it."""
+        return self.playback.sent_seconds - (self._notice.seconds if self._notice else 0.0)
 
     def _open_message(self) -> MessageItem:
         if self._message is None:
@@ -240,6 +304,6 @@ class Delivery:
     def _spoken(self) -> AudioPart:
         said = "".join(clause.text for clause in self._clauses)
         audio = Recording(np.concatenate((EMPTY, *self._audio)), self._plan.output_format.rate)
-        sent_s = self.playback.sent_seconds
+        sent_s = self._message_s
         part = AudioPart(said, sent_s, audio, self._timed, sent_s)
         return part if self._cut_s is None else cut(part, self._cut_s)

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.barge_in import Ignored
 from pipeline.chat import FunctionCallItem, Item, MessageItem
+from pipeline.clause_watch import ClauseFault
 from pipeline.commands import Modality
 from pipeline.engines import Usage
 from pipeline.turn_record import TurnRecord
@@ -310,6 +311,7 @@ Event = (
     | ReplyArguments
     | ReplyText
     | ReplyAudio
+    | ClauseFault
     | ReplyItemFinished
     | Timeline
     | ReplyFinished

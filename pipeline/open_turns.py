@@ -57,6 +57,10 @@ class OpenReply:
     timeline: Timeline | None = None
     tool_calls: int = 0
     ignored: list[IgnoredSpeech] = field(default_factory=list)
+    notice_id: str | None = None
+    """An item that is none of the answer: an apology."""
+    faults: int = 0
+    left_out: int = 0
 
 
 def again(turn: OpenTurn) -> OpenTurn:
@@ -118,6 +122,8 @@ def with_reply(record: TurnRecord, turn: OpenTurn, reply: OpenReply, at: float) 
         ended_ms=(at - zero) * 1000,
         tool_calls=reply.tool_calls,
         ignored=tuple(reply.ignored),
+        clause_faults=reply.faults,
+        clauses_left_out=reply.left_out,
         speculations_begun=turn.discarded + (moments.transcript is not None and began_ahead),
         heard=heard,
         heard_s=heard_s,

@@ -67,6 +67,17 @@ class Ramp:
         expected = self._fixed_s + self._per_second * chars * self._seconds_per_char
         return CAUTION * expected + MARGIN_S
 
+    @property
+    def known(self) -> bool:
+        """Whether the voice has spoken yet."""
+        return bool(self._seen)
+
+    def work_s(self, chars: int) -> float:
+        """How long all of such a piece usually takes, in seconds."""
+        seen = self._seen or _AT_FIRST
+        audio_s = sum(s.audio_s for s in seen)
+        return self._fixed_s + sum(s.work_s for s in seen) / audio_s * self.speech_s(chars)
+
     def speech_s(self, chars: int) -> float:
         """How many seconds of speech such a piece will be."""
         return chars * self._seconds_per_char

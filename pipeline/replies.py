@@ -360,6 +360,8 @@ class Replies:
             in_conversation=options.in_conversation,
             voice=options.voice or config.voice,
             speed=config.speed,
+            watched=settings.watched,
+            apology=settings.apology,
             language=config.language,
             output_format=options.output_format or config.output_format,
             chunk_ms=settings.chunk_ms,

@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Literal
 
-from pipeline.audio import Pcm, Resampler
+from pipeline.apology import apologise
 from pipeline.chat import BARELY_HEARD_S, MessageItem
+from pipeline.clause_speech import ClauseSpeech, Sound
 from pipeline.delivery import Clause, Delivery, ReplyPlan
 from pipeline.engines import (
     Cancelled,
@@ -30,15 +31,15 @@ from pipeline.engines import (
 )
 from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.events import Bus, CancelReason, ReplyFinished, ReplyStarted, Timeline
-from pipeline.joints import Joint
-from pipeline.ramp import Ramp, Spoken
+from pipeline.ramp import Ramp
 from pipeline.speech import Piece, SpeechChunker
 from pipeline.stages import ConversationStage, TtsStage
 from pipeline.text_ahead import TextAhead
 from pipeline.work import Priority, Work
 
-PIECES_AHEAD = 64
-"""Pieces of output that may wait for the gate or the listener."""
+PIECES_AHEAD = 500
+"""Pieces of output that may wait for the gate or the listener: one clause, and what is left of the
+one before it (``clause_speech.SOUNDS_AHEAD``)."""
 
 NEARLY_HEARD_S = 0.5
 """Who speaks over the last half second of an answer takes the next turn."""
@@ -90,9 +91,8 @@ class Reply:
         self._task: asyncio.Task[None] | None = None
         self._ramp = ramp or Ramp()
         self._text = TextAhead(SpeechChunker(plan.language), self._ramp)
-        self._spoken_s = 0.0
-        """Seconds of speech that have been made."""
-        self._pieces: asyncio.Queue[Clause | Pcm | None] = asyncio.Queue(PIECES_AHEAD)
+        self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
+        self._speech = ClauseSpeech(plan, tts, self._ramp, work, self._pieces.put, delivery.publish)
         self.prompt_read: list[Message] | None = None
         """What it answers, once it has begun to think."""
         self._calls: list[ToolCall] = []
@@ -111,12 +111,14 @@ class Reply:
             return
         self._task = asyncio.current_task()
         error = None
+        stopped = False
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._think())
                 group.create_task(self._speak())
                 group.create_task(self._play())
         except* (ReachyVoiceError, Cancelled) as problems:
+            stopped = isinstance(problems.exceptions[0], Cancelled)
             error = str(problems.exceptions[0]) or "The engine was stopped"
         except* Exception:
             log.exception("A reply failed")
@@ -127,6 +129,8 @@ class Reply:
             return
         self._tell_end_once(None)
         await self._gate.wait()
+        if error and not stopped:
+            await apologise(self.plan, self._tts, self._delivery, self.work, self._sending)
         self._finish("failed" if error else self._ending(), error=error)
 
     def confirm(self) -> None:
@@ -137,6 +141,7 @@ class Reply:
         self.mark("endpoint")
         self._begin()
         self._gate.set()
+        self._speech.confirm()
 
     def hold(self) -> None:
         """Give out nothing more for now; what the listener has drains."""
@@ -267,47 +272,22 @@ class Reply:
     # -- speak
 
     async def _speak(self) -> None:
-        while piece := await self._text.take(self._buffered_s, self._gate.is_set):
+        while piece := await self._next_piece():
             self.mark("first_clause")
             clause = Clause(piece.text, self._ramp.speech_s(len(piece.spoken)))
             await self._pieces.put(clause)
             if piece.spoken:
-                await self._synthesize(piece, clause)
+                await self._speech.say(piece, clause)
+        self._speech.end()
         await self._pieces.put(None)
+
+    async def _next_piece(self) -> Piece | None:
+        await self._speech.room()
+        return await self._text.take(self._buffered_s, self._gate.is_set)
 
     def _buffered_s(self) -> float:
         """Seconds of speech that the listener has still to hear."""
-        return self._spoken_s - self._delivery.playback.heard_seconds(self._now())
-
-    async def _synthesize(self, piece: Piece, clause: Clause) -> None:
-        # One of each for every piece, whose last sounds would else wait for the next one.
-        joint = Joint(self._tts.rate, piece.border)
-        resampler = Resampler(self._tts.rate, self.plan.output_format.rate)
-        stream = self._tts.synthesize(piece.spoken, self.plan.voice, self.plan.speed, self.work)
-        lengths_s: list[float] = []
-        first_s = work_s = 0.0
-        async with aclosing(stream) as chunks:
-            asked_at = self._now()
-            async for pcm in chunks:
-                # Not the time that we wait for the listener.
-                work_s += self._now() - asked_at
-                if len(heard := joint.feed(pcm)):
-                    first_s = first_s if lengths_s else work_s
-                    lengths_s.append(len(heard) / self._tts.rate)
-                    self._spoken_s += lengths_s[-1]
-                    await self._put_audio(resampler.feed(heard))
-                asked_at = self._now()
-            work_s += self._now() - asked_at
-        clause.expected_s = sum(lengths_s)
-        await self._put_audio(resampler.flush())
-        if lengths_s:
-            chars = len(piece.spoken)
-            self._ramp.learn(Spoken(chars, sum(lengths_s), work_s, lengths_s[0], first_s))
-
-    async def _put_audio(self, pcm: Pcm) -> None:
-        size = self.plan.output_format.rate * self.plan.chunk_ms // 1000
-        for start in range(0, len(pcm), size):
-            await self._pieces.put(pcm[start : start + size])
+        return self._speech.made_s - self._delivery.playback.heard_seconds(self._now())
 
     # -- play
 
@@ -317,21 +297,24 @@ class Reply:
         while (piece := await self._pieces.get()) is not None:
             if isinstance(piece, Clause):
                 await self._sending.wait()
-                self._delivery.say(piece)
+                if not piece.left_out:
+                    self._delivery.say(piece)
             else:
                 await self._send_audio(piece)
         await self._sending.wait()
         for call in self._calls:
             self._delivery.call(call)
 
-    async def _send_audio(self, pcm: Pcm) -> None:
+    async def _send_audio(self, sound: Sound) -> None:
         if self.plan.lead_s is not None:
             delay = self._delivery.playback.delay(self.plan.lead_s, self._now())
             if delay:
                 await asyncio.sleep(delay)
         await self._sending.wait()
+        if not sound.leave():
+            return
         self.mark("first_audio")
-        self._delivery.speak(pcm, self._now())
+        self._delivery.speak(sound.pcm, self._now())
 
     # -- beginning and end
 

@@ -23,3 +23,6 @@ class SessionSettings:
     chunk_ms: int = 40
     max_items: int = 2000
     partials: bool = False
+    watched: bool = False
+    apology: str = ""
+    """See ``ReplyPlan``."""

@@ -92,7 +92,7 @@ class TtsStage(Protocol):
     def voices(self) -> Sequence[str]: ...
 
     def synthesize(
-        self, text: str, voice: str, speed: float, work: Work
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]: ...
 
 
@@ -248,9 +248,10 @@ class RemoteTts:
         return tuple(self._worker.attributes["voices"])
 
     async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
-        stream = self._engine.stream("synthesize", text, voice, speed, work=work)
+        named = {"attempt": attempt} if attempt else {}
+        stream = self._engine.stream("synthesize", text, voice, speed, work=work, named=named)
         async with aclosing(stream) as chunks:
             async for pcm in chunks:
                 yield pcm

@@ -123,6 +123,9 @@ class TurnRecord:
     sent_s: float = 0.0
     heard_s: float = 0.0
     """Audio of the answer."""
+    clause_faults: int = 0
+    clauses_left_out: int = 0
+    """Clauses that were cut because they were no speech, and how many of them could not be said."""
 
     @property
     def judgement(self) -> Judgement | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pipeline.audio import LISTEN_RATE
 from pipeline.chat import BARELY_HEARD_S, FunctionCallItem, MessageItem
+from pipeline.clause_watch import ClauseFault
 from pipeline.delivery import Clause
 from pipeline.events import (
     Event,
@@ -23,6 +24,7 @@ from pipeline.events import (
     ReplyAudio,
     ReplyFinished,
     ReplyItemFinished,
+    ReplyItemStarted,
     ReplyStarted,
     ReplyText,
     SpeculationDiscarded,
@@ -83,8 +85,10 @@ class TurnRecorder:
             ItemTruncated: self._truncated,
             SpeculationDiscarded: self._discarded,
             ReplyStarted: self._reply_started,
+            ReplyItemStarted: self._reply_item_started,
             ReplyText: self._reply_text,
             ReplyAudio: self._reply_audio,
+            ClauseFault: self._clause_fault,
             ReplyItemFinished: self._reply_item,
             Timeline: self._timeline,
             ReplyFinished: self._reply_finished,
@@ -253,15 +257,27 @@ class TurnRecorder:
         self._typed.clear()
         return turn
 
-    def _reply_text(self, at: float, event: ReplyText) -> None:
+    def _reply_item_started(self, at: float, event: ReplyItemStarted) -> None:
+        reply = self._replies.get(event.reply_id)
+        if reply and isinstance(event.item, MessageItem) and event.item.notice:
+            reply.notice_id = event.item.id
+
+    def _clause_fault(self, at: float, event: ClauseFault) -> None:
         if reply := self._replies.get(event.reply_id):
+            reply.faults += 1
+            reply.left_out += event.left_out
+
+    def _reply_text(self, at: float, event: ReplyText) -> None:
+        reply = self._replies.get(event.reply_id)
+        if reply and event.item_id != reply.notice_id:
             reply.message_id = event.item_id
             if reply.spoken:
                 reply.spoken[-1].expected_s = 0.0
             reply.spoken.append(Clause(event.text, event.expected_s))
 
     def _reply_audio(self, at: float, event: ReplyAudio) -> None:
-        if reply := self._replies.get(event.reply_id):
+        reply = self._replies.get(event.reply_id)
+        if reply and event.item_id != reply.notice_id:
             seconds = len(event.pcm) / event.rate
             reply.playback.send(seconds, at)
             reply.last_audio_at = at

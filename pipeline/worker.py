@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,12 @@ class Remote:
             raise pending.done.error
         return pending.done.value
 
-    async def stream(self, method: str, *args: Any, work: Work) -> AsyncGenerator[Any, None]:
-        """Iterate over a generator method; leaving the loop cancels it."""
-        job, pending = self._submit(method, args, work, True, None)
+    async def stream(
+        self, method: str, *args: Any, work: Work, named: Mapping[str, Any] | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Iterate over a generator method; leaving the loop cancels it. ``named``: arguments behind
+        the ``CancelToken``."""
+        job, pending = self._submit(method, args, work, True, None, named)
         try:
             while True:
                 while pending.items:
@@ -119,11 +122,17 @@ class Remote:
             self._worker.post(Drop(self._target))
 
     def _submit(
-        self, method: str, args: tuple[Any, ...], work: Work, cancellable: bool, keep: int | None
+        self,
+        method: str,
+        args: tuple[Any, ...],
+        work: Work,
+        cancellable: bool,
+        keep: int | None,
+        named: Mapping[str, Any] | None = None,
     ) -> tuple[int, _Pending]:
         if not self.alive:
             raise EngineCrashed(f"The {self._worker.name} engine was restarted under this call")
-        return self._worker.submit(self._target, method, args, work, cancellable, keep)
+        return self._worker.submit(self._target, method, args, work, cancellable, keep, named)
 
 
 class Worker:
@@ -178,6 +187,7 @@ class Worker:
         work: Work,
         cancellable: bool,
         keep: int | None,
+        named: Mapping[str, Any] | None = None,
     ) -> tuple[int, _Pending]:
         if self.problem:
             raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem)
@@ -186,7 +196,8 @@ class Worker:
         work.job_began()
         work.watch(job, lambda changed: self._work_changed(job, changed))
         priority = int(work.priority)
-        self.post(Submit(job, target, method, args, priority, cancellable, keep, work.client))
+        call = (job, target, method, args, priority, cancellable, keep, work.client, named or {})
+        self.post(Submit(*call))
         if work.cancelled:
             self.post(Cancel(job))
         return job, pending

@@ -307,7 +307,7 @@ class Voice(Engine):
         self.seconds_per_word = seconds_per_word
 
     async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
         self.tell(f"voices {text!r}")
         with self.job(work) as job:

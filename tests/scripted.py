@@ -208,7 +208,7 @@ class ScriptedTts:
     said: list[str] = field(default_factory=list)
 
     async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
         self.said.append(text)
         await asyncio.sleep(self.first_s)

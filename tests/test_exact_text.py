@@ -88,9 +88,9 @@ class CountingConversation(ScriptedConversation):
 def test_the_model_waits_for_a_slow_voice() -> None:
     async def play() -> None:
         llm = CountingLlm(("Word after word. ",) * 200)
-        async with scene(llm=llm, tts=ScriptedTts(first_s=60)) as played:
+        async with scene(llm=llm, tts=ScriptedTts(first_s=4)) as played:
             await played.do(CreateResponse())
-            await asyncio.sleep(50)
+            await asyncio.sleep(3.5)
             assert AHEAD_CHARS <= llm.written <= AHEAD_CHARS + 100
             await asyncio.sleep(20_000)
             assert played.events(ReplyFinished)

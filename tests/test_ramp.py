@@ -53,7 +53,7 @@ class PacedTts(ScriptedTts):
     stalls: Iterator[float] = field(default_factory=lambda: iter(()))
 
     async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
         self.said.append(text)
         await asyncio.sleep(self.fixed_s)

@@ -99,7 +99,7 @@ class BlockingTts:
         self.let = threading.Event()
 
     def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken
+        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
     ) -> Iterator[Pcm | None]:
         self.entered.set()
         self.let.wait()

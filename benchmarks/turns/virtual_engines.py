@@ -272,7 +272,7 @@ class ScriptedTts:
     voices: Sequence[str] = ("joe",)
 
     async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
         await self.computer.work("tts", self.computer.delays.tts_clause_s, work)
         seconds = _SECONDS_PER_WORD * len(text.split())

@@ -38,7 +38,7 @@ from pipeline.engines import (
     Warmed,
 )
 from pipeline.errors import PromptTooLong, ReachyVoiceError
-from pipeline.recording.plain import HeardSoFar, key_of, to_plain
+from pipeline.recording.plain import HeardSoFar, key_of, spoken_key, to_plain
 from pipeline.stages import (
     ConversationStage,
     LlmStage,
@@ -353,11 +353,13 @@ class RecordedTts:
         return self._tts.voices
 
     async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
-        with Call(self._log, "tts.synthesize", key_of(text, voice, speed), work) as call:
+        with Call(
+            self._log, "tts.synthesize", spoken_key(text, voice, speed, attempt), work
+        ) as call:
             call.stream()
-            stream = self._tts.synthesize(text, voice, speed, call.work)
+            stream = self._tts.synthesize(text, voice, speed, call.work, attempt)
             async with aclosing(stream) as chunks:
                 async for pcm in chunks:
                     call.item(pcm)

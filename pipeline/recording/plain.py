@@ -128,6 +128,12 @@ def key_of(*asked: Any) -> str:
     return short_hash(json.dumps(to_plain(asked, audio=False), sort_keys=True).encode())
 
 
+def spoken_key(text: str, voice: str, speed: float, attempt: int) -> str:
+    """Of a call for speech. Recordings know of attempts since clauses are said again."""
+    asked = (text, voice, speed)
+    return key_of(*asked, attempt) if attempt else key_of(*asked)
+
+
 class HeardSoFar:
     """Stands for all the audio that was fed to one stream."""
 

@@ -27,7 +27,7 @@ from pipeline.engines import (
     Warmed,
 )
 from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError
-from pipeline.recording.plain import HeardSoFar, key_of
+from pipeline.recording.plain import HeardSoFar, key_of, spoken_key
 from pipeline.recording.reading import LATE_S, HeldCall, HeldSession
 from pipeline.stages import Stages
 from pipeline.work import Work
@@ -350,9 +350,9 @@ class ReplayedTts:
         self.voices = voices
 
     async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
-        call = self._player.find("tts.synthesize", key_of(text, voice, speed))
+        call = self._player.find("tts.synthesize", spoken_key(text, voice, speed, attempt))
         if call is None:
             await self._player.stop(f"{_words(text)} is to be said. It was not said there.")
             raise AssertionError

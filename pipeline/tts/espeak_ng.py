@@ -44,9 +44,11 @@ class Espeak:
         self.voices = voices
 
     def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken
+        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
     ) -> Iterator[Pcm | None]:
-        """Speech in chunks of 0.1 s as int16 at 22,050 Hz. Raises ``EngineError``."""
+        """Speech in chunks of 0.1 s as int16 at 22,050 Hz. It is the same at each ``attempt``.
+
+        Raises ``EngineError``."""
         if not speakable(text):
             return
         with self._start(voice, speed) as program:

@@ -60,11 +60,12 @@ class Piper:
         self.rate = self._voice(self._default).rate
 
     def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken
+        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
     ) -> Iterator[Pcm | None]:
         """int16 chunks at ``rate``, the first one after 0.2 s of audio. Raises ``Cancelled``.
 
         An unknown ``voice`` means the default one; text without letters or digits is silent.
+        The network draws its noise anew each time, so ``attempt`` changes nothing here.
         """
         if not speakable(text):
             return

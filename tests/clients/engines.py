@@ -213,7 +213,7 @@ class ToneTts:
     said: list[tuple[str, str]] = field(default_factory=list)
 
     async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
         self.said.append((text, voice))
         await asyncio.sleep(0.005)

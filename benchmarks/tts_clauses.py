@@ -1,0 +1,220 @@
+"""Healthy speech of voices that do not fail: clauses of answers, as the pipeline cuts them.
+
+Piper (the default weights), and ``espeak-ng`` and ``flite`` where they are installed:
+
+    apt-get install espeak-ng flite
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from pipeline.audio import EMPTY, Pcm
+from pipeline.engines import Tts
+from pipeline.joints import Joint
+from pipeline.ramp import Ramp, Spoken
+from pipeline.speech import SpeechChunker
+from pipeline.spoken.borders import Border
+
+_TEXTS = Path(__file__).parent / "turns" / "texts"
+_MARKS = re.compile(r"\s*[/|~+]\s*|\[[^\]]*\]")
+
+ANSWERS = (
+    "Yes.",
+    "No!",
+    "Hmm, let me think about that.",
+    "Ha ha ha, that is very funny!",
+    "No, no, no, no, that is not what I meant.",
+    "It is very, very, very cold in here.",
+    "Row, row, row your boat, gently down the stream.",
+    "Knock knock. Who is there? Knock knock. Who is there?",
+    "Tick tock, tick tock, tick tock, says the old clock on the wall.",
+    "La la la, la la la, la la la, I like to sing.",
+    "Nooooo, please don't do that.",
+    "Shhh, the baby is sleeping.",
+    "Aaah, now I understand.",
+    "Zzzz, I was asleep.",
+    "The number is 0049 30 901820, extension 1111.",
+    "You can reach me at reachy@example.com or on www.example.com/robots/mini.",
+    "NASA, the ESA and the JAXA sent a CPU, a GPU and an FPGA to the ISS.",
+    "My XVF3800 has 4 microphones and runs at 16000 Hz; it costs $149.99.",
+    "It is 23:59 on 31/12/2026, and -12.5 degrees outside.",
+    "Wait... what was that? I thought... well... never mind.",
+    "First, the dog - a big one - ran; then: silence. (Really!)",
+    "Ever tried. Ever failed. No matter. Try again. Fail again. Fail better.",
+    "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age "
+    "of foolishness, it was the epoch of belief, it was the epoch of incredulity.",
+    "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve.",
+    "Seven hundred and seventy-seven thousand seven hundred and seventy-seven.",
+    "Peter Piper picked a peck of pickled peppers. A peck of pickled peppers Peter Piper picked.",
+    "She sells sea shells on the sea shore, and the shells that she sells are sea shells, I am "
+    "sure.",
+    "Bonjour, guten Tag, buenos dias, and konnichiwa to all of you!",
+    "The antidisestablishmentarianist spoke about deoxyribonucleic acid and otolaryngology.",
+    "Of course. I would love to tell you about the ocean, which covers more than seventy percent "
+    "of our planet and is home to creatures that nobody has ever seen.",
+    "Moonlight through the trees,\na small robot holds its breath,\nand the owl says who.",
+    "An apple, a banana, a cucumber, a date, an egg, some flour, and a glass of milk.",
+    "I don't know. I really don't know. I am sorry, but I don't know.",
+    "Blah blah blah.",
+    "The answer is (3 + 4) * 5 = 35, or 35%.",
+    "A B C D E F G, H I J K L M N O P.",
+)
+"""Answers that are hard to judge: they repeat themselves, are spelled, hummed, or hesitate."""
+
+_WHO = ("The robot", "My grandmother", "A small grey cat", "Nobody in this house", "The weather")
+_DOES = ("remembers", "will never forget", "is looking for", "has just found", "dreams about")
+_WHAT = (
+    "the way to the station",
+    "an old letter from Lisbon",
+    "everything that you said yesterday",
+    "a rather long story about a lighthouse and its keeper",
+    "two cups of coffee, half a cake and the newspaper",
+    "what happened in 1969",
+)
+_ENDS = (".", "!", ", I believe.", ", don't you think?", "; at least, that is what they say.")
+
+
+def texts(count: int, seed: int) -> list[str]:
+    """``count`` clauses, no two alike but short ones, as a reply gives them to the voice."""
+    draw = random.Random(seed)
+    pool = [_plain(line) for name in ("tuning", "frozen", "allison") for line in _lines(name)]
+    pool += ["".join((a, " ", b, " ", c, d)) for a, b, c, d in _sentences()]
+    found: list[str] = list(itertools.chain.from_iterable(_cut(a, 185) for a in ANSWERS))
+    while len(found) < count:
+        answer = " ".join(draw.choices(pool, k=draw.randint(1, 4)))
+        found += _cut(answer, draw.choice((0, 40, 80, 120, 185)))
+    return draw.sample(found, count)
+
+
+def _sentences() -> Iterator[tuple[str, str, str, str]]:
+    return itertools.product(_WHO, _DOES, _WHAT, _ENDS)
+
+
+def _lines(name: str) -> list[str]:
+    rows = (_TEXTS / f"{name}.yaml").read_text("utf-8").splitlines()
+    return [
+        row.split(":", 1)[-1] if name == "allison" else row.strip().removeprefix("- ")
+        for row in rows
+        if row.strip() and row[0] != "#" and row.rstrip()[-1] != ":" and "text:" not in row
+    ]
+
+
+def _plain(line: str) -> str:
+    return " ".join(_MARKS.sub(" ", line).split()).strip("'\"")
+
+
+def _cut(answer: str, longest_chars: int) -> list[str]:
+    """The spoken pieces of an answer; the first one is early, as it always is."""
+    chunker = SpeechChunker("en")
+    chunker.feed(answer)
+    chunker.close()
+    found: list[str] = []
+    while piece := chunker.take(longest_chars if found else 0):
+        if piece.spoken:
+            found.append(piece.spoken)
+    return found
+
+
+# --- voices ------------------------------------------------------------------------------------
+
+Say = Callable[[str], Pcm]
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """``say`` gives int16 mono at ``rate`` Hz."""
+
+    name: str
+    rate: int
+    say: Say
+
+
+class _Never:
+    cancelled = False
+    preempted = False
+
+
+def _engine(name: str, tts: Tts, voice: str, speed: float) -> Voice:
+    def say(text: str) -> Pcm:
+        chunks = tts.synthesize(text, voice, speed, _Never())
+        return np.concatenate((EMPTY, *(pcm for pcm in chunks if pcm is not None)))
+
+    return Voice(name, tts.rate, say)
+
+
+def _flite(voice: str, stretch: float) -> Voice:
+    def say(text: str) -> Pcm:
+        with tempfile.TemporaryDirectory() as folder:
+            wav = Path(folder) / "said.wav"
+            how = ("-voice", voice, "--setf", f"duration_stretch={stretch}")
+            subprocess.run(("flite", *how, "-t", text, "-o", str(wav)), check=True)
+            samples, _ = soundfile.read(wav, dtype="int16")
+        said: Pcm = samples
+        return said
+
+    return Voice(f"flite {voice} {stretch}", 16_000, say)
+
+
+def voices(piper_weights: Path) -> list[Voice]:
+    """All that are installed, at several paces."""
+    from pipeline.tts.espeak_ng import EspeakOptions
+    from pipeline.tts.espeak_ng import build as build_espeak
+    from pipeline.tts.piper import PiperOptions
+    from pipeline.tts.piper import build as build_piper
+
+    piper = build_piper(PiperOptions(), piper_weights)
+    found = [_engine(f"piper joe {s}", piper, "joe", s) for s in (1.0, 1.0, 1.0, 0.8, 1.3)]
+    if shutil.which("espeak-ng"):
+        espeak = build_espeak(EspeakOptions(), None)
+        how = (("en-us", 1.0), ("en-gb", 0.8), ("en-us+f3", 1.2), ("en-us+whisper", 1.0))
+        found += [_engine(f"espeak {name} {speed}", espeak, name, speed) for name, speed in how]
+    if shutil.which("flite"):
+        found += [_flite("slt", 1.0), _flite("rms", 1.2), _flite("awb", 1.0)]
+    return found
+
+
+# --- clauses -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Said:
+    """One healthy clause. ``pace_s``: seconds per character, as far as they were known before it;
+    ``known``: whether the voice had spoken at all. ``pcm``: int16 mono at ``rate`` Hz."""
+
+    voice: str
+    text: str
+    pcm: Pcm
+    rate: int
+    pace_s: float
+    known: bool
+
+    @property
+    def seconds(self) -> float:
+        return len(self.pcm) / self.rate
+
+
+TALK_CLAUSES = 25
+"""A conversation; what is known of the voice is forgotten behind it."""
+
+
+def said_by(voice: Voice, spoken: Sequence[str]) -> Iterator[Said]:
+    """``spoken`` as one conversation after the other."""
+    for start in range(0, len(spoken), TALK_CLAUSES):
+        ramp = Ramp()
+        for text in spoken[start : start + TALK_CLAUSES]:
+            pcm = voice.say(text)
+            yield Said(voice.name, text, pcm, voice.rate, ramp.speech_s(1), ramp.known)
+            heard_s = len(Joint(voice.rate, Border.SENTENCE).feed(pcm)) / voice.rate
+            ramp.learn(Spoken(len(text), heard_s, heard_s / 10, heard_s, heard_s / 10))

@@ -1,0 +1,285 @@
+"""The clauses of one reply become speech: watched, given a time, and said again once.
+
+What a voice makes is followed by ``pipeline.clause_watch`` before it is passed on. At a fault that
+synthesis is stopped, what was not sent yet is dropped, and what was not heard is said again, with
+``attempt`` 1. If that fails, too, the clause is left out and the reply goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from pipeline.audio import Pcm, Resampler
+from pipeline.clause_watch import ClauseFault, ClauseWatch, Fault
+from pipeline.delivery import Clause, ReplyPlan
+from pipeline.errors import EngineError
+from pipeline.joints import Joint
+from pipeline.ramp import Ramp, Spoken
+from pipeline.speech import Piece
+from pipeline.stages import TtsStage
+from pipeline.work import Work
+
+ATTEMPTS = 2
+MOST_LEFT_OUT = 3
+"""So many clauses in a row that cannot be said: the voice is broken."""
+
+SLOWER = 10.0
+"""A clause may take so many times as long as usual: a machine may be busy for a while."""
+LEAST_PATIENCE_S = 5.0
+"""And never less than this. A voice that is used for the first time is loaded then."""
+
+SOUNDS_AHEAD = 64
+"""A clause is begun when no more sounds wait to be sent. It is then made as fast as the voice can:
+what is wrong with it is known, and said again, before anybody hears it."""
+
+
+@dataclass(slots=True)
+class Take:
+    """One attempt to say a clause, in seconds of speech. ``cut_s``: what begins there or later is
+    not sent any more."""
+
+    expected_s: float
+    made_s: float = 0.0
+    sent_s: float = 0.0
+    cut_s: float = math.inf
+
+    def cut(self, at_s: float) -> float:
+        """Keep what begins before ``at_s``, or has been sent. Gives how much that is."""
+        self.cut_s = at_s
+        return max(self.sent_s, min(self.made_s, at_s))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sound:
+    """A piece of speech on its way to the listener, int16 mono at ``rate`` Hz. It begins at
+    ``at_s`` of its take."""
+
+    pcm: Pcm
+    rate: int
+    take: Take
+    at_s: float
+    gone: Callable[[], None]
+
+    def leave(self) -> bool:
+        """It is its turn: whether it is to be sent, or was dropped."""
+        self.gone()
+        if self.at_s >= self.take.cut_s:
+            return False
+        self.take.sent_s += len(self.pcm) / self.rate
+        return True
+
+
+class ClauseSpeech:
+    """One reply's. ``put`` takes its sounds in order, and waits while there are plenty."""
+
+    def __init__(
+        self,
+        plan: ReplyPlan,
+        tts: TtsStage,
+        ramp: Ramp,
+        work: Work,
+        put: Callable[[Sound], Awaitable[None]],
+        tell: Callable[[ClauseFault], None],
+    ) -> None:
+        """``tell``: of each fault, once the reply is confirmed."""
+        self.made_s = 0.0
+        """Seconds of speech that were made, and not dropped."""
+        self._plan = plan
+        self._tts = tts
+        self._ramp = ramp
+        self._work = work
+        self._put = put
+        self._tell = tell
+        self._untold: list[ClauseFault] | None = []
+        self._patience: asyncio.Timeout | None = None
+        """Of what is waited for now."""
+        self._patience_s = 0.0
+        self._ahead = 0
+        """Sounds that wait to be sent."""
+        self._moved = asyncio.Event()
+        self._said = 0
+        self._left_out = 0
+        """Clauses in a row."""
+
+    def confirm(self) -> None:
+        """From now on somebody waits for it."""
+        if self._untold is None:
+            return
+        untold, self._untold = self._untold, None
+        for fault in untold:
+            self._tell(fault)
+        if self._patience and self._patience.when() is None:
+            self._patience.reschedule(_now() + self._patience_s)
+
+    async def room(self) -> None:
+        """Wait until another clause may be begun."""
+        while self._ahead > SOUNDS_AHEAD:
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def say(self, piece: Piece, clause: Clause) -> None:
+        """Make speech of ``piece``, whose place among what is put is behind ``clause``.
+
+        Raises what the engine raises, and ``EngineError`` for one that does not answer, or whose
+        clauses cannot be used.
+        """
+        text, kept_s = piece.spoken, 0.0
+        for attempt in range(ATTEMPTS):
+            take = Take(self._ramp.speech_s(len(text)))
+            fault = await self._say_once(piece, text, attempt, take)
+            if fault is None:
+                clause.expected_s = kept_s + take.made_s
+                self._said += 1
+                self._left_out = 0
+                return
+            text, more_s = self._cut(text, take, fault)
+            kept_s += more_s
+            clause.expected_s = kept_s
+            last = attempt == ATTEMPTS - 1
+            self._note(ClauseFault(self._plan.reply_id, fault.kind, attempt, last and bool(text)))
+            if not text:
+                self._said += 1
+                return
+            if last and fault.kind == "late":
+                raise EngineError("The voice does not answer in time")
+        self._leave_out(clause, kept_s)
+
+    def end(self) -> None:
+        """All clauses are through. Raises ``EngineError`` if not one of them could be said."""
+        if self._left_out and not self._said:
+            raise EngineError("The voice made nothing that could be understood")
+
+    # -- one attempt
+
+    async def _say_once(self, piece: Piece, text: str, attempt: int, take: Take) -> Fault | None:
+        plan, rate = self._plan, self._tts.rate
+        # One of each for every attempt, whose last sounds would else wait for the next one.
+        joint = Joint(rate, piece.border)
+        resampler = Resampler(rate, plan.output_format.rate)
+        watch = self._watch(text, take)
+        stream = self._tts.synthesize(text, plan.voice, plan.speed, self._work, attempt)
+        lengths_s: list[float] = []
+        first_s = work_s = 0.0
+        async with aclosing(stream) as chunks:
+            while True:
+                asked_at = _now()
+                try:
+                    pcm = await self._next(anext(chunks, None), text, work_s, not lengths_s)
+                except TimeoutError:
+                    return Fault("late", take.made_s, take.made_s)
+                # Not the time that we wait for the listener.
+                work_s += _now() - asked_at
+                if pcm is None:
+                    break
+                if watch and (fault := watch.feed(pcm)):
+                    return fault
+                if len(heard := joint.feed(pcm)):
+                    first_s = first_s if lengths_s else work_s
+                    lengths_s.append(len(heard) / rate)
+                    await self._pass_on(resampler.feed(heard), take)
+        if watch and (fault := watch.finish()):
+            return fault
+        await self._pass_on(resampler.flush(), take)
+        if lengths_s:
+            made_s = sum(lengths_s)
+            self._ramp.learn(Spoken(len(text), made_s, work_s, lengths_s[0], first_s))
+        return None
+
+    def _watch(self, text: str, take: Take) -> ClauseWatch | None:
+        if not self._plan.watched:
+            return None
+        known = self._ramp.known
+        pace_s = self._ramp.speech_s(1) / (1.0 if known else self._plan.speed)
+        watch = ClauseWatch(text, self._tts.rate, pace_s, known=known)
+        take.expected_s = watch.expected_s
+        return watch
+
+    async def _next(
+        self, chunk: Awaitable[Pcm | None], text: str, work_s: float, first: bool
+    ) -> Pcm | None:
+        """Raises ``TimeoutError`` when it takes far longer than usual. While nobody waits, it may
+        take any time: more urgent work goes first."""
+        chars = len(text)
+        usual_s = self._ramp.ready_s(chars) if first else self._ramp.work_s(chars) - work_s
+        self._patience_s = max(LEAST_PATIENCE_S, SLOWER * usual_s)
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                if self._untold is None:
+                    self._patience.reschedule(_now() + self._patience_s)
+                return await chunk
+        finally:
+            self._patience = None
+
+    async def _pass_on(self, pcm: Pcm, take: Take) -> None:
+        rate = self._plan.output_format.rate
+        size = rate * self._plan.chunk_ms // 1000
+        began_s = take.made_s
+        take.made_s += len(pcm) / rate
+        self.made_s += len(pcm) / rate
+        for start in range(0, len(pcm), size):
+            self._ahead += 1
+            sound = Sound(pcm[start : start + size], rate, take, began_s + start / rate, self._gone)
+            await self._put(sound)
+
+    def _gone(self) -> None:
+        self._ahead -= 1
+        self._moved.set()
+
+    # -- faults
+
+    def _cut(self, text: str, take: Take, fault: Fault) -> tuple[str, float]:
+        """What is still to be said, and the seconds of speech that stay.
+
+        Before a silence all may be well: where a sentence, or all of it, has been said, that is
+        kept. Else only what has been sent, and the rest is said as one.
+        """
+        keep_s = 0.0
+        if fault.kind in ("silence", "late"):
+            rest = _left(text, fault.since_s, take.expected_s)
+            if rest != text and (not rest or _SENTENCE_ENDS.search(text[: -len(rest)])):
+                keep_s = fault.since_s
+        kept_s = take.cut(keep_s)
+        self.made_s -= take.made_s - kept_s
+        return _left(text, min(kept_s, fault.since_s), take.expected_s), kept_s
+
+    def _leave_out(self, clause: Clause, kept_s: float) -> None:
+        clause.left_out = not kept_s
+        self._left_out += 1
+        if self._left_out >= MOST_LEFT_OUT:
+            raise EngineError("The voice makes nothing that can be understood")
+
+    def _note(self, fault: ClauseFault) -> None:
+        if self._untold is None:
+            self._tell(fault)
+        else:
+            self._untold.append(fault)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+_SENTENCE_ENDS = re.compile(r"[.!?…][\"'”’)]*\s*$")
+_WHOLE = 0.93
+"""Who has heard so much of a clause has heard all of it: how long it lasts is a guess."""
+_NEAR = 0.12
+"""A mark that is so near, as a share of the text, is rather where the voice was."""
+
+
+def _left(text: str, heard_s: float, expected_s: float) -> str:
+    """The words of ``text`` that are still to be said when ``heard_s`` of it were heard."""
+    share = heard_s / expected_s if expected_s > 0 else 0.0
+    if share >= _WHOLE:
+        return ""
+    ends = [found.end() for found in re.finditer(r"\S+\s*", text)]
+    marks = [end for end in ends if text[:end].rstrip()[-1] in ".,;:!?…"]
+    near = [end for end in marks if end < len(text) and abs(end / len(text) - share) <= _NEAR]
+    if near and share > _NEAR:
+        return text[min(near, key=lambda end: abs(end / len(text) - share)) :]
+    said = [end for end in ends if end <= share * len(text)]
+    return text[said[-1] if said else 0 :]

@@ -1,0 +1,339 @@
+"""Whether what a voice makes of a clause is still speech. Pure; time is the sample index.
+
+Voices that are language models fail now and then: they never stop, fall silent, say the same again
+and again, or hum and hiss. All of that shows in the sound alone. What does not is fluent speech of
+wrong words; the length ends that, too.
+
+The audio is looked at in frames of 20 ms that begin at its first sample, so that the same samples
+in any chunks give the same verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audio import EMPTY, Pcm
+
+Signal = NDArray[np.float32]
+
+FaultKind = Literal["runaway", "silence", "repetition", "gibberish", "late"]
+"""Much longer than the text; nothing audible; the same sound again and again; noise, or a tone;
+not there in time."""
+
+FRAMES_PER_S = 50
+QUIET_DB = -50.0
+"""A frame below this, in dBFS, is silent (``pipeline.joints``)."""
+_BANDS = 14
+_LOWEST_HZ, _HIGHEST_HZ = 120.0, 7000.0
+_FLOOR_DB = -60.0
+"""Of one band: what lies below sounds like silence."""
+
+# All figures below are fitted on 2,568 healthy clauses of Piper, espeak-ng and flite, with room to
+# what any of them reached: see benchmarks/tts_faults.py.
+
+_LIMIT_S = 0.9
+_LIMIT_FACTOR = 1.3
+"""A clause may last so many times as long as such a text usually does, and so much longer."""
+_LIMIT_FACTOR_UNKNOWN = 4.5
+"""Before the voice has said anything: it may be set to a quarter of the usual pace."""
+_PAUSE_S = 0.8
+"""Longest silence, at the start and in the middle, at the usual pace."""
+_USUAL_S_PER_CHAR = 0.065
+
+_SAME_FRAMES = 40
+"""So much sound must be like what was a period before."""
+_PERIODS = 22, 104
+"""Shortest and longest, in frames."""
+_SAME = 0.9
+"""Correlation of two stretches that are taken as the same sound."""
+_OWN_FACTOR = 1.7
+"""What the text repeats may last so many times as long as usual."""
+_CHECKED_EVERY = 5
+
+_STEADY_FRAMES = 40
+_STEADY_DB = 2.1
+"""Over so many audible frames, the shape of the spectrum of speech changes by more than this."""
+_SMOOTHED = 5
+_NOISY = 0.3
+_NOISY_FRAMES = 22
+"""Spectral flatness of a frame that is noise, and how many of those audible frames are too many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``since_s``: where in the clause's audio it began, ``known_s``: where it was known."""
+
+    kind: FaultKind
+    since_s: float
+    known_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseFault:
+    """An event: what the voice made of a clause was no speech, or did not come, and was cut.
+
+    ``attempt`` 0: it is said again, unless all of it was heard. ``left_out``: words of it will not
+    be said. Internal; nothing goes over the wire, and nobody's words are in it."""
+
+    reply_id: str
+    fault: FaultKind
+    attempt: int
+    left_out: bool
+
+
+class ClauseWatch:
+    """Follows the audio of one clause. ``feed`` it chunk by chunk, int16 mono at ``rate`` Hz."""
+
+    def __init__(
+        self, text: str, rate: int, seconds_per_char: float, *, known: bool = True
+    ) -> None:
+        """``text``: what is spoken. ``seconds_per_char``: this voice's pace; ``known``: whether
+        it was measured, or is a guess."""
+        self._speaks = any(char.isalnum() for char in text)
+        self.expected_s = _weight(text) * seconds_per_char
+        factor = _LIMIT_FACTOR if known else _LIMIT_FACTOR_UNKNOWN
+        self._limit_frames = round((_LIMIT_S + factor * self.expected_s) * FRAMES_PER_S)
+        slow = max(1.0, seconds_per_char / _USUAL_S_PER_CHAR)
+        self._pause_frames = round(_PAUSE_S * slow * FRAMES_PER_S)
+        own_s = _repeated_chars(text) * seconds_per_char * _OWN_FACTOR
+        self._same_frames = _SAME_FRAMES + round(own_s * FRAMES_PER_S)
+        self._hop = rate // FRAMES_PER_S
+        self._spectrum = _spectrum(rate)
+        self._held = EMPTY
+        self._count = 0
+        self._bands = np.zeros((256, _BANDS), np.float32)
+        """Level of each band in each frame, dB; grows."""
+        self._audible = _Recent()
+        self._silent = 0
+        self._alike = np.zeros(_PERIODS[1] - _PERIODS[0] + 1, np.int64)
+        self.fault: Fault | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How much was looked at."""
+        return self._count / FRAMES_PER_S
+
+    def feed(self, pcm: Pcm) -> Fault | None:
+        """The next samples, any number. The fault that is known by now, if there is one."""
+        if self.fault:
+            return self.fault
+        self._held = np.concatenate((self._held, pcm))
+        frames = len(self._held) // self._hop - 1  # each looks at two hops
+        if frames <= 0:
+            return None
+        windows = np.lib.stride_tricks.sliding_window_view(self._held, 2 * self._hop)
+        levels, bands, flatness = self._spectrum.of(windows[:: self._hop][:frames])
+        self._held = self._held[frames * self._hop :].copy()
+        self._reserve(frames)
+        for level, band, flat in zip(levels, bands, flatness, strict=True):
+            if found := self._take(float(level), band, float(flat)):
+                self.fault = found
+                return found
+        return None
+
+    def finish(self) -> Fault | None:
+        """The clause is over. The fault of one that has words and no sound."""
+        if self.fault is None and self._speaks and not self._audible.any:
+            self.fault = self._found("silence", self._count)
+        return self.fault
+
+    def _reserve(self, frames: int) -> None:
+        while self._count + frames > len(self._bands):
+            self._bands = np.concatenate((self._bands, np.zeros_like(self._bands)))
+
+    def _take(self, level_db: float, bands: Signal, flatness: float) -> Fault | None:
+        self._bands[self._count] = bands
+        self._count += 1
+        if level_db < QUIET_DB:
+            self._silent += 1
+        else:
+            self._silent = 0
+            self._audible.add(self._count, bands, flatness)
+        if self._silent > self._pause_frames:
+            return self._found("silence", self._silent)
+        if self._count > self._limit_frames:
+            return self._found("runaway", self._count - round(self.expected_s * FRAMES_PER_S))
+        if self._count % _CHECKED_EVERY:
+            return None
+        if since := self._audible.monotonous():
+            return self._found("gibberish", self._count - since)
+        if frames := self._repeated():
+            return self._found("repetition", frames)
+        return None
+
+    def _found(self, kind: FaultKind, frames: int) -> Fault:
+        """``frames``: how long it has been so."""
+        return Fault(kind, max(0, self._count - frames) / FRAMES_PER_S, self.seconds)
+
+    def _repeated(self) -> int:
+        """For how many frames the sound has been what it was a period before; 0: it is not."""
+        shortest, longest = _PERIODS
+        last = min(longest, self._count - _SAME_FRAMES)
+        if last < shortest:
+            return 0
+        now = self._bands[self._count - _SAME_FRAMES : self._count]
+        past = self._bands[self._count - _SAME_FRAMES - last : self._count - shortest]
+        alike = _correlations(now, past)[::-1] > _SAME
+        """By period, the shortest first."""
+        runs = self._alike[: len(alike)]
+        runs[:] = np.where(alike, runs + _CHECKED_EVERY, 0)
+        longest_run = int(runs.max())
+        if not longest_run:
+            return 0
+        frames = _SAME_FRAMES - _CHECKED_EVERY + longest_run
+        return frames if frames >= self._same_frames else 0
+
+
+class _Recent:
+    """The newest audible frames."""
+
+    def __init__(self) -> None:
+        self._at: list[int] = []
+        self._bands: list[Signal] = []
+        self._flatness: list[float] = []
+
+    @property
+    def any(self) -> bool:
+        return bool(self._at)
+
+    def add(self, at: int, bands: Signal, flatness: float) -> None:
+        self._at.append(at)
+        self._bands.append(bands)
+        self._flatness.append(flatness)
+        if len(self._at) > _STEADY_FRAMES:
+            del self._at[0], self._bands[0], self._flatness[0]
+
+    def monotonous(self) -> int:
+        """Where frames began that are all noise, or all the same; 0: they are not."""
+        if len(self._at) < _STEADY_FRAMES:
+            return 0
+        noisy = [at for at, flat in zip(self._at, self._flatness, strict=True) if flat > _NOISY]
+        if len(noisy) >= _NOISY_FRAMES:
+            return noisy[0]
+        shapes = np.stack(self._bands)
+        shapes = shapes - shapes.mean(axis=1, keepdims=True)
+        smooth = _moving_sum(shapes, _SMOOTHED) / _SMOOTHED
+        change_db = float(np.sqrt(smooth.var(axis=0).mean()))
+        return self._at[0] if change_db < _STEADY_DB else 0
+
+
+def _correlations(now: Signal, past: Signal) -> NDArray[np.float64]:
+    """Of ``now`` with every stretch of its length in ``past``; each band's mean does not count."""
+    size = len(now)
+    now = now - now.mean(axis=0)
+    views = np.lib.stride_tricks.sliding_window_view(past, size, axis=0)  # (n, bands, size)
+    sums = _moving_sum(past, size)
+    squares = _moving_sum((past**2).sum(axis=1), size) - (sums**2).sum(axis=1) / size
+    products = np.einsum("nbs,sb->n", views, now)
+    power = float((now**2).sum())
+    least = size * _BANDS * 9.0  # 3 dB: silence is like silence
+    both = np.sqrt(np.maximum(squares, least) * max(power, least))
+    result: NDArray[np.float64] = products / both
+    return result
+
+
+def _moving_sum(values: Signal, size: int) -> NDArray[np.float64]:
+    """Of each ``size`` neighbours along the first axis."""
+    sums = np.cumsum(values, axis=0, dtype=np.float64)
+    sums = np.concatenate((np.zeros_like(sums[:1]), sums))
+    moved: NDArray[np.float64] = sums[size:] - sums[:-size]
+    return moved
+
+
+class _Spectrum:
+    """Of frames at one rate."""
+
+    def __init__(self, rate: int) -> None:
+        size = 2 * (rate // FRAMES_PER_S)
+        self._window = np.hanning(size).astype(np.float32)
+        hz = np.fft.rfftfreq(size, 1 / rate)
+        highest = min(_HIGHEST_HZ, 0.95 * rate / 2)
+        edges = 700 * (10 ** (np.linspace(_mel(_LOWEST_HZ), _mel(highest), _BANDS + 1) / 2595) - 1)
+        self._to_bands = np.zeros((len(hz), _BANDS), np.float32)
+        for band in range(_BANDS):
+            inside = (hz >= edges[band]) & (hz < edges[band + 1])
+            self._to_bands[inside, band] = 1.0
+        self._inside = (hz >= 300) & (hz <= min(5000, highest))
+        # A sine of full scale is at 0 dBFS + 3 dB of its rms.
+        self._scale = np.float32(2 / (32768.0**2 * float((self._window**2).sum()) * size))
+
+    def of(self, frames: NDArray[np.int16]) -> tuple[Signal, Signal, Signal]:
+        """Level in dBFS, shape (n,); bands in dB, (n, bands); flatness 0 to 1, (n,)."""
+        spectra = np.fft.rfft(frames.astype(np.float32) * self._window, axis=1)
+        power = (spectra.real**2 + spectra.imag**2).astype(np.float32) * self._scale
+        bands = power @ self._to_bands
+        levels = 10 * np.log10(bands.sum(axis=1) + 1e-12)
+        inside = power[:, self._inside] + 1e-14
+        flatness = np.exp(np.log(inside).mean(axis=1)) / inside.mean(axis=1)
+        bands_db = 10 * np.log10(bands + 10 ** (_FLOOR_DB / 10))
+        return levels, bands_db.astype(np.float32), flatness
+
+
+def _mel(hz: float) -> float:
+    return 2595 * float(np.log10(1 + hz / 700))
+
+
+@cache
+def _spectrum(rate: int) -> _Spectrum:
+    return _Spectrum(rate)
+
+
+# --- the text ----------------------------------------------------------------------------------
+
+_SYMBOL_CHARS, _DIGIT_CHARS, _CAPITAL_CHARS, _IDEOGRAPH_CHARS, _PAUSE_CHARS = 8, 6, 4, 4, 4
+"""How many letters it takes to say such a sign; a capital that no small letter follows is spelled,
+and behind a mark there is a pause."""
+_MARKS = ".,;:!?…-–—\n"
+
+
+def _weight(text: str) -> int:
+    """Characters that speech of the same length would have if it were all lower-case letters."""
+    text = text.strip()
+    return sum(_char_weight(char, text[at + 1 : at + 2]) for at, char in enumerate(text))
+
+
+def _char_weight(char: str, after: str) -> int:
+    if char.isdigit():
+        return _DIGIT_CHARS
+    if char.isupper() and not after.islower():
+        return _CAPITAL_CHARS
+    if "\u2e80" <= char <= "\uffdc":
+        return _IDEOGRAPH_CHARS
+    if char in _MARKS and after.isspace():
+        return _PAUSE_CHARS
+    if char.isalpha() or char.isspace() or char in _MARKS or char in "'\"()’“”":
+        return 1
+    return _SYMBOL_CHARS
+
+
+_MOST_CHARS_APART = 60
+_FEWEST_CHARS_ALIKE = 5
+"""Fewer are alike by chance."""
+
+
+def _repeated_chars(text: str) -> int:
+    """The longest stretch of the text, as ``_weight`` counts, that says what was said a little
+    before: sound that repeats itself as long as this is as it should be."""
+    said: list[int] = []
+    weights: list[int] = []
+    for char in text.lower():
+        if char.isalnum():
+            said.append(ord(char))
+            weights.append(_char_weight(char, ""))
+        elif weights and char in _MARKS:
+            weights[-1] += _PAUSE_CHARS
+    codes, cost = np.array(said), np.array(weights)
+    most = 0
+    for apart in range(1, min(_MOST_CHARS_APART, len(said) - _FEWEST_CHARS_ALIKE) + 1):
+        alike = codes[apart:] == codes[:-apart]
+        ends = np.concatenate(([-1], np.flatnonzero(~alike), [len(alike)]))
+        chars = np.diff(ends) - 1
+        costs = np.concatenate(([0], np.cumsum(cost[apart:] * alike)))
+        runs = costs[ends[1:]] - costs[ends[:-1] + 1]
+        most = max(most, int(runs[chars >= _FEWEST_CHARS_ALIKE].max(initial=0)))
+    return most

@@ -1,0 +1,239 @@
+"""The echo of a loudspeaker, taken out of a microphone's sound while it comes in.
+
+One linear path for both: its residual is what speech recognition hears, and together with the
+post-filtered residual and the likelihood ratio what ``detector`` decides on. Sans-I/O; whoever
+calls brings the two streams, block by block, counted by the microphone's samples.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.audio import Pcm, to_float
+from pipeline.echo.drift import LEAST_LAG, MEASURED_BLOCKS, MOST_LAG, MOST_PPM, Drift, PlayedSound
+from pipeline.echo.gate import BANDS, EchoGate
+from pipeline.echo.kalman import (
+    BINS,
+    BLOCK,
+    BRANCHES,
+    PARTITIONS,
+    KalmanFilter,
+    Reals,
+    Samples,
+    Spectra,
+)
+from pipeline.echo.slip import SlipFinder
+
+REALIGNED_MS = 300
+"""How long the gate is closed after a gap (``docs/echo.md``)."""
+_REALIGNED_BLOCKS = REALIGNED_MS // 10
+_ANEW_BLOCKS = 100
+"""A filter needs about a second before its residual is worth judging."""
+_SILENT_PEAK = 2
+"""Steps of int16: dithered silence is silence."""
+_IDLE_BLOCKS = PARTITIONS + 3
+"""The filter's length, what the resampler holds, and a block for the overlap."""
+_SURE = 0.7
+"""The drift is measured where less than this share of the microphone's power is left."""
+_LEAST_POWER = 1e-8
+NO_DOUBT = 15.0
+"""The likelihood ratio where no echo can be."""
+
+
+class EchoFree(NamedTuple):
+    """One block of 10 ms, 16 kHz.
+
+    ``residual``: int16, shape ``(160,)``, the microphone's sound without the echo; for speech
+    recognition and the first VAD. ``post_filtered``: the same length, 10 ms later, with most of
+    what the filter leaves taken off; for the second VAD. ``llr``: how much louder the sound is than
+    echo and noise explain, 0 to 15. ``idle``: nothing was played lately; the sound is untouched.
+    """
+
+    residual: Pcm
+    post_filtered: Pcm
+    llr: float
+    idle: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EchoState:
+    """What is worth keeping of a room: ``weights`` complex64 ``(2, 32, 161)``, ``leakage_db``
+    float32 ``(20,)``, the clocks' difference, and how far behind the reference is read."""
+
+    weights: Spectra
+    leakage_db: Reals
+    ppm: float
+    lag_samples: float
+
+
+class EchoCanceller:
+    """One loudspeaker and one microphone, both 16 kHz mono."""
+
+    def __init__(self) -> None:
+        self._played = PlayedSound()
+        self._filter = KalmanFilter()
+        self._gate = EchoGate()
+        self._drift = Drift()
+        self._slips = SlipFinder()
+        self._silent_blocks = _IDLE_BLOCKS
+        self._blocks = 0
+        self._left = self._all = 0.0
+        self._kept: deque[Spectra] = deque(maxlen=2)
+        self.slips = 0
+        """How often the echo was found to come at another time at once."""
+
+    @property
+    def ppm(self) -> float:
+        """How much faster than the microphone's clock the loudspeaker's runs."""
+        return self._played.ppm
+
+    def process(self, microphone: Pcm, reference: Pcm) -> EchoFree:
+        """The next 10 ms of both: int16, shape ``(160,)``, what was heard and what was played then.
+
+        The echo of ``reference`` may come 6 to 300 ms after it. Raises ``ValueError`` on another
+        length.
+        """
+        if microphone.shape != (BLOCK,) or reference.shape != (BLOCK,):
+            raise ValueError(f"blocks of {BLOCK} samples, not {microphone.shape} {reference.shape}")
+        if _silent(reference):
+            self._silent_blocks += 1
+        else:
+            self._silent_blocks = 0
+        if self._silent_blocks >= _IDLE_BLOCKS:
+            return self._idle(microphone)
+        heard = to_float(microphone)
+        self._played.push(to_float(reference))
+        learns = not self._slips.doubts
+        residual, echo = self._filter.process(self._played.read(), heard, learns)
+        self._keep_in_reach()
+        slip = self._slips.look(heard, echo, residual)
+        if slip is not None:
+            self._follow_slip(slip)
+        elif self._slips.suspects:
+            self._gate.close(1)
+        elif self._slips.lost:
+            self._begin_anew()
+        self._follow_drift(heard, residual)
+        post_filtered, llr = self._gate.process(residual, echo)
+        return EchoFree(_to_pcm(residual), _to_pcm(post_filtered), llr, False)
+
+    def realign(self, played_more: int = 0) -> None:
+        """There was a gap in playback, and the caller has set the reference right: for 300 ms
+        nothing counts as more than echo.
+
+        ``played_more``: samples by which the echo comes later from now on, where the reference is
+        not set right; less than 0 if it comes earlier.
+        """
+        if played_more:
+            self._move(played_more)
+        self._slips.start_again()
+        self._gate.close(_REALIGNED_BLOCKS)
+
+    def state(self) -> EchoState:
+        """A copy of what was learnt, for ``restore`` in a later session."""
+        return EchoState(
+            self._filter.weights,
+            self._gate.leakage_db,
+            self._played.ppm,
+            self._played.lag,
+        )
+
+    def restore(self, state: EchoState) -> None:
+        """Begin with the room of an earlier session. Raises ``ValueError`` if it is none."""
+        if state.weights.shape != (BRANCHES, PARTITIONS, BINS) or len(state.leakage_db) != BANDS:
+            raise ValueError("the state is not one of this version's filters")
+        if not LEAST_LAG <= state.lag_samples <= MOST_LAG or abs(state.ppm) > MOST_PPM:
+            raise ValueError("the state's clocks are out of range")
+        if not (np.isfinite(state.weights).all() and np.isfinite(state.leakage_db).all()):
+            raise ValueError("the state is not finite")
+        self._filter.warm(state.weights)
+        self._gate.warm(state.leakage_db)
+        self._played.ppm = state.ppm
+        self._played.lag = state.lag_samples
+        self._drift.forget()
+
+    # --- while nothing is played ---------------------------------------------------------------
+
+    def _idle(self, microphone: Pcm) -> EchoFree:
+        if self._silent_blocks == _IDLE_BLOCKS:
+            self._filter.forget_sound()
+            self._played.clear()
+            self._slips.start_again()
+            self._drift.forget()
+        self._silent_blocks = _IDLE_BLOCKS + 1
+        self._played.skip()
+        self._keep_in_reach()
+        post_filtered = self._gate.pass_through(to_float(microphone))
+        return EchoFree(microphone, _to_pcm(post_filtered), NO_DOUBT, True)
+
+    # --- the two clocks, and gaps --------------------------------------------------------------
+
+    def _follow_drift(self, heard: Samples, residual: Samples) -> None:
+        self._left += float(residual @ residual)
+        self._all += float(heard @ heard)
+        self._blocks += 1
+        if self._blocks % MEASURED_BLOCKS:
+            return
+        weights = self._filter.weights
+        sure = self._all > _LEAST_POWER * MEASURED_BLOCKS * BLOCK and self._left < _SURE * self._all
+        more = self._drift.look(weights, sure)
+        self._played.ppm = float(np.clip(self._played.ppm + more, -MOST_PPM, MOST_PPM))
+        self._left = self._all = 0.0
+        self._kept.append(weights)
+
+    def _keep_in_reach(self) -> None:
+        """The reference is read by whole blocks later or earlier; the filter moves against it, so
+        that nothing changes but what the resampler must hold."""
+        while self._played.lag < LEAST_LAG:
+            self._played.lag += BLOCK
+            self._filter.later()
+            self._reread()
+        while self._played.lag > MOST_LAG:
+            self._played.lag -= BLOCK
+            self._filter.earlier()
+            self._reread()
+
+    def _follow_slip(self, by: int) -> None:
+        self.slips += 1
+        if len(self._kept) == 2:
+            # Since the gap the filter has learnt nonsense.
+            self._filter.replace(self._kept[0])
+        self._move(by)
+        self.realign()
+
+    def _begin_anew(self) -> None:
+        """A gap was not found, or the room is another one."""
+        self._slips = SlipFinder()
+        self._filter.doubt()
+        self._drift.forget()
+        self._kept.clear()
+        self._gate.learn_again()
+        self._gate.close(_ANEW_BLOCKS)
+
+    def _move(self, by: int) -> None:
+        """The echo comes later by so many samples."""
+        self._played.lag += by
+        self._reread()
+        self._keep_in_reach()
+
+    def _reread(self) -> None:
+        self._drift.forget()
+        self._kept.clear()
+        if self._played.lag >= LEAST_LAG:
+            self._filter.refill(self._played.before(PARTITIONS + 1))
+
+
+def _silent(reference: Pcm) -> bool:
+    return bool(reference.max() <= _SILENT_PEAK and reference.min() >= -_SILENT_PEAK)
+
+
+def _to_pcm(samples: Samples) -> Pcm:
+    """int16, clipped; what ``to_float`` was given comes back unchanged."""
+    scaled = np.rint(samples * np.float32(32768))
+    np.minimum(np.maximum(scaled, -32768, out=scaled), 32767, out=scaled)
+    pcm: Pcm = scaled.astype(np.int16)
+    return pcm

@@ -1,0 +1,149 @@
+"""Two clocks: the loudspeaker's and the microphone's run apart by up to some 100 ppm.
+
+``PlayedSound`` reads the reference at the microphone's pace; ``Drift`` tells by how much the pace
+is wrong, from the phase that a learnt room turns by. Constants: ``docs/echo.md``. Pure; numpy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.echo.kalman import BLOCK, FRAME, Reals, Samples, Spectra
+
+_TAPS = 32
+_PHASES = 256
+_KAISER_BETA = 8.0
+_HALF = _TAPS // 2
+LEAST_LAG = _HALF + 1.0
+"""Samples that the taps reach ahead."""
+MOST_LAG = LEAST_LAG + 1.25 * BLOCK
+FIRST_LAG = LEAST_LAG + 0.4 * BLOCK
+"""5 ms: a loudspeaker is never nearer with its buffers, and the pace may go either way."""
+_KEPT = 8192
+MOST_PPM = 500.0
+"""Crystals are within 100 ppm of each other or so; more is an error."""
+
+
+def _taps() -> Reals:
+    """Shape ``(256, 32)``: weights of the samples around each place between two of them."""
+    place = np.arange(_PHASES)[:, np.newaxis] / _PHASES
+    offsets = np.arange(1 - _HALF, _HALF + 1)[np.newaxis] - place
+    window = np.i0(_KAISER_BETA * np.sqrt(np.maximum(0.0, 1 - (offsets / _HALF) ** 2)))
+    weights = np.sinc(offsets) * window
+    even: Reals = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    return even
+
+
+_FILTERS = _taps()
+_RAMP: Samples = (np.arange(BLOCK) / BLOCK).astype(np.float32)
+
+
+class PlayedSound:
+    """The reference, read ``lag`` samples behind its newest and at a pace of its own.
+
+    ``ppm``: how much faster than real the reference runs for the microphone. ``lag`` shrinks by
+    it, until whoever reads calls ``step_back`` (see ``EchoCanceller``).
+    """
+
+    def __init__(self) -> None:
+        self.ppm = 0.0
+        self.lag = FIRST_LAG
+        self._held: Samples = np.zeros(2 * _KEPT, np.float32)
+        self._end = _KEPT
+
+    def push(self, block: Samples) -> None:
+        """The next 160 samples that were played."""
+        if self._end + BLOCK > len(self._held):
+            self._held[:_KEPT] = self._held[self._end - _KEPT : self._end]
+            self._end = _KEPT
+        self._held[self._end : self._end + BLOCK] = block
+        self._end += BLOCK
+
+    def read(self) -> Samples:
+        """The 160 samples that end ``lag`` behind the newest; the lag changes by the pace."""
+        begin = self._end - BLOCK - self.lag
+        self.lag -= BLOCK * self.ppm * 1e-6
+        end = self._end - BLOCK - self.lag
+        first = self._from(begin)
+        if round(begin * _PHASES) == round(end * _PHASES):
+            return first
+        last = self._from(end)
+        last -= first
+        last *= _RAMP
+        last += first
+        return last
+
+    def skip(self) -> None:
+        """10 ms pass in silence: only the clocks run apart."""
+        self.lag -= BLOCK * self.ppm * 1e-6
+
+    def before(self, blocks: int) -> Samples:
+        """What ``read`` would have given for the newest blocks at the present lag and pace."""
+        begin = self._end - self.lag
+        parts = [
+            self._from(begin - (back + 1) * BLOCK * (1 + self.ppm * 1e-6))
+            for back in reversed(range(blocks))
+        ]
+        return np.concatenate(parts)
+
+    def clear(self) -> None:
+        self._held[:] = 0
+
+    def _from(self, begin: float) -> Samples:
+        """160 samples from a place between two on, at the reference's own pace."""
+        whole, phase = divmod(round(begin * _PHASES), _PHASES)
+        taps = _FILTERS[phase]
+        first = whole - _HALF + 1
+        found: Samples = np.correlate(self._held[first : first + BLOCK + _TAPS - 1], taps, "valid")
+        return found
+
+
+# --- by how much the pace is wrong -------------------------------------------------------------
+
+MEASURED_BLOCKS = 25
+"""250 ms between two looks at the filter."""
+_FIRST_BIN, _END_BIN = 8, 100
+"""400 Hz to 5 kHz."""
+_GAINS = ((12, 0.8), (40, 0.3))
+"""Until so many looks (3 s, 10 s) the estimate moves in such steps: a young filter follows late,
+so it shows less drift than there is. A constant .3 takes three times as long at 100 ppm."""
+_LATER_GAIN = 0.1
+_MOST_STEP = 1.6
+"""Samples; further, the phase of the highest bin is more than half a turn."""
+_OMEGA = 2 * np.pi * np.arange(_FIRST_BIN, _END_BIN) / FRAME
+
+
+class Drift:
+    """Watches one filter."""
+
+    def __init__(self) -> None:
+        self._before: Spectra | None = None
+        self._looks = 0
+
+    def look(self, weights: Spectra, sure: bool) -> float:
+        """ppm to add to the pace; ``weights`` as ``KalmanFilter.weights``, 250 ms after the last.
+
+        ``sure``: whether the filter has learnt something in between and takes off most of the echo.
+        """
+        now = weights[0, :, _FIRST_BIN:_END_BIN]
+        before, self._before = self._before, now
+        if before is None or not sure:
+            return 0.0
+        cross = np.einsum("pf,pf->f", now, before.conj())
+        step = slope(cross)
+        if abs(step) > _MOST_STEP:
+            return 0.0
+        self._looks += 1
+        gain = next((gain for until, gain in _GAINS if self._looks <= until), _LATER_GAIN)
+        return gain * step / (MEASURED_BLOCKS * BLOCK) * 1e6
+
+    def forget(self) -> None:
+        """The filter is another one from now on."""
+        self._before = None
+
+
+def slope(cross: Spectra) -> float:
+    """Samples that a room came earlier by, from the cross spectrum of bins 8 to 99."""
+    weight = np.abs(cross) * _OMEGA
+    total = float(np.dot(weight, _OMEGA))
+    return float(np.dot(weight, np.angle(cross))) / total if total > 0 else 0.0

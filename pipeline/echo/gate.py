@@ -1,0 +1,225 @@
+"""What a filter left of an echo, and whether there is more than that: a gate and a post-filter.
+
+A filter never takes all of an echo off. Here the rest is estimated from the echo itself: in each
+frequency a correction that follows within 70 ms (somebody moves), in each of 20 mel bands a leakage
+that follows slowly. What is louder than that is somebody's. Constants: ``docs/echo.md``.
+Pure; numpy; about 0.05 ms of CPU per block of 10 ms.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.echo.kalman import BINS, BLOCK, FRAME, Reals, Samples, Spectra
+
+BANDS = 20
+_LOW_HZ, _HIGH_HZ = 200.0, 7000.0
+_RATE = 16_000
+_CORRECTION_SMOOTHING = 0.85
+_RESIDUAL_SMOOTHING = 0.6
+_ECHO_DECAY = 10**-0.1
+"""1 dB per block: a room's sound falls by 60 dB in 0.6 s."""
+_LEARNING_BLOCKS = 150
+"""1.5 s of echo, in which the leakage is found; later it is followed."""
+_LEARNING_STEP_DB, _STEP_DB = 0.3, 0.015
+_NOISE_UP_DB, _NOISE_DOWN_DB = 0.02, 0.2
+"""So the noise floor is about what the softest tenth of the blocks have."""
+
+
+def _powers(*steps_db: float) -> Reals:
+    return np.array([10 ** (step_db / 10) for step_db in steps_db], np.float32)
+
+
+_LEARNING_STEPS = _powers(0, -_LEARNING_STEP_DB, _LEARNING_STEP_DB)
+_STEPS = _powers(0, -_STEP_DB, _STEP_DB)
+"""Where no echo is heard, where there is less left than expected, where there is more."""
+_NOISE_STEPS = _powers(-_NOISE_DOWN_DB, _NOISE_UP_DB)
+_IDLE_EVERY = 8
+"""While nothing is played, the noise floor is looked at every 80 ms."""
+_NOISE_FACTOR = 1.5
+_AUDIBLE = 4.0
+"""An echo that is not this much over the noise floor tells nothing of its leakage."""
+_MOST_LLR = 15.0
+_MEAN_BLOCKS = 4
+_LEAST_GAIN = 0.1
+_OVER = 2.0
+_SILENCE = 1e-9
+"""Power of a band below which there is nothing: about one step of a sample."""
+
+
+def _mel_bands() -> Reals:
+    """Triangles, shape ``(20, 161)``."""
+
+    def mel(hz: float) -> float:
+        return 2595 * float(np.log10(1 + hz / 700))
+
+    edges = 700 * (10 ** (np.linspace(mel(_LOW_HZ), mel(_HIGH_HZ), BANDS + 2) / 2595) - 1)
+    hz = np.arange(BINS) * _RATE / FRAME
+    rise = (hz - edges[:-2, np.newaxis]) / np.diff(edges)[:-1, np.newaxis]
+    fall = (edges[2:, np.newaxis] - hz) / np.diff(edges)[1:, np.newaxis]
+    bands: Reals = np.maximum(0, np.minimum(rise, fall)).astype(np.float32)
+    empty = np.flatnonzero(bands.sum(axis=1) == 0)
+    centres = np.rint(edges[1:-1] * FRAME / _RATE).astype(int)
+    bands[empty, centres[empty]] = 1
+    return bands
+
+
+def _to_bins() -> Reals:
+    """Gain of each bin from those of the bands, shape ``(161, 20)``; at the edges as the last."""
+    weights = _BANDS.T.copy()
+    heard = np.flatnonzero(weights.sum(axis=1) > 0)
+    weights[: heard[0]] = weights[heard[0]]
+    weights[heard[-1] + 1 :] = weights[heard[-1]]
+    for at in np.flatnonzero(weights.sum(axis=1) == 0):
+        weights[at] = weights[at - 1]
+    even: Reals = weights / weights.sum(axis=1, keepdims=True)
+    return even
+
+
+_BANDS = _mel_bands()
+_TO_BINS = _to_bins()
+_WINDOW: Samples = np.sqrt(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FRAME) / FRAME)).astype(
+    np.float32
+)
+"""The root of a periodic Hann window: twice it, added in halves, is 1."""
+
+_ANGLES = 2 * np.pi * np.outer(np.arange(FRAME), np.arange(BINS)) / FRAME
+_TO_SPECTRUM: Reals = np.concatenate((np.cos(_ANGLES), -np.sin(_ANGLES)), axis=1).astype(np.float32)
+_TO_SPECTRUM *= _WINDOW[:, np.newaxis]
+"""Window and transform, shape ``(320, 2 * 161)``: real parts, imaginary parts."""
+_SECOND_HALF: Samples = _WINDOW[BLOCK:] ** 2
+
+
+class Gated(NamedTuple):
+    """``post_filtered``: shape ``(160,)``, 10 ms later than what came in. ``llr``: mean over
+    40 ms, 0 (all is explained by echo and noise) to 15."""
+
+    post_filtered: Samples
+    llr: float
+
+
+class EchoGate:
+    """Judges the residual of one filter, block by block."""
+
+    def __init__(self) -> None:
+        self._frames: Reals = np.zeros((2, FRAME), np.float32)
+        self._cross: Spectra = np.zeros(BINS, np.complex64)
+        self._echo_power: Reals = np.zeros(BINS, np.float32)
+        self._residual: Reals = np.zeros(BANDS, np.float32)
+        self._echo: Reals = np.zeros(BANDS, np.float32)
+        self._noise: Reals | None = None
+        self._leakage: Reals = np.ones(BANDS, np.float32)
+        self._heard_blocks = 0
+        self._tail: Samples = np.zeros(BLOCK, np.float32)
+        self._newest: deque[float] = deque([0.0] * _MEAN_BLOCKS, maxlen=_MEAN_BLOCKS)
+        self._closed_blocks = 0
+        self._idle_blocks = 0
+
+    def process(self, residual: Samples, echo: Samples) -> Gated:
+        """The next block of what a filter left and of what it took off."""
+        self._frames[:, :BLOCK] = self._frames[:, BLOCK:]
+        self._frames[0, BLOCK:] = residual
+        self._frames[1, BLOCK:] = echo
+        seen, played = self._spectra()
+        corrected = self._corrected(seen, played)
+        power = corrected.real**2 + corrected.imag**2
+        floor = self._follow(_BANDS @ power, _BANDS @ (played.real**2 + played.imag**2))
+        explained = self._leakage * self._echo + np.float32(_NOISE_FACTOR) * floor
+        ratio = np.maximum(self._residual / explained, 1)
+        each = np.minimum(ratio - 1 - np.log(ratio), _MOST_LLR)
+        gain = np.sqrt(np.maximum(1 - _OVER / ratio, _LEAST_GAIN**2))
+        return Gated(self._filtered(corrected, gain), self._opened(float(each.sum()) / BANDS))
+
+    def pass_through(self, residual: Samples) -> Samples:
+        """The next block while nothing is played: only later by 10 ms, as ``process`` would."""
+        before = self._frames[0, BLOCK:].copy()
+        self._frames[0, :BLOCK] = before
+        self._frames[0, BLOCK:] = residual
+        self._tail = residual * _SECOND_HALF
+        self._idle_blocks += 1
+        if self._idle_blocks % _IDLE_EVERY == 0:
+            self._frames[1] = 0
+            self._echo[:] = self._echo_power[:] = 0
+            self._cross[:] = 0
+            seen = self._spectra()[0]
+            self._residual[:] = _BANDS @ (seen.real**2 + seen.imag**2)
+            self._follow_noise(_IDLE_EVERY)
+        return before
+
+    def close(self, blocks: int) -> None:
+        """For so many blocks, nothing is more than echo."""
+        self._closed_blocks = max(self._closed_blocks, blocks)
+
+    @property
+    def leakage_db(self) -> Reals:
+        """Residual over echo in each band, float32, shape ``(20,)``."""
+        return np.asarray(10 * np.log10(self._leakage), np.float32)
+
+    def warm(self, leakage_db: Reals) -> None:
+        """Go on from the leakage of an earlier session. Raises ``ValueError`` on another shape."""
+        if leakage_db.shape != (BANDS,):
+            raise ValueError(f"leakage of shape {(BANDS,)}, not {leakage_db.shape}")
+        self._leakage = np.asarray(10 ** (leakage_db / 10), np.float32)
+        self._heard_blocks = _LEARNING_BLOCKS
+
+    def learn_again(self) -> None:
+        """The filter is another one: its leakage is to be found as at the beginning."""
+        self._heard_blocks = 0
+
+    def _spectra(self) -> Spectra:
+        """Of both frames. A product with a matrix is faster than two transforms this short."""
+        parts = self._frames @ _TO_SPECTRUM
+        spectra = np.empty((2, BINS), np.complex64)
+        spectra.real, spectra.imag = parts[:, :BINS], parts[:, BINS:]
+        return spectra
+
+    def _corrected(self, seen: Spectra, played: Spectra) -> Spectra:
+        """Without what still goes with the echo in each frequency."""
+        smoothing = np.float32(_CORRECTION_SMOOTHING)
+        conjugate = played.conj()
+        self._cross *= smoothing
+        self._cross += (1 - smoothing) * (seen * conjugate)
+        self._echo_power *= smoothing
+        self._echo_power += (1 - smoothing) * (played * conjugate).real
+        corrected: Spectra = seen - played * (self._cross / (self._echo_power + _SILENCE))
+        return corrected
+
+    def _follow(self, residual: Reals, echo: Reals) -> Reals:
+        """Levels and leakage; the noise floor."""
+        self._residual += np.float32(1 - _RESIDUAL_SMOOTHING) * (residual - self._residual)
+        np.maximum(self._echo * np.float32(_ECHO_DECAY), echo, out=self._echo)
+        floor = self._follow_noise(1)
+        heard = self._echo > np.float32(_AUDIBLE) * floor
+        if not heard.any():
+            return floor
+        steps = _LEARNING_STEPS if self._heard_blocks < _LEARNING_BLOCKS else _STEPS
+        self._heard_blocks += 1
+        more = self._residual > self._leakage * self._echo
+        self._leakage *= steps[(more.view(np.int8) + 1) * heard]
+        return floor
+
+    def _follow_noise(self, blocks: int) -> Reals:
+        """The noise floor, so many blocks later."""
+        if self._noise is None:
+            self._noise = np.maximum(self._residual, np.float32(_SILENCE))
+        up = self._residual > self._noise
+        self._noise *= (_NOISE_STEPS if blocks == 1 else _NOISE_STEPS**blocks)[up.view(np.int8)]
+        return np.maximum(self._noise, np.float32(_SILENCE), out=self._noise)
+
+    def _filtered(self, spectrum: Spectra, gain: Reals) -> Samples:
+        sound = np.fft.irfft(spectrum * (_TO_BINS @ gain), FRAME).astype(np.float32, copy=False)
+        sound *= _WINDOW
+        ready: Samples = self._tail + sound[:BLOCK]
+        self._tail = sound[BLOCK:]
+        return ready
+
+    def _opened(self, llr: float) -> float:
+        if self._closed_blocks:
+            self._closed_blocks -= 1
+            self._newest.append(0.0)
+            return 0.0
+        self._newest.append(llr)
+        return sum(self._newest) / _MEAN_BLOCKS

@@ -1,0 +1,157 @@
+"""A gap in what was played: the echo comes later or earlier at once, by more than a filter follows.
+
+An underrun puts silence into what the loudspeaker plays, a skip leaves sound out; neither is in the
+reference. The filter still knows the room, so the echo that it expects is right but for its time.
+Here that time is found: where the expected echo, moved by so much, explains the microphone's sound.
+Pure; numpy; works only in the moments in which a filter that had learnt its room suddenly fails.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.echo.kalman import BLOCK, Samples
+
+FARTHEST = 480
+"""Samples (30 ms) either way."""
+_COMPARED = 800
+"""Samples (50 ms) that must agree."""
+_HELD = _COMPARED + FARTHEST
+_SIZE = 2048
+_FAILS = 0.35
+_WORKS = 0.12
+"""Share of the microphone's power that is left, over 40 ms, and over some seconds."""
+_DOUBT_BLOCKS = 30
+"""So long (300 ms) a filter that fails learns nothing: it knew better before, after a gap as well
+as under somebody's voice."""
+_FAILING_BLOCKS = 100
+"""So long (1 s) what it fails at does not count for how it works."""
+_LOST_BLOCKS = 60
+_MIDDLE, _LOST = 0.01, 1.0
+"""It has failed for 0.6 s, and over 1 s more is left than there was. Not even somebody who speaks
+does that."""
+_LEARNT_BLOCKS = 500
+"""Of echo (5 s): before, a filter's failures are its own."""
+_SHORT, _LONG = 0.4, 0.005
+"""How fast these follow: 40 ms and 2 s."""
+_LEAST_POWER = 1e-7
+"""Of the expected echo (-70 dBFS); what is softer proves nothing."""
+_EXPLAINED = 0.6
+_BETTER = 0.3
+"""Of the microphone's power, and more than without moving."""
+_LEAST_SLIP = 2
+"""Samples; less is for the filter to follow."""
+_AGREE, _SAME = 3, 2
+"""Times in a row, within so many samples."""
+
+
+class SlipFinder:
+    """Follows one filter's work."""
+
+    def __init__(self) -> None:
+        self._heard: Samples = np.zeros(_HELD, np.float32)
+        self._expected: Samples = np.zeros(_HELD, np.float32)
+        self._left = self._all = 0.0
+        self._long_left, self._long_all = _LEAST_POWER, 0.0
+        self._middle_left = self._middle_all = 0.0
+        self._found: tuple[int, int] = (0, 0)
+        self._loud_blocks = 0
+        self._failing_blocks = 0
+
+    def look(self, microphone: Samples, echo: Samples, residual: Samples) -> int | None:
+        """The next block; samples by which the echo comes later (or earlier, less than 0) from some
+        moment within the last 80 ms on, if that is so."""
+        for held, block in ((self._heard, microphone), (self._expected, echo)):
+            held[:-BLOCK] = held[BLOCK:]
+            held[-BLOCK:] = block
+        if float(echo @ echo) <= _LEAST_POWER * BLOCK:
+            self._found = (0, 0)
+            return None
+        fails = self._fails
+        self._failing_blocks = self._failing_blocks + 1 if fails else 0
+        self._note(float(residual @ residual), float(microphone @ microphone))
+        if not (fails and self._works):
+            self._found = (0, 0)
+            return None
+        return self._agreed(moved(self._heard, self._expected))
+
+    @property
+    def _fails(self) -> bool:
+        return self._left > _FAILS * self._all
+
+    @property
+    def _works(self) -> bool:
+        learnt = self._loud_blocks > _LEARNT_BLOCKS
+        return learnt and self._long_left < _WORKS * self._long_all
+
+    def _note(self, left: float, all_power: float) -> None:
+        self._loud_blocks += 1
+        self._left += _SHORT * (left - self._left)
+        self._all += _SHORT * (all_power - self._all)
+        self._middle_left += _MIDDLE * (left - self._middle_left)
+        self._middle_all += _MIDDLE * (all_power - self._middle_all)
+        if self._failing_blocks == 0 or self._failing_blocks > _FAILING_BLOCKS:
+            self._long_left += _LONG * (left - self._long_left)
+            self._long_all += _LONG * (all_power - self._long_all)
+
+    @property
+    def doubts(self) -> bool:
+        """Whether the filter should not learn from the next block."""
+        return 0 < self._failing_blocks <= _DOUBT_BLOCKS and self._works
+
+    @property
+    def lost(self) -> bool:
+        """Whether the filter makes the echo louder; it must begin anew."""
+        long_enough = self._failing_blocks > _LOST_BLOCKS and self._loud_blocks > _LEARNT_BLOCKS
+        return long_enough and self._middle_left > _LOST * self._middle_all
+
+    @property
+    def suspects(self) -> bool:
+        """Whether the newest block looks as if there had been a gap."""
+        return self._found[1] > 0
+
+    def start_again(self) -> None:
+        """After a change that is not the room's."""
+        self._left = self._all = 0.0
+        self._middle_left = self._middle_all = 0.0
+        self._failing_blocks = 0
+        self._found = (0, 0)
+
+    def _agreed(self, by: int | None) -> int | None:
+        if by is None:
+            self._found = (0, 0)
+            return None
+        before, times = self._found
+        times = times + 1 if abs(by - before) <= _SAME else 1
+        self._found = (by, times)
+        return by if times >= _AGREE else None
+
+
+def moved(heard: Samples, expected: Samples) -> int | None:
+    """Samples by which ``expected`` must come later to explain the newest of ``heard``, or None.
+
+    Both float32, shape ``(1280,)``, the same time. At the right place the two are equal, so what
+    counts is the power that is left of their difference, not their correlation alone.
+    """
+    later = _explained(heard, expected, heard_moves=False)
+    earlier = _explained(expected, heard, heard_moves=True)
+    by, share = int(later.argmax()), float(later.max())
+    if earlier.max() > share:
+        by, share = -int(earlier.argmax()), float(earlier.max())
+    if abs(by) < _LEAST_SLIP or share < _EXPLAINED or share < float(later[0]) + _BETTER:
+        return None
+    return by
+
+
+def _explained(fixed: Samples, moving: Samples, heard_moves: bool) -> Samples:
+    """For 0 to ``FARTHEST`` samples: the share of what was heard that is not in the difference of
+    the newest of ``fixed`` and what ``moving`` was so much earlier."""
+    newest = fixed[FARTHEST:]
+    spectrum = np.fft.rfft(moving, _SIZE) * np.fft.rfft(newest, _SIZE).conj()
+    products = np.fft.irfft(spectrum, _SIZE)[: FARTHEST + 1][::-1]
+    sums = np.concatenate((np.zeros(1), np.cumsum(np.square(moving, dtype=np.float64))))
+    moved_power = (sums[_COMPARED:] - sums[:-_COMPARED])[::-1]
+    fixed_power = np.full(FARTHEST + 1, float(np.dot(newest, newest)))
+    heard, echo = (moved_power, fixed_power) if heard_moves else (fixed_power, moved_power)
+    share: Samples = ((2 * products - echo) / (heard + 1e-9)).astype(np.float32)
+    return share
