@@ -5,8 +5,7 @@ speaker, the level tells at once, but not for sure: a closed mouth in the middle
 sounds the same. So it is a reason to prepare an answer, and none to give it.
 
 The constants are fitted on the tuning part of the corpus of ``benchmarks.turns``: pauses are known
-45 ms earlier on average (60 ms at most conditions without noise), for a false alarm every 8 s of
-speech.
+43 ms earlier on average, for a false alarm every 8 s of speech.
 """
 
 from __future__ import annotations

@@ -62,6 +62,11 @@ class Overlaps:
         self._on_interruption = on_interruption
         self._suspecting = False
 
+    @property
+    def suspecting(self) -> bool:
+        """Whether an answer is held back for what may become speech."""
+        return self._suspecting
+
     def suspect(self) -> None:
         """Nobody speaks yet. If the newest sound may be speech, the answer is held back already:
         one window of it is not missed by anybody."""

@@ -175,7 +175,7 @@ class Session:
 
     async def _next_command(self) -> Command | None:
         """The next command; ``None`` when a client stalls in the middle of its turn."""
-        if not self._turns.open:
+        if not (self._turns.open or self._turns.suspecting):
             return await self._inbox.get()
         # A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
         return await self._inbox.get_within(len(self._stall_silence) / LISTEN_RATE)

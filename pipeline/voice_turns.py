@@ -72,6 +72,11 @@ class VoiceTurns:
         return self._turn is not None
 
     @property
+    def suspecting(self) -> bool:
+        """Whether an answer waits for the next sound: it may be speech."""
+        return self._overlaps.suspecting
+
+    @property
     def ending(self) -> bool:
         """Whether a turn that has ended waits to be committed."""
         return bool(self._ending)
@@ -101,6 +106,7 @@ class VoiceTurns:
         """The client ends the turn itself: hand the open utterance over, all its audio fed."""
         turn, self._turn = self._turn, None
         self._listener.forget_turn()
+        self._overlaps.suspect()
         if turn:
             self._overlaps.claim(turn)
             self._attempts.discard(turn)
@@ -123,6 +129,7 @@ class VoiceTurns:
         """Forget an open utterance; nothing of it is committed, nor comes back as padding."""
         turn, self._turn = self._turn, None
         self._listener.forget_turn()
+        self._overlaps.suspect()
         self._closed_to = self._listener.heard_end
         if turn is None:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from dataclasses import replace
 
@@ -282,5 +283,24 @@ def test_words_are_looked_at_ever_more_rarely() -> None:
             await over_the_answer(played, 10.0)
             assert wire(played) == TURN
             assert 10 < len(stt.finished) < 24
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_a_loud_moment_and_then_nothing_does_not_keep_the_answer_back(clears: bool) -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", ""))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story()) as played:
+            await over_the_answer(played, 0.04)
+            assert played.session._turns.suspecting
+            if clears:
+                await played.do(ClearAudio())
+                assert not played.session._turns.suspecting
+            async with asyncio.timeout(30):
+                await played.session.quiet()
+        assert wire(played) == TURN
+        assert sent_s(played) == pytest.approx(9.0)
 
     run_virtual(main())
