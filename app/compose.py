@@ -17,6 +17,8 @@ from app.weights import WeightsCache
 from pipeline.apology import KeptSentence
 from pipeline.audio import Pcm
 from pipeline.commands import SessionConfig
+from pipeline.echo.path import EchoPath
+from pipeline.echo.rooms import Rooms
 from pipeline.engines import EngineOptions, Kind, engine_spec, require_modules
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import Bus
@@ -46,6 +48,7 @@ class Assistant:
         self._workers = {kind: _worker(settings, cache, kind) for kind in Kind}
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.ready = asyncio.Event()
+        self._rooms = Rooms()
         self.tape: Tape | None = None
         """Where sessions that begin now are recorded."""
         self._voice = KeptSentence(
@@ -105,12 +108,15 @@ class Assistant:
             language=conversation.language,
         )
 
-    def session(self, bus: Bus, config: SessionConfig, memory: Memory | None = None) -> Session:
+    def session(
+        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
+    ) -> Session:
         settings = self.settings
         session_settings = SessionSettings(
             endpointing=settings.endpointing,
             speculation=settings.speculation,
             barge_in=settings.barge_in,
+            echo=settings.echo,
             sampling=settings.conversation.sampling.build(),
             tool_instructions=settings.conversation.tool_instructions,
             max_items=settings.limits.max_items,
@@ -119,8 +125,12 @@ class Assistant:
             chunk_ms=settings.playback.chunk_ms,
             watched=settings.playback.watch_voice,
             apology=settings.conversation.apology,
+            filler=settings.conversation.filler,
         )
-        begun = (self.stages, config, session_settings, bus, new_id, memory)
+        echo = EchoPath(
+            self.stages.vad.window_samples, self._rooms.of(place), partial(self._rooms.keep, place)
+        )
+        begun = (self.stages, config, session_settings, bus, new_id, memory, echo)
         session = RecordedSession(self.tape, *begun) if self.tape else Session(*begun)
         self._sessions.add(session)
         return session

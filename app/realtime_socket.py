@@ -76,8 +76,10 @@ class Assistant(Protocol):
         """What a session is at first; only asked for while every engine is ready."""
         ...
 
-    def session(self, bus: Bus, config: SessionConfig, memory: Memory | None = None) -> SessionLike:
-        """``memory``: that of a conversation that goes on."""
+    def session(
+        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
+    ) -> SessionLike:
+        """``memory``: that of a conversation that goes on. ``place``: where the client is."""
         ...
 
     def readiness(self) -> Mapping[str, str | None]:
@@ -187,7 +189,7 @@ class RealtimeSocket:
         if memory is not None:
             self._resumed = True
             self._metrics.resumed()
-        session = self._assistant.session(self._bus, config, memory)
+        session = self._assistant.session(self._bus, config, memory, self.address)
         self._memory = session.release()
         self._tasks.create_task(session.run())
         return session

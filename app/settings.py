@@ -23,8 +23,10 @@ from pydantic import (
 
 from app.access_settings import HostText, KeyDigests, NetworkText, OriginText
 from pipeline.barge_in import BargeIn
+from pipeline.echo.settings import Echo
 from pipeline.endpointing import Endpointing
 from pipeline.engines import EngineOptions, Kind, Sampling
+from pipeline.filler import Filler
 from pipeline.speculation import Speculation
 
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -138,6 +140,10 @@ class SamplingSettings(Section):
         return Sampling(**self.model_dump())
 
 
+class FillerSettings(Section, Filler):
+    """What is said while an answer lets everybody wait."""
+
+
 class ConversationSettings(Section):
     instructions: str = (
         "You are Reachy, a small friendly robot. You speak aloud, so answer in one or two "
@@ -153,6 +159,7 @@ class ConversationSettings(Section):
     """Added to the instructions where the client offers tools; empty adds nothing."""
     partial_transcripts: bool = False
     """Tell stable words while the user still speaks; transcription sessions always do."""
+    filler: FillerSettings = FillerSettings()
     apology: str = Field(default="Sorry, I lost my thought. Please say that again.", max_length=200)
     """Said aloud when recogniser, language model or voice fails; empty says nothing."""
     sampling: SamplingSettings = SamplingSettings()
@@ -176,6 +183,10 @@ class SpeculationSettings(Section, Speculation):
 
 class BargeInSettings(Section, BargeIn):
     """When speech over an answer ends it."""
+
+
+class EchoSettings(Section, Echo):
+    """The robot's own voice in its microphone."""
 
 
 class PlaybackSettings(Section):
@@ -221,6 +232,7 @@ class Settings(Section):
     endpointing: EndpointingSettings = EndpointingSettings()
     speculation: SpeculationSettings = SpeculationSettings()
     barge_in: BargeInSettings = BargeInSettings()
+    echo: EchoSettings = EchoSettings()
     playback: PlaybackSettings = PlaybackSettings()
     vad: SerializeAsAny[EngineOptions]
     turn: SerializeAsAny[EngineOptions]

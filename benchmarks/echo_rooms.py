@@ -132,14 +132,22 @@ def _along(
 
 def played(signal: Signal, loudspeaker: Loudspeaker) -> Signal:
     """What the loudspeaker makes of ``signal``, whose peak is 0.7 or so: bent, and band-limited."""
+    return in_band(bent(signal, loudspeaker))
+
+
+def bent(signal: Signal, loudspeaker: Loudspeaker) -> Signal:
+    """Sample by sample."""
     if loudspeaker == "tanh 2":
-        bent = np.tanh(2 * signal) / 2
-    elif loudspeaker == "tanh 4":
-        bent = np.tanh(4 * signal) / 4
-    else:
-        bent = np.clip(signal, -0.4, 0.4)
-    size = _fast(len(bent))
-    spectrum = np.fft.rfft(bent.astype(np.float32), size)
+        return np.asarray(np.tanh(2 * signal) / 2, np.float32)
+    if loudspeaker == "tanh 4":
+        return np.asarray(np.tanh(4 * signal) / 4, np.float32)
+    return np.asarray(np.clip(signal, -0.4, 0.4), np.float32)
+
+
+def in_band(signal: Signal) -> Signal:
+    """What small drivers and converters let through."""
+    size = _fast(len(signal))
+    spectrum = np.fft.rfft(signal, size)
     hz = np.fft.rfftfreq(size, 1 / LISTEN_RATE).astype(np.float32)
     # Second order at the low end and steep at the high one, as drivers and converters are.
     low = 1 / (1 + (LOW_HZ / np.maximum(hz, 1.0)) ** 4)

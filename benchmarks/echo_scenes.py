@@ -172,7 +172,7 @@ class EchoSceneMaker:
         ppm = float(rng.choice([0.0, 100.0, -100.0]))
         # Four skips must not bring the echo before what is played.
         delay_s = float(rng.uniform(_LATER_S if event == "skip" else _DELAY_S[0], _DELAY_S[1]))
-        speech = self._speech(voice, seed, seconds, rng)
+        speech = self.speech(voice, seed, seconds, rng)
         loud = at_speed(played(speech, loudspeaker), 1 + ppm * 1e-6)
         loud = np.pad(loud, (0, max(0, len(speech) - len(loud))))[: len(speech)]
         times = _event_times(event, len(speech), rng)
@@ -188,7 +188,7 @@ class EchoSceneMaker:
             _active_s(speech), times, room.response(room.talker),
         )  # fmt: skip
 
-    def _speech(self, voice: str, seed: int, seconds: float, rng: np.random.Generator) -> Signal:
+    def speech(self, voice: str, seed: int, seconds: float, rng: np.random.Generator) -> Signal:
         texts = FRESH_TEXTS if seed >= FIRST_REPORTED_SEED else TUNING_TEXTS
         count = int(seconds * LISTEN_RATE) // _FRAME * _FRAME
         whole = np.zeros(count, np.float32)

@@ -268,7 +268,9 @@ class TracedAssistant(Assistant):
             for task in self._watching:
                 task.cancel()  # no session closes its bus
 
-    def session(self, bus: Bus, config: SessionConfig, memory: Memory | None = None) -> Session:
+    def session(
+        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
+    ) -> Session:
         self._watching.add(self._watchers.create_task(watch(self._trace, bus.subscribe())))
         return super().session(bus, config, memory)
 

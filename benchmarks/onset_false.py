@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.onset_play import InlineVadStream
+from benchmarks.onset_play import InlineVad, InlineVadStream
 from benchmarks.onset_scenes import NOISES, noise_of
 from benchmarks.turns.acoustics import Signal, gained, noise, rms_dbfs, room_tone, to_pcm
 from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.echo.path import EchoPath
 from pipeline.endpointing import Endpointing
-from pipeline.listening import Listener
+from pipeline.listening import Listener, SpeechScores
 from pipeline.turns import Ended, Paused, Started
 from pipeline.vad.silero import SileroVad
 
@@ -60,7 +61,12 @@ def _sounds(seed: int) -> Iterator[tuple[str, Callable[[], Signal]]]:
 
 
 async def _turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[int, float]:
-    listener = Listener(InlineVadStream(vad), vad.window_samples, 8.0, endpointing)
+    listener = Listener(
+        SpeechScores(InlineVad(vad), InlineVadStream(vad)),
+        EchoPath(vad.window_samples).windows,
+        8.0,
+        endpointing,
+    )
     starts, open_samples, began = 0, 0, None
     async for signals in listener.hear(pcm):
         pending = list(signals)

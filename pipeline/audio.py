@@ -93,6 +93,11 @@ class Framer:
             self._index = frame.end
             yield frame
 
+    @property
+    def held(self) -> Pcm:
+        """The remainder that waits."""
+        return self._held
+
 
 class Resampler:
     """Streaming conversion between sample rates; state is kept, so chunk borders do not click."""

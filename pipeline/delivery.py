@@ -51,6 +51,9 @@ class ReplyPlan:
     """Whether clauses that are no speech are cut and said again (``pipeline.clause_speech``)."""
     apology: str = ""
     """Said when an engine fails a spoken answer to the conversation; empty: nothing."""
+    filler: str = ""
+    filler_after_s: float = 0.0
+    """Said if there are no words so long after the speech that is answered; empty: nothing."""
     language: str = "en"
     """What is spoken, ISO 639-1; numbers are put into words in English only."""
     output_format: AudioFormat = field(default_factory=AudioFormat)

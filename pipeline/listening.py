@@ -1,15 +1,17 @@
-"""From a client's audio to turn signals: resample, cut into windows, score, follow the turn."""
+"""From a client's audio to turn signals: resample, take off the echo, score, follow the turn."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterable
 
-from pipeline.audio import LISTEN_RATE, AudioHistory, Framer, Pcm, Resampler
+from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS
+from pipeline.echo.detector import Evidence
+from pipeline.echo.path import EchoWindow
 from pipeline.endpointing import Endpointing
 from pipeline.onset import MAX_BACK_MS
-from pipeline.stages import VadStreamStage
+from pipeline.stages import VadStage, VadStreamStage
 from pipeline.turns import Signal, TurnTaker
 
 HISTORY_SPARE_SECONDS = 2.0
@@ -17,18 +19,62 @@ HISTORY_SPARE_SECONDS = 2.0
 a late onset may last up to a second before it counts."""
 
 
+_NO_SPEECH = 0.25
+"""At most, of a window in which the echo explains what would pass for speech."""
+_SPEECH = 0.6
+"""At least, of one in which both together are sure that it is."""
+
+
+Windows = Callable[[Pcm, float], Iterable[EchoWindow]]
+"""``EchoPath.windows``."""
+
+
+class SpeechScores:
+    """How likely each window is somebody's speech, and not the echo of an answer."""
+
+    def __init__(self, stage: VadStage, vad: VadStreamStage) -> None:
+        self._stage = stage
+        self._vad = vad
+        self._second: VadStreamStage | None = None
+        """Hears what is left when even more than the echo is taken off."""
+        self._rule = Evidence()
+
+    @classmethod
+    async def open(cls, stage: VadStage) -> SpeechScores:
+        return cls(stage, await stage.open())
+
+    async def score(self, window: EchoWindow, turn_is_open: bool) -> float:
+        """0 to 1. In an open turn a doubt is in favour of whoever speaks."""
+        score = await self._vad.score(window.frame.pcm)
+        if window.post_filtered is None:
+            return score
+        if self._second is None:
+            self._second = await self._stage.open()
+        second = await self._second.score(window.post_filtered)
+        if self._rule.holds(score, second, window.llr):
+            return max(score, second, _SPEECH)
+        if turn_is_open and window.llr > self._rule.least_llr:
+            return score
+        return min(score, second if turn_is_open else _NO_SPEECH)
+
+    def close(self) -> None:
+        self._vad.close()
+        if self._second:
+            self._second.close()
+
+
 class Listener:
     """One microphone stream at ``LISTEN_RATE``, addressed by sample index since it began."""
 
     def __init__(
         self,
-        vad: VadStreamStage,
-        window_samples: int,
+        scores: SpeechScores,
+        windows: Windows,
         history_seconds: float,
         endpointing: Endpointing,
     ) -> None:
-        self._vad = vad
-        self._framer = Framer(window_samples)
+        self._scores = scores
+        self._windows = windows
         self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
         self._taker = TurnTaker(endpointing)
         # A client may ask for more padding later.
@@ -60,12 +106,13 @@ class Listener:
 
     async def hear(self, pcm: Pcm) -> AsyncGenerator[list[Signal], None]:
         """Take samples at ``LISTEN_RATE``; yield the signals of each window they complete."""
-        for frame in self._framer.feed(pcm):
+        now = asyncio.get_running_loop().time()
+        for window in self._windows(pcm, now):
             # The VAD may run on the loop; audio that comes in a burst must not keep it.
             await asyncio.sleep(0)
-            self._history.append(frame.pcm)
-            score = await self._vad.score(frame.pcm)
-            yield self._taker.feed(score, frame)
+            self._history.append(window.frame.pcm)
+            score = await self._scores.score(window, self._taker.open)
+            yield self._taker.feed(score, window.frame)
 
     @property
     def suspects(self) -> bool:

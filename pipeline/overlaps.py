@@ -17,9 +17,10 @@ from pipeline.engines import Cancelled
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import Bus, SpeechIgnored
 from pipeline.listening import Listener
-from pipeline.utterance import UserTurn
-from pipeline.work import Work
+from pipeline.utterance import UserTurn, Weighing
 
+_SEARCHED_MS = 1000
+"""An echo is found in less, the first time that an answer is heard."""
 _LOOKS_IN_A_ROW = 3
 """What is not understood after so many is looked at ever more rarely: each look costs a pass."""
 
@@ -34,6 +35,11 @@ class Answering(Protocol):
 
     def go_on(self) -> None:
         """Send on."""
+        ...
+
+    @property
+    def hears_itself(self) -> bool | None:
+        """Whether the microphone hears answers; ``None``: it is not known yet."""
         ...
 
     @property
@@ -83,21 +89,21 @@ class Overlaps:
         if self._settings.policy == "any-speech" or not self._session.hold():
             self._session.go_on()
             return False
-        turn.weighing = Work()
-        turn.look_at = turn.onset + _samples(self._settings.first_look_ms)
+        look_at = turn.onset + _samples(self._settings.first_look_ms)
+        turn.weighing = Weighing(look_at, self._session.hears_itself is None)
         return True
 
     def follow(self, turn: UserTurn) -> None:
         """More of it has been heard. Read its words, if it is time."""
-        work = turn.weighing
-        if work is None or turn.attempt or self._listener.heard_end < turn.look_at:
+        weighing = turn.weighing
+        if weighing is None or turn.attempt or self._listener.heard_end < weighing.look_at:
             return
-        turn.looks += 1
-        every_ms = self._settings.look_every_ms * max(1, turn.looks // _LOOKS_IN_A_ROW)
-        turn.look_at = self._listener.heard_end + _samples(every_ms)
-        if not turn.looking:
-            turn.looking = True
-            self._tasks.create_task(self._look(turn, work))
+        weighing.looks += 1
+        every_ms = self._settings.look_every_ms * max(1, weighing.looks // _LOOKS_IN_A_ROW)
+        weighing.look_at = self._listener.heard_end + _samples(every_ms)
+        if not weighing.looking:
+            weighing.looking = True
+            self._tasks.create_task(self._look(turn, weighing))
 
     def read(self, turn: UserTurn, text: str | None) -> None:
         """All words up to a pause are known; ``None``: they cannot be read."""
@@ -130,15 +136,15 @@ class Overlaps:
         self._bus.publish(SpeechIgnored(began_ms, ended_ms, text or "", verdict))
         return True
 
-    async def _look(self, turn: UserTurn, work: Work) -> None:
+    async def _look(self, turn: UserTurn, weighing: Weighing) -> None:
         text = None
         try:
-            text = (await turn.recognition.transcript(work)).text
+            text = (await turn.recognition.transcript(weighing.work)).text
         except (ReachyVoiceError, Cancelled):
             pass  # then its length decides
         finally:
-            turn.looking = False
-        if not work.cancelled and turn.attempt is None:
+            weighing.looking = False
+        if not weighing.work.cancelled and turn.attempt is None:
             self._weigh(turn, text, ended=False)
 
     def _weigh(self, turn: UserTurn, text: str | None, ended: bool) -> Verdict:
@@ -146,8 +152,7 @@ class Overlaps:
             return "interrupts"
         spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
         speech_ms = _ms(spoken_to - turn.onset)
-        overlap = Overlap(speech_ms, ended, text, self._session.spoken)
-        verdict = judge(overlap, self._settings)
+        verdict = self._judge(turn.weighing, Overlap(speech_ms, ended, text, self._session.spoken))
         if verdict == "interrupts":
             self._stop(turn)
             self._on_interruption(turn)
@@ -155,9 +160,18 @@ class Overlaps:
             self._session.go_on()
         return verdict
 
+    def _judge(self, weighing: Weighing, overlap: Overlap) -> Verdict:
+        verdict = judge(overlap, self._settings)
+        if not weighing.may_be_echo:
+            return verdict
+        if self._session.hears_itself:
+            return "echo"
+        searched = self._session.hears_itself is False or overlap.speech_ms >= _SEARCHED_MS
+        return verdict if searched or verdict != "interrupts" else "unsure"
+
     def _stop(self, turn: UserTurn) -> None:
         if turn.weighing:
-            turn.weighing.cancel()
+            turn.weighing.work.cancel()
             turn.weighing = None
 
 

@@ -235,10 +235,13 @@ class Replies:
 
     # -- while somebody speaks over an answer
 
-    def hold(self) -> bool:
-        """Send no more of the answer that is being heard. False if none is, or has hardly begun."""
+    def hold(self, may_be_echo: bool = False) -> bool:
+        """Send no more of the answer that is being heard. False if none is, or has hardly begun:
+        then somebody goes on, unless what is heard may be the answer itself."""
         latest = self._latest
-        if latest is None or not latest.audible or self.speaking not in (None, latest):
+        if latest is None or self.speaking not in (None, latest):
+            return False
+        if not (latest.audible(since_s=0.0) if may_be_echo else latest.audible()):
             return False
         latest.hold()
         return True
@@ -353,15 +356,19 @@ class Replies:
         paced = interruptible and options.in_conversation
         asked = options.max_output_tokens or config.max_output_tokens
         limit = asked or settings.sampling.max_tokens
+        modality = options.modality or config.modality
+        spoken = modality == "audio" and options.in_conversation
         return ReplyPlan(
             reply_id=self._new_id("resp"),
             item_id=self._new_id("item"),
-            modality=options.modality or config.modality,
+            modality=modality,
             in_conversation=options.in_conversation,
             voice=options.voice or config.voice,
             speed=config.speed,
             watched=settings.watched,
             apology=settings.apology,
+            filler=settings.filler.sentence(len(self._placed)) if spoken else "",
+            filler_after_s=(settings.filler.after_ms or 0) / 1000,
             language=config.language,
             output_format=options.output_format or config.output_format,
             chunk_ms=settings.chunk_ms,

@@ -31,6 +31,7 @@ from pipeline.engines import (
 )
 from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.events import Bus, CancelReason, ReplyFinished, ReplyStarted, Timeline
+from pipeline.filler import Pastime
 from pipeline.ramp import Ramp
 from pipeline.speech import Piece, SpeechChunker
 from pipeline.stages import ConversationStage, TtsStage
@@ -93,6 +94,7 @@ class Reply:
         self._text = TextAhead(SpeechChunker(plan.language), self._ramp)
         self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
         self._speech = ClauseSpeech(plan, tts, self._ramp, work, self._pieces.put, delivery.publish)
+        self._pastime = Pastime(plan.filler, self._text.put)
         self.prompt_read: list[Message] | None = None
         """What it answers, once it has begun to think."""
         self._calls: list[ToolCall] = []
@@ -115,6 +117,7 @@ class Reply:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._think())
+                group.create_task(self._pass_the_time())
                 group.create_task(self._speak())
                 group.create_task(self._play())
         except* (ReachyVoiceError, Cancelled) as problems:
@@ -201,11 +204,11 @@ class Reply:
         seconds = self._delivery.playback.heard_seconds(self._now())
         return not self._delivery.written and seconds <= BARELY_HEARD_S
 
-    @property
-    def audible(self) -> bool:
-        """Whether the listener hears it, has for a while, and will not just be done."""
+    def audible(self, since_s: float = BARELY_HEARD_S) -> bool:
+        """Whether the listener hears it, has for longer than so many seconds, and will not just be
+        done."""
         heard_s = self._delivery.playback.heard_seconds(self._now())
-        if self.cancelled or self.plan.modality == "text" or heard_s <= BARELY_HEARD_S:
+        if self.cancelled or self.plan.modality == "text" or heard_s <= since_s:
             return False
         return self.status == "active" or self.unheard_s > NEARLY_HEARD_S
 
@@ -229,7 +232,12 @@ class Reply:
             except PromptTooLong:
                 if not self._forget():
                     raise
+        self._pastime.worded()
         await self._text.end()
+
+    async def _pass_the_time(self) -> None:
+        await self._gate.wait()
+        await self._pastime.wait(self.began_at + self.plan.filler_after_s)
 
     async def _answer(self, messages: Sequence[Message]) -> None:
         plan = self.plan
@@ -245,10 +253,12 @@ class Reply:
                         self._usage = usage
                     case TextDelta(text):
                         self.mark("first_token")
+                        self._pastime.worded()
                         await self._pass_on(glue, text)
                         glue = ""
                     case ToolCall():
                         self.mark("first_token")
+                        await self._pastime.before_call()
                         await self._text.end_part()
                         self._calls.append(delta)
                         glue = " "

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, Recording
+from pipeline.audio import LISTEN_RATE, Pcm, Recording
 from pipeline.chat import AudioPart, Chat, MessageItem
 from pipeline.commands import (
     AddItem,
@@ -30,6 +30,7 @@ from pipeline.commands import (
     SessionConfig,
     TruncateItem,
 )
+from pipeline.echo.path import EchoPath, EchoWindow
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Transcript
 from pipeline.errors import ReachyVoiceError
@@ -37,13 +38,17 @@ from pipeline.events import (
     Bus,
     IdleTimeout,
     InputCleared,
+    Published,
     Refused,
+    ReplyAudio,
+    ReplyFinished,
+    SpeechStarted,
     TranscriptReady,
 )
 from pipeline.idle import IdleTimer
 from pipeline.inbox import Inbox
 from pipeline.item_commands import ItemCommands
-from pipeline.listening import Listener
+from pipeline.listening import Listener, SpeechScores
 from pipeline.memory import Memory
 from pipeline.replies import Replies
 from pipeline.reply import Reply
@@ -76,9 +81,10 @@ class Session:
         bus: Bus,
         new_id: Callable[[str], str],
         memory: Memory | None = None,
+        echo: EchoPath | None = None,
     ) -> None:
         """``new_id(prefix)`` gives a fresh id such as ``item_…``; ``memory`` is that of a session
-        that this one goes on with."""
+        that this one goes on with; ``echo`` knows the client's room."""
         self._memory = memory or Memory(Chat(), stages.llm.open())
         self._keeps_memory = False
         self._stages = stages
@@ -88,6 +94,10 @@ class Session:
         self._new_id = new_id
         self._records = TurnRecorder(answers=config.answers)
         bus.derive(self._records.feed)
+        self._echo = echo or EchoPath(stages.vad.window_samples)
+        self._taps_echo = settings.echo.cancel == "auto"
+        if self._taps_echo:
+            bus.tap(self._note_played)
         self._inbox = Inbox()
         stall_samples = settings.endpointing.stall_ms * LISTEN_RATE // 1000
         self._stall_silence = np.zeros(stall_samples, dtype=np.int16)
@@ -116,14 +126,14 @@ class Session:
     async def run(self) -> None:
         """Live until cancelled."""
         CLIENT.set(next(_numbers))
-        vad = await self._stages.vad.open()
+        scores = await SpeechScores.open(self._stages.vad)
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._replies.tasks = self._transcriber.tasks = self._tasks
                 self._warm_up.tasks = self._tasks
-                vad_stage, turn_stage = self._stages.vad, self._stages.turn
+                history_seconds = self._stages.turn.history_seconds
                 self._listener = Listener(
-                    vad, vad_stage.window_samples, turn_stage.history_seconds, self._endpointing()
+                    scores, self._windows, history_seconds, self._endpointing()
                 )
                 self._turns = VoiceTurns(
                     self,
@@ -148,7 +158,8 @@ class Session:
                     for record in self._records.close(asyncio.get_running_loop().time()):
                         self._bus.publish(record)
         finally:
-            vad.close()
+            scores.close()
+            self._echo.close()
             if not self._keeps_memory:
                 self._memory.close()
 
@@ -168,6 +179,12 @@ class Session:
     async def submit(self, command: Command) -> None:
         """Hand a command over; waits while the inbox is full."""
         await self._inbox.put(command)
+
+    @property
+    def echo_delay_ms(self) -> int | None:
+        """How long after it is sent an answer comes back through the microphone; ``None`` as long
+        as none is known to."""
+        return self._echo.delay_ms
 
     async def quiet(self) -> None:
         """Wait until no reply is being given."""
@@ -305,6 +322,18 @@ class Session:
                 "The input audio buffer is full: commit or clear it before you send more.",
             )
 
+    def _windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
+        """What is heard, without what is played."""
+        return self._echo.windows(pcm, now)
+
+    def _note_played(self, published: Published) -> None:
+        at, event = published
+        match event:
+            case ReplyAudio():
+                self._echo.sent(event.pcm, event.rate, at)
+            case SpeechStarted() | ReplyFinished(status="cancelled"):
+                self._echo.flushed(at)
+
     def _clear_input(self) -> None:
         self._listener.end_of_input()
         self._buffer.clear()
@@ -369,7 +398,11 @@ class Session:
         return detection is not None and detection.interrupt_response
 
     def hold(self) -> bool:
-        return self._interrupts and self._replies.hold()
+        return self._interrupts and self._replies.hold(may_be_echo=self.hears_itself is None)
+
+    @property
+    def hears_itself(self) -> bool | None:
+        return self._echo.found if self._taps_echo else False
 
     def go_on(self) -> None:
         self._replies.go_on()

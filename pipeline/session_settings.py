@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipeline.barge_in import BargeIn
+from pipeline.echo.settings import Echo
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Sampling
+from pipeline.filler import Filler
 from pipeline.speculation import Speculation
 
 
@@ -19,6 +21,8 @@ class SessionSettings:
     tool_instructions: str = ""
     speculation: Speculation = field(default_factory=Speculation)
     barge_in: BargeIn = field(default_factory=BargeIn)
+    echo: Echo = field(default_factory=lambda: Echo(cancel="never"))
+    filler: Filler = field(default_factory=Filler)
     lead_ms: int = 250
     chunk_ms: int = 40
     max_items: int = 2000

@@ -95,6 +95,11 @@ class TurnTaker:
                 return self._paused(score, frame)
 
     @property
+    def open(self) -> bool:
+        """Whether a turn has begun and not ended."""
+        return self._state is not _State.QUIET
+
+    @property
     def suspects(self) -> bool:
         """Whether the newest frame may begin a turn that is not open yet."""
         return self._state is _State.QUIET and self._onset is not None

@@ -179,6 +179,20 @@ class Attempt:
 
 
 @dataclass(slots=True, eq=False)
+class Weighing:
+    """Of speech over an answer. ``look_at``: sample at which its words are read next. ``looks``:
+    how often they have been. ``may_be_echo``: it is not known yet whether the microphone hears the
+    answer."""
+
+    look_at: int
+    may_be_echo: bool = False
+    work: Work = field(default_factory=Work)
+    looks: int = 0
+    looking: bool = False
+    """Whether they are being read."""
+
+
+@dataclass(slots=True, eq=False)
 class UserTurn:
     """An open utterance. ``start`` and ``fed_to`` are sample indexes of the listener's stream."""
 
@@ -192,13 +206,9 @@ class UserTurn:
     attempt: Attempt | None = None
     guess: Guess | None = None
     """Begun on a partial transcript, while the user speaks."""
-    weighing: Work | None = None
+    weighing: Weighing | None = None
     """Set while it is not known whether it interrupts the answer that it has begun over; nothing of
     it is told as long. See ``pipeline.overlaps``."""
-    look_at: int = 0
-    looks: int = 0
-    looking: bool = False
-    """When its words are read next, how often they have been, and whether they are being read."""
     pieces: list[Pcm] = field(default_factory=list)
 
     @property

@@ -21,7 +21,7 @@ from pipeline.recording.reading import HeldSession, read_file
 from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape
 from pipeline.session_settings import SessionSettings
-from pipeline.stages import Stages
+from pipeline.stages import Stages, VadStage
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 
@@ -49,10 +49,11 @@ async def recorded_scene(
     tts: ScriptedTts | None = None,
     memory: Memory | None = None,
     numbers: Callable[[], int] | None = None,
+    vad: VadStage | None = None,
 ) -> AsyncIterator[Scene]:
     """As ``scripted.scene``, with the session on a tape."""
     stages = Stages(
-        LevelVad(),
+        vad or LevelVad(),
         turn or ScriptedTurn(),
         stt or ScriptedStt(),
         llm or ScriptedLlm(),

@@ -34,7 +34,7 @@ from pipeline.events import Bus, Event, Published
 from pipeline.memory import Memory
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings
-from pipeline.stages import Stages
+from pipeline.stages import Stages, VadStage
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Work
 
@@ -226,6 +226,7 @@ class Scene:
     log: list[Published]
     stages: Stages
     loop: asyncio.AbstractEventLoop
+    began: float = 0.0
 
     async def do(self, *commands: Command) -> None:
         for command in commands:
@@ -243,6 +244,10 @@ class Scene:
             chunk = np.full(rate // 50, level, dtype=np.int16)
             await self.session.submit(AppendAudio(chunk, rate))
             await asyncio.sleep(0.02)
+
+    async def sleep_until(self, seconds: float) -> None:
+        """Until so many seconds after the scene began."""
+        await asyncio.sleep(max(0.0, self.began + seconds - self.loop.time()))
 
     async def say(self, seconds: float) -> None:
         await self.hear(seconds, level=3000)
@@ -272,9 +277,10 @@ async def scene(
     llm: ScriptedLlm | None = None,
     tts: ScriptedTts | None = None,
     memory: Memory | None = None,
+    vad: VadStage | None = None,
 ) -> AsyncIterator[Scene]:
     stages = Stages(
-        LevelVad(),
+        vad or LevelVad(),
         turn or ScriptedTurn(),
         stt or ScriptedStt(),
         llm or ScriptedLlm(),

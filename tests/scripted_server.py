@@ -119,7 +119,7 @@ class ScriptedAssistant:
         return SessionDefaults("reachy-voice", "joe", ("joe",), "You are Reachy.")
 
     def session(
-        self, bus: Bus, config: SessionConfig, memory: Memory | None = None
+        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
     ) -> ScriptedSession:
         session = ScriptedSession(bus, config, self.hold)
         self.sessions.append(session)

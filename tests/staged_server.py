@@ -66,7 +66,9 @@ class StagedAssistant:
     def defaults(self) -> SessionDefaults:
         return SessionDefaults("reachy-voice", "joe", ("joe",), "You are Reachy.")
 
-    def session(self, bus: Bus, config: SessionConfig, memory: Memory | None = None) -> Session:
+    def session(
+        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
+    ) -> Session:
         session = Session(self._stages, config, SessionSettings(), bus, new_id, memory)
         self.sessions.append(session)
         self.buses.append(bus)

@@ -22,9 +22,10 @@ from benchmarks.turns.acoustics import noise
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS, ClearAudio, CreateResponse
+from pipeline.echo.path import EchoPath
 from pipeline.endpointing import Endpointing
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
-from pipeline.listening import Listener
+from pipeline.listening import Listener, SpeechScores
 from pipeline.onset import GAP_MS, MAX_BACK_MS, RecentScores
 from pipeline.stt.moonshine import MoonshineOptions
 from pipeline.stt.moonshine import build as build_moonshine
@@ -151,11 +152,22 @@ def test_a_turn_opens_exactly_when_it_did_and_never_later_in_the_sound(
 class ScoresByLevel:
     """A VAD that is the less sure the softer it is: amplitude 10,000 scores 1."""
 
+    window_samples = WINDOW
+
+    async def open(self) -> ScoresByLevel:
+        return self
+
     async def score(self, pcm: Pcm) -> float:
         return float(min(1.0, np.abs(pcm.astype(np.int32)).max() / 10_000))
 
     def close(self) -> None:
         pass
+
+
+def listener_with(history_seconds: float) -> Listener:
+    vad = ScoresByLevel()
+    windows = EchoPath(WINDOW).windows
+    return Listener(SpeechScores(vad, vad), windows, history_seconds, Endpointing())
 
 
 def soft_word_then_loud() -> Pcm:
@@ -169,7 +181,7 @@ async def test_any_split_gives_the_same_signals(cuts: list[int]) -> None:
     whole = soft_word_then_loud()
 
     async def heard(pieces: Sequence[Pcm]) -> list[object]:
-        listener = Listener(ScoresByLevel(), WINDOW, 8.0, Endpointing())
+        listener = listener_with(8.0)
         return [s for piece in pieces async for signals in listener.hear(piece) for s in signals]
 
     at_once = await heard([whole])
@@ -181,7 +193,7 @@ async def test_any_split_gives_the_same_signals(cuts: list[int]) -> None:
 async def test_the_history_holds_padding_and_onset_whatever_a_client_asks_for(
     history_seconds: float,
 ) -> None:
-    listener = Listener(ScoresByLevel(), WINDOW, history_seconds, Endpointing())
+    listener = listener_with(history_seconds)
     asked = Endpointing(prefix_padding_ms=MAX_PREFIX_PADDING_MS, onset_ms=1000)
     listener.configure(asked)
     room = np.full(6 * LISTEN_RATE, 10, np.int16)

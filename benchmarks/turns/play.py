@@ -66,6 +66,7 @@ def session_settings(settings: Settings) -> SessionSettings:
         endpointing=settings.endpointing,
         speculation=settings.speculation,
         barge_in=settings.barge_in,
+        echo=settings.echo,
         lead_ms=settings.playback.lead_ms,
         chunk_ms=settings.playback.chunk_ms,
         partials=settings.conversation.partial_transcripts,

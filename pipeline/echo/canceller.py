@@ -85,6 +85,8 @@ class EchoCanceller:
         self._kept: deque[Spectra] = deque(maxlen=2)
         self.slips = 0
         """How often the echo was found to come at another time at once."""
+        self.slipped_samples = 0
+        """By how much later in all."""
 
     @property
     def ppm(self) -> float:
@@ -199,6 +201,7 @@ class EchoCanceller:
 
     def _follow_slip(self, by: int) -> None:
         self.slips += 1
+        self.slipped_samples += by
         if len(self._kept) == 2:
             # Since the gap the filter has learnt nonsense.
             self._filter.replace(self._kept[0])

@@ -21,10 +21,13 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from pipeline import chat, commands, engines
-from pipeline.audio import AudioFormat, Pcm, Recording, pcm_from_bytes, pcm_to_bytes
+from pipeline.audio import AudioFormat, AudioFrame, Pcm, Recording, pcm_from_bytes, pcm_to_bytes
 from pipeline.barge_in import BargeIn
+from pipeline.echo.path import EchoWindow
+from pipeline.echo.settings import Echo
 from pipeline.endpointing import Endpointing
 from pipeline.errors import ReachyVoiceError
+from pipeline.filler import Filler
 from pipeline.session_settings import SessionSettings
 from pipeline.speculation import Speculation
 
@@ -39,6 +42,7 @@ _KNOWN: dict[str, type] = {
     known.__name__: known
     for known in (
         *(AudioFormat, Recording, SessionSettings, Endpointing, Speculation, BargeIn),
+        *(Echo, EchoWindow, AudioFrame, Filler),
         *(chat.TextPart, chat.AudioPart, chat.ImagePart),
         *(chat.MessageItem, chat.FunctionCallItem, chat.FunctionOutputItem),
         *(commands.TurnDetection, commands.SessionConfig, commands.ResponseOptions),

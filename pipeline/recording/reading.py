@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.commands import Command, SessionConfig
+from pipeline.echo.path import EchoWindow
 from pipeline.recording.plain import RecordingError, from_plain
 from pipeline.recording.tape import FORMAT
 from pipeline.session_settings import SessionSettings
@@ -59,6 +60,10 @@ class HeldSession:
     ids: list[tuple[float, str, str]] = field(default_factory=list)
     """When an id was made, what for, and the id."""
     events: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    echo: dict[int, EchoWindow] = field(default_factory=dict)
+    """Windows in which there may have been an echo, by their first sample."""
+    hears_itself: dict[int, bool | None] = field(default_factory=dict)
+    """What was known of that from the window on that begins there."""
     last_at: float = 0.0
     stopped_at: float | None = None
     """When it was told to end."""
@@ -205,6 +210,15 @@ def _event(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
     session.events.append((at, line["event"]))
 
 
+def _echo(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
+    window = from_plain(line["window"])
+    session.echo[window.frame.index] = window
+
+
+def _hears_itself(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
+    session.hears_itself[line["index"]] = line["found"]
+
+
 def _stop(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
     session.stopped_at = at
 
@@ -221,6 +235,8 @@ _TAKERS: Mapping[str, Callable[[HeldSession, float, Mapping[str, Any]], None]] =
     "cost": _cost,
     "id": _id,
     "event": _event,
+    "echo": _echo,
+    "hears_itself": _hears_itself,
     "stop": _stop,
     "end": _end,
 }

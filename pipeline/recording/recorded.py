@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pipeline.audio import Pcm
 from pipeline.chat import AudioPart, MessageItem
 from pipeline.commands import AddItem, AppendAudio, Command, SessionConfig
+from pipeline.echo.path import EchoPath, EchoWindow
 from pipeline.events import Bus, Published
 from pipeline.memory import Memory
 from pipeline.recording.engine_calls import RecordedConversation, recorded_stages
@@ -84,6 +86,15 @@ class SessionLog:
         at = published.at - self._began_at
         self.write("event", at, lambda: {"event": to_plain(event, audio=False)})
 
+    def echo(self, window: EchoWindow) -> None:
+        """A window is heard in which there may be an echo."""
+        size = window.frame.pcm.nbytes * 2
+        self.write("echo", self.now(), lambda: {"window": to_plain(window)}, size)
+
+    def hears_itself(self, index: int, found: bool | None) -> None:
+        """From the window at ``index`` on it is known whether there is an echo, or not any more."""
+        self.write("hears_itself", self.now(), lambda: {"index": index, "found": found})
+
     def new_id(self, new_id: Callable[[str], str]) -> Callable[[str], str]:
         """The same source of ids, with each of them written down."""
         before = ""
@@ -129,6 +140,7 @@ class RecordedSession(Session):
         bus: Bus,
         new_id: Callable[[str], str],
         memory: Memory | None = None,
+        echo: EchoPath | None = None,
     ) -> None:
         """As ``Session``. It begins now, and must be run at once."""
         self._recording = log = SessionLog(tape, session_name())
@@ -137,14 +149,25 @@ class RecordedSession(Session):
             memory = Memory(memory.chat, RecordedConversation(memory.conversation, log))
         bus.tap(log.event)
         super().__init__(
-            recorded_stages(stages, log), config, settings, bus, log.new_id(new_id), memory
+            *(recorded_stages(stages, log), config, settings, bus, log.new_id(new_id), memory),
+            echo,
         )
+        self._heard_itself: bool | None = None
 
     async def run(self) -> None:
         try:
             await super().run()
         finally:
             self._recording.end()
+
+    def _windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
+        for window in super()._windows(pcm, now):
+            if window.post_filtered is not None:
+                self._recording.echo(window)
+            if self.hears_itself != self._heard_itself:
+                self._heard_itself = self.hears_itself
+                self._recording.hears_itself(window.frame.index, self._heard_itself)
+            yield window
 
     def _stop_everything(self) -> None:
         # Ending takes a moment: this is when it began.

@@ -50,7 +50,9 @@ class ScriptedAssistant:
         voices = self.cast.tts.voices
         return SessionDefaults("reachy-voice", voices[0], voices, INSTRUCTIONS)
 
-    def session(self, bus: Bus, config: SessionConfig, memory: Memory | None = None) -> Session:
+    def session(
+        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
+    ) -> Session:
         session = Session(self._stages, config, self._settings, bus, new_id, memory)
         self.sessions.append(session)
         return session

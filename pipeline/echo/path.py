@@ -1,0 +1,240 @@
+"""One session's echo path: from what is sent and what is heard to windows without the echo. Pure.
+
+Nothing is taken off until the echo was found (``delay``). A client whose microphone hears none, as
+behind an XVF3800, costs a search for each answer, and its sound is never touched.
+
+A client plays what it gets as soon as it has it, so what was sent has a place on the samples of its
+microphone (``sent``). The echo comes back later: by the network, the player's buffer, the room. The
+reference is read so much later that the echo follows it by 40 ms, and each answer is searched again
+for what its player did otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
+from pipeline.echo.canceller import NO_DOUBT, EchoCanceller, EchoState
+from pipeline.echo.delay import Delay, DelayFinder
+from pipeline.echo.kalman import BLOCK
+from pipeline.echo.sent import MicrophoneClock, SentSound
+
+EARLIER_SAMPLES = 40 * LISTEN_RATE // 1000
+"""So much before the echo comes, the canceller gets its reference: players differ from one answer
+to the next. It may come 6 to 300 ms later."""
+_FIRST_SOUND_SAMPLES = 3 * LISTEN_RATE // 10
+_LOOK_SAMPLES = LISTEN_RATE // 5
+_LATER_LOOK_SAMPLES = LISTEN_RATE
+"""An answer is searched when so much of its sound was sent, and every 200 ms from then on as long
+as no echo is known; then every second."""
+_LOOKS = 6
+"""Of one answer."""
+_ANSWER_GAP_SAMPLES = LISTEN_RATE
+"""After so much silence it is another one."""
+_MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
+_UNFOUND = 12
+"""Searches in vain after which there is no echo any more."""
+_KEPT_SAMPLES = 6 * LISTEN_RATE
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is worth knowing of a place when somebody comes back to it. ``delay_samples``: of the
+    echo. ``later_samples``: how much later than its reference it comes, as the state has learnt
+    it."""
+
+    state: EchoState
+    delay_samples: int
+    later_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class EchoWindow:
+    """``frame``: int16, 16 kHz, without the echo. ``post_filtered``: the same with most of what is
+    left of it taken off, for a second VAD; ``None``: there can be no echo. ``llr``: 0 to 15, how
+    much louder its newest block is than echo and noise explain."""
+
+    frame: AudioFrame
+    post_filtered: Pcm | None = None
+    llr: float = NO_DOUBT
+
+
+class EchoPath:
+    """Times are seconds of the loop's clock."""
+
+    def __init__(
+        self,
+        window_samples: int,
+        room: Room | None = None,
+        keep: Callable[[Room], None] = lambda room: None,
+    ) -> None:
+        """``room``: what is known of the place; ``keep`` gets what was learnt, in the end."""
+        self._window_samples = window_samples
+        self._framer = Framer(window_samples)
+        self._clock = MicrophoneClock()
+        self._sent = SentSound(_KEPT_SAMPLES)
+        self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
+        self._finder = DelayFinder()
+        self._search: Generator[None, None, Delay | None] | None = None
+        self._heard = 0
+        self._looks = self._looked = self._sounded = self._unfound = 0
+        self._known = room
+        self._keep = keep
+        self._canceller: EchoCanceller | None = None
+        self._delay = 0
+        """Of the echo, in samples."""
+        self._read_later = 0
+        """Of the reference."""
+        self._slipped = 0
+        self._waiting = EMPTY
+        """Less than a block."""
+        self._post_filtered = EMPTY
+        self._sounding = False
+        if room:
+            self._begin(room.delay_samples)
+
+    @property
+    def found(self) -> bool | None:
+        """Whether there is an echo; ``None``: it is not known yet."""
+        known = self._canceller is not None or self._unfound >= _LOOKS
+        return self._canceller is not None if known else None
+
+    @property
+    def delay_ms(self) -> int | None:
+        """How long after it is sent a sound comes back; ``None`` if it does not."""
+        return self._delay * 1000 // LISTEN_RATE if self._canceller else None
+
+    def close(self) -> None:
+        """Nothing more is heard."""
+        if self._canceller:
+            self._keep(self._room(self._canceller))
+
+    def _room(self, canceller: EchoCanceller) -> Room:
+        delay = self._delay + canceller.slipped_samples - self._slipped
+        return Room(canceller.state(), delay, delay - self._read_later)
+
+    # -- what is sent
+
+    def sent(self, pcm: Pcm, rate: int, now: float) -> None:
+        """An answer's sound leaves, int16 mono at ``rate`` Hz."""
+        if rate != self._resampler.from_rate:
+            self._resampler = Resampler(rate, LISTEN_RATE)
+        self._sent.send(self._resampler.feed(pcm), self._clock.index(now))
+
+    def flushed(self, now: float) -> None:
+        """The client throws away what it has not played."""
+        self._sent.cut(self._clock.index(now))
+
+    # -- what is heard
+
+    def windows(self, pcm: Pcm, now: float) -> Iterator[EchoWindow]:
+        """The next samples at 16 kHz, any number; each window that they complete."""
+        self._clock.arrived(self._heard + len(pcm), now)
+        for start in range(0, len(pcm), self._window_samples):
+            piece = pcm[start : start + self._window_samples]
+            self._listen(piece)
+            if self._canceller:
+                yield from self._cleaned(self._canceller, piece)
+            else:
+                waiting, self._waiting = self._waiting, EMPTY
+                for frame in self._framer.feed(np.concatenate((waiting, piece))):
+                    yield EchoWindow(frame)
+
+    def _listen(self, piece: Pcm) -> None:
+        begin = self._heard
+        self._heard += len(piece)
+        self._sent.pass_to(self._heard)
+        played = self._sent.read(begin, self._heard)
+        if begin - self._sent.last_sound < _KEPT_SAMPLES:
+            self._finder.feed(played, piece)
+            self._look(played)
+
+    def _cleaned(self, canceller: EchoCanceller, piece: Pcm) -> Iterator[EchoWindow]:
+        """The canceller takes blocks, so up to 10 ms wait."""
+        first = self._heard - len(piece) - len(self._waiting)
+        waiting = np.concatenate((self._waiting, piece))
+        for start in range(0, len(waiting) - BLOCK + 1, BLOCK):
+            at = first + start - self._read_later
+            reference = self._sent.read(at, at + BLOCK)
+            clean = canceller.process(waiting[start : start + BLOCK], reference)
+            self._sounding |= not clean.idle
+            self._post_filtered = np.concatenate((self._post_filtered, clean.post_filtered))
+            for frame in self._framer.feed(clean.residual):
+                yield self._window(frame, clean.llr)
+        self._waiting = waiting[len(waiting) // BLOCK * BLOCK :]
+
+    def _window(self, frame: AudioFrame, llr: float) -> EchoWindow:
+        count = len(frame.pcm)
+        heard, self._post_filtered = self._post_filtered[:count], self._post_filtered[count:]
+        sounding, self._sounding = self._sounding, False
+        return EchoWindow(frame, heard, llr) if sounding else EchoWindow(frame)
+
+    # -- where the echo is
+
+    def _look(self, played: Pcm) -> None:
+        if self._sounded and self._heard - self._sent.last_sound > _ANSWER_GAP_SAMPLES:
+            self._looks = self._sounded = 0
+            # The next answer may come later or earlier than this one.
+            self._finder, self._search = DelayFinder(), None
+        if self._search is None:
+            self._sounded += len(played) if played.any() else 0
+            enough = _LATER_LOOK_SAMPLES if self._canceller else _LOOK_SAMPLES
+            due = self._heard - self._looked >= enough and self._sounded >= _FIRST_SOUND_SAMPLES
+            if not due or self._looks >= _LOOKS:
+                return
+            self._looked, self._looks = self._heard, self._looks + 1
+            self._search = self._finder.search()
+        try:
+            next(self._search)
+        except StopIteration as done:
+            self._search = None
+            self._found(done.value)
+
+    def _found(self, delay: Delay | None) -> None:
+        if delay is None:
+            self._unfound += 1
+            if self._unfound >= _UNFOUND and self._canceller:
+                self._leave(self._canceller)
+            return
+        self._unfound = 0
+        if self._canceller:
+            self._follow(self._canceller, delay.samples)
+        else:
+            self._begin(delay.samples)
+        self._known = None
+
+    def _begin(self, delay: int) -> None:
+        self._canceller = EchoCanceller()
+        later = EARLIER_SAMPLES
+        if self._known:
+            self._canceller.restore(self._known.state)
+            later = self._known.later_samples
+        self._delay, self._read_later, self._slipped = delay, max(0, delay - later), 0
+        self._post_filtered = self._framer.held
+
+    def _follow(self, canceller: EchoCanceller, delay: int) -> None:
+        """Another answer came earlier or later, by more than the canceller has noticed."""
+        slipped, self._slipped = (
+            canceller.slipped_samples - self._slipped,
+            canceller.slipped_samples,
+        )
+        self._delay += slipped
+        moved = delay - self._delay
+        if abs(moved) <= _MOVED_SAMPLES:
+            return
+        self._looks = min(self._looks, _LOOKS // 2)
+        if self._known:
+            # The network is another one than last time: what was learnt since is wrong.
+            self._begin(delay)
+        else:
+            self._delay = delay
+            self._read_later = max(0, self._read_later + moved)
+            canceller.realign()
+
+    def _leave(self, canceller: EchoCanceller) -> None:
+        self._known = self._room(canceller)
+        self._canceller = None
+        self._post_filtered = EMPTY
