@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
 import multiprocessing
 import os
@@ -48,16 +47,16 @@ from benchmarks.echo_scenes import (
 )
 from benchmarks.echo_voices import RobotVoices, say_all
 from benchmarks.onset_play import InlineVad
+from benchmarks.played_session import played_session
 from benchmarks.turns.acoustics import Signal, gained, noise, to_pcm, to_signal
 from benchmarks.turns.play import session_settings
 from benchmarks.turns.score import ears_of, opened_memo
 from benchmarks.turns.virtual_engines import EMBEDDED, Computer, HeardStt, HeardTurn, ScriptedLlm
 from benchmarks.wer import word_errors, words
-from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
-from pipeline.commands import AppendAudio, CreateResponse, SessionConfig
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.commands import AppendAudio, CreateResponse
 from pipeline.engines import Delta
 from pipeline.events import (
-    Bus,
     Published,
     ReplyAudio,
     ReplyFinished,
@@ -65,7 +64,6 @@ from pipeline.events import (
     SpeechStarted,
     TranscriptReady,
 )
-from pipeline.session import Session
 from pipeline.stages import Stages
 from pipeline.vad.silero import SileroOptions, build
 from pipeline.work import Work
@@ -283,13 +281,6 @@ async def _run(
     seconds: float,
     rng: np.random.Generator,
 ) -> tuple[list[Published], int | None]:
-    bus = Bus()
-    counter = itertools.count(1)
-    config = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=LISTEN_RATE))
-    session = Session(
-        *(stages, config, session_settings(settings), bus),
-        lambda prefix: f"{prefix}_{next(counter)}",
-    )
     loop = asyncio.get_running_loop()
     began = loop.time()
     log: list[Published] = []
@@ -298,8 +289,8 @@ async def _run(
 
     def note(published: Published) -> None:
         nonlocal quiet_from
-        at, event = published.at - began, published.event
-        log.append(Published(at, event))
+        log.append(published)
+        at, event = published
         match event:
             case ReplyAudio():
                 client.play(event.pcm, at)
@@ -312,31 +303,24 @@ async def _run(
                     client.flush(at)
                 quiet_from = len(client.played) / LISTEN_RATE
 
-    bus.tap(note)
-    running = asyncio.create_task(session.run())
     answers = 0
-    for start in range(0, int(seconds * LISTEN_RATE), PIECE):
-        now = start / LISTEN_RATE
-        last = talk.done[-1][3] / LISTEN_RATE if talk.done else 0.0
-        if not active and now > max(quiet_from, last) + BETWEEN_S:
-            answers += 1
-            quiet_from = now + BETWEEN_S
-            await session.submit(CreateResponse())
-            if talk.clips and answers > 1:
-                talk.begin(client, start)
-        captured = (start + PIECE) / LISTEN_RATE
-        late_s = UP_S + float(rng.uniform(0, JITTER_S))
-        await asyncio.sleep(began + captured - loop.time())
-        piece = client.hear(start)
-        await asyncio.sleep(max(0.0, began + captured + late_s - loop.time()))
-        await session.submit(AppendAudio(piece, LISTEN_RATE))
-    delay_ms = session.echo_delay_ms
-    running.cancel()
-    await asyncio.wait({running})
-    bus.close()
-    if not running.cancelled() and (error := running.exception()):
-        raise error
-    return log, delay_ms
+    async with played_session(stages, session_settings(settings), note) as session:
+        for start in range(0, int(seconds * LISTEN_RATE), PIECE):
+            now = start / LISTEN_RATE
+            last = talk.done[-1][3] / LISTEN_RATE if talk.done else 0.0
+            if not active and now > max(quiet_from, last) + BETWEEN_S:
+                answers += 1
+                quiet_from = now + BETWEEN_S
+                await session.submit(CreateResponse())
+                if talk.clips and answers > 1:
+                    talk.begin(client, start)
+            captured = (start + PIECE) / LISTEN_RATE
+            late_s = UP_S + float(rng.uniform(0, JITTER_S))
+            await asyncio.sleep(began + captured - loop.time())
+            piece = client.hear(start)
+            await asyncio.sleep(max(0.0, began + captured + late_s - loop.time()))
+            await session.submit(AppendAudio(piece, LISTEN_RATE))
+        return log, session.echo_delay_ms
 
 
 def _scene(

@@ -13,8 +13,8 @@ The microphone hears no echo here.
 - **silent**: from the onset until a reference client with 120 ms of output latency is silent: it
   flushes its player on ``speech_started``, or has played all it was sent.
 - **stopped**: share of scenes in which the answer was cancelled.
-- **first word**: of an interruption, in its transcript, among those that one pass over the scene
-  from 0.2 s before the onset finds.
+- **first word**: of an interruption, in its transcript, among those that one pass from 0.2 s before
+  the onset up to the same end finds: nothing was lost at the beginning.
 
 Intervals are bootstrapped by source.
 """
@@ -39,6 +39,7 @@ from app.settings_load import load_settings
 from app.weights import WeightsCache
 from benchmarks.interruption_scenes import InterruptionScene, Kind, scenes
 from benchmarks.onset_speech import Voices
+from benchmarks.played_session import played_session
 from benchmarks.turns.cache import Ears
 from benchmarks.turns.play import session_settings
 from benchmarks.turns.score import ears_of, opened_memo
@@ -53,18 +54,17 @@ from benchmarks.turns.virtual_engines import (
     ScriptedTts,
 )
 from benchmarks.wer import words
-from pipeline.audio import LISTEN_RATE, AudioFormat
-from pipeline.commands import AppendAudio, CreateResponse, SessionConfig
+from pipeline.audio import LISTEN_RATE
+from pipeline.commands import AppendAudio, CreateResponse
 from pipeline.events import (
-    Bus,
     Published,
     ReplyAudio,
     ReplyFinished,
     SpeechStarted,
+    SpeechStopped,
     TranscriptReady,
 )
 from pipeline.playback import PlaybackClock
-from pipeline.session import Session
 from pipeline.stages import Stages
 from tests.virtual_time import run_virtual
 
@@ -114,35 +114,15 @@ def play(scene: InterruptionScene, ears: Ears, settings: Settings) -> Outcome:
 
 
 async def _listen(scene: InterruptionScene, stages: Stages, settings: Settings) -> list[Published]:
-    bus = Bus()
-    subscription = bus.subscribe(100_000)
-    counter = itertools.count(1)
-    config = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=LISTEN_RATE))
-    session = Session(
-        *(stages, config, session_settings(settings), bus),
-        lambda prefix: f"{prefix}_{next(counter)}",
-    )
-    running = asyncio.create_task(session.run())
     log: list[Published] = []
     loop = asyncio.get_running_loop()
     began = loop.time()
-
-    async def record() -> None:
-        async for at, event in subscription:
-            log.append(Published(at - began, event))
-
-    recorder = asyncio.create_task(record())
-    await session.submit(CreateResponse())
-    for at in range(0, len(scene.pcm), CHUNK_SAMPLES):
-        chunk = scene.pcm[at : at + CHUNK_SAMPLES]
-        await asyncio.sleep(began + (at + len(chunk)) / LISTEN_RATE - loop.time())
-        await session.submit(AppendAudio(chunk, LISTEN_RATE))
-    running.cancel()
-    await asyncio.wait({running})
-    bus.close()
-    await recorder
-    if not running.cancelled() and (error := running.exception()):
-        raise error
+    async with played_session(stages, session_settings(settings), log.append) as session:
+        await session.submit(CreateResponse())
+        for at in range(0, len(scene.pcm), CHUNK_SAMPLES):
+            chunk = scene.pcm[at : at + CHUNK_SAMPLES]
+            await asyncio.sleep(began + (at + len(chunk)) / LISTEN_RATE - loop.time())
+            await session.submit(AppendAudio(chunk, LISTEN_RATE))
     return log
 
 
@@ -176,7 +156,7 @@ def _outcome(scene: InterruptionScene, log: Sequence[Published], ears: Ears) -> 
     return Outcome(
         *(scene.kind, scene.source, scene.said, stopped_at is not None),
         *(since(held_at), since(verdict_at), since(silent_at), read),
-        _first_word(scene, read, ears),
+        _first_word(scene, read, _end(log), ears),
     )
 
 
@@ -198,12 +178,21 @@ def _played_until(sent: list[tuple[float, float]]) -> float:
     return last + clock.sent_seconds - clock.heard_seconds(last)
 
 
-def _first_word(scene: InterruptionScene, read: str, ears: Ears) -> bool | None:
+def _end(log: Sequence[Published]) -> int | None:
+    """Of the first speech that was committed: its last sample."""
+    item_id = next((e.item_id for _, e in log if isinstance(e, TranscriptReady)), None)
+    for _, event in log:
+        if isinstance(event, SpeechStopped) and event.item_id == item_id:
+            return event.audio_ms * LISTEN_RATE // 1000
+    return None
+
+
+def _first_word(scene: InterruptionScene, read: str, end: int | None, ears: Ears) -> bool | None:
     """``None`` where one pass does not find it either."""
     if not scene.interrupts:
         return None
     start = scene.onset - int(IDEAL_LEAD_S * LISTEN_RATE)
-    ideal = words(ears.transcribe(scene.pcm[start:]))
+    ideal = words(ears.transcribe(scene.pcm[start:end]))
     if ideal[:1] != words(scene.said)[:1]:
         return None
     return words(read)[:1] == ideal[:1]

@@ -13,12 +13,13 @@ from unittest.mock import patch
 import soxr
 
 from benchmarks.onset_scenes import OnsetScene
-from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
+from benchmarks.played_session import played_session
+from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.barge_in import BargeIn
-from pipeline.commands import AppendAudio, CreateResponse, SessionConfig
+from pipeline.commands import AppendAudio, CreateResponse
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Partial, Transcript
-from pipeline.events import Bus, InputCommitted, Published, SpeechStarted, SpeechStopped
+from pipeline.events import InputCommitted, Published, SpeechStarted, SpeechStopped
 from pipeline.onset import RecentScores
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings
@@ -159,8 +160,6 @@ async def play(scene: OnsetScene, vad: SileroVad, endpointing: Endpointing) -> l
     """The events of a session that hears the scene in real (virtual) time."""
     scripted = importlib.import_module("scripted")
     log: list[Published] = []
-    bus, subscription = Bus(), None
-    subscription = bus.subscribe(100_000)
     stages = Stages(
         InlineVad(vad),
         scripted.ScriptedTurn(),
@@ -168,30 +167,11 @@ async def play(scene: OnsetScene, vad: SileroVad, endpointing: Endpointing) -> l
         scripted.ScriptedLlm(deltas=("Then I went on. ",) * 30),
         scripted.ScriptedTts(),
     )
-    config = SessionConfig(instructions="", output_format=AudioFormat(rate=LISTEN_RATE))
-    ids = itertools.count()
-    session = Session(
-        stages,
-        config,
-        SessionSettings(endpointing, barge_in=AT_ONCE),
-        bus,
-        lambda name: f"{name}_{next(ids)}",
-    )
-
-    async def record() -> None:
-        async for published in subscription:
-            log.append(published)
-
-    recorder, running = asyncio.create_task(record()), asyncio.create_task(session.run())
-    if scene.playing:
-        await session.submit(CreateResponse())
-    await _speak(session, scene)
-    running.cancel()
-    await asyncio.wait({running})
-    bus.close()
-    await recorder
-    if not running.cancelled() and (error := running.exception()):
-        raise error
+    settings = SessionSettings(endpointing, barge_in=AT_ONCE)
+    async with played_session(stages, settings, log.append, began=0.0) as session:
+        if scene.playing:
+            await session.submit(CreateResponse())
+        await _speak(session, scene)
     return log
 
 

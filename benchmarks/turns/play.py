@@ -8,10 +8,10 @@ calls, the answer and the voice take the time that they were measured to take
 from __future__ import annotations
 
 import asyncio
-import itertools
 from dataclasses import dataclass
 
 from app.settings import Settings
+from benchmarks.played_session import played_session
 from benchmarks.turns.features import milliseconds, played
 from benchmarks.turns.scene import Scene
 from benchmarks.turns.virtual_engines import (
@@ -29,7 +29,7 @@ from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
 from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import AddItem, AppendAudio, SessionConfig, TurnDetection
 from pipeline.engines import Message
-from pipeline.events import Bus, Published, ReplyAudio, ReplyFinished, Subscription
+from pipeline.events import Published, ReplyAudio, ReplyFinished
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages
@@ -114,45 +114,24 @@ def play(
 async def _say(
     scene: Scene, pcm: Pcm, stages: Stages, settings: SessionSettings, config: SessionConfig
 ) -> list[Published]:
-    bus = Bus()
-    subscription = bus.subscribe()
-    counter = itertools.count(1)
-    session = Session(stages, config, settings, bus, lambda prefix: f"{prefix}_{next(counter)}")
-    running = asyncio.create_task(session.run())
     log: list[Published] = []
     answered = asyncio.Event()
     began = 1.0  # the session has been warm for a while
-    recorder = asyncio.create_task(_record(subscription, log, answered, began, scene.end))
-    try:
+
+    def note(published: Published) -> None:
+        log.append(published)
+        if isinstance(published.event, ReplyAudio) and published.at * LISTEN_RATE > scene.end:
+            answered.set()
+
+    async with played_session(stages, settings, note, config, began) as session:
         if scene.asked:
             question = MessageItem("item_asked", "assistant", (TextPart(scene.asked),))
             await session.submit(AddItem(question))
         await _feed(session, pcm, began, answered)
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-        bus.close()
-        await recorder
-    if not running.cancelled() and (error := running.exception()):
-        raise error
     for _, event in log:
         if isinstance(event, ReplyFinished) and event.status == "failed":
             raise RuntimeError(f"scene {scene.id}: an answer failed: {event.error}")
     return log
-
-
-async def _record(
-    subscription: Subscription,
-    log: list[Published],
-    answered: asyncio.Event,
-    began: float,
-    end: int,
-) -> None:
-    async for at, event in subscription:
-        since_s = at - began
-        log.append(Published(since_s, event))
-        if isinstance(event, ReplyAudio) and since_s * LISTEN_RATE > end:
-            answered.set()
 
 
 async def _feed(session: Session, pcm: Pcm, began: float, answered: asyncio.Event) -> None:

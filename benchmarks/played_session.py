@@ -1,0 +1,42 @@
+"""A real session whose engines are brought along, for benchmarks in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from pipeline.audio import LISTEN_RATE, AudioFormat
+from pipeline.commands import SessionConfig
+from pipeline.events import Bus, Published
+from pipeline.session import Session
+from pipeline.session_settings import SessionSettings
+from pipeline.stages import Stages
+
+SPOKEN = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=LISTEN_RATE))
+
+
+@asynccontextmanager
+async def played_session(
+    stages: Stages,
+    settings: SessionSettings,
+    note: Callable[[Published], None],
+    config: SessionConfig = SPOKEN,
+    began: float | None = None,
+) -> AsyncIterator[Session]:
+    """It runs, ``note`` gets every event at once, and it ends with the context. Times are seconds
+    since ``began``, by the loop's clock (now). Raises what the session fails with."""
+    bus, counter = Bus(), itertools.count(1)
+    zero = asyncio.get_running_loop().time() if began is None else began
+    bus.tap(lambda published: note(Published(published.at - zero, published.event)))
+    session = Session(stages, config, settings, bus, lambda prefix: f"{prefix}_{next(counter)}")
+    running = asyncio.create_task(session.run())
+    try:
+        yield session
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        bus.close()
+    if not running.cancelled() and (error := running.exception()):
+        raise error
