@@ -75,7 +75,7 @@ _MISHEARD = 0.75
 _MISHEARD_LETTERS = 4
 """How alike a word of so many letters is to the one that it is read for ("Step." for "Stop.")."""
 _ECHOED = 0.6
-"""Share of the words that the answer has just said: then it is its echo."""
+"""Share of the letters of words that the answer has just said: then it is its echo."""
 _ALIKE = 0.8
 """How alike two words are that were said once and heard again."""
 _FEWEST_ECHOED = 2
@@ -134,11 +134,12 @@ POLICIES: Mapping[PolicyName, Callable[[Overlap, BargeIn], Verdict]] = {
 
 
 def is_echo(said: list[str], spoken: list[str]) -> bool:
-    """Whether most words are those that the answer has just said, by their sound as spelled."""
+    """Whether it is mostly words that the answer has just said, by their sound as spelled. Longer
+    words count for more: short ones ("in the") are in everything."""
     if len(said) < _FEWEST_ECHOED:
         return False
-    again = sum(1 for word in said if _is_among(word, spoken, _ALIKE))
-    return again >= _ECHOED * len(said)
+    again = sum(len(word) for word in said if _is_among(word, spoken, _ALIKE))
+    return again >= _ECHOED * sum(map(len, said))
 
 
 def _is_one_of(word: str, words: frozenset[str]) -> bool:

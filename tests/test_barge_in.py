@@ -62,6 +62,8 @@ def test_long_sound_without_words_lets_the_answer_go_on() -> None:
 def test_the_answers_own_words_are_its_echo() -> None:
     assert judge(Overlap(600, False, "a small robots who", ANSWER), WORDS) == "echo"
     assert judge(Overlap(600, False, "a small cat please", ANSWER), WORDS) == "interrupts"
+    # "Can you stop the water leak?", read over an echo that is as loud.
+    assert judge(Overlap(600, False, "in the stock", "there in the house"), WORDS) == "interrupts"
     # One word alone may be anybody's.
     assert judge(Overlap(500, False, "Robot", ANSWER), WORDS) == "interrupts"
 
