@@ -46,6 +46,8 @@ class ContextShape:
     threads: int
     kv_type: KvType = "f16"
     flash: bool | None = False
+    guesses: int = 0
+    """Tokens behind the last one whose logits may be asked for, too."""
 
 
 class Context:
@@ -88,17 +90,16 @@ class Context:
         position: int,
         sequence: int,
         *,
-        logits: bool,
+        logits: int,
         by: CancelToken,
         preemptible: bool = True,
         probe: int | None = None,
     ) -> Outcome:
         """Compute ``tokens`` of one sequence, which holds ``position`` tokens so far.
 
-        ``logits``: make those of the last token readable, ``probe``: of this one of ``tokens``
-        too. ``by`` aborts it when cancelled, and
-        if ``preemptible`` when preempted (on a CPU; llama.cpp does not look on a GPU, where
-        slices are short).
+        ``logits``: make those of so many last tokens readable, ``probe``: of this one of
+        ``tokens`` too. ``by`` aborts it when cancelled, and if ``preemptible`` when preempted (on
+        a CPU; llama.cpp does not look on a GPU, where slices are short).
         """
         self._batch.fill(tokens, position, sequence, logits, probe)
         preemptible &= self.forgets_partly and len(tokens) > _PREEMPTIBLE_TOKENS
@@ -113,8 +114,8 @@ class Context:
         raise EngineError("The language model failed while it computed", why=why)
 
     def logits(self, at: int = -1) -> NDArray[np.float32]:
-        """Of the last token of the last ``decode``, or of its probe: a view, valid until the
-        next one. Shape (vocabulary,)."""
+        """Of the last token of the last ``decode`` (-2: of the one before), or of its probe: a
+        view, valid until the next one. Shape (vocabulary,)."""
         pointer = self._api.llama_get_logits_ith(self._handle, at)
         return np.ctypeslib.as_array(pointer, shape=(self._model.vocab_tokens,))
 
@@ -162,7 +163,7 @@ class _Batch:
         tokens: Sequence[int],
         position: int,
         sequence: int,
-        logits: bool,
+        logits: int,
         probe: int | None,
     ) -> None:
         count = len(tokens)
@@ -170,7 +171,7 @@ class _Batch:
         self._tokens[:count] = tokens
         self._positions[:count] = np.arange(position, position + count)
         self._logits[:count] = 0
-        self._logits[count - 1] = logits
+        self._logits[count - logits : count] = 1
         if probe is not None:
             self._logits[probe] = 1
         for i in range(count):
@@ -183,7 +184,7 @@ def _parameters(api: Any, shape: ContextShape) -> Any:
     params.n_batch = params.n_ubatch = shape.slice_tokens
     params.n_seq_max = shape.sequences
     # The default reserves logits for a whole batch, 100 MB that nobody reads.
-    params.n_outputs_max = shape.sequences
+    params.n_outputs_max = max(shape.sequences, shape.guesses + 2)
     params.n_threads = params.n_threads_batch = shape.threads
     params.kv_unified = True
     # Without the full cache, models with sliding windows could not be rolled back.

@@ -60,6 +60,8 @@ class LlamaCppOptions(EngineOptions):
     kv_type: KvType | None = None
     """``q8_0`` halves the cells of keys, and with flash attention those of values too; null: that
     where the model's heads allow it, else ``f16``."""
+    lookup_tokens: int = Field(default=0, ge=0, le=16)
+    """Tokens that are guessed from what was said before, and checked in one pass; 0: none."""
     requantize: bool = True
     """Convert small Q4_1 weights to Q8_0 at start: twice the speed, for some memory."""
     template_arguments: dict[str, bool | int | float | str] = Field(
@@ -94,7 +96,7 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     cache = KvCache(context, options.sequences)
     shared = Shared(context, cache, _saved(options, model, shape), scratch=options.sequences)
     prompts = Prompts(model, options.template_arguments, prompt_limit(context.tokens))
-    engine = LlamaCpp(Parts(model, prompts, shared))
+    engine = LlamaCpp(Parts(model, prompts, shared, options.lookup_tokens))
     _warm_up(engine)
     return engine
 
@@ -110,6 +112,7 @@ def _shape(options: LlamaCppOptions, model: Model) -> ContextShape:
         threads=options.threads or max(1, _cores() - 1),
         kv_type=options.kv_type or ("f16" if model.head_size % _Q8_0_BLOCK else "q8_0"),
         flash=False if flash is None and not on_gpu else flash,
+        guesses=options.lookup_tokens,
     )
 
 

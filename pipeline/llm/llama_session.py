@@ -18,9 +18,12 @@ from pipeline.engines import (
 )
 from pipeline.errors import PromptTooLong
 from pipeline.llm.known_texts import KnownTexts
+from pipeline.llm.llama_context import Context
 from pipeline.llm.llama_model import Model
+from pipeline.llm.lookup import PromptLookup
 from pipeline.llm.prompts import Prompts
 from pipeline.llm.run import Run, Shared
+from pipeline.llm.tool_calls.parser import Part
 from pipeline.llm.writer import Writer
 
 _REPLY_TOKENS = 128
@@ -34,6 +37,8 @@ class Parts:
     model: Model
     prompts: Prompts
     shared: Shared
+    lookup_tokens: int = 0
+    """How many tokens are guessed from what stood before, and checked in one pass."""
 
     @property
     def prompt_limit(self) -> int:
@@ -146,13 +151,14 @@ class LlamaSession:
 
     def _generate(self, run: Run, writer: Writer, probe: int | None) -> Iterator[Delta | None]:
         context = self._parts.shared.context
+        lookup = PromptLookup(self._parts.lookup_tokens if context.forgets_partly else 0)
         run.tokens += writer.begin()
         while writer.may_go_on():
+            run.guess = lookup.guess(run.tokens)
             yield from run.fill()
-            tokens, parts = writer.write(context.logits())
+            parts = _write(run, writer, context)
             end = self._end_probability(run, probe)
             probe = None
-            run.tokens += tokens
             if end is not None:
                 yield EndOfTurn(end, run.usage(0))
             if parts:
@@ -163,3 +169,16 @@ class LlamaSession:
         if writer.failure:
             raise writer.failure
         yield Finished(writer.ended or "stop", run.usage(writer.generated))
+
+
+def _write(run: Run, writer: Writer, context: Context) -> list[Part]:
+    """Take the next token; and the one behind it, as long as they are those that were guessed."""
+    written: list[Part] = []
+    guess = run.guess[: run.checked]
+    for number, guessed in enumerate([*guess, None]):
+        tokens, parts = writer.write(context.logits(number - len(guess) - 1))
+        run.tokens += tokens
+        written += parts
+        if tokens != [guessed] or not writer.may_go_on():
+            break
+    return written

@@ -70,6 +70,12 @@ class Run:
         self.probed: NDArray[np.float32] | None = None
         self._prefix = prefix[: common_prefix(prefix, self._reusable())]
         self._sequence: Sequence | None = None
+        self.guess: list[int] = []
+        """Tokens that may follow; set before ``fill``."""
+        self.checked = 0
+        """Of how many of them the last step has computed the logits, too."""
+        self._sure = 0
+        """Behind it, the cells may hold guesses that were wrong."""
         self._cached_tokens = self.prompt_tokens
 
     def usage(self, generated: int = 0) -> Usage:
@@ -85,30 +91,34 @@ class Run:
     def fill(self) -> Iterator[None]:
         """Compute what is missing, one slice per step.
 
-        When it ends, the logits of the last token are there, until the caller yields.
-        Raises ``Cancelled``, ``EngineError``.
+        When it ends, the logits of the last token are there, until the caller yields, and behind
+        it those of the guessed tokens that were ``checked``. Raises ``Cancelled``, ``EngineError``.
         """
         while True:
             insist = yield from self._step_aside()
             sequence = yield from self._hold()
+            self._forget_guesses(sequence)
             done = len(sequence.tokens)
             piece = self.tokens[done : done + self._context.slice_tokens]
             if not piece:
                 return
             last = done + len(piece) == len(self.tokens)
             probe = self._probe_in(done, len(piece))
+            guess = self._guessed(len(piece)) if last else []
+            self.checked = len(guess)
             outcome = self._context.decode(
-                piece,
+                piece + guess,
                 done,
                 sequence.id,
-                logits=last,
+                logits=1 + len(guess) if last else 0,
                 by=self._cancel,
                 preemptible=not insist,
                 probe=probe,
             )
             self._cache.touch(sequence)
             if outcome is Outcome.DONE:
-                sequence.tokens += piece
+                sequence.tokens += piece + guess
+                self._sure = done + len(piece)
                 if probe is not None:
                     self.probed = self._context.logits(probe).copy()
                 if last:
@@ -117,6 +127,7 @@ class Run:
                 self._cache.trim(sequence, 0)
             self._check()
             if outcome is Outcome.FULL:
+                self.guess = []
                 yield from self._make_room()
             else:
                 yield None
@@ -139,6 +150,17 @@ class Run:
         for _ in self._saved.write(prefix, state):
             yield None
             self._check()
+
+    def _guessed(self, before: int) -> list[int]:
+        """As much of the guess as there is room for behind so many tokens."""
+        room = min(self._context.slice_tokens - before, self._context.tokens - len(self.tokens))
+        return self.guess[: max(0, room)]
+
+    def _forget_guesses(self, sequence: Sequence) -> None:
+        """Free the cells of tokens that came otherwise."""
+        if len(sequence.tokens) > self._sure:
+            right = common_prefix(sequence.tokens[self._sure :], self.tokens[self._sure :])
+            self._cache.trim(sequence, self._sure + right)
 
     def _probe_in(self, start: int, count: int) -> int | None:
         """Where the probe is among ``count`` tokens from ``start`` on."""
