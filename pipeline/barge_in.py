@@ -29,7 +29,7 @@ class BargeIn(BaseModel):
     policy: PolicyName = "words"
     first_look_ms: int = Field(224, ge=0, le=2000)
     look_every_ms: int = Field(128, ge=32, le=2000)
-    surely_meant_ms: int = Field(480, ge=100, le=5000)
+    surely_meant_ms: int = Field(640, ge=100, le=5000)
     wordless_ms: int = Field(640, ge=100, le=5000)
 
 

@@ -48,9 +48,9 @@ def test_words_tell_what_speech_over_an_answer_means(
 
 
 def test_words_that_last_are_meant() -> None:
-    assert judge(Overlap(479, False, "My name is"), WORDS) == "unsure"
-    assert judge(Overlap(480, False, "My name is"), WORDS) == "interrupts"
-    assert judge(Overlap(480, True, "The word."), WORDS) == "interrupts"
+    assert judge(Overlap(639, False, "My name is"), WORDS) == "unsure"
+    assert judge(Overlap(640, False, "My name is"), WORDS) == "interrupts"
+    assert judge(Overlap(640, True, "The word."), WORDS) == "interrupts"
     assert judge(Overlap(900, False, "Yeah yeah"), WORDS) == "unsure"
 
 
@@ -61,16 +61,16 @@ def test_long_sound_without_words_lets_the_answer_go_on() -> None:
 
 def test_the_answers_own_words_are_its_echo() -> None:
     assert judge(Overlap(600, False, "a small robots who", ANSWER), WORDS) == "echo"
-    assert judge(Overlap(600, False, "a small cat please", ANSWER), WORDS) == "interrupts"
+    assert judge(Overlap(640, False, "a small cat please", ANSWER), WORDS) == "interrupts"
     # "Can you stop the water leak?", read over an echo that is as loud.
-    assert judge(Overlap(600, False, "in the stock", "there in the house"), WORDS) == "interrupts"
+    assert judge(Overlap(640, False, "in the stock", "there in the house"), WORDS) == "interrupts"
     # One word alone may be anybody's.
-    assert judge(Overlap(500, False, "Robot", ANSWER), WORDS) == "interrupts"
+    assert judge(Overlap(640, False, "Robot", ANSWER), WORDS) == "interrupts"
 
 
 @pytest.mark.parametrize(
     ("speech_ms", "ended", "verdict"),
-    [(200, False, "unsure"), (200, True, "no words"), (480, False, "interrupts")],
+    [(200, False, "unsure"), (200, True, "no words"), (640, False, "interrupts")],
 )
 def test_speech_that_cannot_be_read_counts_by_its_length(
     speech_ms: int, ended: bool, verdict: Verdict
