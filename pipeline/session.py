@@ -329,7 +329,7 @@ class Session:
     def _note_played(self, published: Published) -> None:
         at, event = published
         match event:
-            case ReplyAudio():
+            case ReplyAudio() if self._config.turn_detection:
                 self._echo.sent(event.pcm, event.rate, at)
             case SpeechStarted() | ReplyFinished(status="cancelled"):
                 self._echo.flushed(at)

@@ -12,7 +12,7 @@ from echoing_client import EchoingClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
+from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, Pcm, to_float
 from pipeline.echo.path import EchoPath, EchoWindow, Room
 from pipeline.echo.rooms import MOST_ROOMS, Rooms
 from pipeline.echo.sent import MicrophoneClock, SentSound
@@ -29,8 +29,10 @@ def conversation(
     more_s: Sequence[float] = (0.0, 0.0, 0.0),
     path: EchoPath | None = None,
     seed: int = 20,
+    clock_s: float = 0.0,
 ) -> tuple[EchoPath, list[EchoWindow]]:
-    """Three answers of six seconds, sent in pieces of 40 ms, a quarter of a second ahead."""
+    """Three answers of six seconds, sent in pieces of 40 ms, a quarter of a second ahead.
+    ``clock_s``: when it begins, by the server's clock."""
     path = path or EchoPath(WINDOW)
     outgoing: list[tuple[float, Pcm]] = []
     for number, (start_s, later_s) in enumerate(zip(STARTS_S, more_s, strict=True)):
@@ -44,8 +46,8 @@ def conversation(
     for heard, now in client.heard(WHOLE_S):
         while outgoing and outgoing[0][0] <= now:
             at, piece = outgoing.pop(0)
-            path.sent(piece, RATE, at)
-        windows += path.windows(heard, now)
+            path.sent(piece, RATE, clock_s + at)
+        windows += path.windows(heard, clock_s + now)
     return path, windows
 
 
@@ -189,6 +191,39 @@ def test_a_microphone_that_was_muted_is_counted_anew() -> None:
     clock.arrived(RATE, 1.0)
     clock.arrived(2 * RATE, 5.0)
     assert clock.index(6.0) == 3 * RATE
+
+
+def test_a_client_that_sends_no_sound_costs_no_memory() -> None:
+    path = EchoPath(WINDOW)
+    list(path.windows(np.zeros(RATE, np.int16), 1.0))
+    for second in range(2, 4000):
+        path.sent(np.ones(RATE, np.int16), RATE, float(second))
+    assert sum(len(pcm) for _, pcm in path._sent._ahead) <= 121 * RATE
+
+
+@pytest.mark.parametrize("muted_s", [3.0, 300.0])
+def test_a_client_that_was_muted_is_clean_again(muted_s: float) -> None:
+    client = EchoingClient(room(5, seed=2))
+    path, _ = conversation(client)
+    for second in range(int(muted_s)):
+        path.sent(np.ones(RATE, np.int16), RATE, WHOLE_S + second)
+    assert left_db(resumed(path, WHOLE_S + muted_s), client_again(), STARTS_S[0]) < -12
+
+
+def client_again() -> EchoingClient:
+    client = EchoingClient(room(5, seed=2))
+    conversation(client, seed=60)
+    return client
+
+
+def resumed(path: EchoPath, at_s: float) -> list[EchoWindow]:
+    """The same client speaks again; its first sample is counted behind those of before."""
+    _, windows = conversation(EchoingClient(room(5, seed=2)), path=path, seed=60, clock_s=at_s)
+    first = windows[0].frame.index
+    return [
+        EchoWindow(AudioFrame(w.frame.pcm, RATE, w.frame.index - first), w.post_filtered, w.llr)
+        for w in windows
+    ]
 
 
 def test_a_clock_that_is_slower_is_followed() -> None:

@@ -132,7 +132,8 @@ class EchoPath:
 
     def windows(self, pcm: Pcm, now: float) -> Iterator[EchoWindow]:
         """The next samples at 16 kHz, any number; each window that they complete."""
-        self._clock.arrived(self._heard + len(pcm), now)
+        if self._clock.arrived(self._heard + len(pcm), now):
+            self._sent.forget()  # it has been given places that are long past
         for start in range(0, len(pcm), self._window_samples):
             piece = pcm[start : start + self._window_samples]
             self._listen(piece)

@@ -11,6 +11,7 @@ from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm
 _BUCKET_S = 10.0
 _BUCKETS = 3
 """Half a minute: two clocks part by 3 ms in it, at 100 ppm."""
+_UNHEARD_SAMPLES = 120 * LISTEN_RATE
 _LATE_S = 1.0
 """A stream that is so much later than ever has had a pause."""
 
@@ -24,15 +25,18 @@ class MicrophoneClock:
         self._offsets_s: deque[tuple[float, float]] = deque(maxlen=_BUCKETS)
         """Begin of each bucket, and the least of ``now - end`` in it."""
 
-    def arrived(self, end: int, now: float) -> None:
-        """All samples before ``end`` have arrived."""
+    def arrived(self, end: int, now: float) -> bool:
+        """All samples before ``end`` have arrived. True if there was a pause before them: what
+        ``index`` said meanwhile was wrong."""
         offset_s = now - end / LISTEN_RATE
-        if self._offsets_s and offset_s > self._offset_s + _LATE_S:
+        paused = bool(self._offsets_s) and offset_s > self._offset_s + _LATE_S
+        if paused:
             self._offsets_s.clear()
         if not self._offsets_s or now - self._offsets_s[-1][0] > _BUCKET_S:
             self._offsets_s.append((now, offset_s))
         began, least_s = self._offsets_s[-1]
         self._offsets_s[-1] = began, min(least_s, offset_s)
+        return paused
 
     def index(self, now: float) -> int:
         """The sample that arrives now, if it is not late; 0 as long as none has."""
@@ -61,10 +65,19 @@ class SentSound:
         return self._end
 
     def send(self, pcm: Pcm, at: int) -> None:
-        """More leaves when sample ``at`` arrives, and is played behind what was sent before."""
+        """More leaves when sample ``at`` arrives, and is played behind what was sent before.
+        Forgotten if nothing has been heard for minutes."""
+        if at - self._past.end > _UNHEARD_SAMPLES:
+            self.forget()
+            return
         start = max(at, self._end, self._past.end)
         self._ahead.append((start, pcm))
         self._end = start + len(pcm)
+
+    def forget(self) -> None:
+        """Nothing is known of what is played from now on."""
+        self._ahead.clear()
+        self._end = self._past.end
 
     def cut(self, at: int) -> None:
         """The player is flushed: nothing that it would play from ``at`` on is heard."""
