@@ -71,6 +71,8 @@ BACKCHANNELS = _set("""
 """Words of a listener who agrees, and wants no turn, if there are no others."""
 LONGEST_BACKCHANNEL_WORDS = 4
 _SHORT_WORDS = 2
+_SHORT_MS = 480
+"""Once it has ended, all words were heard to their end: so few in less time are misheard ones."""
 _MISHEARD = 0.75
 _MISHEARD_LETTERS = 4
 """How alike a word of so many letters is to the one that it is read for ("Step." for "Stop.")."""
@@ -93,8 +95,8 @@ def any_speech(overlap: Overlap, settings: BargeIn) -> Verdict:
 
 def words(overlap: Overlap, settings: BargeIn) -> Verdict:
     """Words other than those of a listener. A short command counts at once, and how questions
-    begin; other words from ``surely_meant_ms`` on, because a recogniser that has heard half a word
-    makes up a whole one."""
+    begin; others at their end, or from ``surely_meant_ms`` on, because a recogniser that has heard
+    half a word makes up a whole one."""
     if overlap.text is None:
         return _unread(overlap, settings)
     said = _words(overlap.text)
@@ -107,11 +109,12 @@ def words(overlap: Overlap, settings: BargeIn) -> Verdict:
         return "interrupts"
     few = len(said) <= LONGEST_BACKCHANNEL_WORDS
     agrees = few and all(_is_one_of(word, BACKCHANNELS) for word in said)
-    short = overlap.speech_ms < settings.surely_meant_ms
     if not overlap.ended:
-        return "unsure" if agrees or short else "interrupts"
+        sure = overlap.speech_ms >= settings.surely_meant_ms
+        return "interrupts" if sure and not agrees else "unsure"
     if agrees:
         return "backchannel"
+    short = overlap.speech_ms < min(_SHORT_MS, settings.surely_meant_ms)
     return "too short" if short and len(said) <= _SHORT_WORDS else "interrupts"
 
 
