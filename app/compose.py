@@ -22,6 +22,7 @@ from pipeline.echo.rooms import Rooms
 from pipeline.engines import EngineOptions, Kind, engine_spec, require_modules
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import Bus
+from pipeline.hearing import EchoHearing
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.recorded import RecordedSession
@@ -127,10 +128,10 @@ class Assistant:
             apology=settings.conversation.apology,
             filler=settings.conversation.filler,
         )
-        echo = EchoPath(
-            self.stages.vad.window_samples, self._rooms.of(place), partial(self._rooms.keep, place)
-        )
-        begun = (self.stages, config, session_settings, bus, new_id, memory, echo)
+        room, keep = self._rooms.of(place), partial(self._rooms.keep, place)
+        echo = EchoPath(self.stages.vad.window_samples, room, keep)
+        hearing = EchoHearing(echo, settings.echo)
+        begun = (self.stages, config, session_settings, bus, new_id, memory, hearing)
         session = RecordedSession(self.tape, *begun) if self.tape else Session(*begun)
         self._sessions.add(session)
         return session

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, Pcm, Recording
+from pipeline.audio import LISTEN_RATE, Recording
 from pipeline.chat import AudioPart, Chat, MessageItem
 from pipeline.commands import (
     AddItem,
@@ -30,7 +30,7 @@ from pipeline.commands import (
     SessionConfig,
     TruncateItem,
 )
-from pipeline.echo.path import EchoPath, EchoWindow
+from pipeline.echo.path import EchoPath
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Transcript
 from pipeline.errors import ReachyVoiceError
@@ -38,13 +38,10 @@ from pipeline.events import (
     Bus,
     IdleTimeout,
     InputCleared,
-    Published,
     Refused,
-    ReplyAudio,
-    ReplyFinished,
-    SpeechStarted,
     TranscriptReady,
 )
+from pipeline.hearing import EchoHearing, Hearing
 from pipeline.idle import IdleTimer
 from pipeline.inbox import Inbox
 from pipeline.item_commands import ItemCommands
@@ -81,10 +78,10 @@ class Session:
         bus: Bus,
         new_id: Callable[[str], str],
         memory: Memory | None = None,
-        echo: EchoPath | None = None,
+        hearing: Hearing | None = None,
     ) -> None:
         """``new_id(prefix)`` gives a fresh id such as ``item_…``; ``memory`` is that of a session
-        that this one goes on with; ``echo`` knows the client's room."""
+        that this one goes on with; ``hearing``: through which the client is heard."""
         self._memory = memory or Memory(Chat(), stages.llm.open())
         self._keeps_memory = False
         self._stages = stages
@@ -94,10 +91,8 @@ class Session:
         self._new_id = new_id
         self._records = TurnRecorder(answers=config.answers)
         bus.derive(self._records.feed)
-        self._echo = echo or EchoPath(stages.vad.window_samples)
-        self._taps_echo = settings.echo.cancel == "auto"
-        if self._taps_echo:
-            bus.tap(self._note_played)
+        self._hearing = hearing or EchoHearing(EchoPath(stages.vad.window_samples), settings.echo)
+        bus.tap(self._hearing.note)
         self._inbox = Inbox()
         stall_samples = settings.endpointing.stall_ms * LISTEN_RATE // 1000
         self._stall_silence = np.zeros(stall_samples, dtype=np.int16)
@@ -133,7 +128,7 @@ class Session:
                 self._warm_up.tasks = self._tasks
                 history_seconds = self._stages.turn.history_seconds
                 self._listener = Listener(
-                    scores, self._windows, history_seconds, self._endpointing()
+                    scores, self._hearing.windows, history_seconds, self._endpointing()
                 )
                 self._turns = VoiceTurns(
                     self,
@@ -159,7 +154,7 @@ class Session:
                         self._bus.publish(record)
         finally:
             scores.close()
-            self._echo.close()
+            self._hearing.close()
             if not self._keeps_memory:
                 self._memory.close()
 
@@ -184,7 +179,7 @@ class Session:
     def echo_delay_ms(self) -> int | None:
         """How long after it is sent an answer comes back through the microphone; ``None`` as long
         as none is known to."""
-        return self._echo.delay_ms
+        return self._hearing.delay_ms
 
     async def quiet(self) -> None:
         """Wait until no reply is being given."""
@@ -322,18 +317,6 @@ class Session:
                 "The input audio buffer is full: commit or clear it before you send more.",
             )
 
-    def _windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
-        """What is heard, without what is played."""
-        return self._echo.windows(pcm, now)
-
-    def _note_played(self, published: Published) -> None:
-        at, event = published
-        match event:
-            case ReplyAudio() if self._config.turn_detection:
-                self._echo.sent(event.pcm, event.rate, at)
-            case SpeechStarted() | ReplyFinished(status="cancelled"):
-                self._echo.flushed(at)
-
     def _clear_input(self) -> None:
         self._listener.end_of_input()
         self._buffer.clear()
@@ -402,7 +385,7 @@ class Session:
 
     @property
     def hears_itself(self) -> bool | None:
-        return self._echo.found if self._taps_echo else False
+        return self._hearing.itself
 
     def go_on(self) -> None:
         self._replies.go_on()

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipeline.audio import Pcm
 from pipeline.chat import AudioPart, MessageItem
 from pipeline.commands import AddItem, AppendAudio, Command, SessionConfig
 from pipeline.echo.path import EchoPath, EchoWindow
 from pipeline.events import Bus, Published
+from pipeline.hearing import EchoHearing, Hearing
 from pipeline.memory import Memory
 from pipeline.recording.engine_calls import RecordedConversation, recorded_stages
+from pipeline.recording.hearings import RecordedHearing
 from pipeline.recording.plain import to_plain, to_plain_fields
 from pipeline.recording.tape import Tape
 from pipeline.session import Session
@@ -140,34 +141,26 @@ class RecordedSession(Session):
         bus: Bus,
         new_id: Callable[[str], str],
         memory: Memory | None = None,
-        echo: EchoPath | None = None,
+        hearing: Hearing | None = None,
     ) -> None:
         """As ``Session``. It begins now, and must be run at once."""
         self._recording = log = SessionLog(tape, session_name())
         log.begin(stages, config, settings, memory)
         if memory is not None:
             memory = Memory(memory.chat, RecordedConversation(memory.conversation, log))
+        if hearing is None:
+            hearing = EchoHearing(EchoPath(stages.vad.window_samples), settings.echo)
         bus.tap(log.event)
         super().__init__(
             *(recorded_stages(stages, log), config, settings, bus, log.new_id(new_id), memory),
-            echo,
+            RecordedHearing(hearing, log),
         )
-        self._heard_itself: bool | None = None
 
     async def run(self) -> None:
         try:
             await super().run()
         finally:
             self._recording.end()
-
-    def _windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
-        for window in super()._windows(pcm, now):
-            if window.post_filtered is not None:
-                self._recording.echo(window)
-            if self.hears_itself != self._heard_itself:
-                self._heard_itself = self.hears_itself
-                self._recording.hears_itself(window.frame.index, self._heard_itself)
-            yield window
 
     def _stop_everything(self) -> None:
         # Ending takes a moment: this is when it began.

@@ -13,12 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from pipeline.audio import Framer, Pcm
 from pipeline.chat import Chat
-from pipeline.echo.path import EchoWindow
 from pipeline.errors import ConfigError
 from pipeline.events import Bus, Published
 from pipeline.memory import Memory
+from pipeline.recording.hearings import ReplayedHearing
 from pipeline.recording.plain import to_plain
 from pipeline.recording.reading import LATE_S, HeldSession
 from pipeline.recording.recorded import id_kind
@@ -92,9 +91,8 @@ async def _replay(held: HeldSession, settings: SessionSettings | None) -> Replay
     bus.tap(published.append)
     ids = _Ids(held.ids, player)
     memory = Memory(_chat(held.items), stages.llm.open()) if held.items else None
-    session = _ReplayedSession(
-        held, *(stages, held.config, settings or held.settings, bus, ids, memory)
-    )
+    begun = (stages, held.config, settings or held.settings, bus, ids, memory)
+    session = Session(*begun, ReplayedHearing(held))
     running = asyncio.create_task(session.run())
     playing = asyncio.create_task(_play(held, player, session))
     either: set[asyncio.Future[Any]] = {running, playing, player.stopped}
@@ -109,26 +107,6 @@ async def _replay(held: HeldSession, settings: SessionSettings | None) -> Replay
     if held.whole and not stopped:
         seen = tuple(published)
     return Replayed(seen, stopped, player.otherwise, tuple(published[len(seen) :]))
-
-
-class _ReplayedSession(Session):
-    """Hears what was left of an echo then: it depends on times that are not quite the same now."""
-
-    def __init__(self, held: HeldSession, *begun: Any) -> None:
-        super().__init__(*begun)
-        self._held = held
-        self._heard_itself: bool | None = None
-        self._framer = Framer(held.engines["window_samples"])
-
-    def _windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
-        for frame in self._framer.feed(pcm):
-            found = self._held.hears_itself
-            self._heard_itself = found.get(frame.index, self._heard_itself)
-            yield self._held.echo.get(frame.index) or EchoWindow(frame)
-
-    @property
-    def hears_itself(self) -> bool | None:
-        return self._heard_itself if self._taps_echo else False
 
 
 async def _end(task: asyncio.Task[None]) -> BaseException | None:

@@ -1,0 +1,70 @@
+"""What was left of an echo, written down and found again: it depends on times that are never quite
+the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from pipeline.audio import Framer, Pcm
+from pipeline.echo.path import EchoWindow
+from pipeline.events import Published
+from pipeline.hearing import Hearing
+from pipeline.recording.reading import HeldSession
+
+
+class EchoLog(Protocol):
+    """Where the lines of one session go."""
+
+    def echo(self, window: EchoWindow) -> None:
+        """A window is heard in which there may be an echo."""
+        ...
+
+    def hears_itself(self, index: int, found: bool | None) -> None:
+        """From the window at ``index`` on it is known whether there is an echo, or not any more."""
+        ...
+
+
+class RecordedHearing:
+    def __init__(self, hearing: Hearing, log: EchoLog) -> None:
+        self._hearing = hearing
+        self._log = log
+        self._told: bool | None = None
+        self.note = hearing.note
+        self.close = hearing.close
+
+    @property
+    def itself(self) -> bool | None:
+        return self._hearing.itself
+
+    @property
+    def delay_ms(self) -> int | None:
+        return self._hearing.delay_ms
+
+    def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
+        for window in self._hearing.windows(pcm, now):
+            if window.post_filtered is not None:
+                self._log.echo(window)
+            if self.itself != self._told:
+                self._told = self.itself
+                self._log.hears_itself(window.frame.index, self._told)
+            yield window
+
+
+class ReplayedHearing:
+    def __init__(self, held: HeldSession) -> None:
+        self._held = held
+        self._framer = Framer(held.engines["window_samples"])
+        self.itself: bool | None = None
+        self.delay_ms: int | None = None
+
+    def note(self, published: Published) -> None:
+        pass
+
+    def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
+        for frame in self._framer.feed(pcm):
+            self.itself = self._held.hears_itself.get(frame.index, self.itself)
+            yield self._held.echo.get(frame.index) or EchoWindow(frame)
+
+    def close(self) -> None:
+        pass
