@@ -16,12 +16,12 @@ from app.settings import Settings
 from app.weights import WeightsCache
 from pipeline.apology import KeptSentence
 from pipeline.audio import Pcm
+from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
 from pipeline.echo.path import EchoPath
 from pipeline.echo.rooms import Rooms
 from pipeline.engines import EngineOptions, Kind, engine_spec, require_modules
 from pipeline.errors import ReachyVoiceError
-from pipeline.events import Bus
 from pipeline.hearing import EchoHearing
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults

@@ -24,8 +24,8 @@ from app.metrics import Ending, Metrics, SessionObserver
 from app.reconnect import Identity, ParkedConversations
 from app.settings import LimitSettings
 from app.websocket_link import LINK, WebSocketLink
+from pipeline.bus import Bus, TooSlow
 from pipeline.commands import Command, Configure, SessionConfig
-from pipeline.events import Bus, TooSlow
 from pipeline.memory import Memory
 from pipeline.realtime import wire
 from pipeline.realtime.session_config import SessionDefaults

@@ -54,16 +54,10 @@ from benchmarks.turns.score import ears_of, opened_memo
 from benchmarks.turns.virtual_engines import EMBEDDED, Computer, HeardStt, HeardTurn, ScriptedLlm
 from benchmarks.wer import word_errors, words
 from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
 from pipeline.engines import Delta
-from pipeline.events import (
-    Published,
-    ReplyAudio,
-    ReplyFinished,
-    SpeechIgnored,
-    SpeechStarted,
-    TranscriptReady,
-)
+from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
 from pipeline.stages import Stages
 from pipeline.vad.silero import SileroOptions, build
 from pipeline.work import Work

@@ -55,15 +55,9 @@ from benchmarks.turns.virtual_engines import (
 )
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE
+from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
-from pipeline.events import (
-    Published,
-    ReplyAudio,
-    ReplyFinished,
-    SpeechStarted,
-    SpeechStopped,
-    TranscriptReady,
-)
+from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped, TranscriptReady
 from pipeline.playback import PlaybackClock
 from pipeline.stages import Stages
 from tests.virtual_time import run_virtual

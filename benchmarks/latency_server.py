@@ -29,11 +29,11 @@ from app.settings import Settings
 from app.settings_load import load_settings
 from app.weights import WeightsCache
 from pipeline.audio import Pcm
+from pipeline.bus import Bus, Subscription
 from pipeline.commands import SessionConfig
 from pipeline.engines import Delta, EndOfTurn, Kind, Partial, Transcript, Warmed
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import (
-    Bus,
     Event,
     ReplyAudio,
     ReplyFinished,
@@ -43,7 +43,6 @@ from pipeline.events import (
     SpeechResumed,
     SpeechStarted,
     SpeechStopped,
-    Subscription,
     Timeline,
     TurnJudged,
 )

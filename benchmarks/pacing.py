@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
+from pipeline.bus import Bus
 from pipeline.commands import CreateResponse, SessionConfig
-from pipeline.events import Bus, ReplyAudio, ReplyFinished
+from pipeline.events import ReplyAudio, ReplyFinished
 from pipeline.playback import PlaybackClock
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from pipeline.audio import LISTEN_RATE, AudioFormat
+from pipeline.bus import Bus, Published
 from pipeline.commands import SessionConfig
-from pipeline.events import Bus, Published
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages

@@ -17,10 +17,11 @@ from functools import partial
 from typing import Protocol
 
 from pipeline.audio import LISTEN_RATE, Recording
+from pipeline.bus import Bus
 from pipeline.endpointing import OWN_PAUSES, Endpointing, Evidence, decide
 from pipeline.engines import Cancelled, Transcript
 from pipeline.errors import EngineError, ReachyVoiceError
-from pipeline.events import Bus, SpeculationDiscarded, TurnJudged
+from pipeline.events import SpeculationDiscarded, TurnJudged
 from pipeline.listening import Listener
 from pipeline.overlaps import Answering
 from pipeline.speculation import Budget, Speculation

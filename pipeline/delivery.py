@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pipeline.audio import EMPTY, AudioFormat, Pcm, Recording
+from pipeline.bus import Bus
 from pipeline.chat import (
     AudioPart,
     FunctionCallItem,
@@ -24,7 +25,6 @@ from pipeline.chat import (
 from pipeline.commands import Modality
 from pipeline.engines import Sampling, Tool, ToolCall, ToolChoice
 from pipeline.events import (
-    Bus,
     Event,
     OutputItem,
     ReplyArguments,

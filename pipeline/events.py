@@ -1,16 +1,14 @@
-"""Everything observable, one frozen dataclass each, and the bus that carries it.
+"""Everything observable, one frozen dataclass each.
 
-The Realtime wire, the console, the metrics, the recorded log and the tests read the same stream.
-The bus stamps each event with the running loop's clock.
+The Realtime wire, the console, the metrics, the recorded log and the tests read the same stream
+(``pipeline.bus``).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.barge_in import Ignored
@@ -319,97 +317,3 @@ Event = (
     | Refused
     | TurnRecord
 )
-
-
-# --- the bus -----------------------------------------------------------------------------------
-
-
-class Published(NamedTuple):
-    """An event and when it was published, in seconds of the loop's clock."""
-
-    at: float
-    event: Event
-
-
-class TooSlow(Exception):
-    """A lossless subscriber fell so far behind that it must be dropped."""
-
-
-class Subscription:
-    """One reader of the bus: ``async for at, event in subscription``.
-
-    A lossless one that holds more than ``capacity`` unread events raises ``TooSlow``; an observer
-    loses the oldest and counts them in ``dropped``.
-    """
-
-    def __init__(self, capacity: int, *, lossless: bool) -> None:
-        self.dropped = 0
-        self._capacity = capacity
-        self._lossless = lossless
-        self._unread: deque[Published] = deque()
-        self._wake = asyncio.Event()
-        self._closed = False
-        self._overflowed = False
-
-    def offer(self, published: Published) -> None:
-        if self._closed or self._overflowed:
-            return
-        if len(self._unread) >= self._capacity:
-            if self._lossless:
-                self._overflowed = True
-                self._unread.clear()
-            else:
-                self._unread.popleft()
-                self.dropped += 1
-        if not self._overflowed:
-            self._unread.append(published)
-        self._wake.set()
-
-    def close(self) -> None:
-        """Let the reader finish what is unread, then end its loop."""
-        self._closed = True
-        self._wake.set()
-
-    async def __aiter__(self) -> AsyncIterator[Published]:
-        while True:
-            while self._unread:
-                yield self._unread.popleft()
-            if self._overflowed:
-                raise TooSlow(f"more than {self._capacity} unread events")
-            if self._closed:
-                return
-            self._wake.clear()
-            await self._wake.wait()
-
-
-class Bus:
-    """Carries one session's events to every subscriber, in order, without waiting for any."""
-
-    def __init__(self) -> None:
-        self._subscriptions: list[Subscription] = []
-        self._listeners: list[Callable[[Published], None]] = []
-        self._derive: Callable[[float, Event], Iterable[Event]] = lambda at, event: ()
-
-    def derive(self, fold: Callable[[float, Event], Iterable[Event]]) -> None:
-        """Have ``fold`` see every event first; what it makes of one is published before it."""
-        self._derive = fold
-
-    def subscribe(self, capacity: int = 8192, *, lossless: bool = False) -> Subscription:
-        subscription = Subscription(capacity, lossless=lossless)
-        self._subscriptions.append(subscription)
-        self._listeners.append(subscription.offer)
-        return subscription
-
-    def tap(self, listener: Callable[[Published], None]) -> None:
-        """Have ``listener`` called with every event, at once. It must be quick, and not raise."""
-        self._listeners.append(listener)
-
-    def publish(self, event: Event) -> None:
-        at = asyncio.get_running_loop().time()
-        for published in (*self._derive(at, event), event):
-            for listener in self._listeners:
-                listener(Published(at, published))
-
-    def close(self) -> None:
-        for subscription in self._subscriptions:
-            subscription.close()

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pipeline.audio import Pcm
+from pipeline.bus import Published
 from pipeline.echo.path import EchoPath, EchoWindow
 from pipeline.echo.settings import Echo
-from pipeline.events import Published, ReplyAudio, ReplyFinished, SpeechStarted
+from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted
 
 
 class Hearing(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pipeline.bus import Bus
 from pipeline.chat import (
     Chat,
     DuplicateItem,
@@ -15,15 +16,7 @@ from pipeline.chat import (
     text_chars,
 )
 from pipeline.commands import AddItem, DeleteItem, RetrieveItem, TruncateItem
-from pipeline.events import (
-    Bus,
-    ItemAdded,
-    ItemDeleted,
-    ItemDone,
-    ItemRetrieved,
-    ItemTruncated,
-    Refused,
-)
+from pipeline.events import ItemAdded, ItemDeleted, ItemDone, ItemRetrieved, ItemTruncated, Refused
 
 ItemCommand = AddItem | DeleteItem | RetrieveItem | TruncateItem
 

@@ -13,9 +13,10 @@ from typing import Protocol
 
 from pipeline.audio import LISTEN_RATE
 from pipeline.barge_in import BargeIn, Overlap, Verdict, judge
+from pipeline.bus import Bus
 from pipeline.engines import Cancelled
 from pipeline.errors import ReachyVoiceError
-from pipeline.events import Bus, SpeechIgnored
+from pipeline.events import SpeechIgnored
 from pipeline.listening import Listener
 from pipeline.utterance import UserTurn, Weighing
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from pipeline.bus import Bus
 from pipeline.chat import Item, MessageItem, UnknownItem, prompt
 from pipeline.commands import (
     CancelResponse,
@@ -15,7 +16,7 @@ from pipeline.commands import (
 )
 from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.engines import Message
-from pipeline.events import Bus, CancelReason, OutputItem, Refused
+from pipeline.events import CancelReason, OutputItem, Refused
 from pipeline.item_commands import make_room
 from pipeline.memory import Memory
 from pipeline.ramp import Ramp

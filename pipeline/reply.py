@@ -17,6 +17,7 @@ from contextlib import aclosing
 from typing import Literal
 
 from pipeline.apology import apologise
+from pipeline.bus import Bus
 from pipeline.chat import BARELY_HEARD_S, MessageItem
 from pipeline.clause_speech import ClauseSpeech, Sound
 from pipeline.delivery import Clause, Delivery, ReplyPlan
@@ -30,7 +31,7 @@ from pipeline.engines import (
     Usage,
 )
 from pipeline.errors import PromptTooLong, ReachyVoiceError
-from pipeline.events import Bus, CancelReason, ReplyFinished, ReplyStarted, Timeline
+from pipeline.events import CancelReason, ReplyFinished, ReplyStarted, Timeline
 from pipeline.filler import Pastime
 from pipeline.ramp import Ramp
 from pipeline.speech import Piece, SpeechChunker

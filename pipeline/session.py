@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Recording
+from pipeline.bus import Bus
 from pipeline.chat import AudioPart, Chat, MessageItem
 from pipeline.commands import (
     AddItem,
@@ -34,13 +35,7 @@ from pipeline.echo.path import EchoPath
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Transcript
 from pipeline.errors import ReachyVoiceError
-from pipeline.events import (
-    Bus,
-    IdleTimeout,
-    InputCleared,
-    Refused,
-    TranscriptReady,
-)
+from pipeline.events import IdleTimeout, InputCleared, Refused, TranscriptReady
 from pipeline.hearing import EchoHearing, Hearing
 from pipeline.idle import IdleTimer
 from pipeline.inbox import Inbox

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.audio import LISTEN_RATE, Recording, Resampler
+from pipeline.bus import Bus
 from pipeline.chat import AudioPart, Chat, Item, MessageItem, UnknownItem
 from pipeline.engines import Transcript
 from pipeline.errors import ReachyVoiceError
-from pipeline.events import Bus, TranscriptFailed, TranscriptReady
+from pipeline.events import TranscriptFailed, TranscriptReady
 from pipeline.stages import SttStage
 from pipeline.utterance import Recognition
 from pipeline.work import Work

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 
 from pipeline.audio import Recording
+from pipeline.bus import Bus
 from pipeline.chat import AudioPart, Chat, MessageItem
 from pipeline.engines import Transcript
 from pipeline.errors import ReachyVoiceError
-from pipeline.events import Bus, InputCommitted, ItemAdded, ItemDone
+from pipeline.events import InputCommitted, ItemAdded, ItemDone
 from pipeline.item_commands import make_room
 from pipeline.transcribing import Transcriber
 from pipeline.utterance import Recognition, UserTurn

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pipeline.attempts import Attempts, Said, Speaker
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.barge_in import BargeIn
+from pipeline.bus import Bus
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Transcript
 from pipeline.events import (
-    Bus,
     SpeechPaused,
     SpeechRejected,
     SpeechResumed,

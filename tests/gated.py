@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 from scripted import ScriptedLlm
 
 from pipeline.audio import AudioFormat
+from pipeline.bus import Bus
 from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.engines import Message
-from pipeline.events import Bus, Event
+from pipeline.events import Event
 from pipeline.reply import Reply
 from pipeline.stages import TtsStage
 from pipeline.work import Priority, Work

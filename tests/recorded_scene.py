@@ -14,8 +14,8 @@ from scripted import LevelVad, Scene, ScriptedLlm, ScriptedStt, ScriptedTts, Scr
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat
+from pipeline.bus import Bus, Published
 from pipeline.commands import SessionConfig
-from pipeline.events import Bus, Published
 from pipeline.memory import Memory
 from pipeline.recording.reading import HeldSession, read_file
 from pipeline.recording.recorded import RecordedSession

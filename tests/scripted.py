@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
 from pipeline.barge_in import BargeIn
+from pipeline.bus import Bus, Published
 from pipeline.commands import AppendAudio, Command, SessionConfig
 from pipeline.engines import (
     Cancelled,
@@ -30,7 +31,7 @@ from pipeline.engines import (
     Usage,
     Warmed,
 )
-from pipeline.events import Bus, Event, Published
+from pipeline.events import Event
 from pipeline.memory import Memory
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings

@@ -24,6 +24,7 @@ from app import http_guard
 from app.server import OpenSockets, bind, build_app, serve
 from pipeline import events
 from pipeline.audio import AudioFormat
+from pipeline.bus import Bus
 from pipeline.chat import AudioPart, Chat, MessageItem
 from pipeline.commands import (
     AddItem,
@@ -34,7 +35,6 @@ from pipeline.commands import (
     SessionConfig,
 )
 from pipeline.engines import Usage
-from pipeline.events import Bus
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 

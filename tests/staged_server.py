@@ -15,8 +15,8 @@ from scripted import (
 )
 
 from app.compose import new_id
+from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
-from pipeline.events import Bus
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from virtual_time import run_virtual
 
-from pipeline.events import Bus, InputCleared, ItemDeleted, TooSlow
+from pipeline.bus import Bus, TooSlow
+from pipeline.events import InputCleared, ItemDeleted
 
 
 def test_every_subscriber_sees_every_event_with_its_time() -> None:

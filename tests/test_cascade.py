@@ -25,6 +25,7 @@ from app.settings_load import load_settings
 from app.weights import WeightsCache
 from benchmarks.wer import total, word_errors
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
+from pipeline.bus import Bus
 from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import (
     AddItem,
@@ -38,7 +39,6 @@ from pipeline.commands import (
 )
 from pipeline.engines import Kind, Tool
 from pipeline.events import (
-    Bus,
     Event,
     Refused,
     ReplyAudio,

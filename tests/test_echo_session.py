@@ -17,16 +17,10 @@ from virtual_time import run_virtual
 from benchmarks.echo_sessions import PIECE, RoomClient
 from benchmarks.onset_play import InlineVad
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
+from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
 from pipeline.echo.settings import Echo
-from pipeline.events import (
-    Published,
-    ReplyAudio,
-    ReplyFinished,
-    SpeechIgnored,
-    SpeechStarted,
-    TranscriptReady,
-)
+from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
 from pipeline.recording.difference import compare
 from pipeline.recording.replay import replay
 from pipeline.recording.tape import Tape

@@ -20,6 +20,7 @@ from virtual_time import run_virtual
 
 from app.compose import new_id
 from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.bus import Bus, Subscription
 from pipeline.commands import AppendAudio, Command, CreateResponse, ResponseOptions, SessionConfig
 from pipeline.engines import (
     Delta,
@@ -31,7 +32,7 @@ from pipeline.engines import (
     ToolChoice,
     Usage,
 )
-from pipeline.events import Bus, ReplyFinished, Subscription
+from pipeline.events import ReplyFinished
 from pipeline.host import (
     STREAM_CREDIT,
     Answer,

@@ -44,6 +44,7 @@ from benchmarks.scripted_engines import (
     ScriptedTts as SlowTts,
 )
 from pipeline.audio import LISTEN_RATE, AudioFormat
+from pipeline.bus import Bus
 from pipeline.commands import AppendAudio, SessionConfig
 from pipeline.engines import (
     Cancelled,
@@ -57,7 +58,6 @@ from pipeline.engines import (
     Warmed,
     engine_spec,
 )
-from pipeline.events import Bus
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages

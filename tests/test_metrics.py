@@ -27,8 +27,8 @@ from app.metrics import (
 from app.process_usage import Usage as ProcessUsage
 from pipeline import events
 from pipeline.barge_in import Ignored
+from pipeline.bus import Bus
 from pipeline.engines import Usage
-from pipeline.events import Bus
 from pipeline.turn_record import Judgement, Origin, Outcome, Pause, TurnRecord
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

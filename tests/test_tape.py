@@ -19,9 +19,10 @@ from scripted import Scene, scene
 from virtual_time import run_virtual
 
 from pipeline import commands
+from pipeline.bus import Bus
 from pipeline.commands import AppendAudio, Command
 from pipeline.engines import Usage
-from pipeline.events import Bus, Event, ReplyFinished
+from pipeline.events import Event, ReplyFinished
 from pipeline.recording.difference import compare
 from pipeline.recording.plain import RecordingError, from_plain, key_of, to_plain
 from pipeline.recording.reading import HeldFile, read_file

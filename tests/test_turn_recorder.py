@@ -15,6 +15,7 @@ from virtual_time import run_virtual
 
 from pipeline import events
 from pipeline.audio import AudioFormat
+from pipeline.bus import Bus
 from pipeline.chat import FunctionCallItem, MessageItem, TextPart
 from pipeline.engines import Usage
 from pipeline.events import Event
@@ -222,7 +223,7 @@ def test_metadata_fits_the_api_and_has_no_words_in_it() -> None:
 
 def test_a_bus_publishes_what_it_derives_before_the_event() -> None:
     async def main() -> None:
-        bus = events.Bus()
+        bus = Bus()
         bus.derive(TurnRecorder().feed)
         seen = bus.subscribe()
         bus.publish(events.SpeechStarted("item_1", 0))

@@ -21,7 +21,7 @@ from protocol_client import DEFAULTS
 from scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
 
 from pipeline.audio import Pcm, pcm_to_bytes
-from pipeline.events import Bus
+from pipeline.bus import Bus
 from pipeline.realtime import g711
 from pipeline.realtime.beta import BetaDialect
 from pipeline.realtime.protocol import RealtimeConnection

@@ -26,10 +26,11 @@ from benchmarks.turns.virtual_engines import (
     ScriptedTts,
 )
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
+from pipeline.bus import Published
 from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import AddItem, AppendAudio, SessionConfig, TurnDetection
 from pipeline.engines import Message
-from pipeline.events import Published, ReplyAudio, ReplyFinished
+from pipeline.events import ReplyAudio, ReplyFinished
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pipeline.audio import Framer, Pcm
+from pipeline.bus import Published
 from pipeline.echo.path import EchoWindow
-from pipeline.events import Published
 from pipeline.hearing import Hearing
 from pipeline.recording.reading import HeldSession
 

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pipeline.bus import Bus, Published
 from pipeline.chat import AudioPart, MessageItem
 from pipeline.commands import AddItem, AppendAudio, Command, SessionConfig
 from pipeline.echo.path import EchoPath, EchoWindow
-from pipeline.events import Bus, Published
 from pipeline.hearing import EchoHearing, Hearing
 from pipeline.memory import Memory
 from pipeline.recording.engine_calls import RecordedConversation, recorded_stages

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from pipeline.bus import Bus, Published
 from pipeline.chat import Chat
 from pipeline.errors import ConfigError
-from pipeline.events import Bus, Published
 from pipeline.memory import Memory
 from pipeline.recording.hearings import ReplayedHearing
 from pipeline.recording.plain import to_plain

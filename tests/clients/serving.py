@@ -23,9 +23,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.compose import new_id
 from app.server import bind, build_app, serve
 from app.tls import ServerTls
+from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
 from pipeline.endpointing import Endpointing
-from pipeline.events import Bus
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
