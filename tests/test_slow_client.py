@@ -34,7 +34,7 @@ async def burst(talk: Any) -> None:
 async def test_who_reads_nothing_holds_nobody_else_up(serving: Serve) -> None:
     tts = ScriptedTts(first_s=0.0, seconds_per_word=5.0)
     llm = CountedLlm()
-    llm.deltas = MINUTES
+    llm.answers = [MINUTES, ("Just this. ",) * 4]
     served = await serving(StagedAssistant(llm, tts))
     async with talking(served, max_queue=1) as slow, talking(served) as quick:
         await burst(slow)
