@@ -99,7 +99,7 @@ class Utterance(Protocol):
     """One utterance being recognised."""
 
     def feed(self, pcm: Pcm) -> Partial:
-        """Take more audio (any length)."""
+        """Take more audio (any length). What is new; an empty one if nothing was looked at."""
         ...
 
     def finish(self, cancel: CancelToken) -> Transcript:
@@ -107,7 +107,19 @@ class Utterance(Protocol):
         ...
 
 
+class SharingUtterance(Utterance, Protocol):
+    """One utterance of an engine whose ``batches`` is true: those that wait for the engine at the
+    same time share a pass. The same two calls as generators, which yield ``None`` where others may
+    join, and the result last."""
+
+    def feed_steps(self, pcm: Pcm, cancel: CancelToken) -> Iterator[Partial | None]: ...
+
+    def finish_steps(self, cancel: CancelToken) -> Iterator[Transcript | None]: ...
+
+
 class Stt(Protocol):
+    """May have ``batches: bool``: its utterances are ``SharingUtterance``."""
+
     rate: int
     streams: bool
     """Whether partial transcripts come with feeding, and not from passes of their own."""
@@ -333,6 +345,7 @@ _BUILT_IN: dict[tuple[Kind, str], str] = {
     (Kind.TURN, "smart-turn"): "pipeline.turn.smart_turn",
     (Kind.TURN, "silence"): "pipeline.turn.silence",
     (Kind.STT, "moonshine"): "pipeline.stt.moonshine",
+    (Kind.STT, "parakeet"): "pipeline.stt.parakeet",
     (Kind.LLM, "llama-cpp"): "pipeline.llm.llama_cpp",
     (Kind.TTS, "piper"): "pipeline.tts.piper",
     (Kind.TTS, "espeak-ng"): "pipeline.tts.espeak_ng",

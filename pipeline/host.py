@@ -95,7 +95,10 @@ class Done:
 
 Answer = Item | Done
 
-ATTRIBUTES = ("rate", "window_samples", "history_seconds", "streams", "voices", "context_tokens")
+ATTRIBUTES = (
+    *("rate", "window_samples", "history_seconds", "streams", "batches"),
+    *("voices", "context_tokens"),
+)
 """Plain attributes of engines that the other side may read (see ``pipeline.engines``)."""
 
 

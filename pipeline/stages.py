@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pipeline.audio import Pcm
 from pipeline.engines import (
@@ -24,6 +24,7 @@ from pipeline.engines import (
     Transcript,
     Warmed,
 )
+from pipeline.errors import EngineError
 from pipeline.work import Work
 from pipeline.worker import Remote, Worker
 
@@ -148,6 +149,31 @@ class RemoteTurn:
         return float(await self._engine.call("score", pcm, text, work=work))
 
 
+class RemoteSharingUtterance:
+    """Of an engine that answers several who wait in one pass (``engines.SharingUtterance``)."""
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        partial: Partial = await self._last("feed_steps", pcm, work=work)
+        return partial
+
+    async def finish(self, work: Work) -> Transcript:
+        transcript: Transcript = await self._last("finish_steps", work=work)
+        return transcript
+
+    def close(self) -> None:
+        self._remote.close()
+
+    async def _last(self, method: str, *args: Any, work: Work) -> Any:
+        async with aclosing(self._remote.stream(method, *args, work=work)) as steps:
+            results = [result async for result in steps]
+        if not results:
+            raise EngineError("The speech recogniser gave no result", why=f"{method} was empty")
+        return results[-1]
+
+
 class RemoteUtterance:
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
@@ -173,8 +199,10 @@ class RemoteStt:
     def streams(self) -> bool:
         return bool(self._worker.attributes["streams"])
 
-    async def open(self, language: str, partials: bool, work: Work) -> RemoteUtterance:
-        return RemoteUtterance(await self._engine.open("open", language, partials, work=work))
+    async def open(self, language: str, partials: bool, work: Work) -> UtteranceStage:
+        remote = await self._engine.open("open", language, partials, work=work)
+        shares = self._worker.attributes.get("batches", False)
+        return RemoteSharingUtterance(remote) if shares else RemoteUtterance(remote)
 
 
 class RemoteConversation:

@@ -144,12 +144,14 @@ class MoonshineUtterance:
         self._text = ""
 
     def feed(self, pcm: Pcm) -> Partial:
-        """Take more audio; all text before the end is tentative."""
+        """Take more audio; all text before the end is tentative. Empty if no pass was made: the
+        same text twice would pass for two passes that agree."""
         self._pieces.append(pcm.copy())
         self._samples += len(pcm)
         new_samples = self._samples - self._decoded_samples
-        if 0 < self._partial_interval_samples <= new_samples:
-            self._decode()
+        if not 0 < self._partial_interval_samples <= new_samples:
+            return Partial()
+        self._decode()
         return Partial(tentative=self._text)
 
     def finish(self, cancel: CancelToken) -> Transcript:

@@ -1,0 +1,93 @@
+"""Windows of a stream: every frame is decoded for good once, in order, and soon."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.stt.nemo_streaming import Context, Decoded, Stream, Window
+from pipeline.stt.token_words import Tokens
+
+CONTEXTS = st.builds(
+    Context,
+    left=st.integers(0, 40),
+    chunk=st.integers(1, 12),
+    right=st.integers(0, 20),
+    most=st.integers(0, 50),
+)
+
+
+def decode(stream: Stream, window: Window) -> None:
+    """A decoder that finds one token in each frame: the frame's own number."""
+    taken = range(window.start + window.skip, window.start + window.skip + window.take)
+    rest = range(window.start + window.skip + window.take, window.end)
+    stream.took(window, Decoded(_tokens(taken), _tokens(rest), ("behind", taken.stop)))
+
+
+def _tokens(frames: range) -> Tokens:
+    return Tokens(tuple(frames), tuple(frames), (1,) * len(frames))
+
+
+def advance(stream: Stream, frames: int) -> list[Window]:
+    windows = []
+    while window := stream.due(frames):
+        decode(stream, window)
+        windows.append(window)
+    return windows
+
+
+@given(CONTEXTS, st.lists(st.integers(0, 30), max_size=30))
+def test_each_frame_is_taken_once_and_in_time(context: Context, pieces: list[int]) -> None:
+    stream, fed = Stream(context), 0
+    for piece in pieces:
+        fed += piece
+        for window in advance(stream, fed):
+            assert 0 <= window.start <= window.end <= fed
+            assert window.skip <= context.left
+            assert window.end - window.start - window.skip <= (
+                max(context.chunk, context.most) + context.right + context.chunk
+            )
+        known = (*stream.sure.ids, *stream.unsure.ids)
+        assert known == tuple(range(len(known)))
+        # Tentative within a chunk, for good when the right context is there too.
+        assert len(known) > fed - context.chunk
+        assert len(stream.sure.ids) > fed - context.chunk - context.right
+        assert stream.due(fed) is None
+
+
+@given(CONTEXTS, st.data())
+def test_pieces_up_to_a_chunk_make_no_difference(context: Context, data: st.DataObject) -> None:
+    total = 60
+    cuts = data.draw(st.lists(st.integers(1, context.chunk), min_size=1))
+    one_by_one, cut = Stream(context), Stream(context)
+    expected = [window for fed in range(total + 1) for window in advance(one_by_one, fed)]
+    found, fed, at = [], 0, 0
+    while fed < total:
+        fed = min(total, fed + cuts[at % len(cuts)])
+        found += advance(cut, fed)
+        at += 1
+    assert found == expected
+    assert (cut.sure, cut.unsure, cut.state) == (one_by_one.sure, one_by_one.unsure, cut.state)
+
+
+def test_the_first_pass_has_no_left_and_takes_nothing_without_right_context() -> None:
+    stream = Stream(Context(left=10, chunk=4, right=6, most=100))
+    assert stream.due(3) is None
+    assert advance(stream, 4) == [Window(0, 4, 0, 0)]
+    assert stream.sure == Tokens()
+    assert advance(stream, 8) == [Window(0, 8, 0, 2)]
+    assert stream.sure.ids == (0, 1)
+    assert stream.unsure.ids == tuple(range(2, 8))
+    assert stream.state == ("behind", 2)
+
+
+def test_what_waits_is_taken_in_one_pass_up_to_a_limit() -> None:
+    stream = Stream(Context(left=10, chunk=4, right=4, most=20))
+    assert [window.end for window in advance(stream, 50)] == [20, 40, 48]
+
+
+@pytest.mark.parametrize("right", [0, 5])
+def test_left_context_stays_within_its_limit(right: int) -> None:
+    stream = Stream(Context(left=7, chunk=4, right=right, most=0))
+    assert max(window.skip for window in advance(stream, 80)) == 7
