@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +18,12 @@ from app.weights import WeightsCache
 from pipeline.apology import KeptSentence
 from pipeline.audio import Pcm
 from pipeline.bus import Bus
+from pipeline.by_url.engine import UrlEngine
+from pipeline.by_url.pool import Pool
 from pipeline.commands import SessionConfig
 from pipeline.echo.path import EchoPath
 from pipeline.echo.rooms import Rooms
-from pipeline.engines import EngineOptions, Kind, engine_spec, require_modules
+from pipeline.engines import EngineOptions, Kind, UrlEngineSpec, engine_spec, require_modules
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing import EchoHearing
 from pipeline.memory import Memory
@@ -29,7 +32,15 @@ from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings
-from pipeline.stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad, Stages
+from pipeline.stages import (
+    RemoteLlm,
+    RemoteStt,
+    RemoteTts,
+    RemoteTurn,
+    RemoteVad,
+    Stages,
+    TtsStage,
+)
 from pipeline.work import Work
 from pipeline.worker import ThreadWorker, Worker, worker_for
 
@@ -46,20 +57,19 @@ class Assistant:
         """Raises ``MissingExtra`` or ``WeightsError`` before anything heavy is loaded."""
         self.settings = settings
         cache.check(settings.weights())
-        self._workers = {kind: _worker(settings, cache, kind) for kind in Kind}
+        self._pool = Pool()
+        self._workers = {kind: _engine(settings, cache, kind, self._pool) for kind in Kind}
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.ready = asyncio.Event()
         self._rooms = Rooms()
         self.tape: Tape | None = None
         """Where sessions that begin now are recorded."""
-        self._voice = KeptSentence(
-            RemoteTts(self._workers[Kind.TTS]), settings.conversation.apology
-        )
+        self._voice = KeptSentence(self._stage(Kind.TTS), settings.conversation.apology)
         self.stages = Stages(
-            RemoteVad(self._workers[Kind.VAD]),
-            RemoteTurn(self._workers[Kind.TURN]),
-            RemoteStt(self._workers[Kind.STT]),
-            RemoteLlm(self._workers[Kind.LLM]),
+            self._stage(Kind.VAD),
+            self._stage(Kind.TURN),
+            self._stage(Kind.STT),
+            self._stage(Kind.LLM),
             self._voice,
         )
 
@@ -74,7 +84,7 @@ class Assistant:
                 self.ready.set()
 
         try:
-            async with asyncio.TaskGroup() as group:
+            async with self._pool, asyncio.TaskGroup() as group:
                 for kind, worker in self._workers.items():
                     group.create_task(worker.run(partial(ready, kind)))
         except* ReachyVoiceError as errors:
@@ -92,8 +102,11 @@ class Assistant:
     def describe(self, kind: Kind) -> str:
         """The engine of one kind and the weights it uses, for a person."""
         options = self.settings.engine(kind)
-        weights = getattr(options, "weights", None)
-        return f"{options.engine} ({weights})" if weights else options.engine
+        detail = getattr(options, "weights", None) or getattr(options, "url", None)
+        return f"{options.engine} ({detail})" if detail else options.engine
+
+    def _stage(self, kind: Kind) -> Any:
+        return _stage(kind, self._workers[kind])
 
     # -- sessions (app.realtime_socket.Assistant)
 
@@ -146,11 +159,12 @@ async def synthesize_alone(
     settings: Settings, cache: WeightsCache, texts: Sequence[str]
 ) -> list[tuple[Pcm, int]]:
     """Each text spoken by the configured voice, without the rest: (int16 mono, rate in Hz)."""
-    worker = _worker(settings, cache, Kind.TTS)
-    tts = RemoteTts(worker)
+    pool = Pool()
+    worker = _engine(settings, cache, Kind.TTS, pool)
+    tts: TtsStage = _stage(Kind.TTS, worker)
     ready = asyncio.Event()
     spoken = []
-    async with asyncio.TaskGroup() as group:
+    async with pool, asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
         await ready.wait()
         for text in texts:
@@ -160,10 +174,27 @@ async def synthesize_alone(
     return spoken
 
 
-def _worker(settings: Settings, cache: WeightsCache, kind: Kind) -> Worker:
+_REMOTE = {
+    Kind.VAD: RemoteVad,
+    Kind.TURN: RemoteTurn,
+    Kind.STT: RemoteStt,
+    Kind.LLM: RemoteLlm,
+    Kind.TTS: RemoteTts,
+}
+
+
+def _stage(kind: Kind, engine: Worker | UrlEngine) -> Any:
+    """An engine as sessions see it (``pipeline.stages``)."""
+    return _REMOTE[kind](engine) if isinstance(engine, Worker) else engine.stage
+
+
+def _engine(settings: Settings, cache: WeightsCache, kind: Kind, pool: Pool) -> Worker | UrlEngine:
     options = settings.engine(kind)
     spec = engine_spec(kind, options.engine)
     require_modules(spec)
+    if isinstance(spec, UrlEngineSpec):
+        engine: UrlEngine = spec.build(options, pool)
+        return engine
     name = getattr(options, "weights", None)
     weights: Path | None = cache.path(name) if name else None
     return worker_for(spec, _placed(options, cache), weights)
@@ -176,7 +207,7 @@ def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
     return options
 
 
-def _problem(worker: Worker) -> str | None:
+def _problem(worker: Worker | UrlEngine) -> str | None:
     if isinstance(worker, ThreadWorker) and worker.stuck:
         return "hangs"
     return worker.problem

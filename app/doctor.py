@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import importlib.util
 import json
@@ -20,7 +21,17 @@ from app.download import SPARE_BYTES
 from app.settings import Settings
 from app.settings_load import load_settings
 from app.weights import WeightsCache
-from pipeline.engines import EngineSpec, Kind, engine_spec, require_modules
+from pipeline.by_url.engine import UrlEngine
+from pipeline.by_url.pool import Pool
+from pipeline.by_url.probe import probe
+from pipeline.engines import (
+    AnyEngineSpec,
+    EngineOptions,
+    Kind,
+    UrlEngineSpec,
+    engine_spec,
+    require_modules,
+)
 from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
 
 State = Literal["ok", "warn", "fail"]
@@ -56,6 +67,7 @@ def examine(
     specs = [engine_spec(kind, settings.engine(kind).engine) for kind in Kind]
     modules = tuple(module for spec in specs for module in spec.modules)
     checks += [check_compiler(modules), *check_libc(modules), *map(check_engine, specs)]
+    checks += check_servers(settings, specs)
     checks += [*check_weights_and_room(settings, environ), check_cpu(_cpu_flags())]
     return [*checks, check_port(settings.server.host, settings.server.port)]
 
@@ -122,7 +134,7 @@ def check_libc(
     yield Check("C library", "fail", detail, "Use Debian 12, Ubuntu 22.04 or newer")
 
 
-def check_engine(spec: EngineSpec) -> Check:
+def check_engine(spec: AnyEngineSpec) -> Check:
     """Are the engine's packages installed?"""
     name = f"{spec.kind} engine"
     try:
@@ -130,6 +142,33 @@ def check_engine(spec: EngineSpec) -> Check:
     except MissingExtra as error:
         return Check(name, "fail", f"{spec.name}: {error.why}", error.fix)
     return Check(name, "ok", spec.name)
+
+
+# --- servers of engines by URL -----------------------------------------------------------------
+
+
+def check_servers(settings: Settings, specs: Sequence[AnyEngineSpec]) -> list[Check]:
+    """Is each server there, does it let us in, has it the model?"""
+    by_url = [spec for spec in specs if isinstance(spec, UrlEngineSpec)]
+    return [check_server(spec, settings.engine(spec.kind)) for spec in by_url]
+
+
+def check_server(spec: UrlEngineSpec, options: EngineOptions) -> Check:
+    name = f"{spec.kind} server"
+    try:
+        return Check(name, "ok", asyncio.run(_look_at(spec, options)))
+    except ReachyVoiceError as error:
+        return Check(name, "fail", f"{error.what}: {error.why}", error.fix)
+
+
+async def _look_at(spec: UrlEngineSpec, options: EngineOptions) -> str:
+    async with Pool() as pool:
+        engine: UrlEngine = spec.build(options, pool)
+        found = await probe(engine.place, engine.options, pool)
+    context = f", {found.context_tokens:,} tokens of context" if found.context_tokens else ""
+    return (
+        f"{found.model or 'a model of its own'} at {engine.place.url}, {found.family.name}{context}"
+    )
 
 
 # --- weights, disk, memory ---------------------------------------------------------------------

@@ -340,15 +340,39 @@ class EngineSpec:
     run_in: Placement = "thread"
 
 
+@dataclass(frozen=True, slots=True)
+class UrlEngineSpec:
+    """How to build an engine that is reached by URL.
+
+    Asynchronous by nature, it is no blocking code in a worker: ``build(options, pool)`` gives a
+    ``pipeline.by_url.engine.UrlEngine``, whose ``stage`` sessions use on the event loop. ``pool``
+    is the one HTTP client of all such engines (``pipeline.by_url.pool.Pool``).
+    """
+
+    name: str
+    kind: Kind
+    options: type[EngineOptions]
+    build: Callable[[Any, Any], Any]
+    summary: str = ""
+    extra: str = ""
+    modules: tuple[str, ...] = ()
+
+
+AnyEngineSpec = EngineSpec | UrlEngineSpec
+
 _BUILT_IN: dict[tuple[Kind, str], str] = {
     (Kind.VAD, "silero"): "pipeline.vad.silero",
     (Kind.TURN, "smart-turn"): "pipeline.turn.smart_turn",
     (Kind.TURN, "silence"): "pipeline.turn.silence",
     (Kind.STT, "moonshine"): "pipeline.stt.moonshine",
     (Kind.STT, "parakeet"): "pipeline.stt.parakeet",
+    (Kind.STT, "openai-transcriptions"): "pipeline.stt.openai_transcriptions",
     (Kind.LLM, "llama-cpp"): "pipeline.llm.llama_cpp",
+    (Kind.LLM, "openai-chat"): "pipeline.llm.openai_chat",
+    (Kind.LLM, "openai-responses"): "pipeline.llm.openai_responses",
     (Kind.TTS, "piper"): "pipeline.tts.piper",
     (Kind.TTS, "espeak-ng"): "pipeline.tts.espeak_ng",
+    (Kind.TTS, "openai-speech"): "pipeline.tts.openai_speech",
 }
 """Modules with a ``SPEC``. Nothing heavy is imported by importing one of them."""
 
@@ -359,7 +383,7 @@ def engine_names(kind: Kind) -> list[str]:
     return sorted({name for k, name in _BUILT_IN if k is kind} | set(others))
 
 
-def engine_spec(kind: Kind, name: str) -> EngineSpec:
+def engine_spec(kind: Kind, name: str) -> AnyEngineSpec:
     """Look an engine up. Raises ``ConfigError`` with the known names."""
     if module := _BUILT_IN.get((kind, name)):
         spec = importlib.import_module(module).SPEC
@@ -372,11 +396,11 @@ def engine_spec(kind: Kind, name: str) -> EngineSpec:
                 fix=f"Set {kind}.engine to one of them",
             )
         spec = next(iter(points)).load()
-    assert isinstance(spec, EngineSpec)
+    assert isinstance(spec, EngineSpec | UrlEngineSpec)
     return spec
 
 
-def require_modules(spec: EngineSpec) -> None:
+def require_modules(spec: AnyEngineSpec) -> None:
     """Raise ``MissingExtra`` if a package that the engine imports is not installed."""
     missing = [name for name in spec.modules if importlib.util.find_spec(name) is None]
     if missing:

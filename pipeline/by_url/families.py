@@ -1,0 +1,169 @@
+"""What OpenAI-compatible servers of language models do differently, as data.
+
+A server is recognised by ``owned_by`` in its list of models. Sources: llama.cpp ``tools/server``
+(README, ``server-http.cpp``, ``server-chat.cpp``), vLLM's protocol modules and documentation,
+Ollama's ``docs/openai`` and API, LM Studio's documentation of its REST API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """``owners``: what it calls itself. ``sampling``: its names of what OpenAI's API does not
+    have. ``chat`` and ``responses``: what it is told besides, mostly not to think aloud.
+    ``most``: its name of the limit of a chat answer's tokens. ``any_model``: it serves what it has,
+    whatever name is asked for. ``ready_path``: what says that a model is loaded. ``context_path``
+    and ``context``: where it tells how many tokens fit, and what of the answer, for a model;
+    ``slots``: how many requests it works on at once, from there, too. ``cuts``: a prompt that is
+    too long is cut without a word."""
+
+    name: str
+    owners: tuple[str, ...] = ()
+    sampling: Mapping[str, str] = field(default_factory=dict)
+    chat: Mapping[str, Any] = field(default_factory=dict)
+    responses: Mapping[str, Any] = field(default_factory=dict)
+    most: str = "max_tokens"
+    any_model: bool = False
+    ready_path: str | None = None
+    context_path: str | None = None
+    context: Callable[[Any, str], int] = lambda answer, model: 0
+    slots: Callable[[Any], int] = lambda answer: 0
+    cuts: bool = False
+
+
+def _llama_context(answer: Any, model: str) -> int:
+    """``/props``: of one slot, which is what one conversation can have."""
+    return _int(_at(answer, "default_generation_settings", "n_ctx"))
+
+
+def _llama_slots(answer: Any) -> int:
+    return _int(_at(answer, "total_slots"))
+
+
+def _ollama_context(answer: Any, model: str) -> int:
+    """``/api/ps``: of models that are loaded now. Ollama cuts what does not fit, silently."""
+    loaded = [entry for entry in _list(_at(answer, "models")) if isinstance(entry, dict)]
+    names = (model, f"{model}:latest")
+    return next((_int(e.get("context_length")) for e in loaded if e.get("name") in names), 0)
+
+
+def _lm_studio_context(answer: Any, model: str) -> int:
+    """``/api/v0/models``: as it is loaded."""
+    for entry in _list(_at(answer, "data")):
+        if isinstance(entry, dict) and entry.get("id") == model:
+            return _int(entry.get("loaded_context_length"))
+    return 0
+
+
+_NO_THOUGHTS = {"chat_template_kwargs": {"enable_thinking": False}}
+
+LLAMA_SERVER = Family(
+    "llama-server",
+    ("llamacpp",),
+    {"min_p": "min_p", "repeat_penalty": "repeat_penalty"},
+    {**_NO_THOUGHTS, "cache_prompt": True},
+    {**_NO_THOUGHTS, "cache_prompt": True},
+    any_model=True,
+    ready_path="/health",
+    context_path="/props",
+    context=_llama_context,
+    slots=_llama_slots,
+)
+VLLM = Family(
+    "vLLM",
+    ("vllm",),
+    {"min_p": "min_p", "repeat_penalty": "repetition_penalty"},
+    _NO_THOUGHTS,
+    _NO_THOUGHTS,
+    ready_path="/health",
+)
+SGLANG = Family("SGLang", ("sglang",), VLLM.sampling, _NO_THOUGHTS)
+OLLAMA = Family(
+    "Ollama",
+    ("library",),
+    chat={"reasoning_effort": "none"},
+    responses={"reasoning": {"effort": "none"}},
+    context_path="/api/ps",
+    context=_ollama_context,
+    cuts=True,
+)
+LM_STUDIO = Family(
+    "LM Studio",
+    ("organization_owner",),
+    {"min_p": "min_p", "repeat_penalty": "repeat_penalty"},
+    context_path="/api/v0/models",
+    context=_lm_studio_context,
+)
+OPENAI = Family("OpenAI", ("openai", "system"), most="max_completion_tokens")
+OTHER = Family("an OpenAI-compatible server")
+
+FAMILIES = (LLAMA_SERVER, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a probe has found out. ``model``: what requests name; 0 tokens, or slots: not told."""
+
+    family: Family = OTHER
+    model: str = ""
+    context_tokens: int = 0
+    slots: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One model of a server's list."""
+
+    id: str
+    owner: str = ""
+    context_tokens: int = 0
+
+
+def listed(answer: Any) -> list[Listed] | None:
+    """The models of ``GET /v1/models``; ``None`` if it is no such list. vLLM tells
+    ``max_model_len``, newer builds of llama-server ``meta.n_ctx``."""
+    data = _at(answer, "data")
+    if not isinstance(data, list):
+        return None
+    return [
+        Listed(
+            entry["id"],
+            str(entry.get("owned_by") or ""),
+            _int(entry.get("max_model_len")) or _int(_at(entry, "meta", "n_ctx")),
+        )
+        for entry in data
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+    ]
+
+
+def family_of(models: Sequence[Listed]) -> Family:
+    """Who lists these models; Ollama's own are owned by ``library``, others by who made them."""
+    owners = {model.owner for model in models}
+    return next((family for family in FAMILIES if owners & {*family.owners}), OTHER)
+
+
+def chosen(models: Sequence[Listed], wanted: str | None) -> Listed | None:
+    """The model that is asked for; Ollama's ``name`` is ``name:latest``."""
+    if wanted is None:
+        return models[0] if models else None
+    names = (wanted, f"{wanted}:latest")
+    return next((model for model in models if model.id in names), None)
+
+
+def _at(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _int(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,93 @@
+"""So many requests at once at one server; who waits gets a place in the order of urgency.
+
+Confirmed work goes before speculative work, that before reading ahead; among equals, the client
+that holds the fewest places, then who came first. Who waits is a task of a session each, so there
+is no queue of requests to fill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+
+from pipeline.engines import Cancelled
+from pipeline.work import Work
+
+
+class _Waiter:
+    def __init__(self, work: Work, turn: int) -> None:
+        self.work = work
+        self.turn = turn
+        self.place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def changed(self, work: Work) -> None:
+        if work.cancelled and not self.place.done():
+            self.place.set_exception(Cancelled())
+
+
+class Places:
+    """Of one engine. Used on the event loop only."""
+
+    def __init__(self, count: int) -> None:
+        self._count = self._free = count
+        self._held: Counter[int] = Counter()
+        """Places that each client holds; only of those that hold one."""
+        self._waiting: list[_Waiter] = []
+        self._turns = itertools.count()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    async def take(self, work: Work) -> None:
+        """Wait for a place. Raises ``Cancelled`` when the work is. ``give_back`` it."""
+        if work.cancelled:
+            raise Cancelled
+        if self._free > 0:
+            self._hand_over(work)
+            return
+        waiter = _Waiter(work, next(self._turns))
+        self._waiting.append(waiter)
+        work.watch(waiter, waiter.changed)
+        try:
+            await waiter.place
+        except BaseException:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            else:  # it got the place in the moment in which its task was cancelled
+                self.give_back(work)
+            raise
+        finally:
+            work.unwatch(waiter)
+
+    def give_back(self, work: Work) -> None:
+        self._free += 1
+        self._held[work.client] -= 1
+        if not self._held[work.client]:
+            del self._held[work.client]
+        self._serve()
+
+    def resize(self, count: int) -> None:
+        """So many from now on; who holds a place keeps it."""
+        self._free += count - self._count
+        self._count = count
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._free > 0:
+            ready = [waiter for waiter in self._waiting if not waiter.place.done()]
+            if not ready:
+                return
+            waiter = min(ready, key=self._urgency)
+            self._waiting.remove(waiter)
+            self._hand_over(waiter.work)
+            waiter.place.set_result(None)
+
+    def _hand_over(self, work: Work) -> None:
+        self._free -= 1
+        self._held[work.client] += 1
+
+    def _urgency(self, waiter: _Waiter) -> tuple[int, int, int]:
+        """The least is served first."""
+        return int(waiter.work.priority), self._held[waiter.work.client], waiter.turn

@@ -1,0 +1,208 @@
+"""The one HTTP client of all engines by URL. Nothing else in the pipeline knows httpx.
+
+It follows no redirects, takes no proxy from the environment, and keeps connections open for the
+next request. What goes wrong is a ``Broken``, which knows how far the request had come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+if TYPE_CHECKING:
+    import httpx
+
+KEPT_S = 120.0
+"""Connections are closed after so long without a request, if the server keeps them so long."""
+MOST_KEPT = 32
+
+Why = Literal["connect", "slow", "broken", "garbled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: Literal["GET", "POST"]
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes = b""
+
+
+class Broken(Exception):
+    """No answer, or not all of it. ``why``: there was no connection, there was none in time, it
+    broke, or what came is not HTTP. ``repeatable``: the server cannot have begun to answer."""
+
+    def __init__(self, why: Why, detail: str, *, repeatable: bool) -> None:
+        super().__init__(detail)
+        self.why = why
+        self.detail = detail
+        self.repeatable = repeatable
+
+
+class _Trace:
+    """How far a request has come, as httpcore tells it."""
+
+    def __init__(self) -> None:
+        self.new_connection = False
+        self.sent = False
+        self.answered = False
+
+    async def __call__(self, name: str, info: Mapping[str, Any]) -> None:
+        if name == "connection.connect_tcp.started":
+            self.new_connection = True
+        elif name == "http11.send_request_headers.started":
+            self.sent = True
+        elif name == "http11.receive_response_headers.complete":
+            self.answered = True
+
+    @property
+    def repeatable(self) -> bool:
+        """Nothing was sent, or it was sent into a connection from before that the server has
+        closed meanwhile."""
+        return not self.answered and not (self.sent and self.new_connection)
+
+
+class Answer:
+    """The head of an answer, and the way to its body. ``close`` it, whatever happens."""
+
+    def __init__(self, response: httpx.Response, trace: _Trace) -> None:
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+        """Their names do not depend on case."""
+        self.kept_connection = not trace.new_connection
+        self._response = response
+        stream = response.extensions.get("network_stream")
+        self._socket: socket.socket | None = stream.get_extra_info("socket") if stream else None
+        self._acknowledge()
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes. Raises ``Broken``."""
+        import httpx
+
+        try:
+            # Raw, because it is not compressed; less work for each piece.
+            async with aclosing(self._response.aiter_raw()) as pieces:  # type: ignore[type-var]
+                async for piece in pieces:
+                    self._acknowledge()
+                    yield piece
+        except httpx.HTTPError as error:
+            raise _broken(error, repeatable=False) from error
+
+    def _acknowledge(self) -> None:
+        """Say at once that something has come. A server with Nagle's delay holds back each small
+        piece until then, and a kernel takes its time (40 ms measured on Linux, from the second
+        request on). It must be said again each time; other systems do not know the option."""
+        if self._socket and hasattr(socket, "TCP_QUICKACK"):
+            with suppress(OSError):
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+    async def close(self) -> None:
+        """Let go of it. What was not read is not wanted: the connection is closed then, by which
+        the server knows."""
+        await self._response.aclose()
+
+
+class Pool:
+    """``async with`` it around all that uses it. Without a request it costs nothing."""
+
+    def __init__(self) -> None:
+        self._client: httpx.AsyncClient | None = None
+        self._making = asyncio.Lock()
+        self._open = False
+        self.used_at = -math.inf
+        """When somebody last used an engine of it, in the loop's time."""
+        self.on_use: set[Callable[[], None]] = set()
+        """Called then."""
+
+    async def __aenter__(self) -> Self:
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open = False
+        if self._client:
+            await self._client.aclose()
+            self._client = None
+
+    def use(self) -> None:
+        """Somebody speaks, or waits for an answer: all engines will be needed."""
+        self.used_at = asyncio.get_running_loop().time()
+        for told in list(self.on_use):
+            told()
+
+    async def send(self, request: Request, connect_s: float) -> Answer:
+        """The answer's head, as soon as it is there. Raises ``Broken``. The caller sets a limit of
+        time for what is behind the connection; a cancelled call closes its connection."""
+        client = self._client or await self._made()
+        import httpx
+
+        trace = _Trace()
+        built = client.build_request(
+            request.method,
+            request.url,
+            headers=dict(request.headers),
+            content=request.content,
+            timeout=httpx.Timeout(None, connect=connect_s),
+            extensions={"trace": trace},
+        )
+        try:
+            return Answer(await client.send(built, stream=True), trace)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _broken(error, repeatable=trace.repeatable) from error
+
+    async def _made(self) -> httpx.AsyncClient:
+        async with self._making:
+            if not self._open:
+                raise Broken("connect", "the client is closed", repeatable=False)
+            if self._client is None:
+                # In a thread, because modules and the authorities' certificates are read.
+                try:
+                    self._client = await asyncio.to_thread(_client)
+                except OSError as error:
+                    what = "the certificates of SSL_CERT_FILE cannot be read"
+                    raise Broken("connect", f"{what}: {error}", repeatable=False) from error
+            return self._client
+
+
+def _client() -> httpx.AsyncClient:
+    import anyio
+    import httpx
+
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells each request
+    anyio.run(anyio.sleep, 0)  # loads what httpx would load with its first request, on the loop
+    return httpx.AsyncClient(
+        verify=httpx.create_ssl_context(),  # knows SSL_CERT_FILE, for authorities of one's own
+        trust_env=False,
+        follow_redirects=False,
+        # Compression would hold back what has been made.
+        headers={"Accept-Encoding": "identity", "User-Agent": "reachy-voice"},
+        limits=httpx.Limits(
+            max_connections=None, max_keepalive_connections=MOST_KEPT, keepalive_expiry=KEPT_S
+        ),
+    )
+
+
+def _broken(error: Exception, *, repeatable: bool) -> Broken:
+    import httpx
+
+    detail = str(error) or type(error).__name__
+    match error:
+        case httpx.ConnectTimeout():
+            return Broken("slow", "nothing answers at that address", repeatable=False)
+        case httpx.ConnectError():
+            return Broken("connect", detail, repeatable=repeatable)
+        case httpx.RemoteProtocolError() | httpx.ReadError() | httpx.WriteError():
+            return Broken("broken", detail, repeatable=repeatable)
+        case _:
+            return Broken("garbled", detail, repeatable=False)

@@ -1,0 +1,217 @@
+"""What servers say is wrong, each in its own words, and what we make of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pipeline.by_url.addresses import base_url, joined
+from pipeline.by_url.failures import (
+    Misconfigured,
+    Place,
+    Refused,
+    Unreachable,
+    complaint,
+    complaint_of_bytes,
+    refused,
+    without,
+)
+from pipeline.engines import Kind
+from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError
+
+LLM = Place(Kind.LLM, "http://10.0.0.5:8080/v1")
+
+
+def error(status: int, body: Any, *private: str) -> EngineError:
+    return refused(LLM, complaint_of_bytes(status, json.dumps(body).encode()), private)
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens", "limit"),
+    [
+        (  # llama-server
+            {
+                "error": {
+                    "code": 400,
+                    "message": "request (9412 tokens) exceeds the available context size "
+                    "(8192 tokens), try increasing it",
+                    "type": "exceed_context_size_error",
+                    "n_prompt_tokens": 9412,
+                    "n_ctx": 8192,
+                }
+            },
+            9412,
+            8192,
+        ),
+        (  # vLLM
+            {
+                "error": {
+                    "message": "This model's maximum context length is 4096 tokens. However, you "
+                    "requested 5000 tokens in the messages. Please reduce the length.",
+                    "type": "BadRequestError",
+                    "param": None,
+                    "code": 400,
+                }
+            },
+            5000,
+            4096,
+        ),
+        (  # older vLLM
+            {
+                "object": "error",
+                "message": "This model's maximum context length is 4096 tokens. However, you "
+                "requested 5000 tokens",
+                "type": "BadRequestError",
+                "code": 400,
+            },
+            5000,
+            4096,
+        ),
+        (  # OpenAI
+            {
+                "error": {
+                    "message": "Your input exceeds the context window of this model.",
+                    "type": "invalid_request_error",
+                    "param": "input",
+                    "code": "context_length_exceeded",
+                }
+            },
+            0,
+            0,
+        ),
+        (  # LM Studio
+            {"error": "Reached context length of 4096 tokens; context overflow policy is stop."},
+            0,
+            0,
+        ),
+    ],
+)
+def test_a_prompt_that_is_too_long(body: Any, tokens: int, limit: int) -> None:
+    found = error(400, body)
+    assert isinstance(found, PromptTooLong)
+    if tokens:
+        assert (found.prompt_tokens, found.limit_tokens) == (tokens, limit)
+    else:
+        assert "10.0.0.5" in found.why
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "what", "fix"),
+    [
+        (
+            401,
+            {"error": {"message": "Invalid API Key", "type": "authentication_error", "code": 401}},
+            Misconfigured,
+            "does not let us in: HTTP 401, Invalid API Key",
+            "REACHY_VOICE__LLM__API_KEY",
+        ),
+        (
+            404,
+            {"error": {"message": "The model `qwen` does not exist.", "code": 404}},
+            Misconfigured,
+            "does not know the path or the model: HTTP 404, The model `qwen` does not exist",
+            "llm.model",
+        ),
+        (307, {}, Misconfigured, "sends us to another address: HTTP 307", "llm.url"),
+        (429, {"error": "rate limit"}, EngineError, "has too much to do", "llm.max_requests"),
+        (500, {"detail": "CUDA out of memory"}, EngineError, "failed: HTTP 500, CUDA out", "log"),
+        (
+            503,
+            {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}},
+            Unreachable,
+            "is not ready: HTTP 503, Loading model",
+            "loaded",
+        ),
+        (
+            400,
+            {"error": {"message": '"auto" tool choice requires --enable-auto-tool-choice'}},
+            Refused,
+            'refuses the request: HTTP 400, "auto" tool choice requires --enable-auto-tool-choice',
+            "llm.extra",
+        ),
+        (
+            422,
+            {"detail": [{"loc": ["body"], "msg": "field required", "input": {"secret": "words"}}]},
+            Refused,
+            "HTTP 422, field required",
+            "llm.extra",
+        ),
+        (400, {"error": {"message": None}}, Refused, "refuses the request: HTTP 400", "llm.extra"),
+        (400, ["?"], Refused, "refuses the request: HTTP 400", "llm.extra"),
+        (400, None, Refused, "refuses the request: HTTP 400", "llm.extra"),
+    ],
+)
+def test_each_error_says_what_and_what_to_do(
+    status: int, body: Any, kind: type[ReachyVoiceError], what: str, fix: str
+) -> None:
+    found = error(status, body)
+    assert type(found) is kind
+    assert what in str(found)
+    assert "http://10.0.0.5:8080/v1" in found.what
+    assert fix in found.fix
+    assert "secret" not in str(found)
+
+
+def test_an_error_that_is_a_web_page_is_not_shown() -> None:
+    page = b"<html><title>502 Bad Gateway</title></html>"
+    assert complaint_of_bytes(502, page).message == ""
+    assert "HTTP 502" in str(refused(LLM, complaint_of_bytes(502, page), ()))
+
+
+def test_no_word_of_the_conversation_is_passed_on() -> None:
+    said = "My sister Wilhelmina lives in Timbuktu."
+    body = {"error": {"message": f"1 validation error: input_value='{said}' is too long"}}
+    shown = str(error(400, body, said))
+    for word in ("sister", "Wilhelmina", "wilhelmina", "lives", "Timbuktu"):
+        assert word not in shown
+    assert "1 validation error" in shown
+
+
+def test_words_that_servers_need_are_kept() -> None:
+    message = "This model's maximum context length is 4096 tokens"
+    assert without(message, ["the model is this"]) == message.replace("model's", "model's")
+    assert without("a\nb", []) == "a"
+
+
+def test_complaints_of_any_shape_are_read() -> None:
+    for body in ({"error": [1]}, {"error": {"message": {"a": 1}}}, {"detail": []}, 7, "no"):
+        assert complaint(400, body).status == 400
+    assert complaint_of_bytes(400, b"\xff{").status == 400
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("http://host:8080/v1", "http://host:8080/v1"),
+        ("http://host:8080/v1/", "http://host:8080/v1"),
+        ("https://api.example.com", "https://api.example.com"),
+        ("http://[::1]:80/v1", "http://[::1]:80/v1"),
+    ],
+)
+def test_addresses_that_are_taken(given: str, taken: str) -> None:
+    assert base_url(given) == taken
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "host:8080",
+        "ftp://host/v1",
+        "http://",
+        "http://host:port/v1",
+        "http://me:pw@host/v1",
+        "http://host/v1?key=1",
+        "http://host/v1#x",
+        "",
+    ],
+)
+def test_addresses_that_are_not(given: str) -> None:
+    with pytest.raises(ValueError, match="must"):
+        base_url(given)
+
+
+def test_paths_are_below_the_url_or_at_the_root() -> None:
+    assert joined("http://host:1/v1", "models") == "http://host:1/v1/models"
+    assert joined("http://host:1/v1", "/health") == "http://host:1/health"
