@@ -88,11 +88,22 @@ class Partial:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """A word with its punctuation, and when it was said, in seconds from the first sample."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Transcript:
-    """The final text of one utterance; ``seconds`` is the audio it was made from."""
+    """The final text of one utterance; ``seconds`` is the audio it was made from. ``words``: with
+    their times, where the engine knows them."""
 
     text: str
     seconds: float
+    words: tuple[Word, ...] = field(default=(), compare=False)
 
 
 class Utterance(Protocol):

@@ -112,12 +112,12 @@ def test_words_have_the_times_that_nemo_gives_them(reference: Any) -> None:
     pcm, text = talk("What time is it?", "Go forward ten meters.")
     utterance = engine().open("en", False)
     utterance.feed(pcm)
-    utterance.finish(Uncancelled())
+    words = utterance.finish(Uncancelled()).words
     found = reference.transcribe([to_float(pcm)], timestamps=True, verbose=False)[0]
     expected = found.timestamp["word"]
-    assert " ".join(word.text for word in utterance.words) == text
-    assert [word.text for word in utterance.words] == [word["word"] for word in expected]
-    for word, other in zip(utterance.words, expected, strict=True):
+    assert " ".join(word.text for word in words) == text
+    assert [word.text for word in words] == [word["word"] for word in expected]
+    for word, other in zip(words, expected, strict=True):
         assert word.start_s == pytest.approx(other["start"], abs=0.001)
         # NeMo counts a full stop as part of the word; it comes a frame or some later.
         assert word.end_s <= other["end"] + 0.001
@@ -129,11 +129,11 @@ def test_times_of_a_short_utterance_are_within_it() -> None:
     assert len(pcm) < LISTEN_RATE, "it gets silence on both sides"
     utterance = engine().open("en", False)
     utterance.feed(pcm)
-    utterance.finish(Uncancelled())
-    starts = [word.start_s for word in utterance.words]
+    words = utterance.finish(Uncancelled()).words
+    starts = [word.start_s for word in words]
     assert starts[0] < 0.15
     assert starts == sorted(starts)
-    assert utterance.words[-1].end_s <= len(pcm) / LISTEN_RATE
+    assert words[-1].end_s <= len(pcm) / LISTEN_RATE
 
 
 # --- long utterances ---------------------------------------------------------------------------

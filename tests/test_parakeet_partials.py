@@ -78,14 +78,15 @@ def test_partials_come_in_time(piece_ms: int) -> None:
     seen = [(end / LISTEN_RATE, partial) for end, partial in partials(stt, pcm, cuts)]
     utterance = stt.open("en", False)
     utterance.feed(pcm)
-    assert utterance.finish(Uncancelled()).text == text
+    final = utterance.finish(Uncancelled())
+    assert final.text == text
     bar_s = chosen.chunk_s + chosen.right_s + 0.150
-    words, checked = [word.text for word in utterance.words], 0
-    for count, word in enumerate(utterance.words, 1):
+    words, checked = [word.text for word in final.words], 0
+    for count, word in enumerate(final.words, 1):
         if word.end_s + bar_s < seen[-1][0]:
             assert _first(seen, words[:count], committed=False) - word.end_s <= bar_s
             checked += 1
-    for count, after in enumerate(utterance.words[1:], 1):
+    for count, after in enumerate(final.words[1:], 1):
         if after.end_s + bar_s < seen[-1][0]:
             assert _first(seen, words[:count], committed=True) - after.end_s <= bar_s
     assert checked > 15

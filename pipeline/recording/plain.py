@@ -51,7 +51,7 @@ _KNOWN: dict[str, type] = {
         *(commands.RetrieveItem, commands.TruncateItem, commands.CreateResponse),
         commands.CancelResponse,
         *(engines.Tool, engines.ToolChoice, engines.Sampling, engines.Message, engines.Usage),
-        *(engines.Partial, engines.Transcript, engines.TextDelta, engines.ToolCall),
+        *(engines.Partial, engines.Transcript, engines.Word, engines.TextDelta, engines.ToolCall),
         *(engines.Finished, engines.Warmed, engines.EndOfTurn),
     )
 }

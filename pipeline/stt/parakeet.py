@@ -24,11 +24,12 @@ from pipeline.engines import (
     Kind,
     Partial,
     Transcript,
+    Word,
 )
 from pipeline.errors import EngineError, WeightsError
 from pipeline.stt.gathering import Gathering
 from pipeline.stt.nemo_streaming import Context, Decoded, Stream
-from pipeline.stt.token_words import Tokens, Word, settled, timed_words
+from pipeline.stt.token_words import Tokens, settled, timed_words
 
 V3_LANGUAGES = (
     *("bg", "cs", "da", "de", "el", "en", "es", "et", "fi", "fr", "hr", "hu", "it"),
@@ -148,7 +149,6 @@ class ParakeetUtterance:
         self._samples = 0
         self._final = Transcript("", 0.0)
         self._final_samples = 0
-        self.words: tuple[Word, ...] = ()
         """Of the last final text, with their times."""
 
     def feed(self, pcm: Pcm) -> Partial:
@@ -208,13 +208,12 @@ class ParakeetUtterance:
     def _conclude(self, tokens: Tokens, before: int, samples: int) -> None:
         model = self._shared.model
         text = model.text(tokens.ids).strip()
-        self._final = Transcript(text, samples / LISTEN_RATE)
-        self._final_samples = samples
         frame_s = self._frame_samples / LISTEN_RATE
         words = timed_words(tokens, model.pieces(tokens.ids), frame_s)
-        self.words = tuple(
-            _within(word, before / LISTEN_RATE, samples / LISTEN_RATE) for word in words
-        )
+        seconds = samples / LISTEN_RATE
+        within = tuple(_within(word, before / LISTEN_RATE, seconds) for word in words)
+        self._final = Transcript(text, seconds, within)
+        self._final_samples = samples
 
     def _whole(self) -> Pcm:
         if len(self._pieces) != 1:

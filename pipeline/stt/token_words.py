@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.engines import Partial
+from pipeline.engines import Partial, Word
 
 WORD_START = "▁"
 
@@ -26,15 +26,6 @@ class Tokens:
         return Tokens(
             self.ids + later.ids, self.frames + later.frames, self.durations + later.durations
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word with its punctuation, and when it was said, in seconds from the first sample."""
-
-    text: str
-    start_s: float
-    end_s: float
 
 
 def timed_words(tokens: Tokens, pieces: Sequence[str], frame_s: float) -> tuple[Word, ...]:
