@@ -224,7 +224,13 @@ class WebSocketLink(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         if not self.handshake_complete and self.transport.is_closing():
             raise ClientDisconnected  # what uvicorn would find out a moment later
-        await super().send(message)
+        try:
+            await super().send(message)
+        except RuntimeError:
+            if not self.transport.is_closing():
+                raise  # the application has closed it itself
+            # It was cut meanwhile, for an unanswered ping, and uvicorn has not been told yet.
+            raise ClientDisconnected from None
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             # uvicorn forgets to, and logs an error for each client that is turned away.
             self.handshake_complete = True
@@ -232,5 +238,9 @@ class WebSocketLink(WebSocketsSansIOProtocol):
             self._read_on()  # uvicorn let more come
 
     def keepalive_timeout(self) -> None:
+        if self.read_paused or self._unread:
+            # Its answer may be among what we have not read yet.
+            self.pong_timer = self.loop.call_later(self.ping_timeout or 0.0, self.keepalive_timeout)
+            return
         super().keepalive_timeout()
         self.abort()

@@ -86,16 +86,29 @@ _WHAT = (
 _ENDS = (".", "!", ", I believe.", ", don't you think?", "; at least, that is what they say.")
 
 
+def answers(count: int, seed: int) -> list[str]:
+    """``count`` answers of one to six sentences; the hard ones first."""
+    draw = random.Random(seed)
+    pool = _pool()
+    made = (" ".join(draw.choices(pool, k=draw.randint(1, 6))) for _ in range(count))
+    return list(itertools.islice(itertools.chain(ANSWERS, made), count))
+
+
 def texts(count: int, seed: int) -> list[str]:
     """``count`` clauses, no two alike but short ones, as a reply gives them to the voice."""
     draw = random.Random(seed)
-    pool = [_plain(line) for name in ("tuning", "frozen", "allison") for line in _lines(name)]
-    pool += ["".join((a, " ", b, " ", c, d)) for a, b, c, d in _sentences()]
+    pool = _pool()
     found: list[str] = list(itertools.chain.from_iterable(_cut(a, 185) for a in ANSWERS))
     while len(found) < count:
         answer = " ".join(draw.choices(pool, k=draw.randint(1, 4)))
         found += _cut(answer, draw.choice((0, 40, 80, 120, 185)))
     return draw.sample(found, count)
+
+
+def _pool() -> list[str]:
+    """Sentences of conversations."""
+    pool = [_plain(line) for name in ("tuning", "frozen", "allison") for line in _lines(name)]
+    return pool + ["".join((a, " ", b, " ", c, d)) for a, b, c, d in _sentences()]
 
 
 def _sentences() -> Iterator[tuple[str, str, str, str]]:

@@ -1,6 +1,7 @@
 """How well ``pipeline.clause_watch`` tells speech from what a voice makes when it fails.
 
     python -m benchmarks.tts_faults --clauses 2500 --out benchmarks/results/DATE-tts-faults.json
+    python -m benchmarks.tts_faults --clauses 2000 --share 0.05     # in answers of a session
 
 First every healthy clause (``benchmarks.tts_clauses``): how many are cut, which is the price. Then
 each fault is put into healthy speech, at a random place: how many are found, and how much audio
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from app.settings_load import load_settings
 from app.weights import WeightsCache
-from benchmarks.tts_clauses import Said, said_by, texts, voices
+from benchmarks.tts_clauses import Said, Voice, said_by, texts, voices
 from pipeline.audio import Pcm
 from pipeline.clause_watch import ClauseWatch, Fault, FaultKind
 
@@ -250,8 +251,7 @@ def cost_ms_per_s(clauses: Sequence[Said]) -> float:
 
 def clauses_of(count: int, seed: int) -> list[Said]:
     """``count`` healthy clauses, shared out evenly among the voices that are there."""
-    cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
-    speakers = voices(cache.path("piper-joe"))
+    speakers = _voices()
     each = -(-count // len(speakers))
     spoken = texts(each * len(speakers), seed)
     random.Random(seed).shuffle(spoken)
@@ -263,13 +263,34 @@ def clauses_of(count: int, seed: int) -> list[Said]:
     ]
 
 
+def _voices() -> list[Voice]:
+    cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
+    return voices(cache.path("piper-joe"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--clauses", type=int, default=2500)
     parser.add_argument("--faults", type=int, default=400, help="of each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--share", type=float, help="of the clauses of answers, that fail")
     options = parser.parse_args()
+    report = _alone(options) if options.share is None else _in_replies(options)
+    text = json.dumps(report, indent=2, ensure_ascii=False)
+    print(text)
+    if options.out:
+        options.out.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _in_replies(options: argparse.Namespace) -> dict[str, Any]:
+    from benchmarks import tts_faults_replies
+
+    found = tts_faults_replies.replies(_voices(), options.clauses, options.share, options.seed)
+    return tts_faults_replies.report(found, options.share, options.seed)
+
+
+def _alone(options: argparse.Namespace) -> dict[str, Any]:
     clauses = clauses_of(options.clauses, options.seed)
     draw = random.Random(options.seed)
     long = [said for said in clauses if said.seconds > 0.8]
@@ -278,16 +299,12 @@ def main() -> None:
         for name in FAULTS
         for number in range(options.faults)
     ]
-    report = {
+    return {
         "healthy": healthy_report(clauses),
         "faults": faults_report(found),
         "cost_ms_per_s_of_audio": cost_ms_per_s(clauses[:200]),
         "seed": options.seed,
     }
-    text = json.dumps(report, indent=2, ensure_ascii=False)
-    print(text)
-    if options.out:
-        options.out.write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ _SAME_FRAMES = 40
 """So much sound must be like what was a period before."""
 _PERIODS = 22, 104
 """Shortest and longest, in frames."""
-_SAME = 0.9
+_SAME = 0.92
 """Correlation of two stretches that are taken as the same sound."""
 _OWN_FACTOR = 1.7
 """What the text repeats may last so many times as long as usual."""
@@ -106,8 +106,9 @@ class ClauseWatch:
         self._spectrum = _spectrum(rate)
         self._held = EMPTY
         self._count = 0
-        self._bands = np.zeros((256, _BANDS), np.float32)
-        """Level of each band in each frame, dB; grows."""
+        self._shapes = np.zeros((256, _BANDS), np.float32)
+        """Level of each band in each frame against the frame's mean, dB; grows. How loud it is
+        does not count: a list of short words has a rhythm, and repeats nothing."""
         self._audible = _Recent()
         self._silent = 0
         self._alike = np.zeros(_PERIODS[1] - _PERIODS[0] + 1, np.int64)
@@ -143,11 +144,11 @@ class ClauseWatch:
         return self.fault
 
     def _reserve(self, frames: int) -> None:
-        while self._count + frames > len(self._bands):
-            self._bands = np.concatenate((self._bands, np.zeros_like(self._bands)))
+        while self._count + frames > len(self._shapes):
+            self._shapes = np.concatenate((self._shapes, np.zeros_like(self._shapes)))
 
     def _take(self, level_db: float, bands: Signal, flatness: float) -> Fault | None:
-        self._bands[self._count] = bands
+        self._shapes[self._count] = bands - bands.mean()
         self._count += 1
         if level_db < QUIET_DB:
             self._silent += 1
@@ -176,8 +177,8 @@ class ClauseWatch:
         last = min(longest, self._count - _SAME_FRAMES)
         if last < shortest:
             return 0
-        now = self._bands[self._count - _SAME_FRAMES : self._count]
-        past = self._bands[self._count - _SAME_FRAMES - last : self._count - shortest]
+        now = self._shapes[self._count - _SAME_FRAMES : self._count]
+        past = self._shapes[self._count - _SAME_FRAMES - last : self._count - shortest]
         alike = _correlations(now, past)[::-1] > _SAME
         """By period, the shortest first."""
         runs = self._alike[: len(alike)]

@@ -79,6 +79,8 @@ class Replies:
         self._on_end = on_end
         self._running: dict[str, Reply] = {}
         self._placed: set[str] = set()
+        """Items of answers that a client may have deleted since: they must not come back."""
+        self._confirmed = 0
         self._ramp = Ramp()
         self._latest: Reply | None = None
         """The newest answer to the conversation as it stood, and what was asked of it."""
@@ -163,6 +165,7 @@ class Replies:
         self._confirm(reply, owed.options)
 
     def _confirm(self, reply: Reply, options: ResponseOptions) -> None:
+        self._confirmed += 1
         if options.in_conversation and options.input is None:
             self._owed = None
             self._latest, self._latest_options = reply, options
@@ -368,7 +371,7 @@ class Replies:
             speed=config.speed,
             watched=settings.watched,
             apology=settings.apology,
-            filler=settings.filler.sentence(len(self._placed)) if spoken else "",
+            filler=settings.filler.sentence(self._confirmed) if spoken else "",
             filler_after_s=(settings.filler.after_ms or 0) / 1000,
             language=config.language,
             output_format=options.output_format or config.output_format,
@@ -391,8 +394,14 @@ class Replies:
     def _forget(self, reply: Reply) -> None:
         if self._running.pop(reply.plan.reply_id, None):
             if not self._running:
+                self._forget_placed()
                 self.quiet.set()
             self._on_end(reply)
+
+    def _forget_placed(self) -> None:
+        """Of answers that are over, only the latest may still be cut to what was heard."""
+        latest = {self._latest.plan.item_id} if self._latest else set()
+        self._placed &= latest | {item.id for item in self._chat.items}
 
     def _place_item(self, item: OutputItem) -> str | None:
         """Put an item of an answer at the end, or in the place it already has.

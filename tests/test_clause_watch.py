@@ -89,6 +89,14 @@ def test_a_text_that_repeats_itself_may_sound_so() -> None:
     assert verdict(said) is not None
 
 
+@pytest.mark.parametrize("word_s", [0.15, 0.2, 0.25])
+def test_the_rhythm_of_a_list_is_no_repetition(word_s: float) -> None:
+    """Short words, each another sound, with equal pauses: only how loud it is repeats."""
+    text = "red, green, blue, black, white, brown, pink, grey, and gold."
+    words = [np.concatenate((speechlike(word_s, 20 + n), silence(0.3))) for n in range(9)]
+    assert verdict(np.concatenate(words), text) is None
+
+
 def test_words_without_any_sound_are_a_fault_and_signs_are_not() -> None:
     for pcm in (EMPTY, silence(0.3)):
         fault = verdict(pcm)
