@@ -9,7 +9,7 @@ from pipeline.audio import Pcm
 from pipeline.bus import Published
 from pipeline.echo.path import EchoPath, EchoWindow
 from pipeline.echo.settings import Echo
-from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted
+from pipeline.events import ItemTruncated, ReplyAudio, ReplyFinished, ReplyStarted, SpeechStarted
 
 
 class Hearing(Protocol):
@@ -42,6 +42,8 @@ class EchoHearing:
     def __init__(self, path: EchoPath, settings: Echo) -> None:
         self._path = path
         self._cancels = settings.cancel == "auto"
+        self._reply_id = self._item_id = ""
+        """Of the answer that owns the speaker; what is out of band is for the client to use."""
         self.windows = path.windows
         self.close = path.close
 
@@ -58,8 +60,15 @@ class EchoHearing:
             return
         at, event = published
         match event:
-            case ReplyAudio():
+            case ReplyStarted(in_conversation=True):
+                self._reply_id = event.reply_id
+            case ReplyAudio() if event.reply_id == self._reply_id:
+                self._item_id = event.item_id
                 self._path.sent(event.pcm, event.rate, at)
-            case SpeechStarted() | ReplyFinished(status="cancelled"):
-                # The client throws away what it has not played.
+            # The client throws away what it has not played.
+            case ItemTruncated() if event.item_id == self._item_id:
+                self._path.flushed(at)
+            case ReplyFinished(status="cancelled") if event.reply_id == self._reply_id:
+                self._path.flushed(at)
+            case SpeechStarted():
                 self._path.flushed(at)

@@ -20,7 +20,8 @@ a late onset may last up to a second before it counts."""
 
 
 _NO_SPEECH = 0.25
-"""At most, of a window in which the echo explains what would pass for speech."""
+"""At most, of a window in which the echo explains what would pass for speech; and no more than half
+of the client's threshold."""
 _SPEECH = 0.6
 """At least, of one in which both together are sure that it is."""
 
@@ -43,8 +44,9 @@ class SpeechScores:
     async def open(cls, stage: VadStage) -> SpeechScores:
         return cls(stage, await stage.open())
 
-    async def score(self, window: EchoWindow, turn_is_open: bool) -> float:
-        """0 to 1. In an open turn a doubt is in favour of whoever speaks."""
+    async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
+        """0 to 1; from ``threshold`` on it counts as speech. In an open turn a doubt is in favour
+        of whoever speaks."""
         score = await self._vad.score(window.frame.pcm)
         if window.post_filtered is None:
             return score
@@ -55,7 +57,7 @@ class SpeechScores:
             return max(score, second, _SPEECH)
         if turn_is_open and window.llr > self._rule.least_llr:
             return score
-        return min(score, second if turn_is_open else _NO_SPEECH)
+        return min(score, second if turn_is_open else min(_NO_SPEECH, threshold / 2))
 
     def close(self) -> None:
         self._vad.close()
@@ -77,6 +79,7 @@ class Listener:
         self._windows = windows
         self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
         self._taker = TurnTaker(endpointing)
+        self._threshold = endpointing.speech_threshold
         # A client may ask for more padding later.
         padding_ms = max(endpointing.prefix_padding_ms, MAX_PREFIX_PADDING_MS)
         onset_seconds = (padding_ms + MAX_BACK_MS) / 1000
@@ -91,6 +94,7 @@ class Listener:
     def configure(self, endpointing: Endpointing) -> None:
         """Take turns by other settings from now on."""
         self._taker.configure(endpointing)
+        self._threshold = endpointing.speech_threshold
 
     def resample(self, pcm: Pcm, rate: int) -> Pcm:
         """Bring a client's audio to ``LISTEN_RATE``, with state kept between calls."""
@@ -111,7 +115,7 @@ class Listener:
             # The VAD may run on the loop; audio that comes in a burst must not keep it.
             await asyncio.sleep(0)
             self._history.append(window.frame.pcm)
-            score = await self._scores.score(window, self._taker.open)
+            score = await self._scores.score(window, self._taker.open, self._threshold)
             yield self._taker.feed(score, window.frame)
 
     @property

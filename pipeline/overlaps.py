@@ -22,6 +22,10 @@ from pipeline.utterance import UserTurn, Weighing
 
 _SEARCHED_MS = 1000
 """An echo is found in less, the first time that an answer is heard."""
+_PERSISTS_MS = 1000
+"""What goes on for so long after an echo was found, and is taken off, is more than that echo."""
+_READ_WITHIN_MS = 800
+"""Words that are not read by then are not waited for; then its length decides."""
 _LOOKS_IN_A_ROW = 3
 """What is not understood after so many is looked at ever more rarely: each look costs a pass."""
 
@@ -36,6 +40,11 @@ class Answering(Protocol):
 
     def go_on(self) -> None:
         """Send on."""
+        ...
+
+    @property
+    def sounds(self) -> bool:
+        """Whether an answer is being heard."""
         ...
 
     @property
@@ -87,11 +96,14 @@ class Overlaps:
     def begin(self, turn: UserTurn) -> bool:
         """Speech has begun at ``turn.onset``. Whether it has to be weighed."""
         self._suspecting = False
-        if self._settings.policy == "any-speech" or not self._session.hold():
+        may_be_echo = self._session.hears_itself is None and self._session.sounds
+        held = self._settings.policy != "any-speech" and self._session.hold()
+        if not held:
             self._session.go_on()
-            return False
+            if not may_be_echo:
+                return False
         look_at = turn.onset + _samples(self._settings.first_look_ms)
-        turn.weighing = Weighing(look_at, self._session.hears_itself is None)
+        turn.weighing = Weighing(look_at, may_be_echo, interrupts=not held)
         return True
 
     def follow(self, turn: UserTurn) -> None:
@@ -104,11 +116,21 @@ class Overlaps:
         weighing.look_at = self._listener.heard_end + _samples(every_ms)
         if not weighing.looking:
             weighing.looking = True
+            weighing.looked_at = self._listener.heard_end
             self._tasks.create_task(self._look(turn, weighing))
+        elif self._listener.heard_end - weighing.looked_at >= _samples(_READ_WITHIN_MS):
+            self._weigh(turn, None, ended=False)
 
     def read(self, turn: UserTurn, text: str | None) -> None:
         """All words up to a pause are known; ``None``: they cannot be read."""
         self._weigh(turn, text, ended=True)
+
+    def resumed(self, turn: UserTurn) -> None:
+        """It goes on after a pause. The answer may go on already."""
+        if turn.weighing and not turn.weighing.interrupts:
+            self._session.hold()
+            soon = self._listener.heard_end + _samples(self._settings.look_every_ms)
+            turn.weighing.look_at = min(turn.weighing.look_at, soon)
 
     def claim(self, turn: UserTurn) -> None:
         """The client says that it is speech."""
@@ -162,11 +184,14 @@ class Overlaps:
         return verdict
 
     def _judge(self, weighing: Weighing, overlap: Overlap) -> Verdict:
-        verdict = judge(overlap, self._settings)
+        verdict = "interrupts" if weighing.interrupts else judge(overlap, self._settings)
         if not weighing.may_be_echo:
             return verdict
         if self._session.hears_itself:
-            return "echo"
+            if weighing.found_ms is None:
+                weighing.found_ms = overlap.speech_ms
+            persists = overlap.speech_ms - weighing.found_ms >= _PERSISTS_MS
+            return verdict if persists else "echo"
         searched = self._session.hears_itself is False or overlap.speech_ms >= _SEARCHED_MS
         return verdict if searched or verdict != "interrupts" else "unsure"
 

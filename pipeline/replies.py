@@ -80,11 +80,14 @@ class Replies:
         self._running: dict[str, Reply] = {}
         self._placed: set[str] = set()
         """Items of answers that a client may have deleted since: they must not come back."""
-        self._confirmed = 0
         self._ramp = Ramp()
+        self._answers = 0
+        """How many have been given."""
         self._latest: Reply | None = None
         """The newest answer to the conversation as it stood, and what was asked of it."""
         self._latest_options = ResponseOptions()
+        self._held: Reply | None = None
+        """What is held back, if anything."""
         self._given_again: Reply | None = None
         self._owed: _Owed | None = None
 
@@ -165,11 +168,11 @@ class Replies:
         self._confirm(reply, owed.options)
 
     def _confirm(self, reply: Reply, options: ResponseOptions) -> None:
-        self._confirmed += 1
         if options.in_conversation and options.input is None:
             self._owed = None
             self._latest, self._latest_options = reply, options
         reply.confirm()
+        self._answers += options.in_conversation
 
     @property
     def asked(self) -> str:
@@ -242,23 +245,37 @@ class Replies:
     def hold(self, may_be_echo: bool = False) -> bool:
         """Send no more of the answer that is being heard. False if none is, or has hardly begun:
         then somebody goes on, unless what is heard may be the answer itself."""
-        latest = self._latest
-        if latest is None or self.speaking not in (None, latest):
+        heard = self._heard_now
+        if heard is None:
             return False
-        if not (latest.audible(since_s=0.0) if may_be_echo else latest.audible()):
+        if not (heard.audible(since_s=0.0) if may_be_echo else heard.audible()):
             return False
-        latest.hold()
+        heard.hold()
+        self._held = heard
         return True
+
+    @property
+    def sounds(self) -> bool:
+        """Whether an answer is being heard."""
+        heard = self._heard_now
+        return heard is not None and heard.audible(since_s=0.0)
 
     def go_on(self) -> None:
         """Send on what was held back."""
-        if self._latest:
-            self._latest.go_on()
+        held, self._held = self._held, None
+        if held:
+            held.go_on()
 
     @property
     def spoken(self) -> str:
-        """What has been heard of the latest answer lately."""
-        return self._latest.spoken_lately if self._latest else ""
+        """What has been heard lately of the answer that speech would interrupt."""
+        heard = self._held or self._heard_now
+        return heard.spoken_lately if heard else ""
+
+    @property
+    def _heard_now(self) -> Reply | None:
+        """The answer that is given, or may still be played."""
+        return self.speaking or self._latest
 
     # -- how replies end
 
@@ -371,7 +388,7 @@ class Replies:
             speed=config.speed,
             watched=settings.watched,
             apology=settings.apology,
-            filler=settings.filler.sentence(self._confirmed) if spoken else "",
+            filler=settings.filler.sentence(self._answers) if spoken else "",
             filler_after_s=(settings.filler.after_ms or 0) / 1000,
             language=config.language,
             output_format=options.output_format or config.output_format,

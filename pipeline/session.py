@@ -366,9 +366,12 @@ class Session:
     # -- what a voice turn asks (pipeline.voice_turns.Speaker)
 
     def speech_started(self) -> bool:
-        if self._interrupts:
-            self._replies.interrupt()
-        return self._interrupts
+        if not self._interrupts:
+            # It may have been held back: the client has just changed its mind.
+            self._replies.go_on()
+            return False
+        self._replies.interrupt()
+        return True
 
     @property
     def _interrupts(self) -> bool:
@@ -381,6 +384,10 @@ class Session:
     @property
     def hears_itself(self) -> bool | None:
         return self._hearing.itself
+
+    @property
+    def sounds(self) -> bool:
+        return self._replies.sounds
 
     def go_on(self) -> None:
         self._replies.go_on()

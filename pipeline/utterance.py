@@ -182,12 +182,17 @@ class Attempt:
 class Weighing:
     """Of speech over an answer. ``look_at``: sample at which its words are read next. ``looks``:
     how often they have been. ``may_be_echo``: it is not known yet whether the microphone hears the
-    answer."""
+    answer. ``looked_at``: sample at which they were read last. ``found_ms``: how long it had lasted
+    when the echo was found."""
 
     look_at: int
     may_be_echo: bool = False
+    interrupts: bool = False
+    """Whether it does, or stands beside the answer, if it is no echo."""
     work: Work = field(default_factory=Work)
     looks: int = 0
+    looked_at: int = 0
+    found_ms: int | None = None
     looking: bool = False
     """Whether they are being read."""
 
@@ -209,6 +214,8 @@ class UserTurn:
     weighing: Weighing | None = None
     """Set while it is not known whether it interrupts the answer that it has begun over; nothing of
     it is told as long. See ``pipeline.overlaps``."""
+    untold: str = ""
+    """Words that became known meanwhile."""
     pieces: list[Pcm] = field(default_factory=list)
 
     @property

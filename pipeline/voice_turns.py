@@ -170,9 +170,10 @@ class VoiceTurns:
 
         def on_words(words: str, known: StableWords) -> None:
             if turn.weighing:
+                turn.untold += words
                 return
-            if words and self._partials:
-                self._bus.publish(TranscriptPartial(item_id, words))
+            if words:
+                self._tell_words(turn, words)
             if turn is self._turn:
                 self._attempts.hear_words(turn, words, known)
 
@@ -189,12 +190,19 @@ class VoiceTurns:
         for attempt in before:
             self._tell_stop(attempt)
         self._bus.publish(SpeechStarted(turn.item_id, _ms(turn.start)))
+        self._tell_words(turn, "")
         if turn.attempt:
             self._tell_pause(turn.item_id, turn.attempt.speech_end)
         if self._session.speech_started():
             # A turn before that still waits for its transcript is answered with this one.
             for attempt in before:
                 attempt.superseded = True
+
+    def _tell_words(self, turn: UserTurn, words: str) -> None:
+        """Those, and what was heard while it was weighed."""
+        words, turn.untold = turn.untold + words, ""
+        if words and self._partials:
+            self._bus.publish(TranscriptPartial(turn.item_id, words))
 
     def _pause(self, signal: Paused) -> None:
         if self._turn:
@@ -213,6 +221,7 @@ class VoiceTurns:
         if not self._turn.weighing:
             self._bus.publish(SpeechResumed(self._turn.item_id, _ms(signal.start)))
         self._attempts.resumed(self._turn, signal)
+        self._overlaps.resumed(self._turn)
 
     def _read(self, turn: UserTurn, attempt: Attempt) -> None:
         if turn.attempt is attempt:

@@ -32,6 +32,7 @@ from pipeline.engines import (
     Warmed,
 )
 from pipeline.events import Event
+from pipeline.hearing import Hearing
 from pipeline.memory import Memory
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings
@@ -279,6 +280,7 @@ async def scene(
     tts: ScriptedTts | None = None,
     memory: Memory | None = None,
     vad: VadStage | None = None,
+    hearing: Hearing | None = None,
 ) -> AsyncIterator[Scene]:
     stages = Stages(
         vad or LevelVad(),
@@ -298,6 +300,7 @@ async def scene(
         bus,
         lambda prefix: f"{prefix}_{next(counter)}",
         memory,
+        hearing,
     )
 
     async def record() -> None:

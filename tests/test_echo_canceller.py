@@ -21,7 +21,7 @@ from echo_sound import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.echo.canceller import NO_DOUBT, REALIGNED_MS, EchoCanceller
 from pipeline.echo.kalman import BLOCK, Samples
 
@@ -210,3 +210,16 @@ def test_another_room_is_noticed_and_learnt_anew() -> None:
     heard = np.concatenate((echo[:at], other[at:])) + hum(len(echo), 11)
     left = residual(cleaned(EchoCanceller(), pcm(heard), pcm(reference)))
     assert power_db(seconds(left, 12, 14)) < power_db(seconds(heard, 12, 14)) - 10
+
+
+@pytest.mark.parametrize("level", [0.0, 1e-4])
+def test_an_echo_that_does_not_come_is_not_put_in(level: float) -> None:
+    """The client has stopped playing, or its microphone is off, and the server does not know."""
+    played = pcm(0.5 * speechlike(8.0, seed=5))
+    canceller = EchoCanceller()
+    echo = through(to_float(played), room(12, seed=5)) + hum(len(played), 7, level)
+    cleaned(canceller, pcm(echo), played)
+    silent = pcm(hum(len(played), 6, level))
+    found = cleaned(canceller, silent, played)
+    assert power_db(residual(found)) <= power_db(to_float(silent)) + 3.1
+    assert max(each.llr for each in found[20:]) < 4

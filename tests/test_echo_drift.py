@@ -20,7 +20,7 @@ from echo_sound import seconds as part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.audio import LISTEN_RATE
+from pipeline.audio import LISTEN_RATE, to_float
 from pipeline.echo.canceller import EchoCanceller
 from pipeline.echo.drift import PlayedSound, slope
 from pipeline.echo.kalman import BLOCK, PARTITIONS, Samples
@@ -86,3 +86,24 @@ def test_the_drift_is_found_and_followed(ppm: float) -> None:
     found = cleaned(canceller, pcm(echo), pcm(reference))
     assert canceller.ppm == pytest.approx(ppm, abs=4)
     assert power_db(part(residual(found), 12, 16)) < power_db(part(echo, 12, 16)) - 18
+
+
+def test_what_is_put_in_its_place_anew_does_not_drift_in_silence() -> None:
+    """A client plays each answer when it gets it, however its clocks ran apart before."""
+    sound = pcm(0.5 * speechlike(6.0, seed=2))
+    response = room(12, seed=2)
+    faster = at_pace(to_float(sound), 100)
+    echo = pcm(through(np.concatenate((faster, np.zeros(LISTEN_RATE, np.float32))), response))
+    played = np.concatenate((sound, np.zeros(LISTEN_RATE, np.int16)))
+    silence = np.zeros(60 * LISTEN_RATE, np.int16)
+
+    def left_db(plays_on: bool) -> float:
+        canceller = EchoCanceller(plays_on=plays_on)
+        for _ in range(3):
+            cleaned(canceller, echo, played)
+        cleaned(canceller, silence, silence)
+        left = residual(cleaned(canceller, echo, played))
+        return power_db(left[: 2 * LISTEN_RATE]) - power_db(to_float(echo[: 2 * LISTEN_RATE]))
+
+    assert left_db(plays_on=False) < -12
+    assert left_db(plays_on=True) > -9

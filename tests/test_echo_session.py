@@ -16,9 +16,10 @@ from virtual_time import run_virtual
 
 from benchmarks.echo_sessions import PIECE, RoomClient
 from benchmarks.onset_play import InlineVad
-from pipeline.audio import LISTEN_RATE, Pcm, to_float
+from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, to_float
+from pipeline.barge_in import BargeIn, PolicyName
 from pipeline.bus import Published
-from pipeline.commands import AppendAudio, CreateResponse
+from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDetection
 from pipeline.echo.settings import Echo
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
 from pipeline.recording.difference import compare
@@ -110,6 +111,35 @@ def test_a_robot_that_hears_itself_goes_on(vad: InlineVad) -> None:
     assert not played.events(TranscriptReady)
     # Before the echo was found, it was weighed.
     assert all(event.reason == "echo" for event in played.events(SpeechIgnored))
+
+
+@pytest.mark.parametrize(
+    ("policy", "detection"),
+    [
+        ("any-speech", TurnDetection()),
+        ("words", TurnDetection(interrupt_response=False)),
+        ("words", TurnDetection(threshold=0.2)),
+    ],
+)
+def test_nor_does_it_answer_itself_where_nothing_is_weighed(
+    vad: InlineVad, policy: PolicyName, detection: TurnDetection
+) -> None:
+    settings = SessionSettings(echo=Echo(cancel="auto"), barge_in=BargeIn(policy=policy))
+    config = SessionConfig(
+        instructions="", turn_detection=detection, output_format=AudioFormat(rate=LISTEN_RATE)
+    )
+
+    async def main() -> Scene:
+        stt = ScriptedStt(texts=("something else that nobody has said here",))
+        begun = scene(config=config, settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad)
+        async with begun as played:
+            await talk(played, client(), 16.0, {1})
+        return played
+
+    played = run_virtual(main())
+    assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
+    assert not played.events(SpeechStarted)
+    assert not played.events(TranscriptReady)
 
 
 def test_without_it_the_robot_talks_to_itself(vad: InlineVad) -> None:

@@ -40,6 +40,8 @@ _IDLE_BLOCKS = PARTITIONS + 3
 _SURE = 0.7
 """The drift is measured where less than this share of the microphone's power is left."""
 _LEAST_POWER = 1e-8
+_LOUDER = 2.0
+"""What is left is seldom so much louder than what is heard, also where somebody speaks."""
 NO_DOUBT = 15.0
 """The likelihood ratio where no echo can be."""
 
@@ -73,7 +75,10 @@ class EchoState:
 class EchoCanceller:
     """One loudspeaker and one microphone, both 16 kHz mono."""
 
-    def __init__(self) -> None:
+    def __init__(self, plays_on: bool = True) -> None:
+        """``plays_on``: the loudspeaker's stream goes on in silence, as a sound card's does; else
+        each sound is put in its place anew, as by a client that plays what it gets."""
+        self._plays_on = plays_on
         self._played = PlayedSound()
         self._filter = KalmanFilter()
         self._gate = EchoGate()
@@ -120,6 +125,10 @@ class EchoCanceller:
         elif self._slips.lost:
             self._begin_anew()
         self._follow_drift(heard, residual)
+        if float(residual @ residual) > _LOUDER * float(heard @ heard):
+            # Nothing is heard of the echo that is expected, as of a client that has stopped
+            # playing: taken off, it would be put in.
+            residual = heard
         post_filtered, llr = self._gate.process(residual, echo)
         return EchoFree(_to_pcm(residual), _to_pcm(post_filtered), llr, False)
 
@@ -166,8 +175,11 @@ class EchoCanceller:
             self._played.clear()
             self._slips.start_again()
             self._drift.forget()
+            if not self._plays_on:
+                self._played.begin_again()
         self._silent_blocks = _IDLE_BLOCKS + 1
-        self._played.skip()
+        if self._plays_on:
+            self._played.skip()
         self._keep_in_reach()
         post_filtered = self._gate.pass_through(to_float(microphone))
         return EchoFree(microphone, _to_pcm(post_filtered), NO_DOUBT, True)

@@ -48,6 +48,7 @@ class PlayedSound:
     def __init__(self) -> None:
         self.ppm = 0.0
         self.lag = FIRST_LAG
+        self._drifted = 0.0
         self._held: Samples = np.zeros(2 * _KEPT, np.float32)
         self._end = _KEPT
 
@@ -62,7 +63,7 @@ class PlayedSound:
     def read(self) -> Samples:
         """The 160 samples that end ``lag`` behind the newest; the lag changes by the pace."""
         begin = self._end - BLOCK - self.lag
-        self.lag -= BLOCK * self.ppm * 1e-6
+        self.skip()
         end = self._end - BLOCK - self.lag
         first = self._from(begin)
         if round(begin * _PHASES) == round(end * _PHASES):
@@ -75,7 +76,14 @@ class PlayedSound:
 
     def skip(self) -> None:
         """10 ms pass in silence: only the clocks run apart."""
-        self.lag -= BLOCK * self.ppm * 1e-6
+        step = BLOCK * self.ppm * 1e-6
+        self.lag -= step
+        self._drifted += step
+
+    def begin_again(self) -> None:
+        """What is played next has its place again, whatever the clocks did since the last time."""
+        self.lag += self._drifted
+        self._drifted = 0.0
 
     def before(self, blocks: int) -> Samples:
         """What ``read`` would have given for the newest blocks at the present lag and pace."""

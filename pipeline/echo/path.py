@@ -31,7 +31,9 @@ _LATER_LOOK_SAMPLES = LISTEN_RATE
 """An answer is searched when so much of its sound was sent, and every 200 ms from then on as long
 as no echo is known; then every second."""
 _LOOKS = 6
-"""Of one answer."""
+_LOOKS_IN_VAIN = 12
+"""Of one answer; the latter as long as no echo is known. An echo that comes after a second, or in a
+loud room, needs some seconds to be found."""
 _ANSWER_GAP_SAMPLES = LISTEN_RATE
 """After so much silence it is another one."""
 _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
@@ -69,9 +71,10 @@ class EchoPath:
         self,
         window_samples: int,
         room: Room | None = None,
-        keep: Callable[[Room], None] = lambda room: None,
+        keep: Callable[[Room | None], None] = lambda room: None,
     ) -> None:
-        """``room``: what is known of the place; ``keep`` gets what was learnt, in the end."""
+        """``room``: what is known of the place; ``keep`` gets what was learnt, in the end, or
+        ``None`` if there is no echo any more."""
         self._window_samples = window_samples
         self._framer = Framer(window_samples)
         self._clock = MicrophoneClock()
@@ -111,6 +114,8 @@ class EchoPath:
         """Nothing more is heard."""
         if self._canceller:
             self._keep(self._room(self._canceller))
+        elif self._known:
+            self._keep(None)
 
     def _room(self, canceller: EchoCanceller) -> Room:
         delay = self._delay + canceller.slipped_samples - self._slipped
@@ -132,8 +137,8 @@ class EchoPath:
 
     def windows(self, pcm: Pcm, now: float) -> Iterator[EchoWindow]:
         """The next samples at 16 kHz, any number; each window that they complete."""
-        if self._clock.arrived(self._heard + len(pcm), now):
-            self._sent.forget()  # it has been given places that are long past
+        if moved := self._clock.arrived(self._heard + len(pcm), now):
+            self._sent.move(moved)
         for start in range(0, len(pcm), self._window_samples):
             piece = pcm[start : start + self._window_samples]
             self._listen(piece)
@@ -151,7 +156,7 @@ class EchoPath:
         played = self._sent.read(begin, self._heard)
         if begin - self._sent.last_sound < _KEPT_SAMPLES:
             self._finder.feed(played, piece)
-            self._look(played)
+            self._look(played, piece)
 
     def _cleaned(self, canceller: EchoCanceller, piece: Pcm) -> Iterator[EchoWindow]:
         """The canceller takes blocks, so up to 10 ms wait."""
@@ -175,16 +180,18 @@ class EchoPath:
 
     # -- where the echo is
 
-    def _look(self, played: Pcm) -> None:
+    def _look(self, played: Pcm, piece: Pcm) -> None:
         if self._sounded and self._heard - self._sent.last_sound > _ANSWER_GAP_SAMPLES:
             self._looks = self._sounded = 0
             # The next answer may come later or earlier than this one.
             self._finder, self._search = DelayFinder(), None
         if self._search is None:
-            self._sounded += len(played) if played.any() else 0
-            enough = _LATER_LOOK_SAMPLES if self._canceller else _LOOK_SAMPLES
+            # A microphone that is switched off tells nothing.
+            self._sounded += len(played) if played.any() and piece.any() else 0
+            hurries = self._canceller is None and self._looks < _LOOKS
+            enough = _LOOK_SAMPLES if hurries else _LATER_LOOK_SAMPLES
             due = self._heard - self._looked >= enough and self._sounded >= _FIRST_SOUND_SAMPLES
-            if not due or self._looks >= _LOOKS:
+            if not due or self._looks >= (_LOOKS if self._canceller else _LOOKS_IN_VAIN):
                 return
             self._looked, self._looks = self._heard, self._looks + 1
             self._search = self._finder.search()
@@ -208,7 +215,7 @@ class EchoPath:
         self._known = None
 
     def _begin(self, delay: int) -> None:
-        self._canceller = EchoCanceller()
+        self._canceller = EchoCanceller(plays_on=False)
         later = EARLIER_SAMPLES
         if self._known:
             self._canceller.restore(self._known.state)

@@ -22,9 +22,11 @@ class Rooms:
     def of(self, place: str) -> Room | None:
         return self._rooms.get(place)
 
-    def keep(self, place: str, room: Room) -> None:
-        """Nothing is kept of somebody whose place is not known."""
-        if not place:
+    def keep(self, place: str, room: Room | None) -> None:
+        """Nothing is kept of somebody whose place is not known, or who hears no echo there any
+        more."""
+        if not place or room is None:
+            self._rooms.pop(place, None)
             return
         self._rooms[place] = room
         self._rooms.move_to_end(place)

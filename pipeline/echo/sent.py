@@ -11,9 +11,10 @@ from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm
 _BUCKET_S = 10.0
 _BUCKETS = 3
 """Half a minute: two clocks part by 3 ms in it, at 100 ppm."""
-_UNHEARD_SAMPLES = 120 * LISTEN_RATE
 _LATE_S = 1.0
-"""A stream that is so much later than ever has had a pause."""
+_PAUSED_S = 0.5
+"""A stream that is so much later than ever, and still is some time after it goes on, has had a
+pause. What was only held up comes all at once."""
 
 
 class MicrophoneClock:
@@ -24,23 +25,43 @@ class MicrophoneClock:
     def __init__(self) -> None:
         self._offsets_s: deque[tuple[float, float]] = deque(maxlen=_BUCKETS)
         """Begin of each bucket, and the least of ``now - end`` in it."""
+        self._guessed = False
+        self._late_since: float | None = None
 
-    def arrived(self, end: int, now: float) -> bool:
-        """All samples before ``end`` have arrived. True if there was a pause before them: what
-        ``index`` said meanwhile was wrong."""
+    def arrived(self, end: int, now: float) -> int:
+        """All samples before ``end`` have arrived. Gives by how much later on the stream every
+        moment lies from now on than ``index`` has said before: less than 0 after a pause, 0
+        mostly."""
         offset_s = now - end / LISTEN_RATE
-        paused = bool(self._offsets_s) and offset_s > self._offset_s + _LATE_S
-        if paused:
+        moved = 0
+        if self._guessed or self._paused(offset_s, now):
+            moved = round((self._offset_s - offset_s) * LISTEN_RATE)
             self._offsets_s.clear()
+            self._guessed = False
         if not self._offsets_s or now - self._offsets_s[-1][0] > _BUCKET_S:
             self._offsets_s.append((now, offset_s))
         began, least_s = self._offsets_s[-1]
         self._offsets_s[-1] = began, min(least_s, offset_s)
-        return paused
+        return moved
 
     def index(self, now: float) -> int:
-        """The sample that arrives now, if it is not late; 0 as long as none has."""
-        return max(0, round((now - self._offset_s) * LISTEN_RATE)) if self._offsets_s else 0
+        """The sample that arrives now, if it is not late. As long as none has, the first one does
+        when this is asked first."""
+        if not self._offsets_s:
+            self._offsets_s.append((now, now))
+            self._guessed = True
+        return max(0, round((now - self._offset_s) * LISTEN_RATE))
+
+    def _paused(self, offset_s: float, now: float) -> bool:
+        if not self._offsets_s or offset_s <= self._offset_s + _LATE_S:
+            self._late_since = None
+            return False
+        if self._late_since is None:
+            self._late_since = now
+        if now - self._late_since < _PAUSED_S:
+            return False
+        self._late_since = None
+        return True
 
     @property
     def _offset_s(self) -> float:
@@ -52,6 +73,7 @@ class SentSound:
 
     def __init__(self, kept_samples: int) -> None:
         """``kept_samples`` of what is past can be read."""
+        self._kept_samples = kept_samples
         self._past = AudioHistory(kept_samples)
         self._ahead: deque[tuple[int, Pcm]] = deque()
         """What is not past, by its first sample."""
@@ -66,18 +88,13 @@ class SentSound:
 
     def send(self, pcm: Pcm, at: int) -> None:
         """More leaves when sample ``at`` arrives, and is played behind what was sent before.
-        Forgotten if nothing has been heard for minutes."""
-        if at - self._past.end > _UNHEARD_SAMPLES:
-            self.forget()
-            return
+
+        While a microphone is silent nothing becomes past; then what is too old is forgotten."""
+        while self._ahead and _end(self._ahead[0]) < at - self._kept_samples:
+            self._ahead.popleft()
         start = max(at, self._end, self._past.end)
         self._ahead.append((start, pcm))
         self._end = start + len(pcm)
-
-    def forget(self) -> None:
-        """Nothing is known of what is played from now on."""
-        self._ahead.clear()
-        self._end = self._past.end
 
     def cut(self, at: int) -> None:
         """The player is flushed: nothing that it would play from ``at`` on is heard."""
@@ -87,6 +104,16 @@ class SentSound:
             start, pcm = self._ahead[-1]
             self._ahead[-1] = start, pcm[: at - start]
         self._end = min(self._end, max(at, self._past.end))
+
+    def move(self, by: int) -> None:
+        """All that is not past is played so much later; less than 0: earlier, and what would be
+        past then was played while nobody heard it."""
+        held, self._ahead = self._ahead, deque()
+        for start, pcm in held:
+            early = max(0, self._past.end - start - by)
+            if early < len(pcm):
+                self._ahead.append((start + by + early, pcm[early:]))
+        self._end = _end(self._ahead[-1]) if self._ahead else self._past.end
 
     def pass_to(self, end: int) -> None:
         """All before ``end`` is past."""
@@ -109,3 +136,8 @@ class SentSound:
     def _pass_silence(self, to: int) -> None:
         if to > self._past.end:
             self._past.append(np.zeros(to - self._past.end, np.int16))
+
+
+def _end(piece: tuple[int, Pcm]) -> int:
+    start, pcm = piece
+    return start + len(pcm)
