@@ -19,6 +19,7 @@ from pipeline.clause_watch import ClauseFault, ClauseWatch, Fault
 from pipeline.delivery import Clause, ReplyPlan
 from pipeline.errors import EngineError
 from pipeline.joints import Joint
+from pipeline.not_speech import NotSpeech
 from pipeline.ramp import Ramp, Spoken
 from pipeline.speech import Piece
 from pipeline.stages import TtsStage
@@ -172,6 +173,8 @@ class ClauseSpeech:
                     pcm = await self._next(anext(chunks, None), text, work_s, not lengths_s)
                 except TimeoutError:
                     return Fault("late", take.made_s, take.made_s)
+                except NotSpeech as wrong:
+                    return Fault(wrong.fault, min(wrong.since_s, take.made_s), take.made_s)
                 # Not the time that we wait for the listener.
                 work_s += _now() - asked_at
                 if pcm is None:

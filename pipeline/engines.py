@@ -384,6 +384,7 @@ _BUILT_IN: dict[tuple[Kind, str], str] = {
     (Kind.TTS, "piper"): "pipeline.tts.piper",
     (Kind.TTS, "espeak-ng"): "pipeline.tts.espeak_ng",
     (Kind.TTS, "openai-speech"): "pipeline.tts.openai_speech",
+    (Kind.TTS, "qwen3-tts"): "pipeline.tts.qwen3_tts",
 }
 """Modules with a ``SPEC``. Nothing heavy is imported by importing one of them."""
 
