@@ -214,6 +214,8 @@ class Session:
                 self._replies.create(command)
             case CancelResponse():
                 self._replies.cancel_asked(command)
+                if not self._replies.speaking:
+                    self._turns.claim()  # it is not over an answer any more
 
     def _refuse(self, event_id: str | None, code: str, message: str) -> None:
         self._bus.publish(Refused(event_id, code, message))

@@ -102,6 +102,11 @@ class VoiceTurns:
             elif self._turn is None:
                 self._overlaps.suspect()
 
+    def claim(self) -> None:
+        """Whoever speaks now is meant to be answered."""
+        if self._turn:
+            self._overlaps.claim(self._turn)
+
     def take(self) -> UserTurn | None:
         """The client ends the turn itself: hand the open utterance over, all its audio fed."""
         turn, self._turn = self._turn, None

@@ -12,7 +12,13 @@ from virtual_time import run_virtual
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.chat import MessageItem, TextPart
-from pipeline.commands import Configure, CreateResponse, ResponseOptions, TurnDetection
+from pipeline.commands import (
+    CancelResponse,
+    Configure,
+    CreateResponse,
+    ResponseOptions,
+    TurnDetection,
+)
 from pipeline.echo.path import EchoPath
 from pipeline.echo.settings import Echo
 from pipeline.engines import ToolCall
@@ -197,3 +203,19 @@ def test_who_goes_on_after_agreeing_is_let_speak_at_once() -> None:
     assert max(sent) < resumed_s + 0.1
     assert resumed_s + 0.3 < ended_at < resumed_s + 0.9
     assert played.events(TranscriptReady)[-1].text == "Mm-hmm. What about tea?"
+
+
+def test_what_is_said_while_the_client_ends_the_answer_is_a_turn() -> None:
+    async def main() -> Scene:
+        stt = ScriptedStt(texts=(QUESTION, "okay"))
+        async with scene(stt=stt, llm=story(), config=CONFIG) as played:
+            await played.say(QUESTION_S)
+            await played.hear(3.0)
+            await played.say(0.3)
+            await played.do(CancelResponse())
+            await played.hear(2.5)
+        return played
+
+    played = run_virtual(main())
+    assert [event.text for event in played.events(TranscriptReady)] == [QUESTION, "okay"]
+    assert not played.events(SpeechIgnored)
