@@ -7,6 +7,7 @@ unseen. When the turn has ended, the speech is committed and the reply's gate op
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 
 from pipeline.attempts import Attempts, Said, Speaker
@@ -191,8 +192,10 @@ class VoiceTurns:
 
     def _announce(self, turn: UserTurn) -> None:
         """Somebody speaks; told as soon as it is known."""
-        before = [attempt for attempt in self._ending if attempt is not turn.attempt]
+        before = list(itertools.takewhile(lambda a: a is not turn.attempt, self._ending))
         for attempt in before:
+            # What was weighed when somebody goes on to speak belongs to what they say.
+            self._overlaps.claim(self._ending[attempt])
             self._tell_stop(attempt)
         self._bus.publish(SpeechStarted(turn.item_id, _ms(turn.start)))
         self._tell_words(turn, "")

@@ -26,6 +26,7 @@ from pipeline.events import (
     ReplyFinished,
     SpeechIgnored,
     SpeechStarted,
+    SpeechStopped,
     TranscriptPartial,
     TranscriptReady,
 )
@@ -219,3 +220,30 @@ def test_what_is_said_while_the_client_ends_the_answer_is_a_turn() -> None:
     played = run_virtual(main())
     assert [event.text for event in played.events(TranscriptReady)] == [QUESTION, "okay"]
     assert not played.events(SpeechIgnored)
+
+
+def test_what_is_still_weighed_is_told_before_who_speaks_next() -> None:
+    """The recogniser is slow: the first words are not read yet when others interrupt."""
+
+    async def main() -> Scene:
+        stt = ScriptedStt(texts=(QUESTION, "what about tea"))
+        async with scene(stt=stt, llm=story(), config=CONFIG) as played:
+            await played.say(QUESTION_S)
+            await played.hear(3.0)
+            stt.takes_s = 2.5
+            await played.say(0.2)
+            await played.hear(1.3)
+            await played.say(1.5)
+            await played.hear(6.0)
+        return played
+
+    played = run_virtual(main())
+    spoken = [
+        (type(event).__name__, event.item_id)
+        for _, event in played.log
+        if isinstance(event, SpeechStarted | SpeechStopped)
+    ]
+    ids = list(dict.fromkeys(item_id for _, item_id in spoken))
+    assert len(ids) == 3
+    kinds = ("SpeechStarted", "SpeechStopped")
+    assert spoken == [(kind, item_id) for item_id in ids for kind in kinds]
