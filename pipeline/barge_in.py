@@ -39,13 +39,14 @@ class Overlap:
 
     ``speech_ms``: how long it has lasted, pauses included. ``ended``: there is a pause now.
     ``text``: its words so far; ``None``: not known. ``spoken``: what the listener has heard of the
-    answer lately.
+    answer lately. ``hears_itself``: the microphone hears the answer, or may.
     """
 
     speech_ms: int
     ended: bool
     text: str | None
     spoken: str = ""
+    hears_itself: bool = False
 
 
 def _set(words: str) -> frozenset[str]:
@@ -105,7 +106,10 @@ def words(overlap: Overlap, settings: BargeIn) -> Verdict:
         return "no words" if silent else "unsure"
     if is_echo(said, _words(overlap.spoken)):
         return "echo"
-    if said[0] in OPENERS or _is_one_of(said[0], COMMANDS):
+    if _is_one_of(said[0], COMMANDS):
+        return "interrupts"
+    own = overlap.hears_itself and _is_among(said[0], _words(overlap.spoken), _ALIKE)
+    if said[0] in OPENERS and not own:
         return "interrupts"
     few = len(said) <= LONGEST_BACKCHANNEL_WORDS
     agrees = few and all(_is_one_of(word, BACKCHANNELS) for word in said)

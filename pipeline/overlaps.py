@@ -175,7 +175,16 @@ class Overlaps:
             return "interrupts"
         spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
         speech_ms = _ms(spoken_to - turn.onset)
-        verdict = self._judge(turn.weighing, Overlap(speech_ms, ended, text, self._session.spoken))
+        verdict = self._judge(
+            turn.weighing,
+            Overlap(
+                speech_ms,
+                ended,
+                text,
+                self._session.spoken,
+                self._session.hears_itself is not False,
+            ),
+        )
         if verdict == "interrupts":
             self._stop(turn)
             self._on_interruption(turn)

@@ -381,7 +381,7 @@ class Session:
         return detection is not None and detection.interrupt_response
 
     def hold(self) -> bool:
-        return self._interrupts and self._replies.hold(may_be_echo=self.hears_itself is None)
+        return self._interrupts and self._replies.hold(may_be_echo=self.hears_itself is not False)
 
     @property
     def hears_itself(self) -> bool | None:

@@ -65,6 +65,10 @@ def test_the_answers_own_words_are_its_echo() -> None:
     assert judge(Overlap(640, False, "a small cat please", ANSWER), WORDS) == "interrupts"
     # "Can you stop the water leak?", read over an echo that is as loud.
     assert judge(Overlap(640, False, "in the stock", "there in the house"), WORDS) == "interrupts"
+    # How the answer's own sentence begins, of which more is heard in a moment.
+    assert judge(Overlap(300, False, "please", "please come", True), WORDS) == "unsure"
+    assert judge(Overlap(300, False, "please", "please come"), WORDS) == "interrupts"
+    assert judge(Overlap(300, False, "stop", "stop it", True), WORDS) == "interrupts"
     # One word alone may be anybody's.
     assert judge(Overlap(640, False, "Robot", ANSWER), WORDS) == "interrupts"
 
