@@ -185,7 +185,9 @@ def test_no_order_of_events_breaks_it_or_loses_a_turn(told: list[Event]) -> None
     seen = Counter(record.item_id for record in records if record.item_id)
     assert all(seen[item_id] >= count for item_id, count in committed.items())
     started = sum(isinstance(event, events.SpeechStarted) for event in told)
-    assert started <= seen.total() <= started + committed.total()
+    # An answer that is cut off when it has hardly begun is given again, with a record of its own.
+    again = sum(isinstance(e, events.ReplyFinished) and e.reason == "turn_detected" for e in told)
+    assert started <= seen.total() <= started + committed.total() + again
     wasted = sum(record.engine_wasted_s for record in records)
     vain = events.SpeculationDiscarded | events.SpeechRejected
     assert wasted <= sum(e.engine_seconds for e in told if isinstance(e, vain))
