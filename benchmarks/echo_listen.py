@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.echo_rules import Interruption
 from benchmarks.echo_scenes import Clip, EchoScene
 from benchmarks.turns.acoustics import Signal, to_pcm
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
 from pipeline.echo.canceller import EchoCanceller
-from pipeline.echo.detector import Interruption
 from pipeline.echo.kalman import BLOCK
 from pipeline.onnx import model_file, open_session
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
 import sys
 from collections.abc import AsyncGenerator
@@ -27,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
-from pipeline.bus import Bus
-from pipeline.commands import CreateResponse, SessionConfig
+from benchmarks.played_session import played_session
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.bus import Published
+from pipeline.commands import CreateResponse
 from pipeline.events import ReplyAudio, ReplyFinished
 from pipeline.playback import PlaybackClock
-from pipeline.session import Session
 from pipeline.session_settings import SessionSettings
 from pipeline.stages import Stages
 from pipeline.work import Work
@@ -133,30 +132,22 @@ async def listen(seconds: float, seed: int, any_time: bool = False) -> Found:
     stages = Stages(
         LevelVad(), ScriptedTurn(), ScriptedStt(), ScriptedLlm(deltas=deltas, per_token_s=0.01), tts
     )
-    bus = Bus()
-    subscription = bus.subscribe(1_000_000)
-    counter = itertools.count(1)
-    config = SessionConfig(instructions="", output_format=AudioFormat(rate=LISTEN_RATE))
-    session = Session(
-        stages, config, SessionSettings(), bus, lambda prefix: f"{prefix}_{next(counter)}"
-    )
-    running = asyncio.create_task(session.run())
+    told: asyncio.Queue[Published] = asyncio.Queue(1_000_000)
     found = Found()
-    while found.seconds < seconds:
-        tts.begin()
-        await session.submit(CreateResponse())
-        await _play(subscription, tts, found)
-    running.cancel()
-    await asyncio.wait({running})
-    bus.close()
+    async with played_session(stages, SessionSettings(), told.put_nowait, began=0.0) as session:
+        while found.seconds < seconds:
+            tts.begin()
+            await session.submit(CreateResponse())
+            await _play(told, tts, found)
     return found
 
 
-async def _play(subscription: Any, tts: StutteringTts, found: Found) -> None:
+async def _play(told: asyncio.Queue[Published], tts: StutteringTts, found: Found) -> None:
     """Follow one answer to its end."""
     player = tts.player
     buffered = False
-    async for at, event in subscription:
+    while True:
+        at, event = await told.get()
         match event:
             case ReplyAudio():
                 missing_s = at - player.plays_until if player.sent_seconds else 0.0

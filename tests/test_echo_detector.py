@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recordings import recording
 
+from benchmarks.echo_rules import Interruption, Rule, RuleD
 from pipeline.audio import LISTEN_RATE, Framer, Pcm, to_float
 from pipeline.echo.canceller import EchoCanceller, EchoFree
-from pipeline.echo.detector import Evidence, Interruption, Rule, RuleD
+from pipeline.echo.detector import Evidence
 from pipeline.echo.kalman import BLOCK
 from pipeline.vad.silero import WINDOW_SAMPLES, SileroOptions, SileroVad, build
 

@@ -1,42 +1,16 @@
 """Does somebody speak while the robot does? Pure.
 
 A VAD takes what is left of an echo for speech, a likelihood ratio takes a burst of it for somebody.
-They are seldom wrong together. ``RuleD`` asks each for its vote. ``Evidence`` adds up what they
-say, so that one that is sure makes up for one that hesitates: in 5.1 h of simulated robot speech it
-was wrong a third as often, and noticed 15 to 20 points more of the interruptions within 250 ms
-(``docs/echo.md``).
+They are seldom wrong together. ``Evidence`` adds up what they say, so that one that is sure makes
+up for one that hesitates: in 5.1 h of simulated robot speech it was wrong a third as often as a
+vote of each (``benchmarks.echo_rules``), and noticed 15 to 20 points more of the interruptions
+within 250 ms (``docs/echo.md``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log
-from typing import Protocol
-
-WINDOWS = 2
-"""Of 32 ms, in a row."""
-
-
-class Rule(Protocol):
-    """Whether one window is somebody's.
-
-    Speech scores (0 to 1) of the residual and of the post-filtered residual, and the likelihood
-    ratio (0 to 15) of the block that ended with them.
-    """
-
-    def holds(self, residual_score: float, post_filtered_score: float, llr: float) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RuleD:
-    """Everybody must agree."""
-
-    speech: float = 0.5
-    llr: float = 2.0
-
-    def holds(self, residual_score: float, post_filtered_score: float, llr: float) -> bool:
-        return min(residual_score, post_filtered_score) > self.speech and llr > self.llr
-
 
 _SURE_LLR = 10.0
 _NEVER_SURE = 0.005
@@ -61,22 +35,3 @@ class Evidence:
 
 def _log_odds(score: float) -> float:
     return log((score + _NEVER_SURE) / (1 + _NEVER_SURE - score))
-
-
-class Interruption:
-    """Follows one stream, window by window of the VADs."""
-
-    def __init__(self, rule: Rule | None = None, windows: int = WINDOWS) -> None:
-        self._rule = rule or Evidence()
-        self._windows = windows
-        self._in_a_row = 0
-
-    def feed(self, residual_score: float, post_filtered_score: float, llr: float) -> bool:
-        """The next window; whether somebody speaks now."""
-        holds = self._rule.holds(residual_score, post_filtered_score, llr)
-        self._in_a_row = self._in_a_row + 1 if holds else 0
-        return self._in_a_row >= self._windows
-
-    def reset(self) -> None:
-        """What was heard before does not count any more."""
-        self._in_a_row = 0
