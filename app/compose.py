@@ -105,6 +105,10 @@ class Assistant:
         detail = getattr(options, "weights", None) or getattr(options, "url", None)
         return f"{options.engine} ({detail})" if detail else options.engine
 
+    def worker(self, kind: Kind) -> Worker | UrlEngine:
+        """What runs the engine of one kind."""
+        return self._workers[kind]
+
     def _stage(self, kind: Kind) -> Any:
         return _stage(kind, self._workers[kind])
 
