@@ -1,4 +1,4 @@
-"""What is said when an engine fails: one short sentence, in our own name.
+"""What is said when an engine fails, or is exchanged: one short sentence, in our own name.
 
 It stands on the wire as an item of its own before the response ends as ``failed``. The conversation
 has that item, so that a client can retrieve, truncate or delete it; no prompt does.
@@ -28,26 +28,31 @@ KEPT_AFTER_S = 2.0
 """After this time without audio, what was kept is taken."""
 
 
-async def apologise(
-    plan: ReplyPlan, tts: TtsStage, delivery: Delivery, work: Work, sending: asyncio.Event
+async def say_notice(
+    sentence: str,
+    plan: ReplyPlan,
+    tts: TtsStage,
+    delivery: Delivery,
+    work: Work,
+    sending: asyncio.Event,
 ) -> None:
-    """Say ``plan.apology`` in place of a spoken answer to the conversation, paced as that would be.
-    Says nothing where the voice fails, and waits while ``sending`` is not set."""
-    if not plan.apology or plan.modality == "text" or not plan.in_conversation:
+    """Say it in place of a spoken answer to the conversation, paced as that would be. Says nothing
+    where the voice fails, and waits while ``sending`` is not set."""
+    if not sentence or plan.modality == "text" or not plan.in_conversation:
         return
     try:
         async with asyncio.timeout(MOST_S):
-            pcm = await _spoken(plan, tts, work)
+            pcm = await _spoken(sentence, plan, tts, work)
     except (ReachyVoiceError, Cancelled, TimeoutError):
         return
     except Exception:
-        log.exception("an apology failed")
+        log.exception("a notice failed")
         return
     if not len(pcm):
         return
     size = plan.output_format.rate * plan.chunk_ms // 1000
     now = asyncio.get_running_loop().time
-    delivery.notify(plan.apology)
+    delivery.notify(sentence)
     for start in range(0, len(pcm), size):
         if plan.lead_s is not None and (delay := delivery.playback.delay(plan.lead_s, now())):
             await asyncio.sleep(delay)
@@ -56,11 +61,11 @@ async def apologise(
     delivery.end_notice()
 
 
-async def _spoken(plan: ReplyPlan, tts: TtsStage, work: Work) -> Pcm:
+async def _spoken(sentence: str, plan: ReplyPlan, tts: TtsStage, work: Work) -> Pcm:
     """All of it, at the rate of the plan's format."""
     resampler = Resampler(tts.rate, plan.output_format.rate)
     made: list[Pcm] = [EMPTY]
-    async with aclosing(tts.synthesize(plan.apology, plan.voice, plan.speed, work)) as chunks:
+    async with aclosing(tts.synthesize(sentence, plan.voice, plan.speed, work)) as chunks:
         async for pcm in chunks:
             made.append(resampler.feed(pcm))
     return np.concatenate((*made, resampler.flush()))

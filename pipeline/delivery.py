@@ -51,6 +51,8 @@ class ReplyPlan:
     """Whether clauses that are no speech are cut and said again (``pipeline.clause_speech``)."""
     apology: str = ""
     """Said when an engine fails a spoken answer to the conversation; empty: nothing."""
+    notice: str = ""
+    """Said instead of an answer: a sentence in our own name."""
     filler: str = ""
     filler_after_s: float = 0.0
     """Said if there are no words so long after the speech that is answered; empty: nothing."""

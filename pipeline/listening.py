@@ -11,7 +11,7 @@ from pipeline.echo.detector import Evidence
 from pipeline.echo.path import EchoWindow
 from pipeline.endpointing import Endpointing
 from pipeline.onset import MAX_BACK_MS
-from pipeline.stages import VadStage, VadStreamStage
+from pipeline.stages import Stages, VadStreamStage
 from pipeline.turns import Signal, TurnTaker
 
 HISTORY_SPARE_SECONDS = 2.0
@@ -33,20 +33,23 @@ Windows = Callable[[Pcm, float], Iterable[EchoWindow]]
 class SpeechScores:
     """How likely each window is somebody's speech, and not the echo of an answer."""
 
-    def __init__(self, stage: VadStage, vad: VadStreamStage) -> None:
-        self._stage = stage
+    def __init__(self, stages: Stages, vad: VadStreamStage) -> None:
+        self._stages = stages
+        self._stage = stages.vad
         self._vad = vad
         self._second: VadStreamStage | None = None
         """Hears what is left when even more than the echo is taken off."""
         self._rule = Evidence()
 
     @classmethod
-    async def open(cls, stage: VadStage) -> SpeechScores:
-        return cls(stage, await stage.open())
+    async def open(cls, stages: Stages) -> SpeechScores:
+        return cls(stages, await stages.vad.open())
 
     async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
         """0 to 1; from ``threshold`` on it counts as speech. In an open turn a doubt is in favour
         of whoever speaks."""
+        if self._stage is not self._stages.vad:
+            await self._exchange()
         score = await self._vad.score(window.frame.pcm)
         if window.post_filtered is None:
             return score
@@ -58,6 +61,13 @@ class SpeechScores:
         if turn_is_open and window.llr > self._rule.least_llr:
             return score
         return min(score, second if turn_is_open else min(_NO_SPEECH, threshold / 2))
+
+    async def _exchange(self) -> None:
+        """There is another VAD now. It begins as a new one does."""
+        self._stage = self._stages.vad
+        vad = await self._stage.open()
+        self.close()
+        self._vad, self._second = vad, None
 
     def close(self) -> None:
         self._vad.close()

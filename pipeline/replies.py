@@ -18,6 +18,7 @@ from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.engines import Message
 from pipeline.events import CancelReason, OutputItem, Refused
 from pipeline.item_commands import make_room
+from pipeline.lasting_conversation import LastingConversation
 from pipeline.memory import Memory
 from pipeline.ramp import Ramp
 from pipeline.reply import PromptSource, Reply
@@ -98,6 +99,11 @@ class Replies:
             if reply.plan.in_conversation and reply.status == "active":
                 return reply
         return None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no answer is being made or given, and none is owed."""
+        return self.quiet.is_set() and self._owed is None
 
     # -- what asks for a reply
 
@@ -240,6 +246,15 @@ class Replies:
         options = ResponseOptions()
         self._confirm(self._start(options, messages, Work(), now), options)
 
+    def notify(self, sentence: str) -> None:
+        """Say it in our own name; no prompt has it."""
+
+        async def messages() -> list[Message]:
+            return []
+
+        now, options = asyncio.get_running_loop().time(), ResponseOptions()
+        self._confirm(self._start(options, messages, Work(), now, notice=sentence), options)
+
     # -- while somebody speaks over an answer
 
     def hold(self, may_be_echo: bool = False) -> bool:
@@ -345,18 +360,19 @@ class Replies:
         work: Work,
         began_at: float,
         tell_end: Callable[[float | None], None] = lambda probability: None,
+        notice: str = "",
     ) -> Reply:
         """Begin behind a shut gate. ``began_at``: end of speech, or of the request."""
         self._on_start()
         own = options.in_conversation and options.input is None
-        conversation = self._conversation if own else self._stages.llm.open()
-        plan = self._plan(options)
+        conversation = self._conversation if own else LastingConversation(self._stages)
+        plan = replace(self._plan(options), notice=notice)
         place = self._place_item if options.in_conversation else lambda item: None
         reply = Reply(
             plan,
             messages,
             conversation,
-            self._stages.tts,
+            self._stages,
             self._bus,
             Delivery(plan, self._bus, place, self._new_id),
             work=work,

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Literal
 
-from pipeline.apology import apologise
+from pipeline.apology import say_notice
 from pipeline.bus import Bus
 from pipeline.chat import BARELY_HEARD_S, MessageItem
 from pipeline.clause_speech import ClauseSpeech, Sound
@@ -33,9 +33,10 @@ from pipeline.engines import (
 from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.events import CancelReason, ReplyFinished, ReplyStarted, Timeline
 from pipeline.filler import Pastime
+from pipeline.leases import Lease
 from pipeline.ramp import Ramp
 from pipeline.speech import Piece, SpeechChunker
-from pipeline.stages import ConversationStage, TtsStage
+from pipeline.stages import ConversationStage, Stages
 from pipeline.text_ahead import TextAhead
 from pipeline.work import Priority, Work
 
@@ -60,7 +61,7 @@ class Reply:
         plan: ReplyPlan,
         prompt: PromptSource,
         conversation: ConversationStage,
-        tts: TtsStage,
+        stages: Stages,
         bus: Bus,
         delivery: Delivery,
         *,
@@ -80,7 +81,11 @@ class Reply:
         """Whether an engine has failed it; said when its gate opens."""
         self._prompt = prompt
         self._conversation = conversation
-        self._tts = tts
+        self._stages = stages
+        self._tts = stages.tts
+        self._lease: Lease | None = None
+        self._equipped = asyncio.Event()
+        """Set when the engines are sure to stay."""
         self._bus = bus
         self._delivery = delivery
         self._forget = forget
@@ -94,7 +99,9 @@ class Reply:
         self._ramp = ramp or Ramp()
         self._text = TextAhead(SpeechChunker(plan.language), self._ramp)
         self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
-        self._speech = ClauseSpeech(plan, tts, self._ramp, work, self._pieces.put, delivery.publish)
+        self._speech = ClauseSpeech(
+            plan, stages.tts, self._ramp, work, self._pieces.put, delivery.publish
+        )
         self._pastime = Pastime(plan.filler, self._text.put)
         self.prompt_read: list[Message] | None = None
         """What it answers, once it has begun to think."""
@@ -113,6 +120,13 @@ class Reply:
             # Before the task had its first step.
             return
         self._task = asyncio.current_task()
+        try:
+            await (self._notify() if self.plan.notice else self._produce())
+        finally:
+            if self._lease:
+                self._lease.release()
+
+    async def _produce(self) -> None:
         error = None
         stopped = False
         try:
@@ -134,8 +148,24 @@ class Reply:
         self._tell_end_once(None)
         await self._gate.wait()
         if error and not stopped:
-            await apologise(self.plan, self._tts, self._delivery, self.work, self._sending)
+            await self._say_notice(self.plan.apology)
         self._finish("failed" if error else self._ending(), error=error)
+
+    async def _notify(self) -> None:
+        await self._gate.wait()
+        await self._equip()
+        await self._say_notice(self.plan.notice)
+        self._finish("completed")
+
+    async def _say_notice(self, sentence: str) -> None:
+        plan, delivery = self.plan, self._delivery
+        await say_notice(sentence, plan, self._tts, delivery, self.work, self._sending)
+
+    async def _equip(self) -> None:
+        """Have engines that stay as long as it lasts."""
+        self._lease = await self._stages.leases.take()
+        self._tts = self._speech.tts = self._stages.tts
+        self._equipped.set()
 
     def confirm(self) -> None:
         """Open the gate: the turn is over, this is the answer."""
@@ -227,6 +257,8 @@ class Reply:
     async def _think(self) -> None:
         while True:
             messages = self.prompt_read = list(await self._prompt())
+            if not self._lease:
+                await self._equip()
             try:
                 await self._answer(messages)
                 break
@@ -283,6 +315,7 @@ class Reply:
     # -- speak
 
     async def _speak(self) -> None:
+        await self._equipped.wait()
         while piece := await self._next_piece():
             self.mark("first_clause")
             clause = Clause(piece.text, self._ramp.speech_s(len(piece.spoken)))

@@ -40,6 +40,7 @@ from pipeline.hearing import EchoHearing, Hearing
 from pipeline.idle import IdleTimer
 from pipeline.inbox import Inbox
 from pipeline.item_commands import ItemCommands
+from pipeline.lasting_conversation import LastingConversation
 from pipeline.listening import Listener, SpeechScores
 from pipeline.memory import Memory
 from pipeline.replies import Replies
@@ -77,7 +78,7 @@ class Session:
     ) -> None:
         """``new_id(prefix)`` gives a fresh id such as ``item_…``; ``memory`` is that of a session
         that this one goes on with; ``hearing``: through which the client is heard."""
-        self._memory = memory or Memory(Chat(), stages.llm.open())
+        self._memory = memory or Memory(Chat(), LastingConversation(stages))
         self._keeps_memory = False
         self._stages = stages
         self._config = config
@@ -95,7 +96,7 @@ class Session:
         self._buffer = PushToTalkBuffer(limit)
         self._overflowed = False
         """Whether a piece of what was appended last did not fit; then the rest is left out."""
-        self._transcriber = Transcriber(stages.stt, self.chat, bus)
+        self._transcriber = Transcriber(stages, self.chat, bus)
         shared = (self._memory, stages, config, settings, self._transcriber, bus, new_id)
         self._replies = Replies(*shared, self._reply_starts, self._reply_ended)
         self._warm_up = WarmUp(self._memory, self._replies)
@@ -116,7 +117,7 @@ class Session:
     async def run(self) -> None:
         """Live until cancelled."""
         CLIENT.set(next(_numbers))
-        scores = await SpeechScores.open(self._stages.vad)
+        scores = await SpeechScores.open(self._stages)
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._replies.tasks = self._transcriber.tasks = self._tasks
@@ -179,6 +180,17 @@ class Session:
     async def quiet(self) -> None:
         """Wait until no reply is being given."""
         await self._replies.quiet.wait()
+
+    def notify(self, sentence: str) -> bool:
+        """Say something in our own name. False where nobody expects it now: somebody speaks or is
+        owed an answer, or the client asks for every answer itself."""
+        detection = self._config.turn_detection
+        if not (sentence and self._config.answers and detection and detection.create_response):
+            return False
+        if self._turns.open or self._turns.ending or not self._replies.idle:
+            return False
+        self._replies.notify(sentence)
+        return True
 
     async def _next_command(self) -> Command | None:
         """The next command; ``None`` when a client stalls in the middle of its turn."""
@@ -336,7 +348,7 @@ class Session:
             self._refuse(command.event_id, "input_audio_buffer_commit_empty", message)
         else:
             audio = Recording(self._buffer.take(), LISTEN_RATE)
-            recognition = Recognition(self._stages.stt, self._config.language)
+            recognition = Recognition(self._stages, self._config.language)
             recognition.append(audio.pcm)
             recognising = self._tasks.create_task(recognition.run())
             self._commit_turns()

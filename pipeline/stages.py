@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pipeline.audio import Pcm
@@ -26,6 +26,7 @@ from pipeline.engines import (
     Warmed,
 )
 from pipeline.errors import EngineError
+from pipeline.leases import Leases
 from pipeline.work import Work
 from pipeline.worker import Remote, Worker
 
@@ -98,15 +99,17 @@ class TtsStage(Protocol):
     ) -> AsyncGenerator[Pcm, None]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Stages:
-    """All that a session needs to hear, think and speak."""
+    """All that a session needs to hear, think and speak. One of them may be exchanged by another
+    of its kind; ``leases`` are held by those who need the same ones for longer than one call."""
 
     vad: VadStage
     turn: TurnStage
     stt: SttStage
     llm: LlmStage
     tts: TtsStage
+    leases: Leases = field(default_factory=Leases)
 
 
 # --- over a worker -----------------------------------------------------------------------------

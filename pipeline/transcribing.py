@@ -13,7 +13,7 @@ from pipeline.chat import AudioPart, Chat, Item, MessageItem, UnknownItem
 from pipeline.engines import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import TranscriptFailed, TranscriptReady
-from pipeline.stages import SttStage
+from pipeline.stages import Stages
 from pipeline.utterance import Recognition
 from pipeline.work import Work
 
@@ -26,9 +26,9 @@ class Transcriber:
 
     tasks: asyncio.TaskGroup
 
-    def __init__(self, stt: SttStage, chat: Chat, bus: Bus) -> None:
+    def __init__(self, stages: Stages, chat: Chat, bus: Bus) -> None:
         self.language = ""
-        self._stt = stt
+        self._stages = stages
         self._chat = chat
         self._bus = bus
         self._waiting: dict[str, asyncio.Task[None]] = {}
@@ -119,7 +119,7 @@ class Transcriber:
 
     async def _text(self, audio: Recording) -> str:
         resampler = Resampler(audio.rate, LISTEN_RATE)
-        recognition = Recognition(self._stt, self.language)
+        recognition = Recognition(self._stages, self.language)
         for start in range(0, len(audio.pcm), audio.rate):
             await asyncio.sleep(0)  # minutes of audio must not keep the loop
             recognition.append(resampler.feed(audio.pcm[start : start + audio.rate]))

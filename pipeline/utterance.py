@@ -12,9 +12,10 @@ import numpy as np
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
 from pipeline.engines import Cancelled, Transcript
 from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.leases import Lease
 from pipeline.reply import Reply
 from pipeline.stable_words import StableWords
-from pipeline.stages import SttStage, UtteranceStage
+from pipeline.stages import Stages, UtteranceStage
 from pipeline.work import Work
 
 OnWords = Callable[[str, StableWords], None]
@@ -31,8 +32,8 @@ class Recognition:
     attempt that is thrown away loses no audio and doubles none.
     """
 
-    def __init__(self, stt: SttStage, language: str, on_words: OnWords | None = None) -> None:
-        self._stt = stt
+    def __init__(self, stages: Stages, language: str, on_words: OnWords | None = None) -> None:
+        self._stages = stages
         self._language = language
         self._on_words = on_words
         self._stable = StableWords()
@@ -49,8 +50,10 @@ class Recognition:
         self._tell()
 
     async def run(self) -> None:
+        lease: Lease | None = None
         try:
-            self._utterance = await self._stt.open(
+            lease = await self._stages.leases.take()
+            self._utterance = await self._stages.stt.open(
                 self._language, self._on_words is not None, self.work
             )
             while True:
@@ -65,6 +68,8 @@ class Recognition:
             self._tell()
             if self._utterance:
                 self._utterance.close()
+            if lease:
+                lease.release()
 
     async def transcript(self, work: Work) -> Transcript:
         """The final text of everything appended so far. Raises what the engine raises."""

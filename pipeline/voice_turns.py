@@ -184,7 +184,7 @@ class VoiceTurns:
                 self._attempts.hear_words(turn, words, known)
 
         wanted = self._partials or self._attempts.wants_partials
-        recognition = Recognition(self._stages.stt, self._language, on_words if wanted else None)
+        recognition = Recognition(self._stages, self._language, on_words if wanted else None)
         task = self._tasks.create_task(recognition.run())
         turn = self._turn = UserTurn(item_id, start, start, recognition, task, signal.start)
         if not self._overlaps.begin(turn):

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from scripted import ScriptedLlm
+from scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTurn
 
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
@@ -15,7 +15,7 @@ from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.engines import Message
 from pipeline.events import Event
 from pipeline.reply import Reply
-from pipeline.stages import TtsStage
+from pipeline.stages import Stages, TtsStage
 from pipeline.work import Priority, Work
 
 
@@ -40,11 +40,12 @@ async def gated(
     async def prompt() -> list[Message]:
         return [Message("user", "Hi")]
 
+    llm = ScriptedLlm(answer)
     reply = Reply(
         plan,
         prompt,
-        ScriptedLlm(answer).open(),
-        tts,
+        llm.open(),
+        Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), llm, tts),
         bus,
         delivery,
         work=Work(Priority.SPECULATIVE),

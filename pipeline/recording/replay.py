@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pipeline.bus import Bus, Published
 from pipeline.chat import Chat
 from pipeline.errors import ConfigError
+from pipeline.lasting_conversation import LastingConversation
 from pipeline.memory import Memory
 from pipeline.recording.hearings import ReplayedHearing
 from pipeline.recording.plain import to_plain
@@ -90,7 +91,7 @@ async def _replay(held: HeldSession, settings: SessionSettings | None) -> Replay
     bus = Bus()
     bus.tap(published.append)
     ids = _Ids(held.ids, player)
-    memory = Memory(_chat(held.items), stages.llm.open()) if held.items else None
+    memory = Memory(_chat(held.items), LastingConversation(stages)) if held.items else None
     begun = (stages, held.config, settings or held.settings, bus, ids, memory)
     session = Session(*begun, ReplayedHearing(held))
     running = asyncio.create_task(session.run())
