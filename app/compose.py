@@ -7,23 +7,20 @@ import secrets
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from app.engine_set import EngineSet, build_engine, stage_of
 from app.realtime_socket import MODEL
 from app.settings import Settings
 from app.weights import WeightsCache
-from pipeline.apology import KeptSentence
 from pipeline.audio import Pcm
 from pipeline.bus import Bus
-from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
 from pipeline.commands import SessionConfig
 from pipeline.echo.path import EchoPath
 from pipeline.echo.rooms import Rooms
-from pipeline.engines import EngineOptions, Kind, UrlEngineSpec, engine_spec, require_modules
+from pipeline.engines import EngineOptions, Kind
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing import EchoHearing
 from pipeline.memory import Memory
@@ -32,17 +29,8 @@ from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings
-from pipeline.stages import (
-    RemoteLlm,
-    RemoteStt,
-    RemoteTts,
-    RemoteTurn,
-    RemoteVad,
-    Stages,
-    TtsStage,
-)
+from pipeline.stages import TtsStage
 from pipeline.work import Work
-from pipeline.worker import ThreadWorker, Worker, worker_for
 
 
 def new_id(prefix: str) -> str:
@@ -57,60 +45,31 @@ class Assistant:
         """Raises ``MissingExtra`` or ``WeightsError`` before anything heavy is loaded."""
         self.settings = settings
         cache.check(settings.weights())
-        self._pool = Pool()
-        self._workers = {kind: _engine(settings, cache, kind, self._pool) for kind in Kind}
-        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-        self.ready = asyncio.Event()
+        self.engines = EngineSet(settings, cache)
+        self.stages = self.engines.stages
+        self.ready = self.engines.ready
+        self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._rooms = Rooms()
         self.tape: Tape | None = None
         """Where sessions that begin now are recorded."""
-        self._voice = KeptSentence(self._stage(Kind.TTS), settings.conversation.apology)
-        self.stages = Stages(
-            self._stage(Kind.VAD),
-            self._stage(Kind.TURN),
-            self._stage(Kind.STT),
-            self._stage(Kind.LLM),
-            self._voice,
-        )
 
     async def run(self, on_engine_ready: Callable[[Kind], None] = lambda kind: None) -> None:
         """Build and warm every engine, then live until ``close``. Raises what a build raises."""
-
-        def ready(kind: Kind) -> None:
-            on_engine_ready(kind)
-            if kind is Kind.TTS:
-                group.create_task(self._voice.keep())
-            if not any(worker.problem for worker in self._workers.values()):
-                self.ready.set()
-
         try:
-            async with self._pool, asyncio.TaskGroup() as group:
-                for kind, worker in self._workers.items():
-                    group.create_task(worker.run(partial(ready, kind)))
+            await self.engines.run(on_engine_ready)
         except* ReachyVoiceError as errors:
             raise first_error(errors) from None
 
     def close(self) -> None:
-        self.ready.clear()
-        for worker in self._workers.values():
-            worker.close()
+        self.engines.close()
 
     def readiness(self) -> Mapping[str, str | None]:
         """Per engine, why it is not ready, or ``None``."""
-        return {str(kind): _problem(worker) for kind, worker in self._workers.items()}
+        return self.engines.readiness()
 
     def describe(self, kind: Kind) -> str:
         """The engine of one kind and the weights it uses, for a person."""
-        options = self.settings.engine(kind)
-        detail = getattr(options, "weights", None) or getattr(options, "url", None)
-        return f"{options.engine} ({detail})" if detail else options.engine
-
-    def worker(self, kind: Kind) -> Worker | UrlEngine:
-        """What runs the engine of one kind."""
-        return self._workers[kind]
-
-    def _stage(self, kind: Kind) -> Any:
-        return _stage(kind, self._workers[kind])
+        return described(self.settings.engine(kind))
 
     # -- sessions (app.realtime_socket.Assistant)
 
@@ -150,13 +109,19 @@ class Assistant:
         hearing = EchoHearing(echo, settings.echo)
         begun = (self.stages, config, session_settings, bus, new_id, memory, hearing)
         session = RecordedSession(self.tape, *begun) if self.tape else Session(*begun)
-        self._sessions.add(session)
+        self.sessions.add(session)
         return session
 
     async def idle(self) -> None:
         """Wait until no reply is being given."""
-        for session in list(self._sessions):
+        for session in list(self.sessions):
             await session.quiet()
+
+
+def described(options: EngineOptions) -> str:
+    """An engine and the weights it uses, for a person."""
+    detail = getattr(options, "weights", None) or getattr(options, "url", None)
+    return f"{options.engine} ({detail})" if detail else options.engine
 
 
 async def synthesize_alone(
@@ -164,8 +129,8 @@ async def synthesize_alone(
 ) -> list[tuple[Pcm, int]]:
     """Each text spoken by the configured voice, without the rest: (int16 mono, rate in Hz)."""
     pool = Pool()
-    worker = _engine(settings, cache, Kind.TTS, pool)
-    tts: TtsStage = _stage(Kind.TTS, worker)
+    worker = build_engine(settings.tts, Kind.TTS, cache, pool)
+    tts: TtsStage = stage_of(worker, Kind.TTS)
     ready = asyncio.Event()
     spoken = []
     async with pool, asyncio.TaskGroup() as group:
@@ -176,45 +141,6 @@ async def synthesize_alone(
             spoken.append((np.concatenate(chunks), tts.rate))
         worker.close()
     return spoken
-
-
-_REMOTE = {
-    Kind.VAD: RemoteVad,
-    Kind.TURN: RemoteTurn,
-    Kind.STT: RemoteStt,
-    Kind.LLM: RemoteLlm,
-    Kind.TTS: RemoteTts,
-}
-
-
-def _stage(kind: Kind, engine: Worker | UrlEngine) -> Any:
-    """An engine as sessions see it (``pipeline.stages``)."""
-    return _REMOTE[kind](engine) if isinstance(engine, Worker) else engine.stage
-
-
-def _engine(settings: Settings, cache: WeightsCache, kind: Kind, pool: Pool) -> Worker | UrlEngine:
-    options = settings.engine(kind)
-    spec = engine_spec(kind, options.engine)
-    require_modules(spec)
-    if isinstance(spec, UrlEngineSpec):
-        engine: UrlEngine = spec.build(options, pool)
-        return engine
-    name = getattr(options, "weights", None)
-    weights: Path | None = cache.path(name) if name else None
-    return worker_for(spec, _placed(options, cache), weights)
-
-
-def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
-    """Fill in where an engine may keep files of its own."""
-    if getattr(options, "saved_prefix_dir", "") is None:
-        return options.model_copy(update={"saved_prefix_dir": cache.directory / "prefixes"})
-    return options
-
-
-def _problem(worker: Worker | UrlEngine) -> str | None:
-    if isinstance(worker, ThreadWorker) and worker.stuck:
-        return "hangs"
-    return worker.problem
 
 
 def first_error(errors: BaseExceptionGroup[ReachyVoiceError]) -> ReachyVoiceError:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from app.compose import Assistant, first_error
+from app.control import answer_requests, socket_path
 from app.gate import Access, host_names
+from app.live_settings import LiveSettings
 from app.server import bind, build_app, serve
 from app.settings import Settings, TlsFiles
 from app.tls import ServerTls, tls_from_files, tls_generated
@@ -33,8 +37,10 @@ async def run_server(
     port: int | None = None,
     access: Access | None = None,
     tls: ServerTls | None = None,
+    live: LiveSettings | None = None,
 ) -> None:
-    """Serve until a signal. ``on_ready`` gets the port once a client would be answered.
+    """Serve until a signal. ``on_ready`` gets the port once a client would be answered. ``live``:
+    lets engines be exchanged meanwhile.
 
     The port is taken before any engine is built, so that a taken one is known at once. Without
     ``access`` only this machine may connect. Raises ``ReachyVoiceError``.
@@ -49,14 +55,25 @@ async def run_server(
         limits=limits,
     )
 
+    real_port = listener.getsockname()[1]
+
     async def announce() -> None:
         await assistant.ready.wait()
-        on_ready(listener.getsockname()[1])
+        on_ready(real_port)
+
+    async def exchange(live: LiveSettings, path: Path) -> None:
+        await assistant.ready.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(live.watch())
+            group.create_task(answer_requests(path, live.carry))
 
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(assistant.run(on_engine_ready))
             aside = [group.create_task(announce())]
+            if live is not None:
+                path = await asyncio.to_thread(socket_path, real_port, os.environ)
+                aside.append(group.create_task(exchange(live, path)))
             if tls is not None:
                 aside.append(group.create_task(tls.keep_fresh()))
             await serve(

@@ -162,6 +162,10 @@ class ConversationSettings(Section):
     filler: FillerSettings = FillerSettings()
     apology: str = Field(default="Sorry, I lost my thought. Please say that again.", max_length=200)
     """Said aloud when recogniser, language model or voice fails; empty says nothing."""
+    exchange_notice: str = Field(
+        default="One moment, please. A part of me is being exchanged.", max_length=200
+    )
+    """Said aloud before an engine is unloaded for another one; empty says nothing."""
     sampling: SamplingSettings = SamplingSettings()
 
 

@@ -113,7 +113,7 @@ async def answered(app: RobotApp, count: int = 1) -> dict[str, Any]:
 
 async def test_the_big_engines_run_in_processes_of_their_own(workstation: Workstation) -> None:
     for kind in (Kind.STT, Kind.TTS):
-        worker = workstation.assistant.worker(kind)
+        worker = workstation.assistant.engines[kind]
         assert isinstance(worker, ProcessWorker)
         assert worker.pid
     assert workstation.assistant.describe(Kind.STT) == "parakeet"

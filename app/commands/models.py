@@ -13,6 +13,7 @@ from rich.console import Console
 
 from app.catalogue import Catalogue
 from app.commands.options import ConfigOption, JsonOption, OfflineOption, SetOption
+from app.control import Use, ask, socket_path
 from app.download import Progress, Report, megabytes
 from app.pull import pull as pull_weights
 from app.settings import Settings
@@ -158,6 +159,28 @@ def verify(
                 " ".join(wrong)
             ),
         )
+
+
+@app.command()
+def use(
+    assignments: Annotated[
+        list[str],
+        typer.Argument(metavar="ENGINE...", help="tts=espeak-ng, llm.threads=2, as for --set."),
+    ],
+    unload_first: Annotated[
+        bool | None,
+        typer.Option(
+            "--unload-first/--beside", help="Default: beside the old one where memory allows."
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Exchange engines of the server that runs on this machine; nobody is disconnected."""
+    settings = load_settings(config, overrides or ()).settings
+    path = socket_path(settings.server.port, os.environ)
+    ask(path, Use(assignments, unload_first), typer.echo)
+    typer.echo("Done, until the server ends; to keep it, write it into your settings.")
 
 
 @app.command()

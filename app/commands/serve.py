@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -20,9 +21,12 @@ from app.commands.models import open_cache
 from app.commands.options import ConfigOption, SetOption
 from app.commands.record import RecordOption, recording
 from app.compose import Assistant
+from app.exchange import Exchange
 from app.gate import access_for
+from app.live_settings import LiveSettings
+from app.memory_room import has_room
 from app.serving import PATH, lan_addresses, run_server, tls_for
-from app.settings import Settings
+from app.settings import Loaded, Settings
 from app.settings_load import load_settings
 from app.tls import ServerTls
 from pipeline.engines import Kind
@@ -54,8 +58,14 @@ def serve(
         sets.append("server.host=0.0.0.0")
     if port is not None:
         sets.append(f"server.port={port}")
-    settings = load_settings(config, sets).settings
+
+    def load(more: Sequence[str]) -> Loaded:
+        return load_settings(config, [*sets, *more])
+
+    loaded = load(())
+    settings = loaded.settings
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
     console = Console(stderr=True, highlight=False, emoji=False)  # :CD: is part of a fingerprint
 
     def tell(line: str) -> None:
@@ -63,7 +73,9 @@ def serve(
 
     access = access_for(settings, os.environ, tell)
     tls = tls_for(settings, os.environ)
-    assistant = Assistant(settings, open_cache(settings))
+    cache = open_cache(settings)
+    assistant = Assistant(settings, cache)
+    live = LiveSettings(loaded, load, assistant, Exchange(assistant, has_room(cache)))
     began = time.monotonic()
 
     def engine_ready(kind: Kind) -> None:
@@ -81,7 +93,12 @@ def serve(
     with recording(assistant, record, tell):
         console.print("Warming the engines:")
         running = run_server(
-            assistant, on_engine_ready=engine_ready, on_ready=ready, access=access, tls=tls
+            assistant,
+            on_engine_ready=engine_ready,
+            on_ready=ready,
+            access=access,
+            tls=tls,
+            live=live,
         )
         asyncio.run(running)
     console.print("Stopped.")

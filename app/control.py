@@ -1,0 +1,167 @@
+"""How ``reachy-voice models use`` speaks to a server that runs on this machine.
+
+A UNIX socket that only the server's own user may open: one line of JSON asks, lines of JSON answer.
+Who may open it could as well change the settings and restart the server, so nothing else is asked
+of them. Requests are taken one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import stat
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import ConfigError, ReachyVoiceError
+
+log = logging.getLogger("reachy_voice.control")
+
+MOST_BYTES = 65_536
+REQUEST_S = 5.0
+"""A request is one line, and comes at once."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The only thing that can be asked for. ``unload_first``: see ``Exchange``."""
+
+    assignments: Sequence[str]
+    unload_first: bool | None = None
+
+
+Carry = Callable[[Use, Tell], Awaitable[None]]
+"""Carries a request out. Raises ``ReachyVoiceError``."""
+
+
+def socket_path(port: int, environ: Mapping[str, str]) -> Path:
+    """Of the server on that port. Raises ``ConfigError`` if its folder is somebody else's."""
+    base = environ.get("XDG_RUNTIME_DIR")
+    if base:
+        folder = Path(base) / "reachy-voice"
+    else:
+        folder = Path(tempfile.gettempdir()) / f"reachy-voice-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ConfigError(
+            f"{folder} cannot be used",
+            why="it must be a folder of yours that nobody else may open",
+            fix=f"Remove it, or run: chmod 700 {folder}",
+        )
+    return folder / f"{port}.sock"
+
+
+# --- the server --------------------------------------------------------------------------------
+
+
+async def answer_requests(path: Path, carry: Carry) -> None:
+    """Until cancelled."""
+    with _listening(path) as listener:
+        while True:
+            connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+            with connection:
+                connection.setblocking(False)
+                try:
+                    await _answer(connection, carry)
+                except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+                    log.warning("a request was not understood: %s", error)
+
+
+@contextmanager
+def _listening(path: Path) -> Iterator[socket.socket]:
+    with suppress(FileNotFoundError):
+        path.unlink()  # of a server that was killed: the port is ours
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.setblocking(False)
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen()
+        try:
+            yield listener
+        finally:
+            with suppress(FileNotFoundError):
+                path.unlink()
+
+
+async def _answer(connection: socket.socket, carry: Carry) -> None:
+    async with asyncio.timeout(REQUEST_S):
+        asked = json.loads(await _read_line(connection))
+    use = Use([str(text) for text in asked["assignments"]], asked.get("unload_first"))
+
+    def send(answer: Mapping[str, Any]) -> None:
+        # Who asked may be gone; what was asked for goes on. A few lines always fit.
+        with suppress(OSError):
+            connection.send(json.dumps(answer).encode() + b"\n")
+
+    try:
+        await carry(use, lambda step: send({"step": step}))
+    except ReachyVoiceError as error:
+        send({"error": [error.what, error.why, error.fix], "exit_code": error.exit_code})
+    except Exception:
+        log.exception("a request failed")
+        send({"error": ["Internal error", "see the server's log", ""], "exit_code": 1})
+    else:
+        send({"done": True})
+
+
+async def _read_line(connection: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = await asyncio.get_running_loop().sock_recv(connection, MOST_BYTES)
+        line += piece
+        if not piece or len(line) > MOST_BYTES:
+            raise ValueError("no line of JSON came")
+    return line
+
+
+# --- whoever asks ------------------------------------------------------------------------------
+
+
+class NotRunning(ReachyVoiceError):
+    """There is no server to ask."""
+
+    exit_code = 9
+
+
+class Refused(ReachyVoiceError):
+    """The server could not do it; ``code`` is the exit code of the reason."""
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "", code: int = 1) -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.exit_code = code
+
+
+def ask(path: Path, use: Use, tell: Tell) -> None:
+    """Returns when it is done. Raises ``NotRunning``, and the server's reason as ``Refused``."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            connection.sendall(json.dumps(asdict(use)).encode() + b"\n")
+            with connection.makefile() as lines:
+                for line in lines:
+                    answer = json.loads(line)
+                    if "step" in answer:
+                        tell(answer["step"])
+                    elif "error" in answer:
+                        what, why, fix = answer["error"]
+                        raise Refused(what, why=why, fix=fix, code=answer["exit_code"])
+                    else:
+                        return
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise NotRunning(
+            "No server of yours runs on this machine at that port",
+            why=f"nobody answers at {path}",
+            fix="Start it with `reachy-voice serve`, or name its settings with --config or "
+            "--set server.port=...",
+        ) from error
+    raise NotRunning("The server ended before it was done", fix="See its log")

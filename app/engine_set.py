@@ -1,0 +1,173 @@
+"""The engines of one assistant: built, running, and one of them put in another's place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from app.settings import Settings
+from app.weights import WeightsCache
+from pipeline.apology import KeptSentence
+from pipeline.by_url.engine import UrlEngine
+from pipeline.by_url.pool import Pool
+from pipeline.engines import EngineOptions, Kind, UrlEngineSpec, engine_spec, require_modules
+from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad, Stages
+from pipeline.worker import ThreadWorker, Worker, worker_for
+
+Engine = Worker | UrlEngine
+
+_REMOTE = {
+    Kind.VAD: RemoteVad,
+    Kind.TURN: RemoteTurn,
+    Kind.STT: RemoteStt,
+    Kind.LLM: RemoteLlm,
+    Kind.TTS: RemoteTts,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Started:
+    """An engine that is ready. ``life`` ends after its ``close``."""
+
+    engine: Engine
+    life: asyncio.Task[None]
+
+
+class EngineSet:
+    """``run`` it in a TaskGroup; ``close`` ends it."""
+
+    def __init__(self, settings: Settings, cache: WeightsCache) -> None:
+        """Raises ``MissingExtra`` or ``WeightsError`` before anything heavy is loaded."""
+        self.cache = cache
+        self.ready = asyncio.Event()
+        """Set once every engine is ready."""
+        self._pool = Pool()
+        self._engines = {kind: self.build(settings.engine(kind), kind) for kind in Kind}
+        self._starting: set[Engine] = set()
+        self._lives: dict[Kind, asyncio.Task[None]] = {}
+        self._apology = settings.conversation.apology
+        self._voice = KeptSentence(self._stage(Kind.TTS), self._apology)
+        stages = {str(kind): self._stage(kind) for kind in Kind}
+        self.stages = Stages(**stages | {"tts": self._voice})
+        """What sessions see."""
+
+    def __getitem__(self, kind: Kind) -> Engine:
+        return self._engines[kind]
+
+    async def run(self, on_ready: Callable[[Kind], None]) -> None:
+        """Build and warm every engine, then live until ``close``. Raises what a build raises."""
+
+        def ready(kind: Kind) -> None:
+            on_ready(kind)
+            self._keep_apology(kind)
+            if not any(engine.problem for engine in self._engines.values()):
+                self.ready.set()
+
+        async with self._pool, asyncio.TaskGroup() as self._tasks:
+            for kind, engine in self._engines.items():
+                self._lives[kind] = self._tasks.create_task(engine.run(partial(ready, kind)))
+
+    def close(self) -> None:
+        self.ready.clear()
+        for engine in (*self._engines.values(), *self._starting):
+            engine.close()
+
+    def readiness(self) -> Mapping[str, str | None]:
+        """Per engine, why it is not ready, or ``None``."""
+        return {str(kind): _problem(engine) for kind, engine in self._engines.items()}
+
+    # -- another engine in the place of one
+
+    def build(self, options: EngineOptions, kind: Kind) -> Engine:
+        """See ``build_engine``."""
+        return build_engine(options, kind, self.cache, self._pool)
+
+    async def start(self, engine: Engine, kind: Kind) -> Started:
+        """Load it beside the others. Raises what that raises, and ``EngineError`` if closed
+        meanwhile. Whoever is cancelled here leaves nothing running."""
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._starting.add(engine)
+        life = self._tasks.create_task(self._live(engine, kind, ready))
+        try:
+            await ready
+        except BaseException:
+            engine.close()
+            raise
+        finally:
+            self._starting.discard(engine)
+        return Started(engine, life)
+
+    async def _live(self, engine: Engine, kind: Kind, ready: asyncio.Future[None]) -> None:
+        def is_ready() -> None:
+            if not ready.done():
+                ready.set_result(None)
+            elif engine is self._engines[kind]:
+                self._keep_apology(kind)  # after a crash
+
+        try:
+            await engine.run(is_ready)
+        except ReachyVoiceError as error:
+            # Who waits for it is told; if nobody does any more, nobody is.
+            if not ready.done():
+                ready.set_exception(error)
+        if not ready.done():
+            ready.set_exception(EngineError(f"The {engine.name} engine was closed before it began"))
+
+    def seat(self, kind: Kind, started: Started) -> Started:
+        """Put it into the place of the one that is there, which goes on; gives that one."""
+        before = Started(self._engines[kind], self._lives[kind])
+        self._engines[kind], self._lives[kind] = started.engine, started.life
+        stage = self._stage(kind)
+        if kind is Kind.TTS:
+            stage = self._voice = KeptSentence(stage, self._apology)
+        setattr(self.stages, kind, stage)
+        self._keep_apology(kind)
+        return before
+
+    def life(self, kind: Kind) -> asyncio.Task[None]:
+        """It ends after the engine's ``close``."""
+        return self._lives[kind]
+
+    # -- parts
+
+    def _keep_apology(self, kind: Kind) -> None:
+        if kind is Kind.TTS:
+            self._tasks.create_task(self._voice.keep())
+
+    def _stage(self, kind: Kind) -> Any:
+        return stage_of(self._engines[kind], kind)
+
+
+def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: Pool) -> Engine:
+    """Nothing is loaded yet. Raises ``MissingExtra`` and ``WeightsError``."""
+    spec = engine_spec(kind, options.engine)
+    require_modules(spec)
+    if isinstance(spec, UrlEngineSpec):
+        engine: UrlEngine = spec.build(options, pool)
+        return engine
+    name = getattr(options, "weights", None)
+    weights: Path | None = cache.path(name) if name else None
+    return worker_for(spec, _placed(options, cache), weights)
+
+
+def stage_of(engine: Engine, kind: Kind) -> Any:
+    """An engine as sessions see it (``pipeline.stages``)."""
+    return _REMOTE[kind](engine) if isinstance(engine, Worker) else engine.stage
+
+
+def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
+    """Fill in where an engine may keep files of its own."""
+    if getattr(options, "saved_prefix_dir", "") is None:
+        return options.model_copy(update={"saved_prefix_dir": cache.directory / "prefixes"})
+    return options
+
+
+def _problem(engine: Engine) -> str | None:
+    if isinstance(engine, ThreadWorker) and engine.stuck:
+        return "hangs"
+    return engine.problem

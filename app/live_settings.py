@@ -1,0 +1,124 @@
+"""The settings of a running server: of its engines, others can be chosen without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from app.compose import Assistant
+from app.control import Use
+from app.exchange import Exchange, Tell
+from app.settings import Loaded, Settings
+from pipeline.engines import Kind
+from pipeline.errors import ConfigError, ReachyVoiceError
+
+log = logging.getLogger("reachy_voice.settings")
+
+Load = Callable[[Sequence[str]], Loaded]
+"""Reads the same files and options again, with more ``section.key=value`` on top."""
+
+
+class LiveSettings:
+    """``use`` is what a person asks for; ``watch`` follows the files until it is cancelled."""
+
+    def __init__(
+        self, loaded: Loaded, load: Load, assistant: Assistant, exchange: Exchange
+    ) -> None:
+        self._loaded = loaded
+        self._load = load
+        self._assistant = assistant
+        self._exchange = exchange
+        self._used: dict[Kind, list[str]] = {}
+        """What was asked for since; a file that is changed later has the last word."""
+
+    async def carry(self, use: Use, tell: Tell) -> None:
+        """What ``reachy-voice models use`` asks for; see ``use``."""
+
+        def both(step: str) -> None:
+            log.info("%s", step)
+            tell(step)
+
+        await self.use(use.assignments, both, use.unload_first)
+
+    async def use(
+        self, assignments: Sequence[str], tell: Tell, unload_first: bool | None = None
+    ) -> None:
+        """Exchange what ``tts=piper`` or ``llm.threads=2`` change. Raises ``ReachyVoiceError``;
+        what was exchanged before that stays."""
+        asked: dict[Kind, list[str]] = {}
+        for assignment in assignments:
+            kind, key, whole = _in_full(assignment)
+            anew = key in (kind, f"{kind}.engine")
+            before = [] if anew else asked.get(kind, self._used.get(kind, []))
+            asked[kind] = [*before, whole]
+        loaded = await asyncio.to_thread(self._load, [line for of in asked.values() for line in of])
+        changed = [kind for kind in asked if self._differs(kind, loaded.settings)]
+        if not changed:
+            tell("nothing to do: that is what runs")
+        for kind in changed:
+            await self._exchange.exchange(kind, loaded.settings.engine(kind), tell, unload_first)
+            self._used[kind] = asked[kind]
+
+    def _differs(self, kind: Kind, wanted: Settings) -> bool:
+        return wanted.engine(kind) != self._assistant.settings.engine(kind)
+
+    async def watch(self) -> None:
+        """Exchange an engine when its section of a YAML file is changed. What is wrong with a file
+        is logged, and the engines stay as they are."""
+        from watchfiles import awatch
+
+        files = {file.resolve() for file in self._loaded.files}
+        # The folders, for an editor writes another file and renames it.
+        folders = {file.parent for file in files}
+        chosen = awatch(*folders, watch_filter=lambda _, path: Path(path) in files, recursive=False)
+        async for _ in chosen:
+            try:
+                await self._follow_files()
+            except ReachyVoiceError as error:
+                log.error("the changed settings are not used: %s", error)
+
+    async def _follow_files(self) -> None:
+        before = self._loaded.settings
+        self._loaded = await asyncio.to_thread(self._load, ())
+        now = self._loaded.settings
+        for section in _changed_sections(before, now):
+            if section not in _ENGINES:
+                log.warning(
+                    "%s was changed; that takes effect when the server starts again", section
+                )
+                continue
+            kind = Kind(section)
+            self._used.pop(kind, None)
+            if self._differs(kind, now):
+                await self._exchange.exchange(kind, now.engine(kind), _log_step)
+
+
+_ENGINES = frozenset(map(str, Kind))
+
+
+def _log_step(step: str) -> None:
+    log.info("%s", step)
+
+
+def _changed_sections(before: Settings, now: Settings) -> Iterator[str]:
+    for section in Settings.model_fields:
+        if getattr(before, section) != getattr(now, section):
+            yield section
+
+
+def _in_full(assignment: str) -> tuple[Kind, str, str]:
+    """Of which engine it is, its key, and what it says to ``--set``: ``tts=piper`` is short for
+    ``tts.engine=piper``. Raises ``ConfigError``."""
+    key, equals, value = assignment.partition("=")
+    section = key.partition(".")[0]
+    if section in _ENGINES:
+        short = key == section and not value.lstrip().startswith("{")
+        whole = f"{key}.engine{equals}{value}" if short else assignment
+        return Kind(section), key, whole
+    raise ConfigError(
+        f"{section!r} cannot be changed while the server runs",
+        why=f"only engines can: {', '.join(Kind)}",
+        fix="Write it into the settings and restart the server",
+    )
