@@ -14,8 +14,8 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,9 @@ def socket_path(port: int, environ: Mapping[str, str]) -> Path:
 
 
 async def answer_requests(path: Path, carry: Carry) -> None:
-    """Until cancelled."""
-    with _listening(path) as listener:
+    """Until cancelled. Raises ``OSError`` if nobody can listen there."""
+    listener = await asyncio.to_thread(_listen, path)
+    try:
         while True:
             connection, _ = await asyncio.get_running_loop().sock_accept(listener)
             with connection:
@@ -75,22 +76,23 @@ async def answer_requests(path: Path, carry: Carry) -> None:
                     await _answer(connection, carry)
                 except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
                     log.warning("a request was not understood: %s", error)
+    finally:
+        listener.close()
+        await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
-@contextmanager
-def _listening(path: Path) -> Iterator[socket.socket]:
-    with suppress(FileNotFoundError):
-        path.unlink()  # of a server that was killed: the port is ours
-    with socket.socket(socket.AF_UNIX) as listener:
+def _listen(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)  # of a server that was killed: the port is ours
+    listener = socket.socket(socket.AF_UNIX)
+    try:
         listener.setblocking(False)
         listener.bind(str(path))
         path.chmod(0o600)
         listener.listen()
-        try:
-            yield listener
-        finally:
-            with suppress(FileNotFoundError):
-                path.unlink()
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 async def _answer(connection: socket.socket, carry: Carry) -> None:

@@ -30,6 +30,7 @@ class LiveSettings:
         self._load = load
         self._assistant = assistant
         self._exchange = exchange
+        self._files = {file.resolve() for file in loaded.files}
         self._used: dict[Kind, list[str]] = {}
         """What was asked for since; a file that is changed later has the last word."""
 
@@ -69,11 +70,12 @@ class LiveSettings:
         is logged, and the engines stay as they are."""
         from watchfiles import awatch
 
-        files = {file.resolve() for file in self._loaded.files}
         # The folders, for an editor writes another file and renames it.
-        folders = {file.parent for file in files}
-        chosen = awatch(*folders, watch_filter=lambda _, path: Path(path) in files, recursive=False)
-        async for _ in chosen:
+        folders = {file.parent for file in self._files}
+        changes = awatch(
+            *folders, watch_filter=lambda _, path: Path(path) in self._files, recursive=False
+        )
+        async for _ in changes:
             try:
                 await self._follow_files()
             except ReachyVoiceError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from app.compose import Assistant, first_error
@@ -19,6 +19,8 @@ from app.settings import Settings, TlsFiles
 from app.tls import ServerTls, tls_from_files, tls_generated
 from pipeline.engines import Kind
 from pipeline.errors import ReachyVoiceError
+
+log = logging.getLogger("reachy_voice.server")
 
 PATH = "/v1/realtime"
 
@@ -61,19 +63,28 @@ async def run_server(
         await assistant.ready.wait()
         on_ready(real_port)
 
-    async def exchange(live: LiveSettings, path: Path) -> None:
+    async def follow_files(live: LiveSettings) -> None:
         await assistant.ready.wait()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(live.watch())
-            group.create_task(answer_requests(path, live.carry))
+        try:
+            await live.watch()
+        except OSError as error:
+            log.warning("changes of the settings' files are not noticed: %s", error)
+
+    async def answer_commands(live: LiveSettings) -> None:
+        await assistant.ready.wait()
+        try:
+            path = await asyncio.to_thread(socket_path, real_port, os.environ)
+            await answer_requests(path, live.carry)
+        except (OSError, ReachyVoiceError) as error:
+            log.warning("`reachy-voice models use` cannot reach this server: %s", error)
 
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(assistant.run(on_engine_ready))
             aside = [group.create_task(announce())]
             if live is not None:
-                path = await asyncio.to_thread(socket_path, real_port, os.environ)
-                aside.append(group.create_task(exchange(live, path)))
+                aside.append(group.create_task(follow_files(live)))
+                aside.append(group.create_task(answer_commands(live)))
             if tls is not None:
                 aside.append(group.create_task(tls.keep_fresh()))
             await serve(

@@ -1,0 +1,181 @@
+"""Small engines behind entry points, for tests of whole assistants: told apart by ear."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines import (
+    CancelToken,
+    Delta,
+    EngineOptions,
+    EngineSpec,
+    Finished,
+    Kind,
+    Message,
+    Partial,
+    Sampling,
+    TextDelta,
+    Tool,
+    ToolChoice,
+    Transcript,
+    Usage,
+    Warmed,
+)
+from pipeline.errors import EngineError
+
+
+class SmallOptions(EngineOptions):
+    engine: str = "small"
+    name: str = "one"
+    """What a recogniser hears and a model says."""
+    level: int = 1000
+    """Of a voice's sound."""
+    rate: int = 16_000
+    window_samples: int = 512
+    fails: bool = False
+    """It cannot be built."""
+    memory_mb: int = 0
+
+
+class LevelVad:
+    def __init__(self, options: SmallOptions) -> None:
+        self.window_samples = options.window_samples
+
+    def open(self) -> LevelVad:
+        return self
+
+    def score(self, pcm: Pcm) -> float:
+        return 0.99 if np.abs(pcm).max(initial=0) > 1500 else 0.01
+
+    def close(self) -> None:
+        pass
+
+
+class SureTurn:
+    history_seconds = 8.0
+
+    def score(self, pcm: Pcm, text: str) -> float:
+        return 0.99
+
+
+class NameStt:
+    streams = False
+
+    def __init__(self, options: SmallOptions) -> None:
+        self.name = options.name
+
+    def open(self, language: str, partials: bool) -> NameUtterance:
+        return NameUtterance(self.name)
+
+
+class NameUtterance:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.samples = 0
+
+    def feed(self, pcm: Pcm) -> Partial:
+        self.samples += len(pcm)
+        return Partial()
+
+    def finish(self, cancel: CancelToken) -> Transcript:
+        return Transcript(self.name, self.samples / LISTEN_RATE)
+
+    def close(self) -> None:
+        pass
+
+
+class NameLlm:
+    context_tokens = 4096
+
+    def __init__(self, options: SmallOptions) -> None:
+        self.name = options.name
+
+    def open(self) -> NameLlm:
+        return self
+
+    def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], said: str, cancel: CancelToken
+    ) -> Iterator[Warmed | None]:
+        yield Warmed()
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
+        cancel: CancelToken,
+    ) -> Iterator[Delta | None]:
+        yield TextDelta(f"This is {self.name}. ")
+        yield TextDelta("It is a nice day today.")
+        yield Finished("stop", Usage())
+
+    def close(self) -> None:
+        pass
+
+
+class LevelTts:
+    voices = ("joe",)
+
+    def __init__(self, options: SmallOptions) -> None:
+        self.rate = options.rate
+        self._level = options.level
+
+    def synthesize(
+        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
+    ) -> Iterator[Pcm | None]:
+        for _ in text.split():
+            yield np.full(self.rate // 5, self._level, np.int16)
+
+
+_ENGINES: dict[Kind, Any] = {
+    Kind.VAD: LevelVad,
+    Kind.TURN: lambda options: SureTurn(),
+    Kind.STT: NameStt,
+    Kind.LLM: NameLlm,
+    Kind.TTS: LevelTts,
+}
+
+
+class _Build:
+    """Crosses a process border, unlike a lambda."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+
+    def __call__(self, options: SmallOptions, weights: Path | None) -> Any:
+        if options.fails:
+            raise EngineError(f"The {options.name} engine has no legs", fix="Give it some")
+        return _ENGINES[self.kind](options)
+
+
+class _Point:
+    name = "small"
+
+    def __init__(self, kind: Kind, run_in: Literal["inline", "thread", "process"]) -> None:
+        self.spec = EngineSpec("small", kind, SmallOptions, _Build(kind), run_in=run_in)
+
+    def load(self) -> EngineSpec:
+        return self.spec
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on there is an engine ``small`` of each kind."""
+    theirs = importlib.metadata.entry_points
+
+    def entry_points(**wanted: str) -> Any:
+        group = wanted.get("group", "")
+        kind = group.removeprefix("reachy_voice.")
+        if kind not in set(map(str, Kind)):
+            return theirs(**wanted)
+        points = [_Point(Kind(kind), "thread")]
+        return points if wanted.get("name", "small") == "small" else []
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)

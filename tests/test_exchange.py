@@ -1,0 +1,309 @@
+"""One engine in another's place in a whole running server, over small engines and real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clients.robot_app import COMPLETED, DELTA, RobotApp, robot_app
+from small_engines import install
+
+from app.compose import Assistant
+from app.control import NotRunning, Refused, Use, ask, socket_path
+from app.exchange import Exchange
+from app.live_settings import LiveSettings
+from app.memory_room import has_room, needed_mb
+from app.serving import PATH, run_server
+from app.settings import Loaded
+from app.settings_load import load_settings
+from app.weights import WeightsCache
+from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
+from pipeline.engines import Kind
+from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError
+from pipeline.recording.tape import Tape
+
+DONE = "response.done"
+
+
+@dataclass
+class Running:
+    url: str
+    port: int
+    assistant: Assistant
+    live: LiveSettings
+    steps: list[str]
+
+    async def use(self, *assignments: str, unload_first: bool | None = None) -> None:
+        self.steps.clear()
+        await self.live.use(assignments, self.steps.append, unload_first)
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    install(monkeypatch)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    path = tmp_path / "my.yaml"
+    engines = "\n".join(f"{kind}: {{engine: small}}" for kind in Kind)
+    path.write_text(
+        "server: {port: 0}\nconversation: {apology: ''}\nplayback: {watch_voice: false}\n" + engines
+    )
+    return path
+
+
+class Logged(logging.Handler):
+    """Waits for what is logged of the settings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: asyncio.Queue[str] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.put_nowait(record.getMessage())
+
+    async def until(self, text: str) -> None:
+        while text not in await self.lines.get():
+            pass
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    handler, log = Logged(), logging.getLogger("reachy_voice.settings")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    yield handler
+    log.setLevel(level)
+    log.removeHandler(handler)
+
+
+@asynccontextmanager
+async def running(file: Path, cache: WeightsCache, *, room: bool = True) -> AsyncIterator[Running]:
+    def load(more: Sequence[str]) -> Loaded:
+        return load_settings(str(file), more)
+
+    loaded = await asyncio.to_thread(load, ())
+    assistant = Assistant(loaded.settings, cache)
+    exchange = Exchange(assistant, lambda kind, options: room)
+    live = await asyncio.to_thread(LiveSettings, loaded, load, assistant, exchange)
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    server = asyncio.create_task(
+        run_server(
+            assistant, on_engine_ready=lambda _: None, on_ready=port.set_result, port=0, live=live
+        )
+    )
+    try:
+        number = await port
+        yield Running(f"ws://127.0.0.1:{number}{PATH}", number, assistant, live, [])
+    finally:
+        server.cancel()
+        await asyncio.wait({server})
+
+
+def speech() -> Pcm:
+    loud = np.full(LISTEN_RATE * 6 // 10, 3000, np.int16)
+    return np.concatenate((np.zeros(3200, np.int16), loud))
+
+
+async def turn(app: RobotApp, count: int) -> tuple[str, str, set[int]]:
+    """Speak; what was heard, what was said, and with which voices."""
+    before = len(app.all(DELTA))
+    app.hears(speech())
+    response = (await app.event(DONE, count))["response"]
+    assert response["status"] == "completed"
+    heard = app.all(COMPLETED)[-1]["transcript"]
+    said = response["output"][0]["content"][0]["transcript"]
+    pcm = [pcm_from_bytes(base64.b64decode(event["delta"])) for event in app.all(DELTA)[before:]]
+    levels = {round(int(np.median(chunk)), -2) for chunk in pcm}
+    return heard, said, levels - {0}
+
+
+async def test_each_engine_is_exchanged_and_nobody_is_disconnected(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        heard, said, levels = await turn(app, 1)
+        assert (heard, levels) == ("one", {1000})
+        assert said.startswith("This is one.")
+        await server.use("tts.level=2000")
+        await server.use("stt={engine: small, name: two}", "llm.name=two", "vad.level=1")
+        assert len([step for step in server.steps if "in place" in step]) == 3
+        heard, said, levels = await turn(app, 2)
+        assert (heard, levels) == ("two", {2000})
+        assert said.startswith("This is two.")
+        assert server.assistant.settings.stt.name == "two"  # type: ignore[attr-defined]
+        # What was asked for before is kept, until the engine itself is named again.
+        await server.use("tts.rate=24000")
+        assert (await turn(app, 3))[2] == {2000}
+        await server.use("tts=small")
+        assert (await turn(app, 4))[2] == {1000}
+        assert not app.errors
+
+
+async def test_the_old_engine_is_closed_when_nothing_uses_it(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        old = server.assistant.engines[Kind.TTS]
+        app.hears(speech())
+        await app.event(DELTA)
+        using = asyncio.create_task(server.use("tts.level=2000"))
+        await app.event(DONE)
+        assert (await app.event(DONE))["response"]["status"] == "completed"
+        await using
+        assert old.problem == "is closed"
+        assert (await turn(app, 2))[2] == {2000}
+
+
+async def test_without_room_a_notice_is_said_and_turns_wait(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    async with (
+        running(settings_file, cache, room=False) as server,
+        robot_app(server.url) as app,
+    ):
+        await turn(app, 1)
+        using = asyncio.create_task(server.use("tts.level=2000"))
+        notice = await app.event(DONE, 2)
+        text = notice["response"]["output"][0]["content"][0]["transcript"]
+        assert text == server.assistant.settings.conversation.exchange_notice
+        await using
+        assert server.steps[0].startswith("waiting")
+        assert (await turn(app, 3))[2] == {2000}
+
+
+async def test_what_fails_to_load_leaves_the_old_one(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        for unload_first in (False, True):
+            with pytest.raises(EngineError, match="no legs"):
+                await server.use("tts={engine: small, fails: true}", unload_first=unload_first)
+            assert all(why is None for why in server.assistant.readiness().values())
+            await turn(app, 2 if unload_first else 1)  # the notice is not said: nobody is let wait
+        with pytest.raises(ConfigError, match="audio in other pieces"):
+            await server.use("vad.window_samples=256")
+        with pytest.raises(MissingExtra):
+            await server.use("stt=parakeet")
+        with pytest.raises(ReachyVoiceError, match="no tts engine"):
+            await server.use("tts=nonsense")
+        with pytest.raises(ConfigError, match="cannot be changed"):
+            await server.use("server.port=1")
+        await server.use("tts=small")
+        assert server.steps == ["nothing to do: that is what runs"]
+        assert server.assistant.readiness() == dict.fromkeys(map(str, Kind))
+
+
+async def test_there_may_be_none_left_and_another_one_mends_it(
+    settings_file: Path, cache: WeightsCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        real = server.assistant.engines.build
+
+        def only_what_fails(options: Any, kind: Kind) -> Any:
+            return real(options.model_copy(update={"fails": True}), kind)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(server.assistant.engines, "build", only_what_fails)
+            with pytest.raises(EngineError, match="There is no tts engine now"):
+                await server.use("tts.level=2000", unload_first=True)
+        assert "nothing could be loaded" in (server.assistant.readiness()["tts"] or "")
+        app.hears(speech())
+        answered = app.count(DONE)
+        failed = (await app.event(DONE, answered + 1))["response"]
+        assert failed["status"] == "failed"
+        await server.use("tts.level=2000")
+        assert (await turn(app, answered + 2))[2] == {2000}
+
+
+async def test_recordings_are_of_one_set_of_engines(
+    settings_file: Path, cache: WeightsCache, tmp_path: Path
+) -> None:
+    async with running(settings_file, cache) as server:
+        server.assistant.tape = object.__new__(Tape)
+        with pytest.raises(ConfigError, match="recorded"):
+            await server.use("tts.level=2000")
+        server.assistant.tape = None
+
+
+async def test_an_edited_file_exchanges_what_it_changes(
+    settings_file: Path, cache: WeightsCache, logged: Logged
+) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        await turn(app, 1)
+        await server.use("tts.level=500")
+        text = await asyncio.to_thread(settings_file.read_text)
+
+        async def write(new: str) -> None:
+            # As editors do: another file, renamed.
+            beside = settings_file.with_suffix(".new")
+            await asyncio.to_thread(beside.write_text, new)
+            await asyncio.to_thread(beside.rename, settings_file)
+
+        def level() -> int:
+            return int(server.assistant.settings.tts.level)  # type: ignore[attr-defined]
+
+        await write(text.replace("tts: {engine: small}", "tts: {engine: small, level: 2000}"))
+        await logged.until("in place")
+        assert level() == 2000
+        await write(text.replace("tts: {engine: small}", "tts: {engine: smal"))
+        await logged.until("are not used")
+        await write(text.replace("port: 0", "port: 1"))
+        await logged.until("server was changed")
+        await logged.until("in place")
+        assert level() == 1000
+        assert (await turn(app, 2))[2] == {1000}
+
+
+async def test_a_command_asks_the_running_server(settings_file: Path, cache: WeightsCache) -> None:
+    def use(port: int, *assignments: str) -> list[str]:
+        steps: list[str] = []
+        ask(socket_path(port, os.environ), Use(assignments), steps.append)
+        return steps
+
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        steps = await asyncio.to_thread(use, server.port, "tts.level=2000")
+        assert [step.partition(" ")[0] for step in steps] == ["loading", "small"]
+        assert (await turn(app, 1))[2] == {2000}
+        with pytest.raises(Refused, match="no legs") as refused:
+            await asyncio.to_thread(use, server.port, "tts.fails=true")
+        assert refused.value.exit_code == EngineError.exit_code
+        path = await asyncio.to_thread(socket_path, server.port, os.environ)
+        status = await asyncio.to_thread(path.stat)
+        assert status.st_mode & 0o777 == 0o600
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"nonsense\n")
+        assert await reader.read() == b""
+        writer.close()
+        await asyncio.to_thread(use, server.port, "tts.level=3000")
+        port = server.port
+    with pytest.raises(NotRunning):
+        await asyncio.to_thread(use, port, "tts.level=2000")
+    assert not await asyncio.to_thread(path.exists)
+
+
+def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "reachy-voice").mkdir(mode=0o755)
+    (tmp_path / "reachy-voice").chmod(0o755)
+    with pytest.raises(ConfigError, match="cannot be used"):
+        socket_path(1, {"XDG_RUNTIME_DIR": str(tmp_path)})
+
+
+def test_room_is_judged_by_the_catalogue_or_the_files(cache: WeightsCache, tmp_path: Path) -> None:
+    settings = load_settings(None).settings
+    entry = cache.catalogue["smollm2-135m-instruct"]
+    assert needed_mb(settings.llm, cache) == entry.memory_mb
+    (tmp_path / "big.nemo").write_bytes(bytes(5_000_000))
+    own = load_settings(
+        None, [f"stt={{engine: parakeet, weights: null, model_file: {tmp_path / 'big.nemo'}}}"]
+    ).settings.stt
+    assert needed_mb(own, cache) == 305
+    assert has_room(cache)(Kind.STT, own)
