@@ -113,7 +113,10 @@ class RobotApp:
         self.errors: list[str] = []
         self._tools = {tool.name: tool for tool in tools}
         self._image = image
+        self.sent_samples = 0
+        """What the microphone has sent, at ``RATE``."""
         self._microphone: deque[bytes] = deque()
+        self._streaming: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
         self._pending: set[str] = set()
         self._done = asyncio.Event()
@@ -128,6 +131,12 @@ class RobotApp:
         self._microphone.extend(
             data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)
         )
+
+    async def unplug(self) -> None:
+        """The microphone sends nothing more."""
+        assert self._streaming
+        self._streaming.cancel()
+        await asyncio.wait({self._streaming})
 
     async def change_voice(self, voice: str) -> None:
         await self.update({"audio": {"output": {"voice": voice}}})
@@ -195,11 +204,11 @@ class RobotApp:
     async def run(self, greeting: str | None) -> None:
         """Until either side closes the connection."""
         async with asyncio.TaskGroup() as self._tasks:
-            microphone = self._tasks.create_task(self._stream_microphone())
+            self._streaming = self._tasks.create_task(self._stream_microphone())
             if greeting is not None:
                 await self.say(greeting)
             await self._follow()
-            microphone.cancel()
+            self._streaming.cancel()
             self._done.set()
             async with self._changed:
                 self._changed.notify_all()
@@ -252,6 +261,7 @@ class RobotApp:
                 chunk = self._microphone.popleft() if self._microphone else bytes(CHUNK_BYTES)
                 audio = base64.b64encode(chunk).decode()
                 await self.connection.input_audio_buffer.append(audio=audio)
+                self.sent_samples += len(chunk) // 2
                 due = max(due + CHUNK_S, loop.time() - 0.2)  # a stalled app does not catch up
                 await asyncio.sleep(due - loop.time())
         except ConnectionClosed:

@@ -1,0 +1,205 @@
+"""Engines exchanged under a client that talks: is a turn lost, is audio dropped, how long it takes.
+
+    python -m benchmarks.exchanges [--exchanges N] [--config F] [--set K=V] [--seed S] [--out FILE]
+
+The real server with its configured engines; a client as the robot's app says recordings in real
+time, one after the other. During each of them, at a random moment from its beginning to its answer,
+one engine is exchanged: each kind in turn, beside the old one and after it in turn. A turn is lost
+if nothing was recognised of it, or it was not answered. Audio is dropped if the session has heard
+fewer samples than the client has sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.compose import Assistant
+from app.exchange import Exchange
+from app.live_settings import LiveSettings
+from app.memory_room import has_room
+from app.serving import local_server
+from app.settings import Loaded
+from app.settings_load import load_settings
+from app.weights import WeightsCache
+from benchmarks.wer import word_errors
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+EXCHANGES = (
+    ("tts=espeak-ng", False),
+    ("stt.partial_interval_ms=400", False),
+    ("tts=piper", True),
+    ("llm.context_tokens=4096", False),
+    ("stt=moonshine", True),
+    ("turn.run_in=process", False),
+    ("llm=llama-cpp", True),
+    ("vad.run_in=thread", False),
+    ("turn=smart-turn", False),
+    ("vad=silero", False),
+)
+"""What is asked for, and whether the old engine is unloaded first."""
+MAX_SECONDS = 4.0
+"""Longer recordings are no questions."""
+LATEST_S = 6.0
+ANSWER_S = 60.0
+
+
+@dataclass
+class Turn:
+    text: str
+    exchange: str
+    at_s: float
+    """After it began to be said."""
+    heard: str = ""
+    answered: bool = False
+    took_s: float = 0.0
+    """The exchange, all of it."""
+    answer_s: float = 0.0
+    """From the end of the speech to the end of the answer."""
+
+    @property
+    def lost(self) -> bool:
+        return not self.answered or not self.heard
+
+
+@dataclass
+class Report:
+    turns: list[Turn] = field(default_factory=list)
+    dropped_samples: int = 0
+    failed: int = 0
+    """Responses that ended as failed, and transcripts that did."""
+
+
+async def talk(live: LiveSettings, assistant: Assistant, url: str, options: Any) -> Report:
+    robot = importlib.import_module("clients.robot_app")
+    recordings = [
+        each
+        for each in importlib.import_module("recordings").real_recordings()
+        if each.seconds <= MAX_SECONDS
+    ]
+    rng, report = random.Random(options.seed), Report()
+    async with robot.robot_app(url) as app:
+        for number in range(options.exchanges):
+            asked, unload_first = EXCHANGES[number % len(EXCHANGES)]
+            spoken = recordings[number % len(recordings)]
+            turn = Turn(spoken.text, asked, rng.uniform(0, LATEST_S))
+            report.turns.append(turn)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(exchange(live, turn, unload_first))
+                await hold(app, spoken, turn)
+        await app.unplug()
+        before = app.count("session.updated")
+        await app.update({"instructions": "Be brief."})
+        await app.event("session.updated", before + 1)
+        (session,) = assistant.sessions
+        # The last window may be incomplete.
+        missing = app.sent_samples - session._listener.heard_end
+        report.dropped_samples = missing if missing >= assistant.stages.vad.window_samples else 0
+        report.failed = sum(e["response"]["status"] == "failed" for e in app.all("response.done"))
+        report.failed += app.count("conversation.item.input_audio_transcription.failed")
+    return report
+
+
+async def exchange(live: LiveSettings, turn: Turn, unload_first: bool) -> None:
+    await asyncio.sleep(turn.at_s)
+    began = time.monotonic()
+    await live.use([turn.exchange], lambda step: None, unload_first)
+    turn.took_s = time.monotonic() - began
+
+
+async def hold(app: Any, spoken: Any, turn: Turn) -> None:
+    """Say it, and wait until all that was heard of it is answered."""
+    done, heard = "response.done", "conversation.item.input_audio_transcription.completed"
+    texts, responses = app.count(heard), app.count(done)
+    app.hears(spoken.pcm)
+    await asyncio.sleep(spoken.seconds)
+    ended = time.monotonic()
+    finished = ("completed", "incomplete")
+    notice = the_notice()
+
+    def answers() -> list[Any]:
+        given = [event["response"] for event in app.all(done)[responses:]]
+        return [
+            response
+            for response in given
+            if response["status"] in finished
+            and response["output"]
+            and response["output"][0]["content"][0].get("transcript") != notice
+        ]
+
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await app.until(lambda: bool(answers()) and app.count(heard) > texts and not app.busy)
+    except TimeoutError:
+        return
+    turn.answered = True
+    turn.answer_s = time.monotonic() - ended
+    turn.heard = " ".join(event["transcript"] for event in app.all(heard)[texts:])
+
+
+def the_notice() -> str:
+    """It is no answer."""
+    return load_settings(None).settings.conversation.exchange_notice
+
+
+async def measure(options: argparse.Namespace) -> Report:
+    def load(more: Sequence[str]) -> Loaded:
+        return load_settings(options.config, [*options.set, *more])
+
+    loaded = load(())
+    cache = WeightsCache(loaded.settings.paths.cache(os.environ))
+    assistant = Assistant(loaded.settings, cache)
+    live = LiveSettings(loaded, load, assistant, Exchange(assistant, has_room(cache)))
+    async with local_server(assistant) as url:
+        return await talk(live, assistant, url, options)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.exchanges")
+    parser.add_argument("--exchanges", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--config")
+    parser.add_argument("--set", action="append", default=[], metavar="K=V")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    load_before = os.getloadavg()[0]
+    report = asyncio.run(measure(options))
+    errors = sum(word_errors(turn.text, turn.heard).errors for turn in report.turns)
+    took_s = [turn.took_s for turn in report.turns]
+    figures = {
+        "exchanges": len(report.turns),
+        "lost_turns": sum(turn.lost for turn in report.turns),
+        "failed": report.failed,
+        "dropped_samples": report.dropped_samples,
+        "word_errors": errors,
+        "words": sum(len(turn.text.split()) for turn in report.turns),
+        "exchange_s": {
+            "p50": round(float(np.median(took_s)), 2),
+            "max": round(max(took_s), 2),
+        },
+        "load_average": [load_before, os.getloadavg()[0]],
+        "cores": os.cpu_count(),
+        "seed": options.seed,
+        "turns": [vars(turn) for turn in report.turns],
+    }
+    print(json.dumps({key: value for key, value in figures.items() if key != "turns"}, indent=2))
+    if options.out:
+        options.out.write_text(json.dumps(figures, indent=2) + "\n")
+    sys.exit(1 if figures["lost_turns"] or report.dropped_samples else 0)
+
+
+if __name__ == "__main__":
+    main()
