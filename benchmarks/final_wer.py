@@ -19,7 +19,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +44,8 @@ from pipeline.events import (
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-LISTEN_ONLY = replace(
-    SessionConfig(instructions=""),
-    turn_detection=TurnDetection(create_response=False),
-    partials=True,
+LISTEN_ONLY = SessionConfig(
+    instructions="", turn_detection=TurnDetection(create_response=False), partials=True
 )
 Batch = Callable[[Pcm], str]
 
@@ -72,7 +70,7 @@ def recorded() -> Iterator[Speech]:
 
 
 def of_corpus(folder: Path) -> Iterator[Speech]:
-    for path in sorted(folder.rglob("*.wav")):
+    for path in sorted(folder.rglob("*.flac")):
         pcm, rate = soundfile.read(path, dtype="int16")
         if rate == LISTEN_RATE and pcm.ndim == 1:
             yield Speech(path.stem, pcm, "")
