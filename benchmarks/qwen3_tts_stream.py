@@ -1,10 +1,11 @@
 """How soon Qwen3-TTS speaks and stops: n, P50 and P95 of each figure, in milliseconds.
 
-    python -m benchmarks.qwen3_tts_stream [--model-dir DIRECTORY] [--device cpu] [--clauses 20]
+    python -m benchmarks.qwen3_tts_stream [--model-dir DIRECTORY | --size 0.6b] [--clauses 20]
 
 Without a directory it makes the tiny model of the tests: then the figures are what the package,
-our hooks and steps cost, without what a real network does. ``cpu`` is the processor's own time,
-which a busy machine does not change.
+our hooks and steps cost, without what a real network does. ``--size 0.6b`` makes one with random
+weights of the true dimensions: what a real network costs, saying noise. ``cpu`` is the processor's
+own time, which a busy machine does not change.
 
 - ``first audio``: from the call to the first samples;
 - ``frame``: between two frames, over whole clauses (80 ms is real time);
@@ -140,9 +141,29 @@ def measure(options: dict[str, Any], clauses: int) -> None:
         print(f"codec       {codec(tts, clauses)}")
 
 
+def make_random(directory: Path, size: str) -> None:
+    """Random weights; those of a true size in bfloat16, which is how they are published."""
+    import torch
+    from tiny_models.qwen3_tts import LARGER, SMALLER, make
+
+    if size == "tiny":
+        make(directory)
+        return
+    smaller = size == "0.6b"
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        make(directory, "0b6" if smaller else "1b7", of=SMALLER if smaller else LARGER)
+    finally:
+        torch.set_default_dtype(usual)
+    mb = (directory / "model.safetensors").stat().st_size / 1e6
+    print(f"random weights of {size}: {mb:.1f} MB in bfloat16")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model-dir", help="a CustomVoice model; by default a tiny one is made")
+    parser.add_argument("--size", choices=("tiny", "0.6b", "1.7b"), default="tiny")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--clauses", type=int, default=20)
@@ -151,9 +172,7 @@ def main() -> None:
         directory = asked.model_dir
         if directory is None:
             sys.path.insert(0, "tests")
-            from tiny_models.qwen3_tts import make
-
-            make(Path(made))
+            make_random(Path(made), asked.size)
             directory = made
         where = {"device": asked.device, "precision": asked.precision}
         measure({"model_dir": str(Path(directory).resolve())} | where, asked.clauses)

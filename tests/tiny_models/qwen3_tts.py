@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,98 @@ LANGUAGES = ("chinese", "english", "german")
 LOUDEST = 0.5
 """Peak of what random codes become."""
 
+
+@dataclass(frozen=True)
+class Dimensions:
+    """Of the networks. ``text_tokens`` ``None``: as many as the tokenizer has."""
+
+    hidden: int = HIDDEN
+    intermediate: int = 64
+    layers: int = 2
+    heads: int = 2
+    kv_heads: int = 1
+    head_dim: int = 24
+    rope: tuple[int, int, int] = (4, 4, 4)
+    text_hidden: int = HIDDEN
+    text_tokens: int | None = None
+    predictor_hidden: int = HIDDEN
+    predictor_intermediate: int = 64
+    predictor_layers: int = 1
+    codes: int = CODES
+    spread: float = 0.2
+    """Standard deviation of the random weights."""
+    codec_encoder: Mapping[str, Any] = field(default_factory=lambda: CODEC_ENCODER)
+    codec_decoder: Mapping[str, Any] = field(default_factory=lambda: CODEC_DECODER)
+
+
+CODEC_ENCODER = {
+    "hidden_size": 16,
+    "num_filters": 2,
+    "num_residual_layers": 1,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 16,
+    "codebook_size": CODES,
+    "codebook_dim": 8,
+    "vector_quantization_hidden_dimension": 8,
+    "num_quantizers": GROUPS,
+    "num_semantic_quantizers": 1,
+    "upsample_groups": 16,
+}
+"""It is never used for these voices."""
+CODEC_DECODER = {
+    "codebook_size": CODES,
+    "codebook_dim": 16,
+    "hidden_size": 32,
+    "latent_dim": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_quantizers": GROUPS,
+    "decoder_dim": 32,
+}
+
+TINY = Dimensions()
+SMALLER = Dimensions(
+    hidden=1024,
+    intermediate=3072,
+    layers=28,
+    heads=16,
+    kv_heads=8,
+    head_dim=128,
+    rope=(24, 20, 20),
+    text_hidden=2048,
+    text_tokens=151_936,
+    predictor_hidden=1024,
+    predictor_intermediate=3072,
+    predictor_layers=5,
+    codes=2048,
+    spread=0.02,
+    codec_encoder={},
+    codec_decoder={
+        "codebook_dim": 512,
+        "head_dim": 64,
+        "hidden_size": 512,
+        "intermediate_size": 1024,
+    },
+)
+"""As the 0.6B model has them: so many parameters make files as long as the published ones."""
+LARGER = replace(SMALLER, hidden=2048, intermediate=6144)
+"""As the 1.7B model has them, by the same reasoning."""
+
 _SPECIALS = (
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
     *("<tts_pad>", "<tts_text_bos>", "<tts_text_eod>"),
 )
 
 
-def make(directory: Path, size: str = "1b7", kind: str = "custom_voice") -> None:
+def make(
+    directory: Path, size: str = "1b7", kind: str = "custom_voice", of: Dimensions = TINY
+) -> None:
     """Write the model into ``directory``. ``size``: ``1b7``, or ``0b6``, which takes no
     instructions; ``kind``: ``custom_voice``, or ``base``, which has no voices of its own."""
     import torch
@@ -44,14 +131,14 @@ def make(directory: Path, size: str = "1b7", kind: str = "custom_voice") -> None
     ids = _tokenizer(directory)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        config = _config(ids, size, kind)
+        config = _config(ids, size, kind, of)
         model = Qwen3TTSForConditionalGeneration(config)
         # Codes that differ from frame to frame, and an end that comes now and then.
         with torch.no_grad():
-            model.talker.codec_head.weight.normal_(0, 0.2)
-            model.talker.codec_head.weight[CODES].normal_(0, 0.4)
+            model.talker.codec_head.weight.normal_(0, of.spread)
+            model.talker.codec_head.weight[of.codes].normal_(0, 2 * of.spread)
         model.save_pretrained(directory)
-        _codec(directory / "speech_tokenizer")
+        _codec(directory / "speech_tokenizer", of)
     _mend(directory / "config.json", kind)
     named = {
         "do_sample": True,
@@ -86,28 +173,38 @@ def _tokenizer(directory: Path) -> dict[str, int]:
     return dict(zip(_SPECIALS, ids, strict=True))
 
 
-def _config(ids: dict[str, int], size: str, kind: str) -> Any:
+def _config(ids: dict[str, int], size: str, kind: str, of: Dimensions) -> Any:
     from qwen_tts.core.models import Qwen3TTSConfig
 
-    layers = {
-        "hidden_size": HIDDEN,
-        "intermediate_size": 64,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 24,
+    attention = {
+        "num_attention_heads": of.heads,
+        "num_key_value_heads": of.kv_heads,
+        "head_dim": of.head_dim,
         "num_code_groups": GROUPS,
-        "initializer_range": 0.2,
+        "initializer_range": of.spread,
     }
     # The last 1,024 ids of the talker are never drawn, but for the end.
-    special = CODES
+    special = of.codes
     languages = {name: special + 20 + at for at, name in enumerate(LANGUAGES)}
     voices = {name: special + 40 + at for at, name in enumerate(VOICES)}
-    talker = layers | {
-        "vocab_size": CODES + 1024,
-        "num_hidden_layers": 2,
-        "text_hidden_size": HIDDEN,
-        "text_vocab_size": max(ids.values()) + 1,
-        "rope_scaling": {"rope_type": "default", "mrope_section": [4, 4, 4], "interleaved": True},
+    predictor = attention | {
+        "vocab_size": of.codes,
+        "hidden_size": of.predictor_hidden,
+        "intermediate_size": of.predictor_intermediate,
+        "num_hidden_layers": of.predictor_layers,
+    }
+    talker = attention | {
+        "vocab_size": of.codes + 1024,
+        "hidden_size": of.hidden,
+        "intermediate_size": of.intermediate,
+        "num_hidden_layers": of.layers,
+        "text_hidden_size": of.text_hidden,
+        "text_vocab_size": of.text_tokens or max(ids.values()) + 1,
+        "rope_scaling": {
+            "rope_type": "default",
+            "mrope_section": list(of.rope),
+            "interleaved": True,
+        },
         "codec_eos_token_id": special,
         "codec_think_id": special + 1,
         "codec_nothink_id": special + 2,
@@ -118,7 +215,7 @@ def _config(ids: dict[str, int], size: str, kind: str) -> Any:
         "codec_language_id": languages,
         "spk_id": voices if kind == "custom_voice" else {},
         "spk_is_dialect": dict.fromkeys(voices, False) if kind == "custom_voice" else {},
-        "code_predictor_config": layers | {"vocab_size": CODES, "num_hidden_layers": 1},
+        "code_predictor_config": predictor,
     }
     return Qwen3TTSConfig(
         talker_config=talker,
@@ -141,7 +238,7 @@ def _mend(path: Path, kind: str) -> None:
     path.write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
-def _codec(directory: Path) -> None:
+def _codec(directory: Path, of: Dimensions) -> None:
     import torch
     from qwen_tts.core.tokenizer_12hz.configuration_qwen3_tts_tokenizer_v2 import (
         Qwen3TTSTokenizerV2Config,
@@ -151,45 +248,18 @@ def _codec(directory: Path) -> None:
     )
     from transformers import EncodecFeatureExtractor
 
-    # The encoder is never used for these voices.
-    encoder = {
-        "hidden_size": 16,
-        "num_filters": 2,
-        "num_residual_layers": 1,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "intermediate_size": 16,
-        "codebook_size": CODES,
-        "codebook_dim": 8,
-        "vector_quantization_hidden_dimension": 8,
-        "num_quantizers": GROUPS,
-        "num_semantic_quantizers": 1,
-        "upsample_groups": 16,
-    }
-    decoder = {
-        "codebook_size": CODES,
-        "codebook_dim": 16,
-        "hidden_size": 32,
-        "latent_dim": 32,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_quantizers": GROUPS,
-        "decoder_dim": 32,
-    }
-    config = Qwen3TTSTokenizerV2Config(encoder_config=encoder, decoder_config=decoder)
-    model = Qwen3TTSTokenizerV2Model(config).eval()
+    config = Qwen3TTSTokenizerV2Config(
+        encoder_config=dict(of.codec_encoder), decoder_config=dict(of.codec_decoder)
+    )
+    # Published in float32, whatever the rest is in.
+    model = Qwen3TTSTokenizerV2Model(config).float().eval()
     with torch.no_grad():
-        _make_audible(model.decoder)
+        _make_audible(model.decoder, of.codes)
     model.save_pretrained(directory)
     EncodecFeatureExtractor(sampling_rate=24_000).save_pretrained(directory)
 
 
-def _make_audible(decoder: Any) -> None:
+def _make_audible(decoder: Any, values_of_code: int) -> None:
     """As it is made, the codec is exactly silent."""
     import torch
 
@@ -201,7 +271,7 @@ def _make_audible(decoder: Any) -> None:
     for name, values in decoder.named_buffers():
         if "embed" in name:
             values.normal_(0, 1)
-    codes = torch.randint(0, CODES, (1, GROUPS, 40))
+    codes = torch.randint(0, values_of_code, (1, GROUPS, 40))
     last = decoder.decoder[-1].conv
     last.bias.zero_()
     last.weight.mul_(LOUDEST / float(_unclipped(decoder, codes).abs().max()))
