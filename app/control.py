@@ -143,6 +143,12 @@ class Refused(ReachyVoiceError):
         self.exit_code = code
 
 
+def _another(path: Path) -> str:
+    """How to reach a server that does run, if there is one."""
+    ports = sorted(other.stem for other in path.parent.glob("*.sock") if other != path)
+    return f"One runs at port {ports[0]}: add --set server.port={ports[0]}" if ports else ""
+
+
 def ask(path: Path, use: Use, tell: Tell) -> None:
     """Returns when it is done. Raises ``NotRunning``, and the server's reason as ``Refused``."""
     try:
@@ -163,7 +169,7 @@ def ask(path: Path, use: Use, tell: Tell) -> None:
         raise NotRunning(
             "No server of yours runs on this machine at that port",
             why=f"nobody answers at {path}",
-            fix="Start it with `reachy-voice serve`, or name its settings with --config or "
-            "--set server.port=...",
+            fix=_another(path)
+            or "Start it with `reachy-voice serve`, or name its settings with --config",
         ) from error
     raise NotRunning("The server ended before it was done", fix="See its log")

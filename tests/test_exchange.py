@@ -284,6 +284,8 @@ async def test_a_command_asks_the_running_server(settings_file: Path, cache: Wei
         assert await reader.read() == b""
         writer.close()
         await asyncio.to_thread(use, server.port, "tts.level=3000")
+        with pytest.raises(NotRunning, match=f"server.port={server.port}"):
+            await asyncio.to_thread(use, 1, "tts.level=3000")
         port = server.port
     with pytest.raises(NotRunning):
         await asyncio.to_thread(use, port, "tts.level=2000")
