@@ -11,15 +11,19 @@ import platform
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from app.catalogue import Catalogue
+from app.doctor_check import Check as Check
+from app.doctor_check import State as State
+from app.doctor_stack import check_installed, check_machine, setup_command
 from app.download import SPARE_BYTES
+from app.gpu import find_gpus
+from app.needs import STACK_EXTRAS, Needs, needs_of
 from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings_load import config_dir, load_settings
 from app.weights import WeightsCache
 from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
@@ -34,24 +38,10 @@ from pipeline.engines import (
 )
 from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
 
-State = Literal["ok", "warn", "fail"]
-
 OLDEST_PYTHON = (3, 11)
-SERVER_MB = 200
-"""What the server takes besides its models: the interpreter, numpy and onnxruntime."""
 MOONSHINE_GLIBC = (2, 34)
 """From the tag of moonshine-voice's Linux wheels, manylinux_2_34."""
 COMPILERS = ("c++", "g++", "clang++")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One finding. ``fix`` is the next step, empty where nothing is to be done."""
-
-    name: str
-    state: State
-    detail: str
-    fix: str = ""
 
 
 def examine(
@@ -66,9 +56,11 @@ def examine(
         return [*checks, check_compiler(("llama_cpp",)), check_cpu(_cpu_flags())]
     specs = [engine_spec(kind, settings.engine(kind).engine) for kind in Kind]
     modules = tuple(module for spec in specs for module in spec.modules)
-    checks += [check_compiler(modules), *check_libc(modules), *map(check_engine, specs)]
+    setup = setup_command(config)
+    engines = [check_engine(spec, setup) for spec in specs]
+    checks += [check_compiler(modules), *check_libc(modules), *engines]
     checks += check_servers(settings, specs)
-    checks += [*check_weights_and_room(settings, environ), check_cpu(_cpu_flags())]
+    checks += [*check_stack_and_room(settings, environ, setup), check_cpu(_cpu_flags())]
     return [*checks, check_port(settings.server.host, settings.server.port)]
 
 
@@ -134,13 +126,15 @@ def check_libc(
     yield Check("C library", "fail", detail, "Use Debian 12, Ubuntu 22.04 or newer")
 
 
-def check_engine(spec: AnyEngineSpec) -> Check:
-    """Are the engine's packages installed?"""
+def check_engine(spec: AnyEngineSpec, setup: str = "script/serve --setup-only") -> Check:
+    """Are the engine's packages installed? ``setup``: the command that does it."""
     name = f"{spec.kind} engine"
     try:
         require_modules(spec)
     except MissingExtra as error:
-        return Check(name, "fail", f"{spec.name}: {error.why}", error.fix)
+        # pip alone would take torch for another machine than this.
+        fix = f"Run: {setup}" if spec.extra in STACK_EXTRAS else error.fix
+        return Check(name, "fail", f"{spec.name}: {error.why}", fix)
     return Check(name, "ok", spec.name)
 
 
@@ -171,24 +165,59 @@ async def _look_at(spec: UrlEngineSpec, options: EngineOptions) -> str:
     )
 
 
-# --- weights, disk, memory ---------------------------------------------------------------------
+# --- GPU, weights, disk, memory -----------------------------------------------------------------
 
 
-def check_weights_and_room(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
-    """Weights, the disk that they need and the memory that they take."""
+def check_stack_and_room(
+    settings: Settings, environ: Mapping[str, str], setup: str
+) -> Iterator[Check]:
+    """The GPU and its packages, where an engine uses them; weights; what all of it takes."""
+    gpus = find_gpus()
     try:
         cache = WeightsCache(
             settings.paths.cache(environ), Catalogue.load(settings.paths.catalogue)
         )
-        names = settings.weights()
-        entries = [cache.catalogue[name] for name in names]
+        needs = needs_of(settings, gpus, "auto", environ)
     except (ConfigError, WeightsError) as error:
         yield Check("weights", "fail", f"{error.what}: {error.why}", error.fix)
         return
-    yield check_weights(cache, names)
-    missing = sum(cache.catalogue[name].size for name in cache.missing(names))
-    yield check_disk(cache.directory, missing)
-    yield check_memory(sum(entry.memory_mb for entry in entries) + SERVER_MB, *memory_mb())
+    yield from check_machine(needs, gpus)
+    yield from check_installed(needs, setup)
+    yield check_weights(cache, settings.weights())
+    yield from check_room(rooms(needs, cache.directory))
+    yield check_memory(needs.memory_mb, *memory_mb())
+
+
+def rooms(needs: Needs, cache: Path) -> dict[Path, int]:
+    """Directory -> bytes that are still to be written into it."""
+    wanted = {cache: needs.missing_bytes}
+    if needs.temporary_mb:
+        wanted[Path(tempfile.gettempdir())] = needs.temporary_mb * 10**6
+    if needs.stack and (packages := packages_bytes(needs)):
+        wanted[Path(sys.prefix)] = packages
+    return wanted
+
+
+def packages_bytes(needs: Needs, root: Path | None = None) -> int:
+    """On disk, of the packages that are still to be installed; 0 outside of a checkout."""
+    file = (root or config_dir().parent) / "script" / "sizes.json"
+    if importlib.util.find_spec("torch") is not None or not file.is_file():
+        return 0
+    sizes = json.loads(file.read_text())
+    torch = "requirements-cuda.lock" if needs.torch == "cuda" else "torch-cpu"
+    names = (f"requirements-{needs.stack}.lock", torch)
+    return sum(int(sizes[name]["disk"]) for name in names)
+
+
+def check_room(wanted: Mapping[Path, int]) -> Iterator[Check]:
+    """One finding for each file system."""
+    devices: dict[int, tuple[Path, int]] = {}
+    for directory, needed in wanted.items():
+        existing = next(path for path in (directory, *directory.parents) if path.exists())
+        first, total = devices.get(existing.stat().st_dev, (existing, 0))
+        devices[existing.stat().st_dev] = (first, total + needed)
+    for directory, needed in devices.values():
+        yield check_disk(directory, needed)
 
 
 def check_weights(cache: WeightsCache, names: Sequence[str]) -> Check:
@@ -200,14 +229,14 @@ def check_weights(cache: WeightsCache, names: Sequence[str]) -> Check:
 
 
 def check_disk(directory: Path, needed_bytes: int) -> Check:
-    """Is there room for the weights that are still missing?"""
+    """Is there room for what is still to be written?"""
     existing = next(path for path in (directory, *directory.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     detail = f"{free / 1e9:.1f} GB free at {existing}"
     if free >= needed_bytes + SPARE_BYTES:
         return Check("disk", "ok", detail)
     needed = f"{(needed_bytes + SPARE_BYTES) / 1e9:.1f} GB needed"
-    fix = "Free some space, or set paths.cache_dir to another disk"
+    fix = "Free some space, or move the weights (paths.cache_dir) or what is temporary (TMPDIR)"
     return Check("disk", "fail", f"{detail}, {needed}", fix)
 
 

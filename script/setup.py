@@ -1,8 +1,15 @@
 """What ``script/serve`` and ``script/test`` run: set up what is missing, then serve or test.
 
+First the base, in which the program itself can read the settings; then it is asked what they need
+besides (``app.needs``: torch, NeMo, CUDA, weights), and that is done, too. Options: ``--plan`` says
+what would be fetched and stops, ``--setup-only`` stops before the server, ``--torch cpu|cuda``
+chooses for the machine; ``script/test --workstation`` installs torch, NeMo and qwen-tts, as CI
+does.
+
 Exit codes: 10 no usable Python, 11 no compiler, 12 package index not reachable, 13 disk full,
 14 something could not be built or installed, 15 a download is not what the lock file pins,
-130 interrupted; otherwise those of ``reachy-voice`` or of the checks.
+16 this machine cannot run the chosen engines, 130 interrupted; otherwise those of ``reachy-voice``
+or of the checks.
 """
 
 from __future__ import annotations
@@ -12,19 +19,28 @@ import importlib.util
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from setup_steps import computer
+from setup_steps import computer, options, plan
 from setup_steps.commands import Log
 from setup_steps.failures import INTERRUPTED, SetupError, classify, compiler_missing
+from setup_steps.needs import Needs, ask, unfit
 from setup_steps.place import Place, locked
 from setup_steps.progress import Bar, clock
-from setup_steps.steps import Step, clear_scratch, log_file, steps_for
-
-SETUP_ONLY = "--setup-only"
+from setup_steps.stack import STACKS, installed_stack, installed_torch, stack_steps
+from setup_steps.steps import (
+    TEST_WEIGHTS,
+    Step,
+    base_steps,
+    clear_scratch,
+    llama,
+    log_file,
+    weights,
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,38 +64,88 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _serve(place: Place, arguments: list[str]) -> int:
-    set_up(place, steps_for(place, with_tests=False))
-    if SETUP_ONLY not in arguments:
+    given = options.of_serve(arguments)
+    base = base_steps(place, with_tests=False)
+    if given.plan and not all(step.is_done(place) for step in base):
+        _show(place, [*_to_do(place, base), llama(place)])
+        print("What the settings need besides can be told when that is here: start without --plan.")
+        print("It is shown then, and at a terminal you are asked before more than 1 GB is fetched.")
+        return 0
+    set_up(place, base, ahead=[llama(place)])
+    needs = ask(place, given.asked)
+    steps = steps_of(place, needs, given.settings)
+    if given.plan:
+        return _plan(place, steps, needs)
+    set_up(place, steps, needs)
+    if not given.setup_only:
         program = str(place.program)
-        os.execv(program, [program, "serve", *arguments])
+        os.execv(program, [program, "serve", *given.settings, *given.others])
+    return 0
+
+
+def steps_of(place: Place, needs: Needs, settings: Sequence[str]) -> list[Step]:
+    """What comes after the base."""
+    heavy = stack_steps(place, needs.lock, needs.torch) if needs.stack else []
+    return [*heavy, llama(place, needs.cuda), weights(place, "weights", (), needs, settings)]
+
+
+def _plan(place: Place, steps: Sequence[Step], needs: Needs) -> int:
+    """Only say what would be done, and whether this machine is fit for it."""
+    todo = [step for step in steps if not step.is_done(place)]
+    if not any(step.fetches for step in todo):
+        print("Nothing is to be fetched.", file=sys.stderr)
+    _show(place, todo, needs)
+    for finding in needs.findings:
+        print(f"{finding.state:<4}  {finding.name}: {finding.detail}", file=sys.stderr)
+    error = unfit(needs.findings)
+    if error is not None:
+        raise error
     return 0
 
 
 def _test(place: Place, arguments: list[str]) -> int:
     from setup_steps import checks, debian
 
+    given = options.of_test(arguments)
+    base = base_steps(place, with_tests=True)
+    wanted = given.workstation or checks.in_ci() or installed_stack(place) == STACKS[0]
+    torch = given.torch if given.torch != "auto" else installed_torch(place) or "cpu"
+    steps = stack_steps(place, STACKS[0], torch) if wanted else []
+    steps += [llama(place), weights(place, "weights-of-tests", TEST_WEIGHTS)]
+    if given.plan:
+        return _plan(place, [*_to_do(place, base), *steps], Needs())
     missing = debian.provide(os.environ)
-    set_up(place, steps_for(place, with_tests=True))
-    if SETUP_ONLY in arguments:
+    set_up(place, base, ahead=[llama(place)])
+    set_up(place, steps)
+    if given.setup_only:
         return 0
-    return checks.run(place, arguments, missing)
+    return checks.run(place, given.others, missing)
 
 
-def set_up(place: Place, steps: Sequence[Step]) -> None:
-    """Do the steps that are not done. Raises ``SetupError``."""
+def set_up(
+    place: Place, steps: Sequence[Step], needs: Needs | None = None, ahead: Sequence[Step] = ()
+) -> None:
+    """Do the steps that are not done. ``ahead``: later ones, for which the machine is checked now.
+    Raises ``SetupError``."""
     if all(step.is_done(place) for step in steps):
         return
     try:
         with locked(place.build / "setup.lock", "another setup of this checkout") as lock:
-            _do(place, steps, lock)
+            _do(place, steps, lock, needs or Needs(), ahead)
     except OSError as error:
         raise _os_error(error) from error
 
 
-def _do(place: Place, steps: Sequence[Step], lock: int) -> None:
+def _do(
+    place: Place, steps: Sequence[Step], lock: int, needs: Needs, ahead: Sequence[Step]
+) -> None:
     started = time.monotonic()
     todo = _to_do(place, steps)
-    check_computer(place, todo)
+    later = [step for step in ahead if todo and not step.is_done(place)]
+    _show(place, todo, needs)
+    check_computer(place, [*todo, *later], needs)
+    if not plan.agreed([fetch for step in todo for fetch in step.fetches]):
+        raise KeyboardInterrupt
     clear_scratch(place)
     for number, step in enumerate(todo, 1):
         _do_step(place, step, f"[{number}/{len(todo)}] {step.title}", lock)
@@ -88,32 +154,51 @@ def _do(place: Place, steps: Sequence[Step], lock: int) -> None:
         print(f"Set up in {clock(time.monotonic() - started)}", file=sys.stderr, flush=True)
 
 
+def _show(place: Place, steps: Sequence[Step], needs: Needs | None = None) -> None:
+    """What these steps fetch, if anything."""
+    where = [f"{place.venv}"]
+    if any(step.cache_mb for step in steps):
+        where.append(f"{cache_of(place, needs or Needs())}")
+    for line in plan.lines([fetch for step in steps for fetch in step.fetches], where):
+        print(line, file=sys.stderr, flush=True)
+
+
 def _to_do(place: Place, steps: Sequence[Step]) -> list[Step]:
     """A new environment is empty, so that with it everything has to be done."""
-    if not steps[0].is_done(place):
+    if steps[0].name == "environment" and not steps[0].is_done(place):
         return list(steps)
     return [step for step in steps if not step.is_done(place)]
 
 
-def check_computer(place: Place, todo: Sequence[Step]) -> None:
+def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = None) -> None:
     """Everything that would stop a later step, before the first. Raises ``SetupError``."""
+    needs = needs or Needs()
     names = {step.name: step for step in todo}
-    errors: list[SetupError | None] = []
+    errors = [unfit(needs.findings)]
+    for finding in needs.findings:
+        if finding.state == "warn":
+            print(f"{finding.name}: {finding.detail}. {finding.fix}", file=sys.stderr)
     if "environment" in names:
         errors.append(computer.venv_error(_has_module, sys.version_info[:2]))
     compiles = "llama" in names and names["llama"].cache_mb
     if compiles and computer.find_compiler(os.environ) is None:
         errors.append(compiler_missing())
-    needs = {
+    room = {
         place.root: sum(step.checkout_mb for step in todo),
-        place.cache: sum(step.cache_mb for step in todo),
+        cache_of(place, needs): sum(step.cache_mb for step in todo),
+        Path(tempfile.gettempdir()): needs.temporary_mb,
     }
-    found = [error for error in (*errors, *computer.space_errors(needs)) if error]
+    found = [error for error in (*errors, *computer.space_errors(room)) if error]
     for error in found[:-1]:
         print(error.report(), file=sys.stderr)
     if found:
         found[-1].exit_code = found[0].exit_code
         raise found[-1]
+
+
+def cache_of(place: Place, needs: Needs) -> Path:
+    """Where the weights go; the settings may name another place than the wheels'."""
+    return Path(needs.weights_dir or place.cache)
 
 
 def _has_module(name: str) -> bool:

@@ -34,6 +34,7 @@ def place(tmp_path: Path) -> Place:
     (root / "script").mkdir(parents=True)
     for name in ("llama-cpp.lock", "llama-cpp-build.lock", "bootstrap.lock"):
         shutil.copy(ROOT / "script" / name, root / "script")
+    shutil.copy(ROOT / "script" / "sizes.json", root / "script")
     for name in ("requirements.lock", "requirements-dev.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, root)
     return Place(root, tmp_path / "cache", sys.executable)
@@ -67,14 +68,14 @@ class TestStamps:
 
     def test_deleted_weights_make_their_step_due(self, place: Place) -> None:
         (place.cache / "weights" / "silero-vad").mkdir(parents=True)
-        step = steps.weights(place, "weights", [])
+        step = steps.weights(place, "weights-of-tests", [])
         place.stamps.write(step.name, step.inputs())
         assert step.is_done(place)
         (place.cache / "weights" / "silero-vad").rmdir()
         assert not step.is_done(place)
 
     def test_nothing_is_run_when_every_stamp_is_current(self, place: Place) -> None:
-        todo = steps.steps_for(place, with_tests=True)
+        todo = [*steps.base_steps(place, with_tests=True), steps.llama(place)]
         for step in todo:
             place.stamps.write(step.name, step.inputs())
         setup_program.set_up(place, todo)
@@ -196,6 +197,7 @@ class TestChecks:
         tools = place.venv / "bin"
         for name in ("ruff", "mypy", "lint-imports", "reachy-voice", "pytest"):
             program(tools / name, f'echo "$0 $*" >> {place.root}/calls')
+        program(tools / "python", "")  # every module is here
         return tools
 
     def calls(self, place: Place) -> list[str]:
@@ -235,6 +237,29 @@ class TestChecks:
     ) -> None:
         monkeypatch.setenv("CI", ci)
         assert checks.run(place, [], ["espeak-ng"]) == exit_code
+
+    @pytest.mark.parametrize(
+        ("ci", "exit_code", "told"),
+        [("true", 1, "Failed before the tests: tests that need nemo"), ("", 0, "--workstation")],
+    )
+    def test_tests_of_the_stack_are_skipped_on_a_laptop_and_never_in_ci(
+        self,
+        place: Place,
+        tools: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+        ci: str,
+        exit_code: int,
+        told: str,
+    ) -> None:
+        program(tools / "python", "echo nemo")
+        monkeypatch.setenv("CI", ci)
+        assert checks.run(place, [], []) == exit_code
+        assert told in capfd.readouterr().out
+
+    def test_modules_that_are_missing_are_found_without_importing_any(self, place: Place) -> None:
+        program(place.python, f'exec {sys.executable} "$@"')
+        assert checks.missing_modules(place, ["json", "no_such_module"]) == ["no_such_module"]
 
 
 class Fresh:

@@ -39,10 +39,31 @@ CHECKS = (
     Check("ruff check", ["ruff", "check"]),
     Check("ruff format --check", ["ruff", "format", "--check"]),
     Check("mypy", ["mypy"]),
-    Check("mypy script", ["mypy", "--config-file=", "--strict", "script/setup.py"]),
+    Check(
+        "mypy script",
+        ["mypy", "--config-file=", "--strict", "script/setup.py", "script/lock_sizes.py"],
+    ),
     Check("lint-imports", ["lint-imports"]),
     Check("config schema --check", ["reachy-voice", "config", "schema", "--check"]),
 )
+
+
+WORKSTATION_MODULES = ("nemo", "qwen_tts", "torch")
+"""Where one is not here, the tests that are marked ``nemo`` and ``qwen`` are skipped."""
+
+
+def in_ci() -> bool:
+    """Nothing may be skipped there."""
+    return os.environ.get("CI", "").lower() in ("1", "true")
+
+
+def missing_modules(place: Place, modules: Sequence[str] = WORKSTATION_MODULES) -> list[str]:
+    """Those that the environment does not have. Nothing is imported."""
+    code = (
+        "import sys, importlib.util as u\nprint(*(n for n in sys.argv[1:] if not u.find_spec(n)))"
+    )
+    command = [str(place.python), "-I", "-c", code, *modules]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
 def run(place: Place, pytest_arguments: Sequence[str], missing: Sequence[str]) -> int:
@@ -51,8 +72,13 @@ def run(place: Place, pytest_arguments: Sequence[str], missing: Sequence[str]) -
     if pytest_arguments:
         return subprocess.run(pytest, check=False).returncode
     failed = [check.name for check in CHECKS if not check.passes(place)]
-    if missing and os.environ.get("CI", "").lower() in ("1", "true"):
-        failed.append(f"Debian packages {' '.join(missing)}")
+    absent = missing_modules(place)
+    if in_ci():
+        failed += [f"Debian packages {' '.join(missing)}"] if missing else []
+        failed += [f"tests that need {' '.join(absent)}"] if absent else []
+    elif absent:
+        print(f"Tests that need {' and '.join(absent)} are skipped.")
+        print("  To run them: script/test --workstation    (--plan says how much that fetches)")
     tests = subprocess.run(pytest, cwd=place.root, check=False).returncode
     if failed:
         print(f"Failed before the tests: {', '.join(failed)}")

@@ -72,11 +72,11 @@ def processor() -> str:
     return f"{system.sysname} {system.machine} {libc} {instructions(cpuinfo)}"
 
 
-def compile_jobs(cores: int, meminfo: str) -> int:
-    """Compilers at once: one for each core, as far as there is a gigabyte for each."""
+def compile_jobs(cores: int, meminfo: str, gb_each: int = 1) -> int:
+    """Compilers at once: one for each core, as far as there is memory for each."""
     match = re.search(r"^MemAvailable:\s*(\d+) kB$", meminfo, re.MULTILINE)
-    gigabytes = int(match[1]) // 1_000_000 if match else cores
-    return max(1, min(cores, gigabytes))
+    fit = int(match[1]) // (gb_each * 1_000_000) if match else cores
+    return max(1, min(cores, fit))
 
 
 def space_errors(needs_mb: Mapping[Path, int]) -> list[SetupError]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-NO_PYTHON, NO_COMPILER, NO_NETWORK, NO_SPACE, BUILD_FAILED, WRONG_HASH = range(10, 16)
+NO_PYTHON, NO_COMPILER, NO_NETWORK, NO_SPACE, BUILD_FAILED, WRONG_HASH, NOT_FIT = range(10, 17)
 """Documented exit codes; ``script/with-python`` also ends with 10."""
 INTERRUPTED = 130
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from setup_steps.commands import Log
 from setup_steps.computer import compile_jobs, processor
+from setup_steps.needs import Cuda
 from setup_steps.place import Place, locked
 from setup_steps.progress import Bar, NinjaProgress
 from setup_steps.stamps import digest
@@ -22,8 +23,15 @@ CMAKE_FLAGS = (
     "-DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF "
     "-DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF -DGGML_NATIVE=ON"
 )
+# Added for a GPU. "native" is the GPU that is here; ggml makes Blackwell's own variant of it. NCCL
+# is for several GPUs. The package itself puts the path of CUDA's libraries into its own.
+CUDA_FLAGS = "-DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DCMAKE_CUDA_ARCHITECTURES=native"
 COMPILER_S = 360
 """Processor seconds of the whole build, 2025 server core: 334 user + 28 system measured."""
+CUDA_COMPILER_S = 2400
+"""More of them for the GPU's code. An estimate: not measured on any machine yet."""
+CUDA_GB_PER_COMPILER = 2
+"""nvcc takes more memory than a C++ compiler. An estimate, too."""
 
 CANNOT_BUILD = "llama-cpp-python could not be built"
 
@@ -52,10 +60,15 @@ def wheel_key(lock: str, python_tag: str, flags: str, instructions: str) -> str:
 class LlamaWheel:
     """``CACHE/wheels/KEY/``: the wheel and its sha256; the directory appears complete or not."""
 
-    def __init__(self, place: Place, python_tag: str) -> None:
+    def __init__(self, place: Place, python_tag: str, cuda: Cuda | None = None) -> None:
+        """``cuda``: compile for this GPU, too."""
         self.place = place
+        self.cuda = cuda
         lock = lock_file(place.root).read_text()
-        self.key = wheel_key(lock, python_tag, CMAKE_FLAGS, processor())
+        built_with = cmake_flags(cuda)
+        if cuda is not None:
+            built_with += f" {cuda.version} {cuda.capability}"
+        self.key = wheel_key(lock, python_tag, built_with, processor())
         self.home = place.wheels / self.key
 
     def cached(self) -> Path | None:
@@ -71,7 +84,10 @@ class LlamaWheel:
         what = "llama-cpp-python could not be installed"
         options = ["--no-deps", "--no-index", "--force-reinstall", "--require-hashes"]
         log.run(self.place.pip("install", *options, "-r", str(listed)), what)
-        loads = [str(self.place.python), "-I", "-c", "import llama_cpp"]
+        code = "import llama_cpp"
+        if self.cuda is not None:
+            code += "; assert llama_cpp.llama_supports_gpu_offload(), 'no GPU backend'"
+        loads = [str(self.place.python), "-I", "-c", code]
         log.run(loads, f"llama-cpp-python does not load; delete {self.home} to build it anew")
 
     def _usable(self) -> Path | None:
@@ -109,33 +125,42 @@ class LlamaWheel:
         sources = ["--require-hashes", "-r", str(lock_file(self.place.root))]
         options = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "-w", str(output), "-v"]
         build = self.place.pip("--python", str(tools), "wheel", *options, *sources)
-        log.run(build, CANNOT_BUILD, bar, NinjaProgress(), build_environment(tools, os.environ))
+        environ = build_environment(tools, os.environ, self.cuda)
+        log.run(build, CANNOT_BUILD, bar, NinjaProgress(), environ)
 
 
-def build_environment(tools: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def cmake_flags(cuda: Cuda | None) -> str:
+    return CMAKE_FLAGS if cuda is None else f"{CMAKE_FLAGS} {CUDA_FLAGS}"
+
+
+def build_environment(
+    tools: Path, environ: Mapping[str, str], cuda: Cuda | None = None
+) -> dict[str, str]:
     """What the build adds to ``environ``; the caller's number of parallel compilers stays."""
-    return {
+    jobs = environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(_jobs(cuda))
+    added = {
         "PATH": f"{tools / 'bin'}{os.pathsep}{environ.get('PATH', os.defpath)}",
-        "CMAKE_ARGS": CMAKE_FLAGS,
+        "CMAKE_ARGS": cmake_flags(cuda),
         "CMAKE_GENERATOR": "Ninja",
-        "CMAKE_BUILD_PARALLEL_LEVEL": environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(_jobs()),
+        "CMAKE_BUILD_PARALLEL_LEVEL": jobs,
     }
+    return added if cuda is None else {**added, "CUDACXX": cuda.nvcc}
 
 
-def _jobs() -> int:
+def _jobs(cuda: Cuda | None) -> int:
     try:
         meminfo = Path("/proc/meminfo").read_text()
     except OSError:
         meminfo = ""
-    return compile_jobs(cores(), meminfo)
+    return compile_jobs(cores(), meminfo, 1 if cuda is None else CUDA_GB_PER_COMPILER)
 
 
 def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def typical_build_s() -> float:
-    return 20 + COMPILER_S / cores()
+def typical_build_s(cuda: Cuda | None = None) -> float:
+    return 20 + (COMPILER_S if cuda is None else COMPILER_S + CUDA_COMPILER_S) / cores()
 
 
 def _sha256(path: Path) -> str:

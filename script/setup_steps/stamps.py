@@ -36,6 +36,9 @@ class Stamps:
         except FileNotFoundError:
             return None
 
+    def remove(self, step: str) -> None:
+        (self.directory / step).unlink(missing_ok=True)
+
     def write(self, step: str, value: str) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         unfinished = self.directory / f".{step}"

@@ -14,7 +14,9 @@ from pathlib import Path
 from setup_steps.commands import Log
 from setup_steps.failures import SetupError
 from setup_steps.llama import LlamaWheel, typical_build_s
+from setup_steps.needs import Cuda, Needs
 from setup_steps.place import Place
+from setup_steps.plan import INDEX, Fetch, locked_size
 from setup_steps.progress import Bar, PipProgress
 from setup_steps.stamps import digest
 
@@ -35,22 +37,22 @@ class Step:
     cache_mb: int = 0
     in_foreground: Callable[[], None] | None = None
     """Instead of ``run``: it shows its own progress."""
+    fetches: tuple[Fetch, ...] = ()
+    """What it downloads, for the plan that is shown beforehand."""
+
+    due: bool = False
+    """It has to be done whatever its stamp says."""
 
     def is_done(self, place: Place) -> bool:
-        return place.stamps.read(self.name) == self.inputs()
+        return not self.due and place.stamps.read(self.name) == self.inputs()
 
 
-def steps_for(place: Place, *, with_tests: bool) -> list[Step]:
-    """In order; a step may rely on all before it."""
-    lock = "requirements-dev.lock" if with_tests else "requirements.lock"
-    return [
-        environment(place),
-        pip_and_setuptools(place),
-        packages(place, lock),
-        llama(place),
-        project(place),
-        weights(place, "weights-of-tests" if with_tests else "weights", TEST_WEIGHTS * with_tests),
-    ]
+def base_steps(place: Place, *, with_tests: bool) -> list[Step]:
+    """Up to a program that can read the settings. In order: a step may rely on all before it."""
+    tested = packages(place, "requirements-dev.lock")
+    # It holds all of requirements.lock, so an environment for tests can serve as it is.
+    chosen = tested if with_tests or tested.is_done(place) else packages(place, "requirements.lock")
+    return [environment(place), pip_and_setuptools(place), chosen, project(place)]
 
 
 def environment(place: Place) -> Step:
@@ -96,7 +98,11 @@ def packages(place: Place, name: str) -> Step:
         command = place.pip("install", *options)
         log.run(command, f"the packages of {name} could not be installed", bar, reader)
 
-    return Step(name, f"Packages of {name}", lambda: digest(lock), install, 60, 700)
+    download_mb, disk_mb = locked_size(place.root, name)
+    fetch = Fetch(f"packages of {name}", INDEX, download_mb, disk_mb)
+    return Step(
+        name, f"Packages of {name}", lambda: digest(lock), install, 60, disk_mb, fetches=(fetch,)
+    )
 
 
 def requirement_count(lock: str) -> int:
@@ -104,18 +110,27 @@ def requirement_count(lock: str) -> int:
     return len(re.findall(r"^[A-Za-z0-9][\w.\-]*==", lock, re.MULTILINE))
 
 
-def llama(place: Place) -> Step:
-    wheel = LlamaWheel(place, PYTHON_TAG)
-    cached = wheel.cached() is not None
-    title = "llama.cpp from the cache" if cached else "llama.cpp, compiled for this CPU"
+def llama(place: Place, cuda: Cuda | None = None) -> Step:
+    wheel = LlamaWheel(place, PYTHON_TAG, cuda)
+    if wheel.cached() is not None:
+        title = "llama.cpp from the cache"
+        return Step(
+            "llama", title, lambda: wheel.key, wheel.install, 5, 80 if cuda is None else 400
+        )
+    title = f"llama.cpp, compiled for this {'CPU' if cuda is None else 'GPU'}"
+    download_mb, _ = locked_size(place.root, "script/llama-cpp.lock")
+    compile_s = typical_build_s(cuda)
+    kept_mb = 130 if cuda is None else 800  # the wheel in the cache, and installed
+    fetch = Fetch(title, INDEX, download_mb, kept_mb, compile_s)
     return Step(
         "llama",
         title,
         lambda: wheel.key,
         wheel.install,
-        typical_s=5 if cached else typical_build_s(),
-        checkout_mb=80 if cached else 780,
-        cache_mb=0 if cached else 50,
+        typical_s=compile_s,
+        checkout_mb=780 if cuda is None else 2500,
+        cache_mb=50 if cuda is None else 400,
+        fetches=(fetch,),
     )
 
 
@@ -130,10 +145,17 @@ def project(place: Place) -> Step:
     return Step("project", "reachy-voice", lambda: digest(pyproject), install, 5, 1)
 
 
-def weights(place: Place, name: str, more: Sequence[str]) -> Step:
-    """What the settings name, and ``more``."""
+def weights(
+    place: Place,
+    name: str,
+    more: Sequence[str],
+    needs: Needs | None = None,
+    settings: Sequence[str] = (),
+) -> Step:
+    """What the ``settings`` (options of the program) name, and ``more``. ``needs``: of them."""
     pull = [str(place.program), "models", "pull"]
-    commands = [pull, [*pull, *more]] if more else [pull]
+    commands = [[*pull, *settings], [*pull, *more]] if more else [[*pull, *settings]]
+    missing = needs.missing if needs is not None else ()
 
     def inputs() -> str:
         # Its cache's listing is an input too: weights that somebody deleted are pulled again.
@@ -141,14 +163,19 @@ def weights(place: Place, name: str, more: Sequence[str]) -> Step:
         here = sorted(path.name for path in (place.cache / "weights").glob("*"))
         chosen = sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("REACHY_VOICE"))
         files = (config / "weights.yaml", config / "default.yaml")
-        return digest(str(place.cache), *files, *more, *chosen, *here)
+        return digest(str(place.cache), *files, *more, *chosen, *here, *settings)
 
     def run() -> None:
         for command in commands:
             if status := subprocess.run(command, check=False).returncode:
                 raise WeightsNotPulled(status, " ".join(command))
 
-    return Step(name, "Weights", inputs, None, 30, 0, 500, run)
+    fetches = tuple(
+        Fetch(f"{w.name} ({w.licence})", w.source, round(w.size / 1e6), round(w.size / 1e6))
+        for w in missing
+    )
+    to_fetch_mb = sum(fetch.download_mb for fetch in fetches)
+    return Step(name, "Weights", inputs, None, 30, 0, to_fetch_mb, run, fetches, due=bool(missing))
 
 
 class WeightsNotPulled(SetupError):

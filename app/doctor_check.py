@@ -1,0 +1,18 @@
+"""What a finding of the doctor is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding. ``fix`` is the next step, empty where nothing is to be done."""
+
+    name: str
+    state: State
+    detail: str
+    fix: str = ""

@@ -1,0 +1,283 @@
+"""Is this machine fit for engines on a GPU, and do the installed packages fit together?
+
+``check_machine`` needs nothing installed but the base: it is what setup asks before it fetches.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from app.doctor_check import Check
+from app.gpu import Gpu, Gpus, dotted, find_nvcc, libraries_of, nvcc_version, version
+from app.needs import GPU_FOR_REAL_TIME, Needs
+from app.settings_load import config_dir
+
+CUDA = "13.0"
+"""What torch and torchaudio in requirements-cuda.lock are built with."""
+LEAST_DRIVER = (580,)
+"""Of CUDA 13.x: NVIDIA, "CUDA Compatibility", table of minor version compatibility.
+https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"""
+LEAST_CAPABILITY = (7, 5)
+"""Turing, in PyTorch's builds for CUDA 13.0: RELEASE.md, "PyTorch CUDA Support Matrix"
+(https://github.com/pytorch/pytorch/issues/172352); CUDA 13 itself compiles for nothing older."""
+BLACKWELL, BLACKWELL_NVCC = (10, 0), (12, 8)
+"""nvcc compiles for capability 10.0 and above from CUDA 12.8 on (its release notes)."""
+PYTHONS = ((3, 11), (3, 13))
+"""First and last version that every package of the stack has a wheel for."""
+STACK_GLIBC = (2, 34)
+"""From the tag of moonshine-voice's Linux wheels, manylinux_2_34; the others need less."""
+GPU_SPARE = 0.92
+"""Fraction of a GPU's memory that can be had: a desktop and the driver take some."""
+TORCHAUDIO_STUB = "0+stub"
+"""How the version of the stand-in begins that setup installs beside a torch for CPUs."""
+
+
+def check_machine(needs: Needs, gpus: Gpus) -> list[Check]:
+    """What would make the download pointless. Empty where only the base is needed."""
+    checks: list[Check] = []
+    if needs.gpu_engines:
+        checks += check_gpu(needs, gpus)
+    if needs.llama == "cuda":
+        checks += check_nvcc(gpus.first, find_nvcc(), llama_has_cuda())
+    if needs.stack:
+        checks += [check_python(sys.version_info[:2]), *check_glibc(*platform.libc_ver())]
+    return checks
+
+
+def check_gpu(needs: Needs, gpus: Gpus) -> Iterator[Check]:
+    engines = ", ".join(needs.gpu_engines)
+    if gpus.problem:
+        fix = "Restart the machine; if it stays, install NVIDIA's driver anew (580 or newer)"
+        yield Check("GPU", "fail", f"nvidia-smi: {gpus.problem}", fix)
+    elif gpus.first is None:
+        yield _no_gpu(needs, engines)
+    else:
+        yield _gpu(needs, gpus.first)
+        yield from check_gpu_memory(needs.gpu_memory_mb, gpus.first)
+
+
+def _no_gpu(needs: Needs, engines: str) -> Check:
+    slow = sorted(GPU_FOR_REAL_TIME & set(needs.gpu_engines))
+    if not slow:
+        detail = f"no NVIDIA driver: {engines} would run on the CPU, and answer late"
+        return Check("GPU", "warn", detail, "Choose a profile for a CPU, or install the driver")
+    return Check(
+        "GPU",
+        "fail",
+        f"no NVIDIA driver, and {', '.join(slow)} takes three times as long as it speaks on a CPU",
+        "Install NVIDIA's driver (580 or newer), or choose a profile for a CPU; script/serve "
+        "--torch cpu installs it all the same",
+    )
+
+
+def _gpu(needs: Needs, gpu: Gpu) -> Check:
+    detail = f"{gpu.name}, driver {gpu.driver}"
+    detail += f", compute capability {dotted(gpu.capability)}" if gpu.capability else ""
+    if needs.torch == "cuda" and version(gpu.driver) < LEAST_DRIVER:
+        needed = f"CUDA {CUDA} needs driver {dotted(LEAST_DRIVER)} or newer"
+        fix = "Install a newer driver (Ubuntu: sudo ubuntu-drivers install), then restart"
+        return Check("GPU", "fail", f"{detail}; {needed}", fix)
+    if gpu.capability and gpu.capability < LEAST_CAPABILITY:
+        least = f"CUDA 13 and torch need {dotted(LEAST_CAPABILITY)} (Turing) or newer"
+        fix = "Choose a profile for a CPU, or servers of your own (--config remote)"
+        return Check("GPU", "fail", f"{detail}; {least}", fix)
+    return Check("GPU", "ok", detail)
+
+
+def check_gpu_memory(needed_mb: int, gpu: Gpu) -> Iterator[Check]:
+    """Where the GPU shares the machine's memory, that is checked elsewhere."""
+    if not gpu.memory_mb:
+        return
+    detail = f"{gpu.memory_mb:,} MB, about {needed_mb:,} MB needed"
+    if needed_mb > gpu.memory_mb:
+        fix = "Choose a profile for a smaller GPU, or smaller models: reachy-voice models list"
+        yield Check("GPU memory", "fail", detail, fix)
+    elif needed_mb > GPU_SPARE * gpu.memory_mb:
+        fix = "Close what else uses the GPU (nvidia-smi lists it), or choose smaller models"
+        yield Check("GPU memory", "warn", detail, fix)
+    else:
+        yield Check("GPU memory", "ok", detail)
+
+
+def check_nvcc(
+    gpu: Gpu | None,
+    nvcc: str | None,
+    built: bool,
+    version_of: Callable[[str], tuple[int, ...]] = nvcc_version,
+) -> Iterator[Check]:
+    """llama.cpp is compiled here; with layers on a GPU that takes CUDA's compiler, once."""
+    if built:
+        yield Check("CUDA compiler", "ok", "not needed, llama-cpp-python is built with CUDA")
+        return
+    if nvcc is None:
+        yield Check(
+            "CUDA compiler",
+            "fail",
+            "no nvcc, so llama.cpp cannot be compiled for the GPU (llm.gpu_layers)",
+            f"Install NVIDIA's package cuda-toolkit-{CUDA.replace('.', '-')} "
+            "(https://developer.nvidia.com/cuda-downloads), or keep the language model on the CPU: "
+            "--set llm.gpu_layers=0",
+        )
+        return
+    found = version_of(nvcc)
+    detail = f"{nvcc}, CUDA {dotted(found) or 'of an unknown version'}"
+    if gpu and gpu.capability >= BLACKWELL and found and found < BLACKWELL_NVCC:
+        detail += f"; this GPU needs {dotted(BLACKWELL_NVCC)} or newer"
+        yield Check("CUDA compiler", "fail", detail, f"Install a newer one (CUDA {CUDA})")
+        return
+    yield Check("CUDA compiler", "ok", detail)
+
+
+def check_python(found: tuple[int, ...]) -> Check:
+    """The base runs on newer ones; some packages of the stack have no wheels for them yet."""
+    first, last = map(dotted, PYTHONS)
+    if PYTHONS[0] <= found[:2] <= PYTHONS[1]:
+        return Check("Python for torch", "ok", dotted(found[:2]))
+    return Check(
+        "Python for torch",
+        "fail",
+        f"{dotted(found[:2])}, and the packages have wheels for {first} to {last}",
+        f"Make the environment with one of these: rm -r .venv; python{last} -m venv .venv",
+    )
+
+
+def check_glibc(name: str, numbers: str, system: str = sys.platform) -> Iterator[Check]:
+    """Linux' wheels need a recent C library; elsewhere there is nothing to check."""
+    if system != "linux":
+        return
+    found = f"{name or 'unknown'} {numbers}".strip()
+    if name == "glibc" and version(numbers) >= STACK_GLIBC:
+        yield Check("C library", "ok", found)
+        return
+    detail = f"{found}, the packages need glibc {dotted(STACK_GLIBC)}"
+    yield Check("C library", "fail", detail, "Use Debian 12, Ubuntu 22.04 or newer")
+
+
+# --- what is installed -------------------------------------------------------------------------
+
+
+def setup_command(config: str | None) -> str:
+    """What installs all that the settings need."""
+    return "script/serve --setup-only" + (f" --config {config}" if config else "")
+
+
+def check_installed(needs: Needs, setup: str) -> list[Check]:
+    """Do the packages that are here fit together? Those that are not are told elsewhere.
+    ``setup``: the command that installs them."""
+    checks = list(check_llama(needs, setup))
+    if needs.stack and (torch := installed("torch")):
+        checks += check_torch(needs, torch_cuda(), torch, installed("torchaudio"), setup)
+        names = ("qwen-tts", "faster-qwen3-tts", "transformers")
+        checks += check_voices(*map(installed, names))
+        checks += check_locked(needs.stack)
+    return checks
+
+
+def check_llama(needs: Needs, setup: str) -> Iterator[Check]:
+    if needs.llama == "cuda" and installed("llama-cpp-python") and not llama_has_cuda():
+        detail = "built for the CPU alone, and llm.gpu_layers wants the GPU"
+        yield Check("llama.cpp", "fail", detail, f"Run: {setup}, which builds it with CUDA")
+
+
+def check_torch(
+    needs: Needs, cuda: str | None, torch: str, torchaudio: str | None, setup: str
+) -> Iterator[Check]:
+    """``cuda``: what torch was built with, empty for a CPU's. torchaudio refuses to be imported
+    beside a torch of another CUDA, and on a CPU there is none of its own."""
+    if cuda is None:
+        return
+    again = f"Run: rm .venv/.setup/torch-*; {setup} --torch {needs.torch}"
+    name = f"torch {torch}, torchaudio {torchaudio or 'absent'}"
+    if needs.torch == "cuda" and not cuda:
+        yield Check("torch", "fail", f"{name}: built for a CPU, and here is a GPU", again)
+    elif cuda and cuda != CUDA:
+        yield Check("torch", "fail", f"{name}: built for CUDA {cuda}, not {CUDA}", again)
+    elif not _fits(cuda, torchaudio or ""):
+        beside = f"a torch for CUDA {cuda}" if cuda else "a torch for CPUs"
+        detail = f"{name}: torchaudio cannot be imported beside {beside}"
+        yield Check("torch", "fail", detail, again)
+    else:
+        yield Check("torch", "ok", f"{name}, CUDA {cuda or 'none'}")
+
+
+def _fits(cuda: str, torchaudio: str) -> bool:
+    for_cpu = torchaudio.startswith(TORCHAUDIO_STUB) or "+cpu" in torchaudio
+    return bool(torchaudio) and for_cpu == (not cuda)
+
+
+def check_voices(
+    official: str | None, fast: str | None, transformers: str | None
+) -> Iterator[Check]:
+    """qwen-tts 0.1.1 pins transformers 4.57.3, faster-qwen3-tts needs 5.15 (their metadata)."""
+    if official and fast:
+        detail = f"qwen-tts {official} and faster-qwen3-tts {fast} exclude each other"
+        yield Check("Qwen3-TTS", "fail", detail, "Uninstall one: .venv/bin/pip uninstall qwen-tts")
+    elif official and transformers and transformers != "4.57.3":
+        detail = f"qwen-tts {official} needs transformers 4.57.3, here is {transformers}"
+        yield Check("Qwen3-TTS", "fail", detail, _pip_install("workstation"))
+    elif fast and transformers and not transformers.startswith("5.15."):
+        detail = f"faster-qwen3-tts {fast} needs transformers 5.15, here is {transformers}"
+        yield Check("Qwen3-TTS", "fail", detail, _pip_install("workstation-fast"))
+
+
+def check_locked(
+    stack: str, root: Path | None = None, version_of: Callable[[str], str | None] | None = None
+) -> Iterator[Check]:
+    """Installed versions that are not the locked ones. Silent outside of a checkout."""
+    lock = (root or config_dir().parent) / f"requirements-{stack}.lock"
+    if not lock.is_file():
+        return
+    pinned = locked_versions(lock.read_text())
+    here = {name: (version_of or installed)(name) for name in pinned}
+    others = [
+        f"{n} {v} for {' or '.join(pinned[n])}" for n, v in here.items() if v and v not in pinned[n]
+    ]
+    if others:
+        more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+        detail = f"not as locked: {', '.join(others[:4])}{more}"
+        yield Check("versions", "warn", detail, _pip_install(stack))
+
+
+def _pip_install(stack: str) -> str:
+    return f"Run: .venv/bin/pip install --no-deps --require-hashes -r requirements-{stack}.lock"
+
+
+def locked_versions(lock: str) -> Mapping[str, list[str]]:
+    """Name -> its versions in a lock file; several where they depend on Python's version."""
+    versions: dict[str, list[str]] = {}
+    for name, pinned in re.findall(r"^([A-Za-z0-9][\w.\-]*)==([^\s;]+)", lock, re.MULTILINE):
+        versions.setdefault(name, []).append(pinned)
+    return versions
+
+
+def installed(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def torch_cuda() -> str | None:
+    """``13.0``; empty for a CPU's build; ``None`` if it cannot be told. Nothing is imported."""
+    directory = _directory_of("torch")
+    if directory is None or not (file := directory / "version.py").is_file():
+        return None
+    match = re.search(r"^cuda\b[^=\n]*= *(?:'([\d.]+)'|None)", file.read_text(), re.MULTILINE)
+    return (match[1] or "") if match else None
+
+
+def llama_has_cuda() -> bool:
+    directory = _directory_of("llama_cpp")
+    return directory is not None and any("cuda" in name for name in libraries_of(directory))
+
+
+def _directory_of(package: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    places = spec.submodule_search_locations if spec is not None else None
+    return Path(places[0]) if places else None

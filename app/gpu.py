@@ -1,0 +1,123 @@
+"""NVIDIA's GPUs in this machine, as ``nvidia-smi`` tells of them. Needs no package."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FIELDS = ("name", "memory.total", "driver_version", "compute_cap")
+QUERY = (f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
+SMI_PLACES = ("/usr/lib/wsl/lib/nvidia-smi",)
+"""Where it is when it is not on PATH: in Windows' Linux."""
+SMI_TIMEOUT_S = 30
+"""The first call after a start wakes the GPU, which takes some seconds."""
+NVCC_PLACES = ("/usr/local/cuda/bin/nvcc", "/opt/cuda/bin/nvcc")
+
+Run = Callable[[Sequence[str]], tuple[int, str]]
+"""A command -> exit code, and what it printed (both streams)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU. ``memory_mb`` (10^6 bytes) is 0 where it shares the machine's (DGX Spark, Jetson).
+    ``capability`` (8.9: (8, 9)) is empty where it was not told."""
+
+    name: str
+    memory_mb: int
+    driver: str
+    """Its version, ``580.65.06``."""
+    capability: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """What was found. ``problem``: why a driver that is there says nothing of use; else empty."""
+
+    found: tuple[Gpu, ...] = ()
+    problem: str = ""
+
+    @property
+    def first(self) -> Gpu | None:
+        """The one that the engines take by themselves."""
+        return self.found[0] if self.found else None
+
+
+def version(text: str) -> tuple[int, ...]:
+    """``580.65.06`` -> (580, 65, 6); empty if it is none."""
+    match = re.match(r"\d+(\.\d+)*", text.strip())
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
+
+
+def parse_gpus(output: str) -> tuple[Gpu, ...]:
+    """What ``nvidia-smi`` prints for ``QUERY``; lines of other kinds (warnings) are passed over.
+
+    A field that a GPU does not know is ``[N/A]`` or ``[Not Supported]``.
+    """
+    gpus = []
+    for line in output.splitlines():
+        cells = [cell.strip() for cell in line.rsplit(",", len(FIELDS) - 1)]
+        if len(cells) != len(FIELDS) or not version(cells[2]):
+            continue
+        mib = int(cells[1]) if cells[1].isdigit() else 0
+        gpus.append(Gpu(cells[0], mib * 2**20 // 10**6, cells[2], version(cells[3])))
+    return tuple(gpus)
+
+
+def run_command(command: Sequence[str]) -> tuple[int, str]:
+    """The exit code is 127 if it cannot be run, 124 if it takes too long."""
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=SMI_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"{command[0]} did not answer within {SMI_TIMEOUT_S} s"
+    except OSError as error:
+        return 127, str(error)
+    return done.returncode, done.stdout
+
+
+def find_gpus(run: Run = run_command, which: Callable[[str], str | None] = shutil.which) -> Gpus:
+    """Ask the driver. No driver at all is no problem, just no GPU."""
+    program = which("nvidia-smi") or next(filter(os.path.exists, SMI_PLACES), None)
+    if program is None:
+        return Gpus()
+    status, output = run([program, *QUERY])
+    gpus = parse_gpus(output) if status == 0 else ()
+    if gpus:
+        return Gpus(gpus)
+    first = next((line.strip() for line in output.splitlines() if line.strip()), "")
+    return Gpus(problem=first or f"nvidia-smi ended with {status} and said nothing")
+
+
+def find_nvcc(
+    environ: Mapping[str, str] = os.environ, which: Callable[[str], str | None] = shutil.which
+) -> str | None:
+    """CUDA's compiler: $CUDACXX, on PATH, or where NVIDIA's packages put it."""
+    candidates = [which(name) for name in (environ.get("CUDACXX", ""), "nvcc") if name]
+    return next(filter(None, candidates), None) or next(filter(os.path.exists, NVCC_PLACES), None)
+
+
+def nvcc_version(nvcc: str, run: Run = run_command) -> tuple[int, ...]:
+    """From the line ``Cuda compilation tools, release 13.0, V13.0.88``; empty if there is none."""
+    match = re.search(r"\brelease [\d.]+, V([\d.]+)", run([nvcc, "--version"])[1])
+    return version(match[1]) if match else ()
+
+
+def libraries_of(package_directory: Path) -> list[str]:
+    """Names of the shared libraries in an installed package, however deep."""
+    return sorted(path.name for path in package_directory.rglob("*.so*"))

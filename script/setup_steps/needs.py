@@ -1,0 +1,89 @@
+"""What the chosen engines need, asked of the installed program: only it can read the settings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from setup_steps.failures import NOT_FIT, SetupError
+from setup_steps.place import Place
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """What compiles for the GPU; all of it changes the binary."""
+
+    nvcc: str
+    version: str
+    capability: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``state``: ok, warn or fail. ``app.doctor_check.Check`` from afar."""
+
+    name: str
+    state: str
+    detail: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Weights:
+    name: str
+    size: int
+    source: str
+    licence: str
+
+
+@dataclass(frozen=True)
+class Needs:
+    """See ``app.needs.Needs``. As it is here: what the base's own settings need."""
+
+    stack: str = ""
+    torch: str = ""
+    cuda: Cuda | None = None
+    temporary_mb: int = 0
+    missing: tuple[Weights, ...] = ()
+    weights_dir: str = ""
+    findings: tuple[Finding, ...] = field(default=())
+
+    @classmethod
+    def read(cls, answer: dict[str, Any]) -> Needs:
+        cuda = answer["cuda"]
+        return cls(
+            answer["stack"],
+            answer["torch"],
+            Cuda(**cuda) if cuda else None,
+            answer["temporary_mb"],
+            tuple(Weights(**weights) for weights in answer["missing"]),
+            answer["weights_dir"],
+            tuple(Finding(**finding) for finding in answer["findings"]),
+        )
+
+    @property
+    def lock(self) -> str:
+        return f"requirements-{self.stack}.lock" if self.stack else ""
+
+
+def ask(place: Place, arguments: Sequence[str]) -> Needs:
+    """Raises ``SetupError`` if the settings cannot be used; the program has told why."""
+    command = [str(place.python), "-I", "-m", "app.needs", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        what = "what the settings need is not known"
+        raise SetupError(done.returncode, what, "see above", "Correct them, then run this again")
+    return Needs.read(json.loads(done.stdout))
+
+
+def unfit(findings: Sequence[Finding]) -> SetupError | None:
+    """One error for all that this machine lacks, or ``None``."""
+    failed = [finding for finding in findings if finding.state == "fail"]
+    if not failed:
+        return None
+    why = "; ".join(f"{finding.name}: {finding.detail}" for finding in failed)
+    fix = "\n       ".join(finding.fix for finding in failed)
+    return SetupError(NOT_FIT, "this machine cannot run the chosen engines", why, fix)

@@ -1,0 +1,88 @@
+"""What is about to be fetched and made: from where, how much, how long. Printed beforehand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from setup_steps.progress import clock
+
+LINE_MBIT_S = 50
+ASK_FROM_MB = 1000
+"""Somebody at a terminal is asked before more than that is fetched."""
+INDEX = "pip's package index"
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """One thing that is fetched. MB are 10^6 bytes; ``disk_mb``: what then lies here."""
+
+    what: str
+    source: str
+    download_mb: int
+    disk_mb: int
+    compile_s: float = 0
+
+
+def locked_size(root: Path, name: str, already: str = "") -> tuple[int, int]:
+    """Download and size on disk in MB of a lock file's packages, by script/sizes.json.
+
+    ``already``: a lock file whose packages are all in this one, too, and are here by then.
+    """
+    sizes = json.loads((root / "script" / "sizes.json").read_text())
+    here = sizes[already] if already else {"download": 0, "disk": 0}
+    download_mb, disk_mb = (
+        round((sizes[name][key] - here[key]) / 1e6) for key in ("download", "disk")
+    )
+    return download_mb, disk_mb
+
+
+def seconds(download_mb: int) -> float:
+    return download_mb * 8 / LINE_MBIT_S
+
+
+def total_mb(fetches: Sequence[Fetch]) -> int:
+    return sum(fetch.download_mb for fetch in fetches)
+
+
+def lines(fetches: Sequence[Fetch], where: Sequence[str]) -> list[str]:
+    """A table, one row for each, and the sums. ``where``: the directories that it goes into."""
+    if not fetches:
+        return []
+    rows = [("", "fetch", "disk", "time", "from")]
+    for fetch in fetches:
+        took = clock(seconds(fetch.download_mb))
+        if fetch.compile_s:
+            took += f" + about {clock(fetch.compile_s)} to compile"
+        rows.append((fetch.what, _mb(fetch.download_mb), _mb(fetch.disk_mb), took, fetch.source))
+    fetched, kept = total_mb(fetches), sum(fetch.disk_mb for fetch in fetches)
+    rest = sum(fetch.compile_s for fetch in fetches)
+    took = clock(seconds(fetched) + rest)
+    rows.append(("together", _mb(fetched), _mb(kept), took, ""))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    table = [
+        f"  {what:<{widths[0]}}  {fetch:>{widths[1]}}  {disk:>{widths[2]}}  {took:<{widths[3]}}  "
+        f"{source}".rstrip()
+        for what, fetch, disk, took, source in rows
+    ]
+    return [
+        f"To be set up (times at {LINE_MBIT_S} Mbit/s):",
+        *table,
+        f"  into {' and '.join(where)}",
+        "  Sizes of packages: computed from the lock files, for Linux x86-64 (script/sizes.json).",
+    ]
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1000:.1f} GB" if size >= 1000 else f"{size} MB"
+
+
+def agreed(fetches: Sequence[Fetch]) -> bool:
+    """Ask a person, if there is one and it is much."""
+    if total_mb(fetches) < ASK_FROM_MB or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return True
+    print("Go on? [Y/n] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("", "y", "yes")

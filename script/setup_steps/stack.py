@@ -1,0 +1,150 @@
+"""torch for this machine, and the packages of NeMo and Qwen3-TTS: the heavy part, where needed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from setup_steps.commands import Log
+from setup_steps.failures import NO_NETWORK, SetupError
+from setup_steps.place import Place
+from setup_steps.plan import INDEX, Fetch, locked_size
+from setup_steps.progress import Bar, PipProgress
+from setup_steps.stamps import digest
+from setup_steps.steps import Step, requirement_count
+
+CUDA_LOCK = "requirements-cuda.lock"
+STACKS = ("requirements-workstation.lock", "requirements-workstation-fast.lock")
+"""They exclude each other."""
+TORCHES = ("torch-cpu", "torch-cuda")
+"""Names of steps; only one of them has a stamp."""
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""PyTorch's own index of builds for CPUs; PyPI has none for Linux."""
+CANNOT_INSTALL = "torch could not be installed"
+
+
+def stack_steps(place: Place, lock: str, torch: str) -> list[Step]:
+    """``lock``: one of ``STACKS``; ``torch``: cpu or cuda."""
+    step = torch_for_cuda(place) if torch == "cuda" else torch_for_cpu(place)
+    return [step, packages_of_stack(place, lock)]
+
+
+def installed_torch(place: Place) -> str:
+    """``cpu`` or ``cuda``, as an earlier setup chose; empty: none."""
+    here = [name for name in TORCHES if place.stamps.read(name) is not None]
+    return here[0].removeprefix("torch-") if here else ""
+
+
+def installed_stack(place: Place) -> str:
+    """The lock file that an earlier setup installed; empty: none."""
+    return next((name for name in STACKS if place.stamps.read(name) is not None), "")
+
+
+def torch_for_cuda(place: Place) -> Step:
+    """PyPI's torch and torchaudio, built for CUDA 13.0, with NVIDIA's libraries; all pinned."""
+    lock = place.root / CUDA_LOCK
+
+    def install(bar: Bar, log: Log) -> None:
+        place.stamps.remove("torch-cpu")
+        # A torch for CPUs of the same version counts as the same for pip.
+        command = place.pip("uninstall", "-y", "torch", "torchaudio")
+        log.run(command, CANNOT_INSTALL, bar)
+        options = ["--require-hashes", "--no-deps", "-r", str(lock)]
+        reader = PipProgress(requirement_count(lock.read_text()))
+        log.run(place.pip("install", *options), CANNOT_INSTALL, bar, reader)
+
+    download_mb, disk_mb = locked_size(place.root, CUDA_LOCK)
+    fetch = Fetch("torch for CUDA 13.0", INDEX, download_mb, disk_mb)
+    return Step(
+        "torch-cuda", fetch.what, lambda: digest(lock), install, 240, disk_mb, fetches=(fetch,)
+    )
+
+
+def torch_for_cpu(place: Place) -> Step:
+    """torch from wherever a build for CPUs is, and a stand-in for torchaudio, which has none."""
+    version = pinned(place.root / CUDA_LOCK, "torch")
+    # Elsewhere than on Linux PyPI's own build is for CPUs.
+    wanted = f"torch=={version}+cpu" if sys.platform == "linux" else f"torch=={version}"
+    stub = place.root / "script" / "torchaudio_stub"
+
+    def install(bar: Bar, log: Log) -> None:
+        place.stamps.remove("torch-cuda")
+        _install_for_cpu(place, wanted, bar, log)
+        # In scratch, because setuptools builds in the directory itself.
+        copy = place.scratch / stub.name
+        shutil.copytree(stub, copy, dirs_exist_ok=True)
+        options = ["--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall"]
+        log.run(place.pip("install", *options, str(copy)), CANNOT_INSTALL, bar)
+
+    download_mb, disk_mb = locked_size(place.root, "torch-cpu")
+    fetch = Fetch(
+        f"{wanted} (for CPUs)", "the package index, or else PyTorch's", download_mb, disk_mb
+    )
+    files = sorted(path for path in stub.rglob("*") if path.suffix in (".py", ".toml"))
+    return Step(
+        "torch-cpu",
+        "torch for CPUs",
+        lambda: digest(wanted, *files),
+        install,
+        60,
+        disk_mb,
+        fetches=(fetch,),
+    )
+
+
+def _install_for_cpu(place: Place, wanted: str, bar: Bar, log: Log) -> None:
+    """No lock has its hash: every index has a build of its own under this name."""
+    try:
+        log.run(place.pip("install", "--no-deps", wanted), CANNOT_INSTALL, bar)
+    except SetupError as error:
+        if error.exit_code != NO_NETWORK:
+            raise
+        command = place.pip("install", "--no-deps", "--extra-index-url", CPU_INDEX, wanted)
+        log.run(command, CANNOT_INSTALL, bar)
+
+
+def packages_of_stack(place: Place, name: str) -> Step:
+    lock = place.root / name
+
+    def install(bar: Bar, log: Log) -> None:
+        _remove_other(place, name, bar, log)
+        options = ["--require-hashes", "--no-deps", "--no-build-isolation", "-r", str(lock)]
+        reader = PipProgress(requirement_count(lock.read_text()))
+        log.run(
+            place.pip("install", *options),
+            f"the packages of {name} could not be installed",
+            bar,
+            reader,
+        )
+
+    download_mb, disk_mb = locked_size(place.root, name, already="requirements.lock")
+    fetch = Fetch(f"NeMo, Qwen3-TTS and what they use ({name})", INDEX, download_mb, disk_mb)
+    return Step(
+        name, f"Packages of {name}", lambda: digest(lock), install, 90, disk_mb, fetches=(fetch,)
+    )
+
+
+def _remove_other(place: Place, name: str, bar: Bar, log: Log) -> None:
+    """The other stack's own packages: some have the same modules under another name."""
+    ours = set(pins(place.root / name))
+    for other in STACKS:
+        if other == name or place.stamps.read(other) is None:
+            continue
+        place.stamps.remove(other)
+        if theirs := sorted(set(pins(place.root / other)) - ours):
+            what = f"the packages of {other} could not be removed"
+            log.run(place.pip("uninstall", "-y", *theirs), what, bar)
+
+
+def pins(lock: Path) -> list[str]:
+    """Names of the packages in a lock file."""
+    return re.findall(r"^([A-Za-z0-9][\w.\-]*)==", lock.read_text(), re.MULTILINE)
+
+
+def pinned(lock: Path, name: str) -> str:
+    """A package's version in a lock file."""
+    match = re.search(rf"^{re.escape(name)}==([^\s;]+)", lock.read_text(), re.MULTILINE)
+    assert match, f"{lock.name} does not pin {name}"
+    return match[1]
