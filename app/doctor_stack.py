@@ -14,15 +14,22 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from app.doctor_check import Check
-from app.gpu import Gpu, Gpus, dotted, find_nvcc, libraries_of, nvcc_version, version
+from app.gpu import (
+    GPU_SHARE,
+    LEAST_DRIVER,
+    Gpu,
+    Gpus,
+    dotted,
+    find_nvcc,
+    libraries_of,
+    nvcc_version,
+    version,
+)
 from app.needs import GPU_FOR_REAL_TIME, Needs
 from app.settings_load import config_dir
 
 CUDA = "13.0"
 """What torch and torchaudio in requirements-cuda.lock are built with."""
-LEAST_DRIVER = (580,)
-"""Of CUDA 13.x: NVIDIA, "CUDA Compatibility", table of minor version compatibility.
-https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"""
 LEAST_CAPABILITY = (7, 5)
 """Turing, in PyTorch's builds for CUDA 13.0: RELEASE.md, "PyTorch CUDA Support Matrix"
 (https://github.com/pytorch/pytorch/issues/172352); CUDA 13 itself compiles for nothing older."""
@@ -32,8 +39,6 @@ PYTHONS = ((3, 11), (3, 13))
 """First and last version that every package of the stack has a wheel for."""
 STACK_GLIBC = (2, 34)
 """From the tag of moonshine-voice's Linux wheels, manylinux_2_34; the others need less."""
-GPU_SPARE = 0.92
-"""Fraction of a GPU's memory that can be had: a desktop and the driver take some."""
 TORCHAUDIO_STUB = "0+stub"
 """How the version of the stand-in begins that setup installs beside a torch for CPUs."""
 
@@ -98,7 +103,7 @@ def check_gpu_memory(needed_mb: int, gpu: Gpu) -> Iterator[Check]:
     if needed_mb > gpu.memory_mb:
         fix = "Choose a profile for a smaller GPU, or smaller models: reachy-voice models list"
         yield Check("GPU memory", "fail", detail, fix)
-    elif needed_mb > GPU_SPARE * gpu.memory_mb:
+    elif needed_mb > GPU_SHARE * gpu.memory_mb:
         fix = "Close what else uses the GPU (nvidia-smi lists it), or choose smaller models"
         yield Check("GPU memory", "warn", detail, fix)
     else:

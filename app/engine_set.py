@@ -50,8 +50,8 @@ class EngineSet:
         self._engines = {kind: self.build(settings.engine(kind), kind) for kind in Kind}
         self._starting: set[Engine] = set()
         self._lives: dict[Kind, asyncio.Task[None]] = {}
-        self._apology = settings.conversation.apology
-        self._voice = KeptSentence(self._stage(Kind.TTS), self._apology)
+        self._apology = (settings.conversation.apology, settings.conversation.language)
+        self._voice = KeptSentence(self._stage(Kind.TTS), *self._apology)
         stages = {str(kind): self._stage(kind) for kind in Kind}
         self.stages = Stages(**stages | {"tts": self._voice})
         """What sessions see."""
@@ -124,7 +124,7 @@ class EngineSet:
         self._engines[kind], self._lives[kind] = started.engine, started.life
         stage = self._stage(kind)
         if kind is Kind.TTS:
-            stage = self._voice = KeptSentence(stage, self._apology)
+            stage = self._voice = KeptSentence(stage, *self._apology)
         setattr(self.stages, kind, stage)
         self._keep_apology(kind)
         return before

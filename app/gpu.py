@@ -18,6 +18,12 @@ SMI_TIMEOUT_S = 30
 """The first call after a start wakes the GPU, which takes some seconds."""
 NVCC_PLACES = ("/usr/local/cuda/bin/nvcc", "/opt/cuda/bin/nvcc")
 
+LEAST_DRIVER = (580,)
+"""Of CUDA 13.x: NVIDIA, "CUDA Compatibility", table of minor version compatibility.
+https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"""
+GPU_SHARE = 0.95
+"""Of a GPU's memory; the rest is the screen's and the driver's. An estimate."""
+
 Run = Callable[[Sequence[str]], tuple[int, str]]
 """A command -> exit code, and what it printed (both streams)."""
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from app.catalogue import Catalogue
+from app.catalogue import Catalogue, Entry
 from app.gpu import Gpus, dotted, find_gpus, find_nvcc, nvcc_version
 from app.settings import Settings
 from app.settings_load import load_settings
@@ -39,6 +39,10 @@ TORCH_WORKER_MB = 800
 """Of the machine's memory, in a process that imports NeMo or qwen-tts (735, 590 MB measured)."""
 CONTEXT_MB = 400
 """Of the GPU's memory, for each process that uses CUDA. An estimate, not measured here."""
+
+
+CONTEXT_BYTES = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+"""Of a number in llama.cpp: the smaller ones are blocks of 32 with a scale of two bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +154,27 @@ class _Engine:
     @property
     def memory_mb(self) -> int:
         """By the catalogue; of files that it does not know, their size."""
-        return self.entry.memory_mb if self.entry is not None else self.weights_mb
+        if self.entry is None:
+            return self.weights_mb
+        if not self.entry.context_values:
+            return self.entry.memory_mb
+        return self.entry.memory_mb + context_mb(self.options, self.entry, self._layers != 0)
 
     @property
     def unpacked_mb(self) -> int:
         return self.weights_mb if self.spec.extra == "nemo" else 0
+
+
+def context_mb(options: Any, entry: Entry, on_gpu: bool) -> int:
+    """What a language model keeps of its context, on top of ``entry.memory_mb``; 0: that has it.
+
+    Half of the numbers are keys; the other half stays f16 without flash attention.
+    """
+    kept_as = options.kv_type or "q8_0"
+    flash = on_gpu if options.flash_attention is None else options.flash_attention
+    key, value = CONTEXT_BYTES[kept_as], CONTEXT_BYTES[kept_as if flash else "f16"]
+    tokens: int = options.context_tokens
+    return round(tokens * entry.context_values / 2 * (key + value) / 1e6)
 
 
 def _bytes_of(path: Path) -> int:

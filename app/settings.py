@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -144,14 +145,22 @@ class FillerSettings(Section, Filler):
     """What is said while an answer lets everybody wait."""
 
 
+def _auto(language: str) -> str:
+    return "" if language == "auto" else language
+
+
 class ConversationSettings(Section):
     instructions: str = (
         "You are Reachy, a small friendly robot. You speak aloud, so answer in one or two "
         "short, plain sentences."
     )
     """The system prompt, unless the client sends its own."""
-    language: str = Field(default="en", pattern=r"^([a-z]{2,3})?$")
-    """Language that is spoken, ISO 639; empty for the recogniser's default."""
+    persona: str | None = None
+    """A file of config/personas whose instructions are taken; what `instructions` says wins."""
+    language: Annotated[str, AfterValidator(_auto)] = Field(
+        default="en", pattern=r"^(auto|[a-z]{2,3})?$"
+    )
+    """Language that is spoken, ISO 639-1; `auto` or empty: whichever the recogniser hears."""
     tool_instructions: str = (
         "When you call a function, also say in the same answer, in one short sentence, what you "
         "are doing."

@@ -91,7 +91,9 @@ def _options(kind: Kind, node: Node, problems: list[str]) -> type[EngineOptions]
         return engine_spec(kind, name).options
     except (ImportError, AttributeError) as error:
         problems.append(f"{engine.origin}: {kind}.engine: {name!r} cannot be loaded: {error}")
-        return None
+    except ConfigError as error:
+        problems.append(f"{engine.origin}: {kind}.engine: {error.what}: {error.why}")
+    return None
 
 
 def _section(

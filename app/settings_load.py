@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from app.personas import with_persona
 from app.settings import Loaded
 from app.settings_check import EXTENDS, check
 from app.yaml_tree import Branch, Leaf, Node, leaves, parse_value, plain, read_tree, shown
@@ -39,7 +40,7 @@ def load_settings(
     merged = Branch(origin="settings")
     for tree in trees:
         merged = _overlay(merged, tree)
-    merged = _absolute_paths(merged)
+    merged = with_persona(_absolute_paths(merged), trees[0], config_dir() / "personas")
     settings = check(merged)
     origins = {key: leaf.origin for key, leaf in leaves(merged) if key != EXTENDS}
     return Loaded(settings, origins, tuple(files))

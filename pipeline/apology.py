@@ -17,7 +17,7 @@ from pipeline.audio import EMPTY, Pcm, Resampler
 from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.engines import Cancelled
 from pipeline.errors import ReachyVoiceError
-from pipeline.stages import TtsStage
+from pipeline.stages import TtsStage, spoken_in
 from pipeline.work import Priority, Work
 
 log = logging.getLogger("reachy_voice.tts")
@@ -77,9 +77,11 @@ class KeptSentence:
     ``keep`` it while the engine works. What is kept has the default voice, at its own pace.
     """
 
-    def __init__(self, tts: TtsStage, sentence: str) -> None:
+    def __init__(self, tts: TtsStage, sentence: str, language: str = "") -> None:
+        """``language``: that the sentence is in, ISO 639-1; empty: the engine's own."""
         self._tts = tts
         self._sentence = sentence
+        self._language = language
         self._kept: list[Pcm] = []
 
     @property
@@ -90,12 +92,19 @@ class KeptSentence:
     def voices(self) -> Sequence[str]:
         return self._tts.voices
 
+    def in_language(self, language: str) -> KeptSentence:
+        """What was kept is the same in all of them: the sentence has a language of its own."""
+        other = KeptSentence(spoken_in(self._tts, language), self._sentence, self._language)
+        other._kept = self._kept
+        return other
+
     async def keep(self) -> None:
         """Synthesise the sentence, when the engine has nothing else to do."""
         if self._kept or not self._sentence:
             return
         try:
-            stream = self._tts.synthesize(self._sentence, "", 1.0, Work(Priority.WARM_UP))
+            tts = spoken_in(self._tts, self._language)
+            stream = tts.synthesize(self._sentence, "", 1.0, Work(Priority.WARM_UP))
             async with aclosing(stream) as chunks:
                 self._kept = [pcm async for pcm in chunks]
         except (ReachyVoiceError, Cancelled) as error:

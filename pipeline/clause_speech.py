@@ -91,8 +91,7 @@ class ClauseSpeech:
         self.made_s = 0.0
         """Seconds of speech that were made, and not dropped."""
         self._plan = plan
-        self.tts = tts
-        """The voice of the next clause."""
+        self._tts = tts
         self._ramp = ramp
         self._work = work
         self._put = put
@@ -159,12 +158,12 @@ class ClauseSpeech:
     # -- one attempt
 
     async def _say_once(self, piece: Piece, text: str, attempt: int, take: Take) -> Fault | None:
-        plan, rate = self._plan, self.tts.rate
+        plan, rate = self._plan, self._tts.rate
         # One of each for every attempt, whose last sounds would else wait for the next one.
         joint = Joint(rate, piece.border)
         resampler = Resampler(rate, plan.output_format.rate)
         watch = self._watch(text, take)
-        stream = self.tts.synthesize(text, plan.voice, plan.speed, self._work, attempt)
+        stream = self._tts.synthesize(text, plan.voice, plan.speed, self._work, attempt)
         lengths_s: list[float] = []
         first_s = work_s = 0.0
         async with aclosing(stream) as chunks:
@@ -199,7 +198,7 @@ class ClauseSpeech:
             return None
         known = self._ramp.known
         pace_s = self._ramp.speech_s(1) / (1.0 if known else self._plan.speed)
-        watch = ClauseWatch(text, self.tts.rate, pace_s, known=known)
+        watch = ClauseWatch(text, self._tts.rate, pace_s, known=known)
         take.expected_s = watch.expected_s
         return watch
 

@@ -13,7 +13,6 @@ between.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -292,6 +291,9 @@ class Llm(Protocol):
 
 
 class Tts(Protocol):
+    """May have ``languages: Sequence[str]``, ISO 639-1, what it speaks: then ``synthesize`` takes a
+    named ``language`` behind the others, one of them, or empty for the engine's own."""
+
     rate: int
     voices: Sequence[str]
 
@@ -391,25 +393,26 @@ _BUILT_IN: dict[tuple[Kind, str], str] = {
 
 def engine_names(kind: Kind) -> list[str]:
     """Built-in and third-party engines of one kind (entry points ``reachy_voice.<kind>``)."""
-    others = (point.name for point in importlib.metadata.entry_points(group=f"reachy_voice.{kind}"))
-    return sorted({name for k, name in _BUILT_IN if k is kind} | set(others))
+    from pipeline.third_party import names
+
+    return sorted({name for k, name in _BUILT_IN if k is kind} | names(kind))
 
 
 def engine_spec(kind: Kind, name: str) -> AnyEngineSpec:
     """Look an engine up. Raises ``ConfigError`` with the known names."""
+    from pipeline.third_party import find
+
     if module := _BUILT_IN.get((kind, name)):
-        spec = importlib.import_module(module).SPEC
-    else:
-        points = importlib.metadata.entry_points(group=f"reachy_voice.{kind}", name=name)
-        if not points:
-            raise ConfigError(
-                f"There is no {kind} engine called {name!r}",
-                why=f"known are: {', '.join(engine_names(kind))}",
-                fix=f"Set {kind}.engine to one of them",
-            )
-        spec = next(iter(points)).load()
-    assert isinstance(spec, EngineSpec | UrlEngineSpec)
-    return spec
+        spec: AnyEngineSpec = importlib.import_module(module).SPEC
+        return spec
+    try:
+        return find(kind, name)
+    except LookupError:
+        raise ConfigError(
+            f"There is no {kind} engine called {name!r}",
+            why=f"known are: {', '.join(engine_names(kind))}",
+            fix=f"Set {kind}.engine to one of them",
+        ) from None
 
 
 def require_modules(spec: AnyEngineSpec) -> None:

@@ -97,7 +97,7 @@ Answer = Item | Done
 
 ATTRIBUTES = (
     *("rate", "window_samples", "history_seconds", "streams", "batches"),
-    *("voices", "context_tokens"),
+    *("voices", "languages", "context_tokens"),
 )
 """Plain attributes of engines that the other side may read (see ``pipeline.engines``)."""
 

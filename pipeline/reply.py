@@ -36,7 +36,8 @@ from pipeline.filler import Pastime
 from pipeline.leases import Lease
 from pipeline.ramp import Ramp
 from pipeline.speech import Piece, SpeechChunker
-from pipeline.stages import ConversationStage, Stages
+from pipeline.spoken.language import language_of_talk
+from pipeline.stages import ConversationStage, OneLanguage, Stages
 from pipeline.text_ahead import TextAhead
 from pipeline.work import Priority, Work
 
@@ -82,7 +83,7 @@ class Reply:
         self._prompt = prompt
         self._conversation = conversation
         self._stages = stages
-        self._tts = stages.tts
+        self._tts = OneLanguage(stages.tts, plan.language)
         self._lease: Lease | None = None
         self._equipped = asyncio.Event()
         """Set when the engines are sure to stay."""
@@ -97,11 +98,11 @@ class Reply:
         self._sending.set()
         self._task: asyncio.Task[None] | None = None
         self._ramp = ramp or Ramp()
-        self._text = TextAhead(SpeechChunker(plan.language), self._ramp)
+        self._chunker = SpeechChunker(plan.language)
+        self._text = TextAhead(self._chunker, self._ramp)
         self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
-        self._speech = ClauseSpeech(
-            plan, stages.tts, self._ramp, work, self._pieces.put, delivery.publish
-        )
+        speaking = (plan, self._tts, self._ramp, work)
+        self._speech = ClauseSpeech(*speaking, self._pieces.put, delivery.publish)
         self._pastime = Pastime(plan.filler, self._text.put)
         self.prompt_read: list[Message] | None = None
         """What it answers, once it has begun to think."""
@@ -164,7 +165,7 @@ class Reply:
     async def _equip(self) -> None:
         """Have engines that stay as long as it lasts."""
         self._lease = await self._stages.leases.take()
-        self._tts = self._speech.tts = self._stages.tts
+        self._tts.voice = self._stages.tts
         self._equipped.set()
 
     def confirm(self) -> None:
@@ -259,6 +260,7 @@ class Reply:
             messages = self.prompt_read = list(await self._prompt())
             if not self._lease:
                 await self._equip()
+            self._find_language(messages)
             try:
                 await self._answer(messages)
                 break
@@ -267,6 +269,12 @@ class Reply:
                     raise
         self._pastime.worded()
         await self._text.end()
+
+    def _find_language(self, messages: Sequence[Message]) -> None:
+        """Where none is set, the answer is in the language of what it answers."""
+        if not self.plan.language:
+            asked = [message.content for message in messages if message.role == "user"]
+            self._chunker.language = self._tts.language = language_of_talk(asked)
 
     async def _pass_the_time(self) -> None:
         await self._gate.wait()

@@ -48,10 +48,11 @@ class Piece:
 
 
 class SpeechChunker:
-    """Takes text deltas, gives out pieces to speak. ``language``: ISO 639-1."""
+    """Takes text deltas, gives out pieces to speak."""
 
     def __init__(self, language: str = "en") -> None:
-        self._language = language
+        self.language = language
+        """ISO 639-1; empty: not known, so that nothing is put into words."""
         self._held = ""
         self._before = LINE_START
         self._begun = False
@@ -91,7 +92,7 @@ class SpeechChunker:
         there and fit are taken together. What is longer is cut as well as may be; with little
         time (up to ``EARLY_CHARS``), as soon as may be. ``hurry``: no more text can be waited for.
         """
-        found = ends(self._held, self._before, closed=self._closed, language=self._language)
+        found = ends(self._held, self._before, closed=self._closed, language=self.language)
         if longest_chars <= EARLY_CHARS:
             best = _early(found)
         else:
@@ -105,7 +106,7 @@ class SpeechChunker:
 
     def _cut(self, at: int, border: Border) -> Piece:
         text, self._held = self._held[:at], self._held[at:]
-        spoken = speakable(text, self._language, self._before)
+        spoken = speakable(text, self.language, self._before)
         self._before = text.rstrip()[-1:] or self._before
         return Piece(text, _ended(spoken, border), border)
 

@@ -8,6 +8,7 @@ in virtual time bring scripted stages instead.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -29,6 +30,11 @@ from pipeline.errors import EngineError
 from pipeline.leases import Leases
 from pipeline.work import Work
 from pipeline.worker import Remote, Worker
+
+log = logging.getLogger("reachy_voice.tts")
+
+MOST_TOLD = 20
+"""Languages that the log names: clients may ask for whatever they like."""
 
 
 class VadStreamStage(Protocol):
@@ -88,6 +94,8 @@ class LlmStage(Protocol):
 
 
 class TtsStage(Protocol):
+    """May have ``in_language(language) -> TtsStage``: see ``spoken_in``."""
+
     @property
     def rate(self) -> int: ...
 
@@ -97,6 +105,58 @@ class TtsStage(Protocol):
     def synthesize(
         self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]: ...
+
+
+def spoken_in(tts: TtsStage, language: str) -> TtsStage:
+    """The same voice for text in ``language`` (ISO 639-1; empty: not known). One that knows of no
+    languages stays as it is."""
+    choose = getattr(tts, "in_language", None)
+    chosen: TtsStage = choose(language) if choose else tts
+    return chosen
+
+
+class OneLanguage:
+    """A ``TtsStage`` whose language becomes known on the way; its ``voice`` may be exchanged."""
+
+    def __init__(self, tts: TtsStage, language: str) -> None:
+        self.language = language
+        self.voice = tts
+
+    @property
+    def rate(self) -> int:
+        return self.voice.rate
+
+    @property
+    def voices(self) -> Sequence[str]:
+        return self.voice.voices
+
+    def synthesize(
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
+    ) -> AsyncGenerator[Pcm, None]:
+        """In the language that is known now."""
+        tts = spoken_in(self.voice, self.language)
+        return tts.synthesize(text, voice, speed, work, attempt)
+
+
+class Spoken:
+    """What one voice speaks, and what it was asked for in vain; that is told once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def choose(self, language: str, languages: Sequence[str]) -> str:
+        """``language`` if it is one of ``languages``; else empty."""
+        if not language or language in languages:
+            return language
+        if language not in self._told and len(self._told) < MOST_TOLD:
+            self._told.add(language)
+            log.warning(
+                "The voice does not speak %r; it reads it as if it did (it speaks: %s). "
+                "Choose another voice in `tts`, or set conversation.language",
+                language[:20],
+                ", ".join(languages),
+            )
+        return ""
 
 
 @dataclass(slots=True, eq=False)
@@ -267,9 +327,21 @@ class RemoteLlm:
 
 
 class RemoteTts:
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, language: str = "", spoken: Spoken | None = None) -> None:
+        """``language``: of all texts, ISO 639-1; empty: the engine's own."""
         self._worker = worker
         self._engine = worker.engine
+        self._language = language
+        self._spoken = spoken or Spoken()
+
+    @property
+    def languages(self) -> Sequence[str]:
+        """What it speaks; empty where the engine does not tell."""
+        return tuple(self._worker.attributes.get("languages", ()))
+
+    def in_language(self, language: str) -> RemoteTts:
+        """The same engine for text in another language."""
+        return RemoteTts(self._worker, language, self._spoken)
 
     @property
     def rate(self) -> int:
@@ -282,7 +354,10 @@ class RemoteTts:
     async def synthesize(
         self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
-        named = {"attempt": attempt} if attempt else {}
+        named: dict[str, Any] = {"attempt": attempt} if attempt else {}
+        languages = self.languages
+        if languages and (language := self._spoken.choose(self._language, languages)):
+            named["language"] = language
         stream = self._engine.stream("synthesize", text, voice, speed, work=work, named=named)
         async with aclosing(stream) as chunks:
             async for pcm in chunks:

@@ -36,9 +36,9 @@ def say(tts: Qwen3Tts, text: str = TEXT, voice: str = "", attempt: int = 0) -> P
     return joined(tts.synthesize(text, voice, 1.0, Uncancelled(), attempt))
 
 
-def beginning(tts: Qwen3Tts, attempt: int = 0) -> Pcm:
+def beginning(tts: Qwen3Tts, attempt: int = 0, language: str = "") -> Pcm:
     """The first frames, which do not depend on whether the model ends."""
-    stream: Any = tts.synthesize(TEXT, "", 1.0, Uncancelled(), attempt)
+    stream: Any = tts.synthesize(TEXT, "", 1.0, Uncancelled(), attempt, language)
     with closing(stream):
         return joined(islice(stream, 8))
 
@@ -134,6 +134,14 @@ def test_the_language_is_part_of_the_prompt() -> None:
     languages = "en", "de", "auto"
     made = {beginning(engine(seed=4, language=language)).tobytes() for language in languages}
     assert len(made) == 3
+
+
+def test_the_language_of_a_text_goes_before_the_usual_one() -> None:
+    tts, german = engine(seed=4), engine(seed=4, language="de")
+    assert {"de", "en", "zh"} <= set(tts.languages)
+    assert np.array_equal(beginning(tts, language="de"), beginning(german))
+    assert np.array_equal(beginning(german, language="en"), beginning(tts))
+    assert np.array_equal(beginning(german, language="pl"), beginning(german)), "it speaks none"
 
 
 def test_it_says_nothing_where_there_is_nothing_to_say() -> None:

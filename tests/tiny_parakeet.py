@@ -15,7 +15,7 @@ from pipeline.stt.parakeet import Parakeet, ParakeetOptions, build
 
 needs_nemo = pytest.mark.skipif(
     importlib.util.find_spec("nemo") is None,
-    reason="NeMo is absent; run: pip install torch 'reachy-voice[nemo]'",
+    reason="NeMo is absent; run: script/test --workstation",
 )
 
 GAP = np.zeros(LISTEN_RATE * 4 // 10, dtype=np.int16)

@@ -21,7 +21,7 @@ from pipeline.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions, build
 
 needs_qwen = pytest.mark.skipif(
     importlib.util.find_spec("qwen_tts") is None,
-    reason="qwen-tts is absent; run: pip install 'reachy-voice[qwen]'",
+    reason="qwen-tts is absent; run: script/test --workstation",
 )
 
 ENDING = 0, 2, 4

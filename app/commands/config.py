@@ -1,17 +1,23 @@
-"""``reachy-voice config``: check, explain, schema."""
+"""``reachy-voice config``: check, explain, profiles, personas, schema."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from app.catalogue import Catalogue
 from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.languages import language_warnings
+from app.personas import persona_names, read_persona, unused_persona
+from app.profile_fit import advice, judge, this_machine, wanted
 from app.settings import Loaded
-from app.settings_load import display_name, load_settings
+from app.settings_load import config_dir, display_name, load_settings, profile_names, resolve
 from pipeline.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Check and explain the settings.")
@@ -30,6 +36,9 @@ def check(
     loaded = load_settings(file or config, overrides or ())
     files = " < ".join(display_name(path) for path in loaded.files)
     typer.echo(f"OK: {files}")
+    catalogue = Catalogue.load(loaded.settings.paths.catalogue)
+    for warning in settings_warnings(loaded, catalogue):
+        typer.echo(f"but: {warning}")
 
 
 @app.command()
@@ -51,6 +60,40 @@ def explain(
     width = max(len(line) for line, _ in lines if len(line) <= 60)
     for line, origin in lines:
         typer.echo(f"{line:<{width}}  # {origin}")
+
+
+@app.command()
+def personas() -> None:
+    """List the personas that `conversation.persona` takes."""
+    directory = config_dir() / "personas"
+    names = persona_names(directory)
+    width = max(map(len, names))
+    for name in names:
+        typer.echo(f"{name:<{width}}  {read_persona(directory, name)['summary'].value}")
+
+
+@app.command()
+def profiles(as_json: JsonOption = False) -> None:
+    """List the profiles, and say which of them this machine can run."""
+    verdicts = judge(this_machine(), wanted(Catalogue.load()))
+    fits = {verdict.name: verdict.why or "fits" for verdict in verdicts}
+    rows = [(name, profile_summary(name), fits.get(name, "")) for name in profile_names()]
+    if as_json:
+        table = {name: {"summary": summary, "fit": fit} for name, summary, fit in rows}
+        typer.echo(json.dumps(table, indent=2, ensure_ascii=False))
+        return
+    width = max(len(name) for name, _, _ in rows)
+    for name, summary, fit in rows:
+        typer.echo(f"{name:<{width}}  {summary}" + (f" [{fit}]" if fit else ""))
+    typer.echo(advice(verdicts))
+
+
+def profile_summary(name: str) -> str:
+    """The first sentence of a profile's comment, behind the line for editors."""
+    lines = resolve(name).read_text(encoding="utf-8").splitlines()
+    comment = takewhile(lambda line: line.startswith("#"), lines[1:])
+    text = " ".join(line.lstrip("# ") for line in comment).strip()
+    return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
 
 
 @app.command()
@@ -76,6 +119,13 @@ def schema(
     else:
         path.write_text(text, encoding="utf-8")
         typer.echo(f"{name} written")
+
+
+def settings_warnings(loaded: Loaded, catalogue: Catalogue) -> list[str]:
+    """What is valid, and will not do what was meant; one line each."""
+    persona = loaded.settings.conversation.persona
+    unused = unused_persona(persona, loaded.origins.get("conversation.instructions", ""))
+    return [*filter(None, [unused]), *language_warnings(loaded.settings, catalogue)]
 
 
 def explained(loaded: Loaded) -> list[tuple[str, Any, str]]:

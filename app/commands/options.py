@@ -11,6 +11,7 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         "-c",
+        "--profile",
         metavar="PROFILE|FILE",
         help="A profile (default, espeak, ...) or a YAML file of your own.",
     ),

@@ -17,6 +17,7 @@ from rich.markup import escape
 from app.access import parse_address, parse_network, shown_network
 from app.access_command import typed_command
 from app.access_file import AccessFile, AccessList
+from app.commands.config import settings_warnings
 from app.commands.models import open_cache
 from app.commands.options import ConfigOption, SetOption
 from app.commands.record import RecordOption, recording
@@ -71,9 +72,11 @@ def serve(
     def tell(line: str) -> None:
         console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
 
+    cache = open_cache(settings)
+    for line in settings_warnings(loaded, cache.catalogue):
+        tell(line)
     access = access_for(settings, os.environ, tell)
     tls = tls_for(settings, os.environ)
-    cache = open_cache(settings)
     assistant = Assistant(settings, cache)
     live = LiveSettings(loaded, load, assistant, Exchange(assistant, has_room(cache)))
     began = time.monotonic()

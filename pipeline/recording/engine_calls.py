@@ -49,6 +49,7 @@ from pipeline.stages import (
     UtteranceStage,
     VadStage,
     VadStreamStage,
+    spoken_in,
 )
 from pipeline.work import Work
 
@@ -351,6 +352,9 @@ class RecordedTts:
     @property
     def voices(self) -> Sequence[str]:
         return self._tts.voices
+
+    def in_language(self, language: str) -> RecordedTts:
+        return RecordedTts(spoken_in(self._tts, language), self._log)
 
     async def synthesize(
         self, text: str, voice: str, speed: float, work: Work, attempt: int = 0

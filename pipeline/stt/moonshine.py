@@ -51,6 +51,11 @@ class MoonshineOptions(EngineOptions):
     single_thread: bool = True
     """Run on one core: half the CPU time, and not slower even on two idle cores."""
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """What it hears."""
+        return (self.language,)
+
 
 class Recogniser:
     """The runtime: samples in, text out. Not thread-safe."""

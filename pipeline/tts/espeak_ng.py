@@ -24,12 +24,15 @@ RATE = 22_050
 """Hz; what espeak-ng's own voices are synthesised at."""
 CHUNK_SAMPLES = RATE // 10
 _WAV_HEADER_BYTES = 44
+_OTHER_NAMES = {"cmn": "zh", "nb": "no"}
+"""espeak-ng's codes for languages whose ISO 639-1 code it does not have."""
 
 
 class EspeakOptions(EngineOptions):
     engine: Literal["espeak-ng"] = "espeak-ng"
     voice: str = "en-us"
-    """A language or voice from ``espeak-ng --voices``, with an optional variant: ``en-us+f3``."""
+    """A language or voice from ``espeak-ng --voices``, with an optional variant: ``en-us+f3``.
+    Where another language is spoken, its own voice is taken, with this variant."""
     words_per_minute: int = Field(default=165, ge=80, le=450)
     pitch: int = Field(default=50, ge=0, le=99)
 
@@ -42,16 +45,25 @@ class Espeak:
     def __init__(self, options: EspeakOptions, voices: Sequence[str]) -> None:
         self._options = options
         self.voices = voices
+        self._by_language = by_language(voices)
+        self.languages: Sequence[str] = tuple(sorted(self._by_language))
 
     def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
+        self,
+        text: str,
+        voice: str,
+        speed: float,
+        cancel: CancelToken,
+        attempt: int = 0,
+        language: str = "",
     ) -> Iterator[Pcm | None]:
         """Speech in chunks of 0.1 s as int16 at 22,050 Hz. It is the same at each ``attempt``.
+        ``language`` chooses the voice, unless one is asked for that is not the configured one.
 
         Raises ``EngineError``."""
         if not speakable(text):
             return
-        with self._start(voice, speed) as program:
+        with self._start(self._voice(voice, language), speed) as program:
             assert program.stdin
             assert program.stdout
             try:
@@ -63,17 +75,43 @@ class Espeak:
             finally:
                 program.kill()
 
+    def _voice(self, asked: str, language: str) -> str:
+        configured = self._options.voice
+        if asked.split("+")[0] in self.voices and asked != configured:
+            return asked
+        name, plus, variant = configured.partition("+")
+        if not language or language_of_voice(name) == language:
+            return configured
+        return f"{self._by_language.get(language, name)}{plus}{variant}"
+
     def _start(self, voice: str, speed: float) -> subprocess.Popen[bytes]:
-        language = voice.split("+")[0]
-        chosen = voice if language in self.voices else self._options.voice
         return _run(
             "--stdin",
             "--stdout",
             "-b1",  # UTF-8
-            *("-v", chosen),
+            *("-v", voice),
             *("-s", str(round(self._options.words_per_minute * speed))),
             *("-p", str(self._options.pitch)),
         )
+
+
+def language_of_voice(voice: str) -> str:
+    """ISO 639-1 of an espeak-ng language: ``en`` of ``en-gb-scotland``, ``zh`` of ``cmn``."""
+    base = voice.split("-")[0]
+    return _OTHER_NAMES.get(base, base)
+
+
+def by_language(voices: Sequence[str]) -> dict[str, str]:
+    """Language -> its plainest voice: the shortest name, as ``de``; of those ``fr-fr``."""
+    found: dict[str, str] = {}
+    for voice in sorted(voices, key=_plainness):
+        found.setdefault(language_of_voice(voice), voice)
+    return found
+
+
+def _plainness(voice: str) -> tuple[int, bool, str]:
+    base, _, rest = voice.partition("-")
+    return len(voice), rest != base, voice
 
 
 def speakable(text: str) -> bool:

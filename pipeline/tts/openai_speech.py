@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from copy import copy
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from pipeline.by_url.failures import garbled
 from pipeline.by_url.options import UrlOptions
 from pipeline.by_url.pool import Pool
 from pipeline.engines import Kind, UrlEngineSpec
+from pipeline.stages import Spoken
 from pipeline.work import Work
 
 LEAST_S = 0.02
@@ -36,6 +38,9 @@ class SpeechOptions(UrlOptions):
     """Hz; raw PCM does not tell. OpenAI, Kokoro and Qwen3-TTS make 24,000."""
     speed: float = Field(default=1.0, ge=0.25, le=4.0)
     """1 is the voice's own pace."""
+    languages: dict[str, str] = Field(default={})
+    """What it speaks, ISO 639-1, and its words for them, sent as ``language``: {en: English, de:
+    German} for Qwen3-TTS. Empty: it is told none."""
     stream: bool = True
     """Ask for speech as it is made; servers that do not know the word ignore it."""
 
@@ -46,7 +51,15 @@ class UrlTts:
     def __init__(self, engine: UrlEngine, options: SpeechOptions) -> None:
         self._engine = engine
         self._options = options
+        self._language = ""
+        self._spoken = Spoken()
         engine.warm_up = self._warm_up
+
+    def in_language(self, language: str) -> UrlTts:
+        """The same server for text in another language (ISO 639-1; empty: the server's own)."""
+        other = copy(self)
+        other._language = language
+        return other
 
     async def _warm_up(self) -> None:
         async with aclosing(self.synthesize("Hello.", "", 1.0, Work())) as pieces:
@@ -79,6 +92,7 @@ class UrlTts:
                 "voice": self._voice(voice),
                 "response_format": "pcm",
                 "speed": None if pace == 1.0 else pace,
+                "language": self._language_name(),
                 "stream": True if options.stream else None,
             }
         )
@@ -86,6 +100,10 @@ class UrlTts:
         async with asked as exchange, aclosing(self._samples(exchange)) as pieces:
             async for pcm in pieces:
                 yield pcm
+
+    def _language_name(self) -> str | None:
+        names = self._options.languages
+        return names.get(self._spoken.choose(self._language, tuple(names))) if names else None
 
     def _voice(self, name: str) -> str:
         options = self._options

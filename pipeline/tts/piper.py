@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -53,6 +54,8 @@ class Piper:
 
     def __init__(self, options: PiperOptions, models: dict[str, Path]) -> None:
         self.voices: Sequence[str] = tuple(sorted(models))
+        self._spoken = {name: language_of_voice(model) for name, model in models.items()}
+        self.languages: Sequence[str] = tuple(sorted(set(self._spoken.values())))
         self._options = options
         self._default = options.voice or self.voices[0]
         self._models = models
@@ -60,16 +63,23 @@ class Piper:
         self.rate = self._voice(self._default).rate
 
     def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
+        self,
+        text: str,
+        voice: str,
+        speed: float,
+        cancel: CancelToken,
+        attempt: int = 0,
+        language: str = "",
     ) -> Iterator[Pcm | None]:
         """int16 chunks at ``rate``, the first one after 0.2 s of audio. Raises ``Cancelled``.
 
-        An unknown ``voice`` means the default one; text without letters or digits is silent.
+        An unknown ``voice`` means the default one, or where that does not speak ``language``, the
+        first that does; text without letters or digits is silent.
         The network draws its noise anew each time, so ``attempt`` changes nothing here.
         """
         if not speakable(text):
             return
-        speaker = self._voice(voice)
+        speaker = self._voice(self._chosen(voice, language))
         for phonemes in speaker.phonemize(without_phoneme_blocks(text)):
             resampler = Resampler(speaker.rate, self.rate)
             for samples in speaker.say(phonemes, self._options.speed * speed):
@@ -84,6 +94,12 @@ class Piper:
         silence = np.zeros(wanted * self.rate // 1000, dtype=np.int16)
         rest = np.concatenate((resampler.flush(), silence))
         return rest if len(rest) else None
+
+    def _chosen(self, asked: str, language: str) -> str:
+        if asked in self._models and asked != self._default:
+            return asked
+        speaking = [name for name in self.voices if self._spoken[name] == language]
+        return self._default if self._default in speaking or not speaking else speaking[0]
 
     def _voice(self, name: str) -> _Speaker:
         known = name if name in self._models else self._default
@@ -109,6 +125,16 @@ def find_models(weights: Path | None) -> dict[str, Path]:
         name if names.count(name) == 1 else path.stem: path
         for name, path in zip(names, paths, strict=True)
     }
+
+
+def language_of_voice(model: Path) -> str:
+    """ISO 639-1, as the voice's description has it, or else its name; ``en`` of ``en_US-joe``."""
+    try:
+        description = json.loads(model.with_name(f"{model.name}.json").read_text(encoding="utf-8"))
+        code = str(description["language"]["code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        code = model.stem
+    return re.split("[_-]", code)[0].lower()
 
 
 class _Speaker:

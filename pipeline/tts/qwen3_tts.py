@@ -21,7 +21,7 @@ from pipeline.engines import CancelToken, EngineOptions, EngineSpec, Kind
 from pipeline.errors import ConfigError, MissingExtra, WeightsError
 from pipeline.not_speech import NotSpeech
 from pipeline.tts.espeak_ng import speakable
-from pipeline.tts.qwen3_codes import RATE, language_name, most_frames, spoken
+from pipeline.tts.qwen3_codes import LANGUAGES, RATE, language_name, most_frames, spoken
 from pipeline.tts.qwen3_loading import Place, check_directory, load, place
 from pipeline.tts.qwen3_official import Clause, Official
 
@@ -42,7 +42,8 @@ class Qwen3TtsOptions(EngineOptions):
     voice: str | None = None
     """Who speaks when none, or an unknown one, is asked for; null: ``ryan``, or else the first."""
     language: str = Field(default="en", pattern=r"^[A-Za-z_]+$")
-    """ISO 639-1, or ``auto``: found out from each clause, which goes wrong with numbers."""
+    """Where the conversation's is not known, or none that it speaks: ISO 639-1, or ``auto``: found
+    out from each clause, which goes wrong with numbers."""
     instruct: str = ""
     """How to speak, in words: "warm and a little amused". The 0.6B model takes none."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
@@ -71,10 +72,17 @@ class Qwen3Tts:
     rate = RATE
 
     def __init__(
-        self, backend: Backend, voices: Sequence[str], options: Qwen3TtsOptions, language: str
+        self,
+        backend: Backend,
+        voices: Sequence[str],
+        options: Qwen3TtsOptions,
+        language: str,
+        languages: Sequence[str] = (),
     ) -> None:
-        """``voices``: the model's own names, in lower case, as ``options.voice`` is, if set."""
+        """``voices``: the model's own names, in lower case, as ``options.voice`` is, if set.
+        ``language``: the model's name of its own one; ``languages``: ISO 639-1, all of them."""
         self.voices: Sequence[str] = tuple(voices)
+        self.languages: Sequence[str] = tuple(languages)
         self.backend = backend
         self._options = options
         self._language = language
@@ -83,7 +91,13 @@ class Qwen3Tts:
         self._told_of_speed = False
 
     def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
+        self,
+        text: str,
+        voice: str,
+        speed: float,
+        cancel: CancelToken,
+        attempt: int = 0,
+        language: str = "",
     ) -> Iterator[Pcm | None]:
         """int16 at 24 kHz, the first chunk after ``first_frames`` of 80 ms. Raises ``Cancelled``
         within a frame, and ``NotSpeech`` when the codes say nothing.
@@ -101,7 +115,7 @@ class Qwen3Tts:
         clause = Clause(
             text,
             voice=wanted if wanted in self.voices else self._default,
-            language=self._language,
+            language=language_name(language) if language in self.languages else self._language,
             instruct=self._options.instruct,
             limit=most_frames(text),
             seed=None if seed is None else seed + attempt * _BETWEEN_ATTEMPTS,
@@ -126,12 +140,14 @@ def build(options: Qwen3TtsOptions, weights: Path | None) -> Qwen3Tts:
     backend, model = _backend(options, directory, where)
     log.info("%s runs on %s in %s", directory.name, where.device, where.precision)
     language = language_name(options.language)
-    _check_language(options, language, model.get_supported_languages() or ())
+    known = tuple(model.get_supported_languages() or ())
+    _check_language(options, language, known)
     voices = [str(name).lower() for name in model.get_supported_speakers() or ()]
     _check_voice(options, voices, directory)
     if options.instruct and str(model.model.tts_model_size) in "0b6":
         log.warning("This Qwen3-TTS model takes no tts.instruct: it is not used")
-    engine = Qwen3Tts(backend, sorted(voices), options, language)
+    languages = [code for code, name in LANGUAGES.items() if name in known]
+    engine = Qwen3Tts(backend, sorted(voices), options, language, languages)
     _warm_up(engine)
     return engine
 
