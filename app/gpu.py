@@ -110,6 +110,18 @@ def find_gpus(run: Run = run_command, which: Callable[[str], str | None] = shuti
     return Gpus(problem=first or f"nvidia-smi ended with {status} and said nothing")
 
 
+def free_memory_mb(
+    run: Run = run_command, which: Callable[[str], str | None] = shutil.which
+) -> int | None:
+    """Of the first GPU, now; ``None`` where it does not tell, or there is none."""
+    program = which("nvidia-smi") or next(filter(os.path.exists, SMI_PLACES), None)
+    if program is None:
+        return None
+    status, output = run([program, "--query-gpu=memory.free", "--format=csv,noheader,nounits"])
+    numbers = [int(line) for line in output.split() if line.isdigit()]
+    return numbers[0] * 2**20 // 10**6 if status == 0 and numbers else None
+
+
 def find_nvcc(
     environ: Mapping[str, str] = os.environ, which: Callable[[str], str | None] = shutil.which
 ) -> str | None:

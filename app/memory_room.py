@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import psutil
 
 from app.exchange import HasRoom
+from app.gpu import free_memory_mb
+from app.needs import CONTEXT_MB, TORCH_WORKER_MB, EngineNeeds
 from app.weights import WeightsCache
-from pipeline.engines import EngineOptions, Kind
+from pipeline.engines import EngineOptions, EngineSpec, Kind, engine_spec
 
 SPARE_MB = 500
 """Left for everything else."""
-LIBRARIES_MB = 300
-"""What an engine takes besides its weights, roughly."""
-OWN_FILES = ("model_dir", "model_file")
-"""Options that name weights which no catalogue knows."""
 
 
-def has_room(cache: WeightsCache) -> HasRoom:
+def has_room(
+    cache: WeightsCache, free_gpu_mb: Callable[[], int | None] = free_memory_mb
+) -> HasRoom:
+    """On the GPU where the engine goes there and it tells what is free, else in main memory."""
+
     def asked(kind: Kind, options: EngineOptions) -> bool:
-        return needed_mb(options, cache) + SPARE_MB <= _free_mb()
+        spec = engine_spec(kind, options.engine)
+        if not isinstance(spec, EngineSpec):
+            return True  # it runs elsewhere
+        needs = EngineNeeds(spec, options, cache)
+        free_mb = free_gpu_mb() if needs.wants_gpu else None
+        if free_mb is None:
+            own_mb = TORCH_WORKER_MB if needs.in_torch else 0
+            return needs.memory_mb + own_mb + SPARE_MB <= _free_mb()
+        return needs.memory_mb + CONTEXT_MB + SPARE_MB <= free_mb
 
     return asked
-
-
-def needed_mb(options: EngineOptions, cache: WeightsCache) -> int:
-    """What the catalogue says, or else the size of the files; nothing for engines by URL."""
-    if name := getattr(options, "weights", None):
-        return cache.catalogue[name].memory_mb
-    paths = [Path(path) for option in OWN_FILES if (path := getattr(options, option, None))]
-    return sum(map(_size_mb, paths)) + (LIBRARIES_MB if paths else 0)
-
-
-def _size_mb(path: Path) -> int:
-    files = [path] if path.is_file() else path.rglob("*")
-    return sum(file.stat().st_size for file in files if file.is_file()) // 1_000_000
 
 
 def _free_mb() -> int:

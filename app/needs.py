@@ -86,7 +86,7 @@ def needs_of(
     """Raises ``ConfigError`` and ``WeightsError`` where the catalogue does not know the weights."""
     cache = WeightsCache(settings.paths.cache(environ), Catalogue.load(settings.paths.catalogue))
     engines = [
-        _Engine(spec, settings.engine(kind), cache)
+        EngineNeeds(spec, settings.engine(kind), cache)
         for kind in Kind
         if isinstance(spec := engine_spec(kind, settings.engine(kind).engine), EngineSpec)
     ]
@@ -94,7 +94,7 @@ def needs_of(
     others = [engine for engine in engines if engine not in on_gpu]
     cuda = torch == "cuda" or bool(gpus.found or gpus.problem)
     stack = _stack(engines)
-    in_torch = [engine for engine in on_gpu if engine.spec.extra in STACK_EXTRAS]
+    in_torch = [engine for engine in on_gpu if engine.in_torch]
     return Needs(
         stack=stack,
         torch="" if not stack else "cuda" if torch == "cuda" or (cuda and in_torch) else "cpu",
@@ -112,8 +112,8 @@ def needs_of(
     )
 
 
-def _stack(engines: Sequence[_Engine]) -> Stack:
-    ours = [engine for engine in engines if engine.spec.extra in STACK_EXTRAS]
+def _stack(engines: Sequence[EngineNeeds]) -> Stack:
+    ours = [engine for engine in engines if engine.in_torch]
     if any(getattr(engine.options, "backend", "") == "fast" for engine in ours):
         return "workstation-fast"
     return "workstation" if ours else ""
@@ -124,7 +124,7 @@ def _missing(cache: WeightsCache, names: Sequence[str]) -> list[MissingWeights]:
     return [MissingWeights(name, e.size, e.source, e.licence) for name, e in entries]
 
 
-class _Engine:
+class EngineNeeds:
     """One engine that runs here, and what it takes."""
 
     def __init__(self, spec: EngineSpec, options: EngineOptions, cache: WeightsCache) -> None:
@@ -138,6 +138,10 @@ class _Engine:
         """Engines of others say it the same way, or are taken to run on the CPU."""
         device = str(getattr(self.options, "device", ""))
         return device == "auto" or device.startswith("cuda") or self._layers != 0
+
+    @property
+    def in_torch(self) -> bool:
+        return self.spec.extra in STACK_EXTRAS
 
     @property
     def _layers(self) -> int:

@@ -157,7 +157,7 @@ class _Build:
 
 
 class _Point:
-    name = "small"
+    name = value = "small"
 
     def __init__(self, kind: Kind, run_in: Literal["inline", "thread", "process"]) -> None:
         self.spec = EngineSpec("small", kind, SmallOptions, _Build(kind), run_in=run_in)

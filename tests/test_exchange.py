@@ -17,11 +17,13 @@ import pytest
 from clients.robot_app import COMPLETED, DELTA, RobotApp, robot_app
 from small_engines import install
 
+from app import memory_room
 from app.compose import Assistant
 from app.control import NotRunning, Refused, Use, ask, socket_path
 from app.exchange import Exchange
+from app.gpu import free_memory_mb
 from app.live_settings import LiveSettings
-from app.memory_room import has_room, needed_mb
+from app.memory_room import has_room
 from app.serving import PATH, run_server
 from app.settings import Loaded
 from app.settings_load import load_settings
@@ -299,13 +301,32 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
         socket_path(1, {"XDG_RUNTIME_DIR": str(tmp_path)})
 
 
-def test_room_is_judged_by_the_catalogue_or_the_files(cache: WeightsCache, tmp_path: Path) -> None:
-    settings = load_settings(None).settings
-    entry = cache.catalogue["smollm2-135m-instruct"]
-    assert needed_mb(settings.llm, cache) == entry.memory_mb
+def test_room_is_judged_where_the_engine_goes(
+    cache: WeightsCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def options(*overrides: str) -> Any:
+        return load_settings(None, overrides).settings
+
     (tmp_path / "big.nemo").write_bytes(bytes(5_000_000))
-    own = load_settings(
-        None, [f"stt={{engine: parakeet, weights: null, model_file: {tmp_path / 'big.nemo'}}}"]
-    ).settings.stt
-    assert needed_mb(own, cache) == 305
-    assert has_room(cache)(Kind.STT, own)
+    own = f"engine: parakeet, weights: null, model_file: {tmp_path / 'big.nemo'}"
+    on_gpu = options(f"stt={{{own}}}").stt
+    on_cpu = options(f"stt={{{own}, device: cpu}}").stt
+    monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 800 + 500)
+    assert has_room(cache, lambda: 5 + 400 + 500)(Kind.STT, on_gpu)
+    assert not has_room(cache, lambda: 5 + 400 + 499)(Kind.STT, on_gpu)
+    assert has_room(cache, lambda: 0)(Kind.STT, on_cpu)
+    assert has_room(cache, lambda: None)(Kind.STT, on_gpu)
+    monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 800 + 499)
+    assert not has_room(cache, lambda: 10_000)(Kind.STT, on_cpu)
+    assert not has_room(cache, lambda: None)(Kind.STT, on_gpu)
+    far = options("llm={engine: openai-chat, url: 'http://127.0.0.1:1/v1'}").llm
+    assert has_room(cache, lambda: 0)(Kind.LLM, far)
+
+
+def test_what_a_gpu_has_left() -> None:
+    def run(output: str, status: int = 0) -> int | None:
+        return free_memory_mb(lambda _: (status, output), lambda _: "nvidia-smi")
+
+    assert run("23000\n8000\n") == 24_117
+    assert run("[N/A]\n") is None
+    assert run("NVIDIA-SMI has failed\n", 9) is None
