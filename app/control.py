@@ -66,8 +66,9 @@ def socket_path(port: int, environ: Mapping[str, str]) -> Path:
 
 async def answer_requests(path: Path, carry: Carry) -> None:
     """Until cancelled. Raises ``OSError`` if nobody can listen there."""
-    listener = await asyncio.to_thread(_listen, path)
+    listener = socket.socket(socket.AF_UNIX)
     try:
+        await asyncio.to_thread(_listen, listener, path)
         while True:
             connection, _ = await asyncio.get_running_loop().sock_accept(listener)
             with connection:
@@ -81,18 +82,12 @@ async def answer_requests(path: Path, carry: Carry) -> None:
         await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
-def _listen(path: Path) -> socket.socket:
+def _listen(listener: socket.socket, path: Path) -> None:
     path.unlink(missing_ok=True)  # of a server that was killed: the port is ours
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        listener.setblocking(False)
-        listener.bind(str(path))
-        path.chmod(0o600)
-        listener.listen()
-    except OSError:
-        listener.close()
-        raise
-    return listener
+    listener.setblocking(False)
+    listener.bind(str(path))
+    path.chmod(0o600)
+    listener.listen()
 
 
 async def _answer(connection: socket.socket, carry: Carry) -> None:
