@@ -98,12 +98,14 @@ class Turn:
 @dataclass
 class Dialogue:
     """One conversation on ``session``, driven by ``seed``. ``keep``: whether what can be read
-    ahead is; without it, only what the cells have from the turns before is cached."""
+    ahead is; without it, only what the cells have from the turns before is cached. ``first``: with
+    which of ``SAID`` it begins."""
 
     session: LlmSession
     tools: Sequence[Tool]
     seed: int = 4
     keep: bool = True
+    first: int = 0
     chat: Chat = field(default_factory=Chat)
     read_ahead: int = 0
     """Tokens that were read in idle time and while the user spoke."""
@@ -122,7 +124,7 @@ class Dialogue:
         """``number`` turns of the user; a call and the answer to its result are two prompts."""
         self._idle()
         for at in range(number):
-            text = SAID[at % len(SAID)]
+            text = SAID[(self.first + at) % len(SAID)]
             kinds = [*self._carried, *self._speak(text, resumes=at % 3 == 1)]
             self._carried = ()
             self._add(MessageItem(self._id(), "user", (AudioPart(text),)))

@@ -14,8 +14,9 @@ from itertools import zip_longest
 from typing import Literal
 
 from pipeline.audio import Recording
-from pipeline.engines import Message
+from pipeline.engines import Image, Message
 from pipeline.heard import heard_text
+from pipeline.pictures import UNSEEN_IMAGE, joined
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 MessageRole = Literal["system", "user", "assistant"]
@@ -59,9 +60,6 @@ CUT_OFF = " —"
 """Ends an answer in the prompt whose rest nobody has heard: the model sees that it was cut."""
 BARELY_HEARD_S = 1.0
 """Somebody who speaks within this time after an answer has begun was not done before it."""
-
-UNSEEN_IMAGE = "(An image was shared here. This assistant cannot see images.)"
-"""What a model without eyes reads in an image's place; it can say so instead of inventing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +148,15 @@ class TooShort(ValueError):
 class Chat:
     """An ordered list of items with unique ids.
 
-    Of the newest items the audio is kept too, ``AUDIO_KEPT_S`` seconds in all; of pictures, only
-    the newest one.
+    Of the newest items the audio is kept too, ``AUDIO_KEPT_S`` seconds in all; and the newest
+    pictures. When they get too many or too large, only the newest one stays: what goes changes
+    prompts that a model has read, so it goes at once.
     """
 
     AUDIO_KEPT_S = 300.0
+    PICTURES_KEPT = 4
+    PICTURE_CHARS_KEPT = 8 * 2**20
+    """Of their data URLs: 6 MiB of files."""
     ROOT = "root"
     """``after=ROOT`` puts an item first."""
 
@@ -256,7 +258,7 @@ class Chat:
         return False
 
     def _let_media_go(self) -> None:
-        left_s, picture = self.AUDIO_KEPT_S, True
+        left_s, spare, newest = self.AUDIO_KEPT_S, self._pictures_to_spare(), True
         for at in range(len(self._items) - 1, -1, -1):
             item = self._items[at]
             if not isinstance(item, MessageItem):
@@ -267,9 +269,17 @@ class Chat:
                     left_s -= part.audio.seconds
                     part = part if left_s >= 0 else replace(part, audio=None)
                 elif isinstance(part, ImagePart) and part.url:
-                    part, picture = (part if picture else replace(part, url=None)), False
+                    part = replace(part, url=None) if spare and not newest else part
+                    newest = False
                 kept.append(part)
             self._items[at] = replace(item, parts=tuple(reversed(kept)))
+
+    def _pictures_to_spare(self) -> bool:
+        """Whether there are too many or too large ones."""
+        items = (item for item in self._items if isinstance(item, MessageItem))
+        parts = (part for item in items for part in item.parts)
+        urls = [part.url for part in parts if isinstance(part, ImagePart) and part.url]
+        return len(urls) > self.PICTURES_KEPT or sum(map(len, urls)) > self.PICTURE_CHARS_KEPT
 
     def _position(self, item_id: str) -> int:
         for at, item in enumerate(self._items):
@@ -313,7 +323,7 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
             continue
         before = messages[-1] if messages else None
         if before and before.role == message.role == "user":
-            messages[-1] = Message("user", f"{before.content} {message.content}")
+            messages[-1] = joined(before, message, " ")
         elif before and before.role == "assistant" and message.tool_calls:
             calls = before.tool_calls + message.tool_calls
             messages[-1] = Message("assistant", before.content, calls)
@@ -342,7 +352,7 @@ def _message(item: Item) -> Message | None:
             text = item.text or (UNHEARD_SPEECH if unheard and item.role == "user" else "")
             if text and item.role == "assistant" and item.status == "incomplete":
                 text = f"{text.rstrip()}{CUT_OFF}"
-            return Message(item.role, text) if text else None
+            return Message(item.role, text, images=_images(item)) if text else None
         case FunctionCallItem():
             call = {
                 "id": item.call_id,
@@ -352,6 +362,17 @@ def _message(item: Item) -> Message | None:
             return Message("assistant", "", tool_calls=(call,))
         case FunctionOutputItem():
             return Message("tool", item.output, tool_call_id=item.call_id)
+
+
+def _images(item: MessageItem) -> tuple[Image, ...]:
+    """Where in its text its pictures are."""
+    images, start = [], 0
+    for part in item.parts:
+        text = _text(part)
+        if isinstance(part, ImagePart):
+            images.append(Image(start, len(text), part.url))
+        start += len(text) + 1 if text else 0
+    return tuple(images)
 
 
 MAX_ARGUMENTS_DEPTH = 64

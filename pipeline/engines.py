@@ -146,13 +146,25 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """A picture in a message. In its place, ``content`` has a sentence of ``chars`` characters from
+    ``start`` on, for models that cannot see. ``url``: a data URL; ``None``: not kept any more."""
+
+    start: int
+    chars: int
+    url: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt. ``tool_calls`` are OpenAI-style function calls, as plain data."""
+    """One message of a prompt. ``tool_calls`` are OpenAI-style function calls, as plain data.
+    ``images``: in order; an engine that cannot see need not look at them."""
 
     role: Role
     content: str
     tool_calls: tuple[Mapping[str, Any], ...] = ()
     tool_call_id: str = ""
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

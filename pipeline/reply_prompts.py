@@ -56,6 +56,7 @@ def ask_the_same(read: Sequence[Message], now: Sequence[Message]) -> bool:
         len(read) == len(now)
         and read[:-1] == now[:-1]
         and read[-1].role == now[-1].role == "user"
+        and [image.url for image in read[-1].images] == [image.url for image in now[-1].images]
         and same_words(read[-1].content, now[-1].content)
     )
 

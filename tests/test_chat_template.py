@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from pipeline.engines import Message, Tool
+from pipeline.engines import Image, Message, Tool
 from pipeline.errors import EngineError
 from pipeline.llm.chat_template import CHATML, ChatTemplate
+from pipeline.pictures import UNSEEN_IMAGE
 
 CONTROLS = ["<|im_start|>", "<|im_end|>", "<s>"]
 USER = Message("user", "Hello")
@@ -213,3 +214,34 @@ def test_a_template_is_kept_in_a_sandbox() -> None:
     for escape in ("{{ messages.append(1) }}", "{{ ''.__class__.__mro__ }}{{ x.y }}"):
         with pytest.raises(EngineError):
             ChatTemplate(escape).render([USER], [])
+
+
+# --- pictures ----------------------------------------------------------------------------------
+
+TYPED = (
+    "{% for m in messages %}{{ m['role'] }}:{% for part in m['content'] %}"
+    "{% if part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}\n{% endfor %}"
+)
+"""As SmolVLM writes: content is a list of typed parts, and a text is none."""
+
+
+def test_pictures_stand_where_they_were_shown() -> None:
+    told = f"Look: {UNSEEN_IMAGE} and {UNSEEN_IMAGE}!"
+    first, second = told.index(UNSEEN_IMAGE), told.rindex(UNSEEN_IMAGE)
+    images = tuple(Image(at, len(UNSEEN_IMAGE), f"data:{at}") for at in (first, second))
+    message = Message("user", told, images=images)
+    for source in (CHATML, TYPED):
+        pieces = ChatTemplate(source).render([message, Message("user", "Nice?")], [])
+        shown = [piece.image or piece.text for piece in pieces]
+        at = shown.index(images[0].url)
+        assert shown[at - 1].endswith("Look: ")
+        assert shown[at + 1 : at + 3] == [" and ", images[1].url]
+        assert shown[at + 3].startswith("!")
+        assert UNSEEN_IMAGE not in "".join(shown)
+
+
+def test_what_people_write_is_no_picture() -> None:
+    text = "\ue0000\ue001 <|im_end|>"
+    pieces = ChatTemplate(CHATML, control_texts=["<|im_end|>"]).render([Message("user", text)], [])
+    assert not [piece for piece in pieces if piece.image]
+    assert text in "".join(piece.text for piece in pieces)

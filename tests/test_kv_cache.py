@@ -18,29 +18,44 @@ ANN, BOB, CY = "Ann", "Bob", "Cy"
 
 
 class Cells:
-    """A context's memory: which tokens each sequence holds."""
+    """A context's memory: which tokens each sequence holds.
 
-    def __init__(self, *, forgets_partly: bool = True) -> None:
+    ``window``: some layers see so many tokens, and keep none before them; 0: all see all.
+    """
+
+    def __init__(self, *, forgets_partly: bool = True, window: int = 0) -> None:
         self.forgets_partly = forgets_partly
+        self.window = window
         self.held: dict[int, list[int]] = {}
+        self.longest: dict[int, int] = {}
 
     def remove(self, sequence: int, start: int) -> bool:
         if start and not self.forgets_partly:
             return False
         self.held[sequence] = self.held.get(sequence, [])[:start]
+        if not start:
+            self.longest[sequence] = 0
         return True
+
+    def reaches(self, sequence: int, count: int) -> bool:
+        if not self.window:
+            return True
+        first = max(0, self.longest.get(sequence, 0) + 1 - self.window)
+        return first <= max(0, count + 1 - self.window)
 
     def copy(self, source: int, target: int, count: int) -> None:
         assert self.forgets_partly
+        assert self.reaches(source, count), "cells that are gone cannot be shared"
         assert not self.held.get(target), "cells of two texts would mix"
         self.held[target] = self.held[source][:count]
+        self.longest[target] = count
 
 
 class Bench:
     """A cache, its memory, and work on it."""
 
-    def __init__(self, sequences: int = 3, *, forgets_partly: bool = True) -> None:
-        self.cells = Cells(forgets_partly=forgets_partly)
+    def __init__(self, sequences: int = 3, **cells: Any) -> None:
+        self.cells = Cells(**cells)
         self.cache = KvCache(self.cells, sequences)
 
     def work(self, owner: str, tokens: list[int], holder: object = "run") -> int:
@@ -61,6 +76,7 @@ class Bench:
     def compute(self, sequence: Sequence, tokens: list[int]) -> None:
         sequence.tokens = list(tokens)
         self.cells.held[sequence.id] = list(tokens)
+        self.cells.longest[sequence.id] = len(tokens)
 
 
 def test_the_next_turn_reuses_what_it_shares() -> None:
@@ -186,6 +202,36 @@ def test_models_that_cannot_forget_partly_start_again() -> None:
     assert bench.work(ANN, [1, 2, 3, 4]) == 3, "growing is possible"
     assert bench.work(ANN, [1, 2, 9]) == 0
     assert bench.work(BOB, [1, 2, 9]) == 0
+
+
+def test_how_many_talk() -> None:
+    bench = Bench()
+    assert bench.cache.conversations == 1, "nobody yet, and no share of nothing"
+    bench.work(ANN, [1, 2, 3, 4])
+    bench.work(ANN, [1, 9])
+    assert bench.cache.conversations == 1
+    sequence = bench.hold(BOB, [5, 6], "run")
+    sequence.shared_tokens = 2
+    bench.compute(sequence, [5, 6])
+    assert bench.cache.conversations == 1, "instructions alone are no conversation"
+    bench.compute(sequence, [5, 6, 7])
+    assert bench.cache.conversations == 2
+    bench.cache.disown(ANN)
+    assert bench.cache.conversations == 1
+
+
+def test_windows_that_keep_nothing_before_them() -> None:
+    bench = Bench(window=4)
+    told = list(range(10))
+    assert bench.work(ANN, told) == 0
+    assert bench.work(ANN, [*told, 10]) == 10, "growing is possible"
+    assert bench.work(ANN, [*told, 11]) == 0, "what is taken back would need what is gone"
+    assert bench.work(BOB, told[:5]) == 0, "nor can others share it"
+    assert bench.work(ANN, [*told, 11, 12]) == 11
+    bench = Bench(window=4)
+    assert bench.work(ANN, [1, 2, 3, 4]) == 0
+    assert bench.work(BOB, [1, 2, 3]) == 0
+    assert bench.work(CY, [1, 2, 3, 5]) == 3, "within the first window, all is there"
 
 
 @given(

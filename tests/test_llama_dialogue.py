@@ -9,6 +9,7 @@ import pytest
 from llama_talk import MODEL
 from robot_tools import robot_tools
 
+from benchmarks.llama_sessions import alternate, figures
 from benchmarks.warm_dialogue import Dialogue, Turn
 from benchmarks.warm_turns import asked, share, summary
 from pipeline.engines import Usage
@@ -34,6 +35,18 @@ def test_what_was_read_before_the_turn_is_over(engine: LlamaCpp) -> None:
     ends = asked(turns)
     assert share(ends) >= 0.98
     assert max(turn.usage.evaluated for turn in ends) <= 24
+
+
+@pytest.mark.parametrize("context_tokens", [8192, 3072])
+def test_two_who_take_turns_keep_their_prompts(
+    weights: Callable[[str], Path], context_tokens: int
+) -> None:
+    """Also where the context is too small for two histories of any length: each gets a share."""
+    made = build(LlamaCppOptions(threads=1, context_tokens=context_tokens), weights(MODEL))
+    turns = 5 if context_tokens == 8192 else 12
+    found = [figures(talk) for talk in alternate(made, robot_tools()[:5], 2, turns)]
+    assert min(talk["lowest_share"] for talk in found) >= 0.95
+    assert all(talk["shortened"] for talk in found) == (context_tokens == 3072)
 
 
 def test_the_figures() -> None:

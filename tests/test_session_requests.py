@@ -42,6 +42,7 @@ from pipeline.events import (
     TranscriptReady,
 )
 from pipeline.memory import Memory
+from pipeline.pictures import UNSEEN_IMAGE, pieces
 from pipeline.reply_prompts import SILENCE
 from pipeline.session_settings import SessionSettings
 
@@ -146,11 +147,41 @@ def test_a_full_conversation_refuses_items_but_still_listens() -> None:
     run_virtual(main())
 
 
-def test_only_the_newest_picture_and_the_newest_audio_are_kept() -> None:
+def pictures(chat: Chat) -> list[str | None]:
+    return [item.parts[0].url for item in chat.items]  # type: ignore[union-attr]
+
+
+def test_pictures_go_when_there_are_too_many() -> None:
+    chat = Chat()
+    for n in range(4):
+        chat.add(MessageItem(f"p{n}", "user", (ImagePart(f"data:{n}"), TextPart("look"))))
+    assert pictures(chat) == [f"data:{n}" for n in range(4)]
+    chat.add(MessageItem("p4", "user", (ImagePart("data:4"),)))
+    assert pictures(chat) == [None, None, None, None, "data:4"]
+    huge = f"data:{'x' * Chat.PICTURE_CHARS_KEPT}"
+    chat.add(MessageItem("p5", "user", (ImagePart(huge),)))
+    assert pictures(chat) == [None] * 5 + [huge], "however large, the newest one stays"
+
+
+def test_where_pictures_stand_in_a_prompt() -> None:
+    shown = MessageItem("a", "user", (TextPart("Look:"), ImagePart("data:1"), TextPart("nice?")))
+    again = MessageItem("b", "user", (ImagePart(None), AudioPart(None), TextPart("And that?")))
+    (message,) = prompt("", [shown, again])
+    assert message.content == f"Look: {UNSEEN_IMAGE} nice? {UNSEEN_IMAGE} And that?"
+    assert [image.url for image in message.images] == ["data:1", None]
+    assert list(pieces(message)) == [
+        "Look: ",
+        message.images[0],
+        " nice? ",
+        message.images[1],
+        " And that?",
+    ]
+
+
+def test_only_the_newest_audio_is_kept() -> None:
     chat = Chat()
     for n in range(3):
         chat.add(MessageItem(f"p{n}", "user", (ImagePart(f"data:{n}"), TextPart("look"))))
-    assert [item.parts[0].url for item in chat.items] == [None, None, "data:2"]  # type: ignore[union-attr]
     minute = Recording(np.zeros(8_000 * 60, dtype=np.int16), 8_000)
     for n in range(7):
         chat.add(MessageItem(f"a{n}", "user", (AudioPart("hi", 60.0, minute),)))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline.engines import TextDelta, Tool, ToolCall
 from pipeline.llm.tool_calls.parser import CallParser, Part
 from pipeline.llm.tool_calls.schema_check import fits
-from pipeline.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
+from pipeline.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, THOUGHTS, Syntax
 
 CASES = json.loads((Path(__file__).parent / "data/tool_calls/streams.json").read_text())
 SYNTAX = {family.name: family for family in FAMILIES}
@@ -98,7 +98,16 @@ def test_a_call_comes_out_before_its_closing_mark() -> None:
 
 def test_an_answer_that_begins_inside_of_a_thought() -> None:
     text = "I wonder.\n</think>\n\nHello."
-    assert read(HERMES, list(text), in_thoughts=True) == [TextDelta("Hello.")]
+    assert read(HERMES, list(text), thought_end="</think>") == [TextDelta("Hello.")]
+
+
+@pytest.mark.parametrize(("begin", "end"), THOUGHTS.items())
+def test_thoughts_are_never_spoken(begin: str, end: str) -> None:
+    text = f"{begin} The user says hello. <b>{end}Hello."
+    for size in (1, 2, 3, 7, len(text)):
+        assert read(HERMES, cut(text, range(size, len(text), size))) == [TextDelta("Hello.")]
+    assert read(HERMES, [f"{begin} I never come to an end"]) == []
+    assert read(HERMES, [f"{end}Hello."]) == [TextDelta("Hello.")]
 
 
 def test_an_object_may_be_speech() -> None:

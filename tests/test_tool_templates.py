@@ -175,5 +175,22 @@ def test_a_family_that_we_do_not_know_gets_the_tools_in_words() -> None:
 
 
 def test_a_prompt_that_ends_inside_of_a_thought() -> None:
-    assert ChatTemplate(CHATML + "{{ '<think>\\n' }}").ends_in_thoughts
-    assert not template("qwen3").ends_in_thoughts
+    opened = CHATML + "{{ '<think>\\n' }}"
+    assert ChatTemplate(opened).thought_end == "</think>"
+    assert not template("qwen3").thought_end
+    quiet = ChatTemplate(opened, arguments={"enable_thinking": False})
+    assert not quiet.thought_end
+    text = "".join(piece.text for piece in quiet.render([Message("user", "Hi")], []))
+    assert text.endswith("<think>\n\n</think>\n\n")
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma4"])
+def test_reasoning_is_off_unless_it_is_asked_for(family: str) -> None:
+    def rendered(thinking: bool) -> str:
+        made = ChatTemplate(source(family), arguments={"enable_thinking": thinking})
+        assert not made.thought_end
+        return "".join(piece.text for piece in made.render([Message("user", "Hi")], []))
+
+    empty = {"qwen3": "<think>\n\n</think>", "gemma4": "<|channel>thought\n<channel|>"}[family]
+    assert rendered(False).rstrip().endswith(empty)
+    assert not rendered(True).rstrip().endswith(empty)

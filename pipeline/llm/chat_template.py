@@ -7,16 +7,26 @@ spellings travel through the template as placeholders, and come out marked as pl
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.engines import Message, Tool
+from pipeline.engines import Image, Message, Tool
 from pipeline.errors import EngineError
 from pipeline.llm.jinja_dialect import compile_template
-from pipeline.llm.tool_calls.syntax import HERMES, Syntax, recognise
+from pipeline.llm.template_messages import (
+    alternating,
+    as_text,
+    call_data,
+    called_name,
+    function_data,
+    late_system_as_user,
+    with_tools_as_text,
+    without_system,
+)
+from pipeline.llm.tool_calls.syntax import HERMES, THOUGHTS, Syntax, recognise
+from pipeline.pictures import pieces
 
 CHATML = (
     "{% for message in messages %}"
@@ -30,26 +40,15 @@ _OPEN, _CLOSE = "\ue000", "\ue001"
 """Private-use characters around a placeholder's number."""
 _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
-_MOST_LEVELS = 64
-"""Of arguments in the history, and of schemas; what is nested deeper is left out."""
-
-_TOOLS_AS_TEXT = """\
-You can call functions. They are described between <tools> and </tools>, one JSON object a line:
-<tools>
-{lines}
-</tools>
-To call one, write this with the function's name and its arguments, and nothing behind it:
-<tool_call>
-{{"name": "...", "arguments": {{...}}}}
-</tool_call>"""
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of a prompt. ``plain``: control tokens spelled in it are just text."""
+    """Part of a prompt. ``plain``: control tokens spelled in it are just text. ``image``: in place
+    of a text, the data URL of a picture."""
 
     text: str
     plain: bool
+    image: str = ""
 
 
 _HELLO = Message("user", "Hello")
@@ -79,7 +78,8 @@ class ChatTemplate:
     """Renders prompts with one jinja ``source``. Raises ``EngineError`` if it is not usable.
 
     ``bos``, ``eos``: spelling of those tokens. ``control_texts``: the spellings of all control
-    tokens. ``arguments``: further variables for the template, e.g. ``enable_thinking``.
+    tokens. ``arguments``: further variables for the template, e.g. ``enable_thinking``; where that
+    is false and a prompt ends inside of a thought nevertheless, the thought is ended.
     """
 
     def __init__(
@@ -96,7 +96,9 @@ class ChatTemplate:
         self._fixed = {"bos_token": bos, "eos_token": eos, **(arguments or {})}
         self._literals = _Literals(control_texts)
         self._no_tools: list[Any] | None = None
+        self._typed = False
         self._try_without_tools()
+        self._try_typed()
         self.knows_system = self._try_system()
         self._knows_late_system = self.knows_system and self._try_late_system()
         native = self._try_calls() if "tools" in compiled.variables else None
@@ -107,7 +109,12 @@ class ChatTemplate:
         if native:
             self._keeps_speech = self._try_speech()
             self._keeps_several = self._try_several()
-        self.ends_in_thoughts = self._try_thoughts()
+        self.thought_end = self._try_thoughts()
+        """What ends the thought inside of which prompts end; empty: they end in none."""
+        self._closing = ""
+        if self.thought_end and self._fixed.get("enable_thinking") is False:
+            # The template has no switch, but an empty thought is what those that have one write.
+            self._closing, self.thought_end = f"\n{self.thought_end}\n\n", ""
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Tool], *, generation_prompt: bool = True
@@ -130,23 +137,23 @@ class ChatTemplate:
     def _rendered(
         self, messages: Sequence[Message], tools: Sequence[Tool], generation_prompt: bool
     ) -> list[Piece]:
-        spelled: list[str] = []
-        functions = [_function(tool) for tool in tools]
+        spelled: list[str | Image] = []
+        functions = [function_data(tool) for tool in tools]
         if self.knows_system and not self._knows_late_system:
-            messages = _late_system_as_user(messages)
+            messages = late_system_as_user(messages)
         if tools and not self.knows_tools:
-            messages = _with_tools_as_text(messages, functions)
+            messages = with_tools_as_text(messages, functions)
         if not self.knows_tools:
-            messages = _alternating([_as_text(message) for message in messages])
+            messages = alternating([as_text(message) for message in messages])
         messages = [part for message in messages for part in self._apart(message)]
         if not self.knows_system:
-            messages = _without_system(messages)
+            messages = without_system(messages)
         text = self._text(
-            self._literals.hide(_plain_data(messages), spelled),
+            self._literals.hide(self._data(messages), spelled),
             self._literals.hide(functions, spelled) if self.knows_tools and tools else [],
             generation_prompt,
         )
-        return _pieces(text, spelled)
+        return _pieces(text + self._closing if generation_prompt else text, spelled)
 
     def _text(self, messages: Any, tools: Any, generation_prompt: bool) -> str:
         try:
@@ -163,6 +170,13 @@ class ChatTemplate:
                 fix="Choose another GGUF of this model with llm.model_file",
             ) from problem
 
+    def _data(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        data = _plain_data(messages)
+        for entry in data if self._typed else ():
+            # A picture is a text to the template, which would write a mark of its own for it.
+            entry["content"] = [{"type": "text", "text": entry["content"]}]
+        return data
+
     def _apart(self, message: Message) -> list[Message]:
         """Speech and calls as messages of their own, where the template loses some of them."""
         speech, calls = message.content, message.tool_calls
@@ -177,9 +191,15 @@ class ChatTemplate:
     def _try_without_tools(self) -> None:
         """Some templates want a list even if it is empty."""
         try:
-            self._text(_plain_data([_HELLO]), None, True)
+            self._text(self._data([_HELLO]), None, True)
         except EngineError:
             self._no_tools = []
+
+    def _try_typed(self) -> None:
+        """Some templates (SmolVLM) know no content but lists of typed parts."""
+        if _HELLO.content not in self._tried([_HELLO]):
+            self._typed = True
+            self._typed = _HELLO.content in self._tried([_HELLO])
 
     def _try_system(self) -> bool:
         """Some templates (Gemma 2, first Mistrals) refuse or drop a system message."""
@@ -208,14 +228,15 @@ class ChatTemplate:
         call = self.syntax.written("probe", _PROBE_ARGUMENTS)
         return self._tried([_HELLO, both, _PROBE_RESULT]).count(call) == 2
 
-    def _try_thoughts(self) -> bool:
-        return self._tried([_HELLO]).rstrip().endswith("<think>")
+    def _try_thoughts(self) -> str:
+        prompt = self._tried([_HELLO]).rstrip()
+        return next((end for mark, end in THOUGHTS.items() if prompt.endswith(mark)), "")
 
     def _tried(self, messages: Sequence[Message]) -> str:
         """A prompt with a tool, empty if the template refuses it."""
-        tools = [_function(_PROBE_TOOL)] if any(m.tool_calls for m in messages) else []
+        tools = [function_data(_PROBE_TOOL)] if any(m.tool_calls for m in messages) else []
         try:
-            return self._text(_plain_data(messages), tools, True)
+            return self._text(self._data(messages), tools, True)
         except EngineError:
             return ""
 
@@ -227,15 +248,19 @@ class _Literals:
         spellings = sorted({*control_texts, _OPEN, _CLOSE} - {""}, key=len, reverse=True)
         self._any = re.compile("|".join(map(re.escape, spellings)))
 
-    def hide(self, data: Any, spelled: list[str]) -> Any:
-        """Replace spellings by placeholders, and append the spellings to ``spelled``."""
+    def hide(self, data: Any, spelled: list[str | Image]) -> Any:
+        """Replace spellings and pictures by placeholders, and append them to ``spelled``."""
 
-        def placeholder(match: re.Match[str]) -> str:
-            spelled.append(match.group())
+        def placeholder(what: str | Image) -> str:
+            spelled.append(what)
             return f"{_OPEN}{len(spelled) - 1}{_CLOSE}"
 
+        if isinstance(data, Image):
+            return placeholder(data)
         if isinstance(data, str):
-            return self._any.sub(placeholder, readable(data))
+            return self._any.sub(lambda match: placeholder(match.group()), readable(data))
+        if isinstance(data, _Seen):
+            return "".join(self.hide(piece, spelled) for piece in pieces(data.message))
         if isinstance(data, Mapping):
             return {self.hide(k, spelled): self.hide(v, spelled) for k, v in data.items()}
         if isinstance(data, list | tuple):
@@ -243,15 +268,26 @@ class _Literals:
         return data
 
 
-def _pieces(text: str, spelled: Sequence[str]) -> list[Piece]:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The content of a message with pictures, on its way into the template."""
+
+    message: Message
+
+
+def _pieces(text: str, spelled: Sequence[str | Image]) -> list[Piece]:
     parts = _PLACEHOLDER.split(text)
-    pieces = []
+    found = []
     for i, part in enumerate(parts):
         if i % 2:
-            pieces.append(Piece(spelled[int(part)], plain=True))
+            hidden = spelled[int(part)]
+            if isinstance(hidden, Image):
+                found.append(Piece("", plain=True, image=hidden.url or ""))
+            else:
+                found.append(Piece(hidden, plain=True))
         elif part:
-            pieces.append(Piece(part, plain=False))
-    return pieces
+            found.append(Piece(part, plain=False))
+    return found
 
 
 def readable(text: str) -> str:
@@ -259,127 +295,18 @@ def readable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def is_deep(data: Any) -> bool:
-    """Whether it is nested too deeply for templates, which write it recursively."""
-    level: list[Any] = [data]
-    for _ in range(_MOST_LEVELS):
-        inner: list[Any] = []
-        for one in level:
-            if isinstance(one, Mapping):
-                inner += one.values()
-            elif isinstance(one, list | tuple):
-                inner += one
-        if not inner:
-            return False
-        level = inner
-    return True
-
-
 def _plain_data(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as templates expect them: call arguments are objects, answers name the function."""
     names: dict[str, str] = {}
     data = []
     for message in messages:
-        entry: dict[str, Any] = {"role": message.role, "content": message.content}
+        content: Any = _Seen(message) if message.images else message.content
+        entry: dict[str, Any] = {"role": message.role, "content": content}
         if message.tool_calls:
-            entry["tool_calls"] = [_call(call) for call in message.tool_calls]
-            names |= {str(c.get("id")): _name(c) for c in message.tool_calls}
+            entry["tool_calls"] = [call_data(call) for call in message.tool_calls]
+            names |= {str(c.get("id")): called_name(c) for c in message.tool_calls}
         if message.role == "tool":
             entry["tool_call_id"] = message.tool_call_id
             entry["name"] = names.get(message.tool_call_id, "")
         data.append(entry)
     return data
-
-
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function", call)
-    arguments = function.get("arguments", {})
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            arguments = {"arguments": arguments}
-    if is_deep(arguments):
-        arguments = {}
-    shown = {"name": function.get("name", ""), "arguments": arguments}
-    return {"id": call.get("id", ""), "type": "function", "function": shown}
-
-
-def _name(call: Mapping[str, Any]) -> str:
-    return str(call.get("function", call).get("name", ""))
-
-
-def _function(tool: Tool) -> dict[str, Any]:
-    function = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": {} if is_deep(tool.parameters) else dict(tool.parameters),
-    }
-    return {"type": "function", "function": function}
-
-
-# --- templates that know no tools or no system message -----------------------------------------
-
-
-def _with_tools_as_text(
-    messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]
-) -> list[Message]:
-    """Describe the tools at the end of the first system message."""
-    lines = "\n".join(_json(function["function"]) for function in functions)
-    text = _TOOLS_AS_TEXT.format(lines=lines)
-    if messages and messages[0].role == "system":
-        return [Message("system", f"{messages[0].content}\n\n{text}"), *messages[1:]]
-    return [Message("system", text), *messages]
-
-
-def _as_text(message: Message) -> Message:
-    """A call or its result in the notation that ``_TOOLS_AS_TEXT`` explains."""
-    if message.role == "tool":
-        return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
-    if not message.tool_calls:
-        return message
-    calls = [_call(call)["function"] for call in message.tool_calls]
-    texts = [HERMES.written(call["name"], call["arguments"]) for call in calls]
-    return Message("assistant", "\n".join(filter(None, [message.content, *texts])))
-
-
-def _alternating(messages: Sequence[Message]) -> list[Message]:
-    """Results in words are the user's; many templates refuse two messages of one side in a row."""
-    result: list[Message] = []
-    for message in messages:
-        last = result[-1] if result else None
-        if last and last.role == message.role and message.role in ("user", "assistant"):
-            result[-1] = Message(message.role, f"{last.content}\n{message.content}")
-        else:
-            result.append(message)
-    return result
-
-
-def _late_system_as_user(messages: Sequence[Message]) -> list[Message]:
-    """System messages behind the first ones are told by the user, with what the user says next."""
-    result: list[Message] = []
-    for message in messages:
-        early = all(before.role == "system" for before in result)
-        if message.role == "system" and not early:
-            message = Message("user", message.content)
-        if message.role == "user" and result and result[-1].role == "user":
-            result[-1] = Message("user", f"{result[-1].content}\n\n{message.content}")
-        else:
-            result.append(message)
-    return result
-
-
-def _without_system(messages: Sequence[Message]) -> list[Message]:
-    """Put leading system messages in front of what the user says first."""
-    texts = [m.content for m in messages if m.role == "system"]
-    others = [m for m in messages if m.role != "system"]
-    if not texts:
-        return list(messages)
-    if not others or others[0].role != "user":
-        return [Message("user", "\n\n".join(texts)), *others]
-    first = Message("user", "\n\n".join([*texts, others[0].content]))
-    return [first, *others[1:]]
-
-
-def _json(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))

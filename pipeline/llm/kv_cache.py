@@ -22,6 +22,8 @@ class Memory(Protocol):
 
     def remove(self, sequence: int, start: int) -> bool: ...
 
+    def reaches(self, sequence: int, count: int) -> bool: ...
+
     def copy(self, source: int, target: int, count: int) -> None: ...
 
 
@@ -85,10 +87,17 @@ class KvCache:
         """Keep the first ``length`` tokens at most; none, where the model cannot do that."""
         if length >= len(sequence.tokens):
             return
-        if length == 0 or not self._memory.remove(sequence.id, length):
+        kept = length > 0 and self._memory.remove(sequence.id, length)
+        if not kept or not self._memory.reaches(sequence.id, length):
             self._memory.remove(sequence.id, 0)
             length = 0
         del sequence.tokens[length:]
+
+    @property
+    def conversations(self) -> int:
+        """How many sessions have something in the cells that only they have said; one at least."""
+        owners = {id(s.owner) for s in self._all if s.owner and len(s.tokens) > s.shared_tokens}
+        return max(1, len(owners))
 
     def evict(self) -> bool:
         """Free the cells of the least recently used idle sequence. False: there is none."""
@@ -129,14 +138,18 @@ class KvCache:
     def _reuse(self, target: Sequence, tokens: Tokens[int]) -> None:
         """Fill ``target`` from whichever sequence knows most of ``tokens``."""
         own = common_prefix(target.tokens, tokens)
-        best = max(self._all, key=lambda s: common_prefix(s.tokens, tokens))
-        length = common_prefix(best.tokens, tokens)
+        best = max(self._all, key=lambda s: self._shareable(s, tokens))
+        length = self._shareable(best, tokens)
         if length <= own or not self._memory.forgets_partly:
             self.trim(target, own)
             return
         self.trim(target, 0)
         self._memory.copy(best.id, target.id, length)
         target.tokens = list(tokens[:length])
+
+    def _shareable(self, sequence: Sequence, tokens: Tokens[int]) -> int:
+        length = common_prefix(sequence.tokens, tokens)
+        return length if self._memory.reaches(sequence.id, length) else 0
 
 
 def _lost(sequence: Sequence, tokens: Tokens[int]) -> int:
@@ -146,10 +159,15 @@ def _lost(sequence: Sequence, tokens: Tokens[int]) -> int:
 
 def common_prefix(some: Tokens[int], others: Tokens[int]) -> int:
     """How many first tokens two lists share."""
-    length = min(len(some), len(others))
-    if some[:length] == others[:length]:
-        return length
-    return next(i for i in range(length) if some[i] != others[i])
+    same, length = 0, min(len(some), len(others))
+    while same < length:
+        # Lists compare much faster than this loop runs.
+        middle = (same + length + 1) // 2
+        if some[same:middle] == others[same:middle]:
+            same = middle
+        else:
+            length = middle - 1
+    return same
 
 
 def common_suffix(some: Tokens[int], others: Tokens[int]) -> int:

@@ -11,7 +11,10 @@ import functools
 import importlib
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import Any
+
+from pipeline.errors import EngineError
 
 _WARN, _ERROR, _CONTINUED = 2, 3, 5
 """``enum ggml_log_level``: warning, error, and "more text of the line before"."""
@@ -35,6 +38,20 @@ def library() -> Any:
     return api
 
 
+@functools.cache
+def multimodal() -> Any:
+    """The module with the C functions for pictures. Raises ``EngineError`` if it was not built."""
+    library()
+    try:
+        return importlib.import_module("llama_cpp.mtmd_cpp")
+    except (OSError, RuntimeError) as problem:
+        raise EngineError(
+            "The language model cannot see pictures here",
+            why=f"llama.cpp was built without its library mtmd ({problem})",
+            fix="Run script/setup, which builds it, or set llm.mmproj to null",
+        ) from problem
+
+
 def version() -> str:
     """Of llama-cpp-python, and so of the llama.cpp inside it."""
     return str(importlib.import_module("llama_cpp").__version__)
@@ -45,6 +62,11 @@ def recent_problems() -> str:
     lines = [line.strip() for line in "".join(_log).splitlines()]
     _log.clear()
     return "; ".join(line for line in lines if line)
+
+
+def keep_log(set_callback: Callable[[Any, Any], None]) -> None:
+    """Keep what another library of llama.cpp complains about, too."""
+    set_callback(_kept_alive[0], ctypes.c_void_p(0))
 
 
 def _capture_log(api: Any) -> None:

@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from pipeline.engines import CancelToken
 from pipeline.errors import EngineError
 from pipeline.llm.abort import AbortSwitch
-from pipeline.llm.llama_api import library, recent_problems
+from pipeline.llm.eyes import Media
+from pipeline.llm.llama_api import library, multimodal, recent_problems
 from pipeline.llm.llama_model import Model
 
-_F16, _Q8_0 = 1, 8
+_GGML_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
 """``enum ggml_type``."""
 _PREEMPTIBLE_TOKENS = 8
 """Shorter computations are over before stepping aside would pay."""
 
-KvType = Literal["f16", "q8_0"]
+KvType = Literal["f16", "q8_0", "q4_0"]
 
 
 class Outcome(Enum):
@@ -48,6 +49,11 @@ class ContextShape:
     flash: bool | None = False
     guesses: int = 0
     """Tokens behind the last one whose logits may be asked for, too."""
+    batch_tokens: int = 0
+    """What one computation has room for, where that is more than a slice: a picture."""
+    swa_full: bool = True
+    """Whether layers with a sliding window have room for all cells; without, only a few of the last
+    tokens can be taken back."""
 
 
 class Context:
@@ -63,9 +69,11 @@ class Context:
         self._handle = self._open(model, shape)
         self._memory = self._api.llama_get_memory(self._handle)
         self._batch = _Batch(shape.slice_tokens)
+        self._batch_tokens = max(shape.slice_tokens, shape.batch_tokens)
         self._abort = AbortSwitch(self._handle)
         self.slice_tokens = shape.slice_tokens
         self.forgets_partly = model.forgets_partly
+        self._window_tokens = model.window_tokens
         self.tokens = min(int(self._api.llama_n_ctx(self._handle)), model.trained_tokens)
         """The longest that one sequence can get."""
 
@@ -76,7 +84,7 @@ class Context:
             raise EngineError(
                 "The language model's context cannot be made",
                 why=recent_problems() or "llama.cpp refused it, maybe for want of memory",
-                fix="Lower llm.context_tokens, or set llm.kv_type to q8_0",
+                fix="Lower llm.context_tokens or llm.gpu_layers, or set llm.kv_type to q8_0",
             )
         self._free = weakref.finalize(self, _free_context, self._api, handle, model)
         self._free.atexit = False
@@ -105,6 +113,28 @@ class Context:
         preemptible &= self.forgets_partly and len(tokens) > _PREEMPTIBLE_TOKENS
         with self._abort.watching(by, preemptible=preemptible):
             result = self._api.llama_decode(self._handle, self._batch.c_batch)
+        return self._outcome(result, position, sequence)
+
+    def decode_media(
+        self, media: Media, position: int, sequence: int, *, by: CancelToken, preemptible: bool
+    ) -> Outcome:
+        """Compute a part of a picture, as ``decode`` does; it takes ``media.positions``.
+
+        Raises ``EngineError``, and ``EyesFailed`` where they have.
+        """
+        api = multimodal()
+        found = media.embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        end = ctypes.c_int32()
+        nobody = api.mtmd_helper_post_decode_callback()
+        preemptible &= self.forgets_partly
+        with self._abort.watching(by, preemptible=preemptible):
+            result = api.mtmd_helper_decode_image_chunk(
+                *(media.eyes.handle, self._handle, media.chunk, found, position, sequence),
+                *(self._batch_tokens, ctypes.byref(end), nobody, None),
+            )
+        return self._outcome(result, position, sequence)
+
+    def _outcome(self, result: int, position: int, sequence: int) -> Outcome:
         if result == 0:
             return Outcome.DONE
         self.remove(sequence, position)
@@ -128,6 +158,18 @@ class Context:
     def copy(self, source: int, target: int, count: int) -> None:
         """Let ``target`` share the cells of the first ``count`` tokens of ``source``."""
         self._api.llama_memory_seq_cp(self._memory, source, target, 0, count)
+
+    def reaches(self, sequence: int, count: int) -> bool:
+        """Whether a sequence can go on behind its first ``count`` tokens.
+
+        Layers with a sliding window may have lost the cells behind it: llama.cpp saves none of
+        them, and takes them for others when it likes, also where it was told to keep all
+        (``swa_full``). It tells the first position that is whole in all layers.
+        """
+        if not self._window_tokens or not count:
+            return True
+        first = self._api.llama_memory_seq_pos_min(self._memory, sequence)
+        return bool(0 <= first <= max(0, count + 1 - self._window_tokens))
 
     def state(self, sequence: int) -> memoryview:
         """A copy of what a sequence's cells hold."""
@@ -181,19 +223,17 @@ class _Batch:
 def _parameters(api: Any, shape: ContextShape) -> Any:
     params = api.llama_context_default_params()
     params.n_ctx = shape.cells
-    params.n_batch = params.n_ubatch = shape.slice_tokens
+    params.n_batch = params.n_ubatch = max(shape.slice_tokens, shape.batch_tokens)
     params.n_seq_max = shape.sequences
     # The default reserves logits for a whole batch, 100 MB that nobody reads.
     params.n_outputs_max = max(shape.sequences, shape.guesses + 2)
     params.n_threads = params.n_threads_batch = shape.threads
     params.kv_unified = True
-    # Without the full cache, models with sliding windows could not be rolled back.
-    params.swa_full = True
+    params.swa_full = shape.swa_full
     params.flash_attn_type = -1 if shape.flash is None else int(shape.flash)
-    quantized = shape.kv_type == "q8_0"
-    params.type_k = _Q8_0 if quantized else _F16
+    params.type_k = _GGML_TYPES[shape.kv_type]
     # llama.cpp can read quantized values (not keys) with flash attention only.
-    params.type_v = _Q8_0 if quantized and shape.flash is not False else _F16
+    params.type_v = _GGML_TYPES["f16" if shape.flash is False else shape.kv_type]
     params.no_perf = True
     return params
 

@@ -6,14 +6,12 @@ prompts are read in slices, and whatever a prompt shares with an earlier one is 
 
 from __future__ import annotations
 
+import logging
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
-
-from pydantic import Field
 
 from pipeline.engines import (
-    EngineOptions,
     EngineSpec,
     Kind,
     LlmSession,
@@ -21,57 +19,33 @@ from pipeline.engines import (
     Sampling,
     ToolChoice,
 )
-from pipeline.errors import WeightsError
+from pipeline.errors import EngineError
+from pipeline.llm.draft import Draft, require_same_vocabulary
+from pipeline.llm.eyes import Eyes
 from pipeline.llm.kv_cache import KvCache
+from pipeline.llm.llama_api import library
 from pipeline.llm.llama_context import Context, ContextShape, KvType
-from pipeline.llm.llama_model import Model
+from pipeline.llm.llama_files import companion_path, model_path
+from pipeline.llm.llama_model import Model, Offload
+from pipeline.llm.llama_options import LlamaCppOptions
 from pipeline.llm.llama_session import LlamaSession, Parts, prompt_limit
 from pipeline.llm.prompts import Prompts
 from pipeline.llm.run import Shared
 from pipeline.llm.saved_prefixes import SavedPrefixes
+
+__all__ = ["SPEC", "LlamaCpp", "LlamaCppOptions", "build"]
+
+log = logging.getLogger("reachy_voice.llm")
 
 _CPU_SLICE_TOKENS = 64
 """As fast as 256 on one core (SmolLM2-135M, AVX-512: 198 and 200 tokens/s over 3,072 tokens), and
 little is lost when a slice is aborted."""
 _GPU_SLICE_TOKENS = 512
 """A GPU needs long slices to be busy, and cannot be aborted: one takes some 10 ms."""
-_Q8_0_BLOCK = 32
-"""Numbers that share one scale in llama.cpp's q8_0; a head must hold whole blocks."""
-
-
-class LlamaCppOptions(EngineOptions):
-    engine: Literal["llama-cpp"] = "llama-cpp"
-    weights: str | None = "smollm2-135m-instruct"
-    """Catalogue entry with a GGUF; null if ``model_file`` is a whole path."""
-    model_file: str | None = None
-    """Which ``*.gguf``, where the weights have several; or the absolute path of your own."""
-    context_tokens: int = Field(default=8192, ge=512)
-    """KV cells of all conversations together, and so the longest prompt and answer."""
-    threads: int | None = Field(default=None, ge=1)
-    """CPU threads; null: one less than there are cores."""
-    gpu_layers: int = Field(default=0, ge=-1)
-    """Layers on the GPU; -1: all."""
-    sequences: int = Field(default=8, ge=1, le=64)
-    """Conversations whose tokens are kept at the same time; more are served, but re-read."""
-    batch_tokens: int | None = Field(default=None, ge=8, le=4096)
-    """Prompt tokens per slice; null: 64 on a CPU, 512 on a GPU."""
-    flash_attention: bool | None = None
-    """null: only on a GPU (on a CPU it takes twice the time, measured at 2,500 tokens)."""
-    kv_type: KvType | None = None
-    """``q8_0`` halves the cells of keys, and with flash attention those of values too; null: that
-    where the model's heads allow it, else ``f16``."""
-    lookup_tokens: int = Field(default=0, ge=0, le=16)
-    """Tokens that are guessed from what was said before, and checked in one pass; 0: none."""
-    requantize: bool = True
-    """Convert small Q4_1 weights to Q8_0 at start: twice the speed, for some memory."""
-    template_arguments: dict[str, bool | int | float | str] = Field(
-        default={"enable_thinking": False}
-    )
-    """Further variables for the model's chat template."""
-    saved_prefix_mb: int = Field(default=1024, ge=0)
-    """Disk space for instructions and tools that were read before; 0: save none."""
-    saved_prefix_dir: Path | None = None
-    """Where; null: in the cache directory."""
+_PICTURE_TOKENS = 256
+"""Of each picture of Gemma 3, which knows no other size, and reads it in one pass."""
+_BLOCK = 32
+"""Numbers that share one scale in llama.cpp's q8_0 and q4_0; a head must hold whole blocks."""
 
 
 class LlamaCpp:
@@ -88,32 +62,125 @@ class LlamaCpp:
 
 def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     """Load the model and compute a first token. Raises ``WeightsError``, ``EngineError``."""
-    path = _model_path(options, weights)
-    model = Model(path, options.gpu_layers, requantize=options.requantize)
-    # One sequence more than conversations, to copy prefixes through when they are saved.
-    shape = _shape(options, model)
+    path = model_path(options, weights)
+    for option, name in (("mmproj", options.mmproj), ("draft", options.draft)):
+        if name:
+            companion_path(option, name, weights)  # before anything large is loaded
+    offload = _offload(options)
+    model = Model(path, offload, requantize=options.requantize)
+    shape = _shape(options, model, on_gpu=offload.layers != 0)
+    if options.context_tokens > model.trained_tokens:
+        log.warning(
+            "%s was trained for %s tokens: one conversation gets no more, and llm.context_tokens "
+            "(%s) is the room for all of them",
+            *(path.name, model.trained_tokens, options.context_tokens),
+        )
     context = Context(model, shape)
     cache = KvCache(context, options.sequences)
     shared = Shared(context, cache, _saved(options, model, shape), scratch=options.sequences)
-    prompts = Prompts(model, options.template_arguments, prompt_limit(context.tokens))
-    engine = LlamaCpp(Parts(model, prompts, shared, options.lookup_tokens))
+    eyes = None
+    if options.mmproj:
+        eyes = _eyes(options, weights, model, shape, on_gpu=offload.layers != 0)
+    prompts = Prompts(model, options.template_arguments, prompt_limit(context.tokens), eyes)
+    draft = _draft(options, weights, model, offload, shape) if options.draft else None
+    engine = LlamaCpp(Parts(model, prompts, shared, options.lookup_tokens, draft))
     _warm_up(engine)
     return engine
 
 
-def _shape(options: LlamaCppOptions, model: Model) -> ContextShape:
-    on_gpu = options.gpu_layers != 0
+def _offload(options: LlamaCppOptions) -> Offload:
+    """What goes to GPUs, as far as this llama.cpp knows any."""
+    if options.gpu_layers and not library().llama_supports_gpu_offload():
+        log.warning(
+            "llm.gpu_layers is %s, but this llama.cpp finds no GPU, or was built without: the "
+            "model runs on the CPU, slowly. reachy-voice doctor says more",
+            options.gpu_layers,
+        )
+        return Offload()
+    return Offload(options.gpu_layers, options.main_gpu, options.split_mode, options.tensor_split)
+
+
+def _shape(options: LlamaCppOptions, model: Model, *, on_gpu: bool) -> ContextShape:
     slice_tokens = options.batch_tokens or (_GPU_SLICE_TOKENS if on_gpu else _CPU_SLICE_TOKENS)
     flash = options.flash_attention
+    if flash is None and options.kv_type == "q4_0":
+        flash = True
     return ContextShape(
+        # One sequence more than conversations, to copy prefixes through when they are saved.
         cells=options.context_tokens,
         sequences=options.sequences + 1,
         slice_tokens=slice_tokens,
         threads=options.threads or max(1, _cores() - 1),
-        kv_type=options.kv_type or ("f16" if model.head_size % _Q8_0_BLOCK else "q8_0"),
+        kv_type=_kv_type(options.kv_type, model),
         flash=False if flash is None and not on_gpu else flash,
-        guesses=options.lookup_tokens,
+        guesses=max(options.lookup_tokens, options.draft_tokens if options.draft else 0),
+        # Some families read a picture in one pass.
+        batch_tokens=max(options.image_tokens, _PICTURE_TOKENS) if options.mmproj else 0,
+        swa_full=options.swa_full,
     )
+
+
+def _eyes(
+    options: LlamaCppOptions,
+    weights: Path | None,
+    model: Model,
+    shape: ContextShape,
+    *,
+    on_gpu: bool,
+) -> Eyes:
+    """Raises ``WeightsError``, ``EngineError``."""
+    assert options.mmproj
+    return Eyes(
+        companion_path("mmproj", options.mmproj, weights),
+        model,
+        threads=shape.threads,
+        on_gpu=on_gpu,
+        most_tokens=options.image_tokens,
+        room_tokens=max(shape.slice_tokens, shape.batch_tokens),
+    )
+
+
+def _draft(
+    options: LlamaCppOptions,
+    weights: Path | None,
+    model: Model,
+    offload: Offload,
+    shape: ContextShape,
+) -> Draft:
+    """The model that guesses; on the same devices, with as many cells, of a kind that it can.
+
+    Raises ``WeightsError``, ``EngineError``.
+    """
+    assert options.draft
+    path = companion_path("draft", options.draft, weights)
+    guesser = Model(path, offload, requantize=options.requantize)
+    require_same_vocabulary(model, guesser)
+    for one in (model, guesser):
+        if not one.forgets_partly:
+            raise EngineError(
+                "llm.draft cannot be used",
+                why=f"{one.path.name} has recurrent layers, which cannot take wrong guesses back",
+                fix="Set llm.draft to null",
+            )
+    kv_type = shape.kv_type if _fits(shape.kv_type, guesser) else "f16"
+    context = Context(guesser, replace(shape, kv_type=kv_type, guesses=0))
+    return Draft(guesser, context, options.sequences, options.draft_tokens)
+
+
+def _kv_type(wanted: KvType | None, model: Model) -> KvType:
+    """Raises ``EngineError`` if the model's heads do not divide into blocks."""
+    if wanted and not _fits(wanted, model):
+        raise EngineError(
+            f"The context of {model.path.name} cannot be kept as {wanted}",
+            why=f"its attention heads have {min(model.head_sizes)} numbers, and {_BLOCK} share one "
+            "scale",
+            fix="Set llm.kv_type to f16, or to null",
+        )
+    return wanted or ("q8_0" if _fits("q8_0", model) else "f16")
+
+
+def _fits(kv_type: KvType, model: Model) -> bool:
+    return kv_type == "f16" or not any(size % _BLOCK for size in model.head_sizes)
 
 
 def _cores() -> int:
@@ -125,31 +192,8 @@ def _cores() -> int:
 def _saved(options: LlamaCppOptions, model: Model, shape: ContextShape) -> SavedPrefixes | None:
     if options.saved_prefix_dir is None or options.saved_prefix_mb == 0:
         return None
-    identity = model.identity + f"{shape.kv_type} {shape.flash}".encode()
+    identity = model.identity + f"{shape.kv_type} {shape.flash} {shape.swa_full}".encode()
     return SavedPrefixes(options.saved_prefix_dir, options.saved_prefix_mb * 2**20, identity)
-
-
-def _model_path(options: LlamaCppOptions, weights: Path | None) -> Path:
-    if options.model_file and Path(options.model_file).is_absolute():
-        return Path(options.model_file)
-    found = sorted(weights.glob("*.gguf")) if weights else []
-    if options.model_file:
-        found = [path for path in found if path.name == options.model_file]
-    if not found:
-        wanted = options.model_file or "*.gguf"
-        raise WeightsError(
-            "The language model is missing",
-            why=f"there is no {wanted} in {weights}" if weights else "llm.weights names none",
-            fix="Run: reachy-voice models pull, or set llm.model_file to the path of a GGUF",
-        )
-    if len(found) > 1 and "-00001-of-" not in found[0].name:
-        names = ", ".join(path.name for path in found)
-        raise WeightsError(
-            "It is not clear which language model to load",
-            why=f"{weights} has {names}",
-            fix="Set llm.model_file to one of them",
-        )
-    return found[0]
 
 
 def _warm_up(engine: LlamaCpp) -> None:

@@ -10,6 +10,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,27 +29,51 @@ spaces before them in."""
 _SAMPLED_BLOCKS, _BLOCK_BYTES = 16, 65_536
 
 
+_SPLIT_MODES = {"none": 0, "layer": 1, "row": 2}
+"""``enum llama_split_mode``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """What of a model lies on which GPU. ``layers``: 0 none, -1 all. ``main``: the only one where
+    ``mode`` is none. ``split``: shares of each; ``None``: by their free memory."""
+
+    layers: int = 0
+    main: int = 0
+    mode: str = "layer"
+    split: tuple[float, ...] | None = None
+
+
+CPU = Offload()
+
+
 class Model:
     """Weights in memory. Raises ``WeightsError`` if ``path`` is not a GGUF that llama.cpp reads."""
 
-    def __init__(self, path: Path, gpu_layers: int = 0, *, requantize: bool = True) -> None:
-        _check_magic(path)
+    def __init__(self, path: Path, offload: Offload = CPU, *, requantize: bool = True) -> None:
+        check_magic(path)
         self._api = library()
         self.path = path
-        self.handle = self._load(path, gpu_layers)
-        if requantize and gpu_layers == 0 and self._is_slow_here(path):
+        self.handle = self._load(path, offload)
+        if requantize and offload.layers == 0 and self._is_slow_here(path):
             self._load_faster(path)
         self.vocab = self._api.llama_model_get_vocab(self.handle)
         self.vocab_tokens = int(self._api.llama_vocab_n_tokens(self.vocab))
         self.trained_tokens = int(self._api.llama_model_n_ctx_train(self.handle))
 
-    def _load(self, path: Path, gpu_layers: int) -> Any:
+    def _load(self, path: Path, offload: Offload) -> Any:
         recent_problems()
         params = self._api.llama_model_default_params()
-        params.n_gpu_layers = gpu_layers
+        params.n_gpu_layers = offload.layers
+        params.main_gpu = offload.main
+        params.split_mode = _SPLIT_MODES[offload.mode]
+        if offload.split:
+            # One number for each device that llama.cpp knows, which are more than there are.
+            shares = [*offload.split, *[0.0] * self._api.llama_max_devices()]
+            params.tensor_split = (ctypes.c_float * len(shares))(*shares)
         handle = self._api.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
-            raise _unusable(path, recent_problems() or "llama.cpp cannot load it")
+            raise unusable(path, recent_problems() or "llama.cpp cannot load it")
         self._free = weakref.finalize(self, self._api.llama_model_free, handle)
         self._free.atexit = False
         return handle
@@ -74,7 +99,7 @@ class Model:
             source, target = os.fsencode(path), os.fsencode(copy)
             if self._api.llama_model_quantize(source, target, ctypes.byref(params)) == 0:
                 slow = self._free
-                self.handle = self._load(copy, 0)
+                self.handle = self._load(copy, CPU)
                 slow()
             else:
                 why = recent_problems() or "quantizing failed"
@@ -91,11 +116,31 @@ class Model:
         source = self._api.llama_model_chat_template(self.handle, wanted)
         return source.decode() if source else None
 
-    @property
-    def head_size(self) -> int:
-        """Numbers in one attention head's key."""
+    def number(self, key: str) -> int | None:
+        """A whole number of the GGUF's metadata; ``key``: without the architecture's name."""
+        architecture = self._metadata("general.architecture")
+        text = self._metadata(f"{architecture}.{key}")
+        return int(text) if text.isdecimal() else None
+
+    def _metadata(self, key: str) -> str:
+        buffer = ctypes.create_string_buffer(128)
         api = self._api
-        return int(api.llama_model_n_embd(self.handle) // api.llama_model_n_head(self.handle))
+        found = api.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+        return buffer.value.decode() if found >= 0 else ""
+
+    @functools.cached_property
+    def head_sizes(self) -> frozenset[int]:
+        """Numbers in one attention head's key, or value, of any kind of layer."""
+        api = self._api
+        even = int(api.llama_model_n_embd(self.handle) // api.llama_model_n_head(self.handle))
+        names = ("key_length", "value_length", "key_length_swa", "value_length_swa")
+        told = {self.number(f"attention.{name}") for name in names} - {None}
+        return frozenset(size for size in told if size) or frozenset({even})
+
+    @property
+    def window_tokens(self) -> int:
+        """How far some of its layers look back; 0: all of them see everything."""
+        return int(self._api.llama_model_n_swa(self.handle))
 
     @functools.cached_property
     def forgets_partly(self) -> bool:
@@ -178,17 +223,17 @@ class Model:
         )
 
 
-def _check_magic(path: Path) -> None:
+def check_magic(path: Path) -> None:
     try:
         with path.open("rb") as file:
             magic = file.read(len(_MAGIC))
     except OSError as problem:
-        raise _unusable(path, problem.strerror or str(problem)) from problem
+        raise unusable(path, problem.strerror or str(problem)) from problem
     if magic != _MAGIC:
-        raise _unusable(path, "it is not a GGUF, it does not begin with the letters GGUF")
+        raise unusable(path, "it is not a GGUF, it does not begin with the letters GGUF")
 
 
-def _unusable(path: Path, why: str) -> WeightsError:
+def unusable(path: Path, why: str) -> WeightsError:
     return WeightsError(
         f"The language model {path.name} cannot be loaded",
         why=why,

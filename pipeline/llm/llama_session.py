@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pipeline.engines import (
     CancelToken,
@@ -17,6 +19,8 @@ from pipeline.engines import (
     Warmed,
 )
 from pipeline.errors import PromptTooLong
+from pipeline.llm.draft import Draft
+from pipeline.llm.eyes import EyesFailed, Picture
 from pipeline.llm.known_texts import KnownTexts
 from pipeline.llm.llama_context import Context
 from pipeline.llm.llama_model import Model
@@ -26,6 +30,9 @@ from pipeline.llm.run import Run, Shared
 from pipeline.llm.tool_calls.parser import Part
 from pipeline.llm.writer import Writer
 
+log = logging.getLogger("reachy_voice.llm")
+
+_T = TypeVar("_T")
 _REPLY_TOKENS = 128
 """Room that a prompt must leave for its answer (half a minute of speech), in tokens."""
 
@@ -39,6 +46,8 @@ class Parts:
     shared: Shared
     lookup_tokens: int = 0
     """How many tokens are guessed from what stood before, and checked in one pass."""
+    draft: Draft | None = None
+    """Who guesses where nothing of the kind stood before."""
 
     @property
     def prompt_limit(self) -> int:
@@ -73,15 +82,27 @@ class LlamaSession:
         The instructions and tools are also saved to disk. Raises ``PromptTooLong``,
         ``EngineError``, ``Cancelled``.
         """
+        return _seeing(lambda: self._warm(messages, tools, said, cancel))
+
+    def _warm(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        said: str,
+        cancel: CancelToken,
+    ) -> Iterator[Warmed | None]:
         prompts = self._parts.prompts
         prefix = prompts.prefix(messages, tools)
         tokens, probe = prompts.ahead(messages, tools, said, self._known)
-        run = self._run(tokens, prefix, cancel, probe, evaluate_last=False)
+        pictures = prompts.pictures(messages, self._known)
+        run = self._run(tokens, prefix, cancel, probe, pictures, evaluate_last=False)
         try:
             yield from run.fill()
             end = self._end_probability(run, probe)
             yield from run.save_prefix()
-            yield Warmed(run.usage(), end, len(prefix), self._parts.prompt_limit)
+            if draft := self._parts.draft:
+                yield from draft.read(tokens, self, cancel)
+            yield Warmed(run.usage(), end, len(prefix), self._share(len(prefix)))
         finally:
             run.close()
 
@@ -97,23 +118,34 @@ class LlamaSession:
 
         Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
         """
+        return _seeing(lambda: self._reply(messages, tools, tool_choice, sampling, cancel))
+
+    def _reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
+        cancel: CancelToken,
+    ) -> Iterator[Delta | None]:
         prompts = self._parts.prompts
         tokens = prompts.whole(messages, tools, self._known)
         prefix = prompts.prefix(messages, tools)
         asked = bool(messages) and messages[-1].role == "user"
         probe = prompts.last_word(tokens) if asked else None
-        run = self._run(tokens, prefix, cancel, probe, evaluate_last=True)
+        pictures = prompts.pictures(messages, self._known)
+        run = self._run(tokens, prefix, cancel, probe, pictures, evaluate_last=True)
         writer = Writer(
             self._parts.model,
             prompts.calls,
             tools,
             tool_choice,
             sampling,
-            room=self._parts.shared.context.tokens - len(tokens),
-            in_thoughts=prompts.in_thoughts,
+            room=self._parts.shared.context.tokens - _cells(tokens, pictures),
+            thought_end=prompts.thought_end,
         )
         try:
-            yield from self._generate(run, writer, probe)
+            yield from self._generate(run, writer, probe, cancel)
         finally:
             run.close()
 
@@ -123,6 +155,17 @@ class LlamaSession:
         self._known.forget()
         self._end = ([], 0.0)
         self._parts.shared.cache.disown(self)
+        if draft := self._parts.draft:
+            draft.disown(self)
+
+    def _share(self, fixed_tokens: int) -> int:
+        """How long prompts may get, so that those who talk now all keep theirs in the cells.
+
+        A longer one is answered as well, but then each turn of one takes the cells of another.
+        ``fixed_tokens``: of instructions and tools, which take cells once where they are the same.
+        """
+        room = max(0, self._parts.prompt_limit - fixed_tokens)
+        return fixed_tokens + room // self._parts.shared.cache.conversations
 
     def _run(
         self,
@@ -130,15 +173,23 @@ class LlamaSession:
         prefix: list[int],
         cancel: CancelToken,
         probe: int | None,
+        pictures: Sequence[Picture],
         *,
         evaluate_last: bool,
     ) -> Run:
-        if len(tokens) > self._parts.prompt_limit:
-            raise PromptTooLong(len(tokens), self._parts.prompt_limit)
+        cells = _cells(tokens, pictures)
+        if cells > self._parts.prompt_limit:
+            raise PromptTooLong(cells, self._parts.prompt_limit)
         shared = self._parts.shared
         if probe is not None and self._end[0] == tokens[: probe + 1]:
             probe = None
-        return Run(shared, self, cancel, tokens, prefix, evaluate_last=evaluate_last, probe=probe)
+        media = {first: part for picture in pictures for first, part in picture.media.items()}
+        return Run(
+            *(shared, self, cancel, tokens, prefix),
+            evaluate_last=evaluate_last,
+            probe=probe,
+            media=media,
+        )
 
     def _end_probability(self, run: Run, probe: int | None) -> float | None:
         """Of the words up to token ``probe``, that were read now or are the last ones looked at."""
@@ -149,14 +200,22 @@ class LlamaSession:
             self._end = tokens, self._parts.prompts.word_ends.probability(run.probed)
         return self._end[1] if self._end[0] == tokens else None
 
-    def _generate(self, run: Run, writer: Writer, probe: int | None) -> Iterator[Delta | None]:
+    def _generate(
+        self, run: Run, writer: Writer, probe: int | None, cancel: CancelToken
+    ) -> Iterator[Delta | None]:
         context = self._parts.shared.context
         lookup = PromptLookup(self._parts.lookup_tokens if context.forgets_partly else 0)
         run.tokens += writer.begin()
         while writer.may_go_on():
             run.guess = lookup.guess(run.tokens)
+            drafting = None if run.guess else self._parts.draft
+            if drafting:
+                run.guess = yield from drafting.guess(run.tokens, self, cancel)
             yield from run.fill()
+            before = len(run.tokens)
             parts = _write(run, writer, context)
+            if drafting:
+                drafting.count(run.guess[: run.checked], run.tokens[before:])
             end = self._end_probability(run, probe)
             probe = None
             if end is not None:
@@ -169,6 +228,22 @@ class LlamaSession:
         if writer.failure:
             raise writer.failure
         yield Finished(writer.ended or "stop", run.usage(writer.generated))
+
+
+def _seeing(work: Callable[[], Iterator[_T]]) -> Iterator[_T]:
+    """``work``, and once more for each picture that cannot be seen: nothing is said before all are
+    seen, and then the prompt says that this one was not."""
+    while True:
+        try:
+            yield from work()
+            return
+        except EyesFailed as problem:
+            log.warning("%s. It is left out", problem)
+
+
+def _cells(tokens: Sequence[int], pictures: Sequence[Picture]) -> int:
+    """How many cells a prompt takes."""
+    return len(tokens) + sum(picture.more_cells for picture in pictures)
 
 
 def _write(run: Run, writer: Writer, context: Context) -> list[Part]:

@@ -8,6 +8,7 @@ said) several tokens are checked in one pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 _NGRAM = 3
 """Tokens that must be the same; two agree too often by chance."""
@@ -31,4 +32,5 @@ class PromptLookup:
             self._after[tuple(tokens[end - _NGRAM : end])] = end
         self._seen = max(self._seen, len(tokens))
         start = self._after.get(tuple(tokens[-_NGRAM:]))
-        return [] if start is None else list(tokens[start : start + self._most])
+        guess = [] if start is None else tokens[start : start + self._most]
+        return list(takewhile(lambda token: token >= 0, guess))  # what is below is a picture's

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
-from pipeline.engines import FinishReason, Kind, Message, UrlEngineSpec, Usage
+from pipeline.engines import FinishReason, Image, Kind, Message, UrlEngineSpec, Usage
 from pipeline.llm.url_conversation import UrlLlm, UrlLlmOptions
 from pipeline.llm.url_prompts import (
     Asked,
@@ -18,6 +18,7 @@ from pipeline.llm.url_prompts import (
     decoded,
     sampling_fields,
 )
+from pipeline.pictures import pieces
 
 
 class ChatOptions(UrlLlmOptions):
@@ -65,6 +66,8 @@ class ChatApi:
 
 def _message(message: Message) -> dict[str, Any]:
     plain: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.images:
+        plain["content"] = [_part(piece) for piece in pieces(message)]
     if message.role == "tool":
         plain["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
@@ -80,6 +83,12 @@ def _message(message: Message) -> dict[str, Any]:
             for call in message.tool_calls
         ]
     return plain
+
+
+def _part(piece: str | Image) -> dict[str, Any]:
+    if isinstance(piece, str):
+        return {"type": "text", "text": piece}
+    return {"type": "image_url", "image_url": {"url": piece.url}}
 
 
 class ChatReader:

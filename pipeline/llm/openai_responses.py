@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
-from pipeline.engines import FinishReason, Kind, Message, UrlEngineSpec, Usage
+from pipeline.engines import FinishReason, Image, Kind, Message, UrlEngineSpec, Usage
 from pipeline.llm.openai_chat import usage_of
 from pipeline.llm.url_conversation import UrlLlm, UrlLlmOptions
 from pipeline.llm.url_prompts import (
@@ -20,6 +20,7 @@ from pipeline.llm.url_prompts import (
     decoded,
     sampling_fields,
 )
+from pipeline.pictures import pieces
 
 LEAST_OUTPUT_TOKENS = 16
 """OpenAI refuses a smaller limit; other servers take any."""
@@ -89,7 +90,7 @@ def _items(at: int, message: Message) -> list[dict[str, Any]]:
             }
         )
     elif message.role != "assistant":
-        content = [{"type": "input_text", "text": message.content}]
+        content = [_part(piece) for piece in pieces(message)] or [_part("")]
         items.append({"type": "message", "role": message.role, "content": content})
     for call in message.tool_calls:
         function = call["function"]
@@ -102,6 +103,12 @@ def _items(at: int, message: Message) -> list[dict[str, Any]]:
             }
         )
     return items
+
+
+def _part(piece: str | Image) -> dict[str, Any]:
+    if isinstance(piece, str):
+        return {"type": "input_text", "text": piece}
+    return {"type": "input_image", "image_url": piece.url, "detail": "auto"}
 
 
 class ResponsesReader:

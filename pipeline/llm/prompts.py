@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from pipeline.engines import Message, Tool
+from pipeline.engines import Image, Message, Tool
 from pipeline.errors import PromptTooLong
 from pipeline.llm.chat_template import CHATML, ChatTemplate, Piece
+from pipeline.llm.eyes import Eyes, Picture
 from pipeline.llm.known_texts import KnownTexts
 from pipeline.llm.kv_cache import common_prefix, common_suffix
 from pipeline.llm.llama_model import Model
 from pipeline.llm.tool_calls.grammar import CallGrammars
 from pipeline.llm.word_ends import WordEnds, without_end_marks
+from pipeline.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE, UNSEEN_IMAGE, joined, seen
 
 _LONG_CHARS = 32_768
 _REMEMBERED_PREFIXES = 16
@@ -30,20 +32,26 @@ _HELLO = Message("user", "Hello")
 
 class Prompts:
     """Writes one model's prompts. ``arguments``: further variables for the chat template.
-    ``most_tokens``: of a prompt that is worth the time to read it to its end.
+    ``most_tokens``: of a prompt that is worth the time to read it to its end. ``eyes``: without,
+    models read a sentence in the place of a picture.
     """
 
     def __init__(
-        self, model: Model, arguments: Mapping[str, Any], most_tokens: int | None = None
+        self,
+        model: Model,
+        arguments: Mapping[str, Any],
+        most_tokens: int | None = None,
+        eyes: Eyes | None = None,
     ) -> None:
         self._model = model
+        self._eyes = eyes
         self._most_tokens = most_tokens
         self._template = self._read(model.chat_template() or CHATML, arguments)
         with_tools = model.chat_template("tool_use")
         self._tool_template = self._read(with_tools, arguments) if with_tools else self._template
         self.calls = CallGrammars(self._tool_template.syntax)
-        self.in_thoughts = self._template.ends_in_thoughts
-        """Whether prompts end inside of a thought."""
+        self.thought_end = self._template.thought_end
+        """What ends the thought inside of which prompts end; empty: they end in none."""
         self._prefixes: OrderedDict[tuple[Any, ...], list[int]] = OrderedDict()
         self._border = self._borders()
         one, other = (self.whole([Message("user", text)], []) for text in _PROBES)
@@ -62,8 +70,20 @@ class Prompts:
         ``known`` spares reading what earlier prompts of the same conversation had. Raises
         ``PromptTooLong`` if that is seen from afar, else it is for the caller to see.
         """
+        known = known or KnownTexts()
+        messages = [self._seen(message, known) for message in messages]
         template = self._template_for(messages, tools)
-        return self._begun(self._tokens(template.render(messages, tools), known or KnownTexts()))
+        tokens = self._begun(self._tokens(template.render(messages, tools), known))
+        # Only a token of its own tells what comes next.
+        if tokens and tokens[-1] < 0:
+            tokens += self._model.tokenize("\n", special=False)
+        return tokens
+
+    def pictures(self, messages: Sequence[Message], known: KnownTexts) -> list[Picture]:
+        """The pictures that the model can see in ``messages``."""
+        images = (image for message in messages for image in message.images)
+        found = (self._picture(image, known) for image in images)
+        return [picture for picture in found if picture]
 
     def prefix(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
         """The part before anybody has said anything: instructions and tools."""
@@ -114,6 +134,7 @@ class Prompts:
         """
         waits = bool(messages) and bool(messages[-1].tool_calls) and not said
         asked = _with_result(messages, _MARK) if waits else _going_on(messages, f"{said}{_MARK}")
+        asked = [self._seen(message, known) for message in asked]
         pieces = self._template_for(asked, tools).render(asked, tools)
         parts = [part for piece in pieces for part in self._parts(piece)]
         marked = [at for at, part in enumerate(parts) if _MARK in part.text]
@@ -155,7 +176,7 @@ class Prompts:
 
     def _parts(self, piece: Piece) -> list[Piece]:
         """A piece cut before its control tokens, across which no token reaches."""
-        if piece.plain or self._border is None:
+        if piece.plain or piece.image or self._border is None:
             return [piece]
         return [Piece(text, plain=False) for text in self._border.split(piece.text) if text]
 
@@ -166,9 +187,30 @@ class Prompts:
         return re.compile(f"(?={'|'.join(marks)})") if marks else None
 
     def _read_part(self, part: Piece, known: KnownTexts) -> list[int]:
+        if part.image:
+            assert self._eyes
+            picture = known.picture(part.image, self._eyes.picture)
+            return list(picture.tokens) if picture else []
         if part.plain:
             return self._model.tokenize(part.text, special=False)
         return known.tokens(part.text, lambda text: self._model.tokenize(text, special=True))
+
+    def _seen(self, message: Message, known: KnownTexts) -> Message:
+        """With those pictures alone that the model can see; the others are told of."""
+        return seen(message, lambda image: self._told(image, known))
+
+    def _told(self, image: Image, known: KnownTexts) -> str | None:
+        if self._picture(image, known):
+            return None
+        if self._eyes is None:
+            return UNSEEN_IMAGE
+        return UNREADABLE_IMAGE if image.url else FORGOTTEN_IMAGE
+
+    def _picture(self, image: Image, known: KnownTexts) -> Picture | None:
+        if self._eyes is None or not image.url:
+            return None
+        picture = known.picture(image.url, self._eyes.picture)
+        return picture if picture and not picture.failed else None
 
     def _look_at(self, piece: Piece, before: int) -> None:
         """Read a long text in blocks first, and no further than it may go."""
@@ -196,7 +238,7 @@ class Prompts:
 def _going_on(messages: Sequence[Message], text: str) -> list[Message]:
     """The user says ``text``, and goes on in a message that has not ended (``chat.prompt``)."""
     if messages and messages[-1].role == "user":
-        return [*messages[:-1], Message("user", f"{messages[-1].content} {text}")]
+        return [*messages[:-1], joined(messages[-1], Message("user", text), " ")]
     return [*messages, Message("user", text)]
 
 

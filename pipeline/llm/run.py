@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Protocol
 
 import numpy as np
@@ -11,12 +12,17 @@ from numpy.typing import NDArray
 
 from pipeline.engines import Cancelled, CancelToken, Usage
 from pipeline.errors import EngineError
+from pipeline.llm.eyes import Media
 from pipeline.llm.kv_cache import KvCache, Sequence, common_prefix
 from pipeline.llm.llama_context import Context, Outcome
 from pipeline.llm.saved_prefixes import SavedPrefixes
 
 _WORTH_SAVING_TOKENS = 256
 """Shorter prefixes are read about as fast as a file is loaded and checked."""
+
+
+_LOOK_S = 0.01
+"""How long one step waits for what the eyes see, in seconds."""
 
 
 class Owner(Protocol):
@@ -43,7 +49,8 @@ class Run:
     the prompt. ``prefix``: its instructions and tools. ``evaluate_last``: compute the last prompt
     token even if it is known, for its logits. ``probe``: one of the prompt's tokens whose logits
     are kept in ``probed``; it is computed even if it is known, unless the model cannot take it
-    back. Call ``close`` at the end.
+    back. ``media``: the parts of pictures among the tokens, by their first ones. Call ``close`` at
+    the end.
     """
 
     def __init__(
@@ -56,8 +63,10 @@ class Run:
         *,
         evaluate_last: bool,
         probe: int | None = None,
+        media: Mapping[int, Media] | None = None,
     ) -> None:
         self.tokens = tokens
+        self._media = media or {}
         self.prompt_tokens = len(tokens)
         self._context = shared.context
         self._cache = shared.cache
@@ -99,9 +108,12 @@ class Run:
             sequence = yield from self._hold()
             self._forget_guesses(sequence)
             done = len(sequence.tokens)
-            piece = self.tokens[done : done + self._context.slice_tokens]
+            piece = self._piece(done)
             if not piece:
                 return
+            if piece[0] < 0:
+                yield from self._see(piece[0], sequence, insist)
+                continue
             last = done + len(piece) == len(self.tokens)
             probe = self._probe_in(done, len(piece))
             guess = self._guessed(len(piece)) if last else []
@@ -123,14 +135,44 @@ class Run:
                     self.probed = self._context.logits(probe).copy()
                 if last:
                     return
-            elif not self._context.forgets_partly:
+            yield from self._end_step(outcome, sequence)
+
+    def _end_step(self, outcome: Outcome, sequence: Sequence) -> Iterator[None]:
+        """Let others work, after a computation."""
+        if outcome is not Outcome.DONE:
+            done = len(sequence.tokens)
+            if not (self._context.forgets_partly and self._context.reaches(sequence.id, done)):
                 self._cache.trim(sequence, 0)
+        self._check()
+        if outcome is Outcome.FULL:
+            self.guess = []
+            yield from self._make_room()
+        else:
+            yield None
+
+    def _piece(self, start: int) -> list[int]:
+        """What one computation takes: tokens, or the first one of a part of a picture."""
+        piece = self.tokens[start : start + self._context.slice_tokens]
+        if piece and piece[0] < 0:
+            return piece[:1]
+        return list(takewhile(lambda token: token >= 0, piece))
+
+    def _see(self, first: int, sequence: Sequence, insist: bool) -> Iterator[None]:
+        """One step towards the cells of a part of a picture: wait for the eyes, or compute."""
+        media = self._media[first]
+        if not media.looked_at(_LOOK_S):
             self._check()
-            if outcome is Outcome.FULL:
-                self.guess = []
-                yield from self._make_room()
-            else:
-                yield None
+            yield None
+            return
+        done = len(sequence.tokens)
+        outcome = self._context.decode_media(
+            media, done, sequence.id, by=self._cancel, preemptible=not insist
+        )
+        self._cache.touch(sequence)
+        if outcome is Outcome.DONE:
+            sequence.tokens += self.tokens[done : done + media.positions]
+            self._sure = len(sequence.tokens)
+        yield from self._end_step(outcome, sequence)
 
     def save_prefix(self) -> Iterator[None]:
         """Write the prefix's cells to disk, unless that was done before."""
@@ -139,6 +181,8 @@ class Run:
             return
         known = common_prefix(sequence.tokens, prefix) == len(prefix)
         if len(prefix) < _WORTH_SAVING_TOKENS or prefix in self._saved or not known:
+            return
+        if not self._context.reaches(sequence.id, len(prefix)):
             return
         yield None
         self._check()

@@ -35,7 +35,16 @@ from pipeline.engines import (
     Warmed,
 )
 from pipeline.errors import EngineError, PromptTooLong
-from pipeline.llm.url_prompts import AnswerReader, Api, Asked, Complained, Garbled, Parts
+from pipeline.llm.url_prompts import (
+    AnswerReader,
+    Api,
+    Asked,
+    Complained,
+    Garbled,
+    Parts,
+    for_eyes,
+    for_the_blind,
+)
 from pipeline.work import Work
 
 log = logging.getLogger("reachy_voice.llm")
@@ -56,6 +65,8 @@ class UrlLlmOptions(UrlOptions):
     begin sooner where it keeps what it has read. null: but not at OpenAI, where tokens cost."""
     context_tokens: int | None = Field(default=None, ge=512)
     """Longest prompt and answer; null: what the server tells."""
+    vision: bool = False
+    """Whether the model sees: pictures are sent to it. Without, it is told that there was one."""
 
 
 class UrlLlm:
@@ -191,10 +202,11 @@ class UrlConversation:
         sampling: Sampling | None = None,
     ) -> Asked:
         found = self._llm.engine.found
+        shown = for_eyes if self._llm.options.vision else for_the_blind
         return Asked(
             found.model,
             found.family,
-            messages,
+            list(map(shown, messages)),
             tools,
             choice or ToolChoice(),
             sampling or Sampling(),

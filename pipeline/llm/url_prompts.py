@@ -22,6 +22,7 @@ from pipeline.engines import (
 from pipeline.llm.tool_calls.parser import CallParser
 from pipeline.llm.tool_calls.schema_check import fits
 from pipeline.llm.tool_calls.syntax import HERMES
+from pipeline.pictures import FORGOTTEN_IMAGE, seen
 
 log = logging.getLogger("reachy_voice.llm")
 
@@ -83,6 +84,16 @@ class Asked:
             messages.append(Message("user", said or NOTHING_SAID))
         sampling = replace(self.sampling, max_tokens=1)
         return replace(self, messages=messages, sampling=sampling)
+
+
+def for_eyes(message: Message) -> Message:
+    """As a model reads it that can see: with the pictures that are kept, and told of the others."""
+    return seen(message, lambda image: None if image.url else FORGOTTEN_IMAGE)
+
+
+def for_the_blind(message: Message) -> Message:
+    """As a model reads it that cannot see: a sentence is in each picture's place."""
+    return replace(message, images=()) if message.images else message
 
 
 def arguments_text(arguments: Any) -> str:

@@ -43,6 +43,8 @@ class WordEnds:
     def last(self, tokens: Sequence[int], end: int) -> int | None:
         """Where the last word of ``tokens[:end]`` ends, leaving out the punctuation behind it."""
         for at in range(end - 1, -1, -1):
+            if tokens[at] < 0:
+                return None  # a picture
             text = self._model.piece(tokens[at]).decode("utf-8", "replace").strip()
             if not text:
                 return None
@@ -53,4 +55,5 @@ class WordEnds:
     def reach(self, tokens: Sequence[int], text: str) -> bool:
         """Whether ``tokens`` end just where ``text`` does."""
         tail = text.encode()[-8:]
-        return b"".join(map(self._model.piece, tokens[-8:])).endswith(tail)
+        last = [token for token in tokens[-8:] if token >= 0]
+        return b"".join(map(self._model.piece, last)).endswith(tail)

@@ -31,8 +31,8 @@ _CLOSING_TOKENS = 128
 
 
 class Writer:
-    """One answer. ``room``: tokens until the context is full. ``in_thoughts``: the prompt ends
-    inside of a thought.
+    """One answer. ``room``: tokens until the context is full. ``thought_end``: the prompt ends
+    inside of a thought, which ends with it.
 
     A call follows a grammar from the moment that it begins; what its syntax wants in front of
     the function's name is written for the model. An answer that has to be a call begins with
@@ -48,7 +48,7 @@ class Writer:
         sampling: Sampling,
         *,
         room: int,
-        in_thoughts: bool = False,
+        thought_end: str = "",
     ) -> None:
         self._model = model
         self._grammars = grammars
@@ -61,7 +61,7 @@ class Writer:
             self._syntax,
             self._tools,
             bare=bool(tools),
-            in_thoughts=in_thoughts and not self._forced,
+            thought_end="" if self._forced else thought_end,
         )
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._closers = self._single_tokens("}", "]")

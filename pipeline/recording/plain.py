@@ -50,7 +50,8 @@ _KNOWN: dict[str, type] = {
         *(commands.CommitAudio, commands.ClearAudio, commands.AddItem, commands.DeleteItem),
         *(commands.RetrieveItem, commands.TruncateItem, commands.CreateResponse),
         commands.CancelResponse,
-        *(engines.Tool, engines.ToolChoice, engines.Sampling, engines.Message, engines.Usage),
+        *(engines.Tool, engines.ToolChoice, engines.Sampling, engines.Message, engines.Image),
+        engines.Usage,
         *(engines.Partial, engines.Transcript, engines.Word, engines.TextDelta, engines.ToolCall),
         *(engines.Finished, engines.Warmed, engines.EndOfTurn),
     )

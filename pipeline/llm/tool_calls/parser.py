@@ -42,8 +42,8 @@ class CallParser:
     space until something follows it. A call comes out when its data is complete, if it is one
     of ``tools`` and fits its schema; otherwise it is left out, and a line in the log says why.
 
-    ``bare``: calls without a mark of their own are calls, too. ``in_thoughts``: the answer begins
-    inside of a thought.
+    ``bare``: calls without a mark of their own are calls, too. ``thought_end``: the answer begins
+    inside of a thought, which ends with it.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class CallParser:
         tools: Sequence[Tool],
         *,
         bare: bool = True,
-        in_thoughts: bool = False,
+        thought_end: str = "",
     ) -> None:
         self._syntax = syntax
         self._schemas: Mapping[str, Mapping[str, Any]] = {t.name: t.parameters for t in tools}
         self._openers = {o.marker: o for o in syntax.openers if bare or not o.body}
-        self._state = _State.BLOCK if in_thoughts else _State.SPEECH
-        self._block_end = "</think>"
+        self._state = _State.BLOCK if thought_end else _State.SPEECH
+        self._block_end = thought_end
         self._marks = _Marks([*self._openers, *syntax.other_markers])
         self._buffer = ""
         self._space = ""

@@ -67,9 +67,21 @@ class Syntax:
         return frozenset({o.marker for o in self.openers} | {*self.other_markers} | quotes)
 
 
-BLOCKS: Mapping[str, str] = {
+THOUGHTS: Mapping[str, str] = {
     "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<seed:think>": "</seed:think>",
+    "[THINK]": "[/THINK]",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "<|inner_prefix|>": "<|inner_suffix|>",
     "<|channel>": "<channel|>",
+    "<|channel|>analysis": "<|channel|>final<|message|>",
+}
+"""Of Qwen, DeepSeek, SmolLM and many others; Apriel; Seed; Mistral; Command; Apertus; Gemma 4; and
+gpt-oss, whose answers end a thought by naming another channel."""
+
+BLOCKS: Mapping[str, str] = {
+    **THOUGHTS,
     "<tool_response>": "</tool_response>",
     "<|tool_response>": "<tool_response|>",
 }
