@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from app.compose import Assistant, described
 from app.engine_set import Engine, Started
+from app.memory_room import HasRoom, give_back
 from pipeline.engines import EngineOptions, Kind
 from pipeline.errors import ConfigError, EngineError, ReachyVoiceError
 from pipeline.worker import Worker
@@ -26,10 +26,6 @@ MOMENT_S = 60.0
 NOTICE_S = 10.0
 
 Tell = Callable[[str], None]
-
-
-class HasRoom(Protocol):
-    def __call__(self, kind: Kind, options: EngineOptions) -> bool: ...
 
 
 class Exchange:
@@ -155,6 +151,7 @@ def _require_fit(kind: Kind, old: Engine, new: Engine) -> None:
 async def _end(started: Started) -> None:
     started.engine.close()
     await asyncio.wait({started.life})
+    await asyncio.to_thread(give_back)
 
 
 async def _at_most(seconds: float, wait: Callable[[], Awaitable[None]]) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pipeline.audio import Pcm, Resampler
 from pipeline.clause_watch import ClauseFault, ClauseWatch, Fault
 from pipeline.delivery import Clause, ReplyPlan
-from pipeline.errors import EngineError
+from pipeline.errors import EngineCrashed, EngineError
 from pipeline.joints import Joint
 from pipeline.not_speech import NotSpeech
 from pipeline.ramp import Ramp, Spoken
@@ -132,7 +132,13 @@ class ClauseSpeech:
         text, kept_s = piece.spoken, 0.0
         for attempt in range(ATTEMPTS):
             take = Take(self._ramp.speech_s(len(text)))
-            fault = await self._say_once(piece, text, attempt, take)
+            last = attempt == ATTEMPTS - 1
+            try:
+                fault = await self._say_once(piece, text, attempt, take)
+            except EngineCrashed:
+                if last:
+                    raise
+                fault = Fault("late", take.made_s, take.made_s)  # the next engine says the rest
             if fault is None:
                 clause.expected_s = kept_s + take.made_s
                 self._said += 1
@@ -141,7 +147,6 @@ class ClauseSpeech:
             text, more_s = self._cut(text, take, fault)
             kept_s += more_s
             clause.expected_s = kept_s
-            last = attempt == ATTEMPTS - 1
             self._note(ClauseFault(self._plan.reply_id, fault.kind, attempt, last and bool(text)))
             if not text:
                 self._said += 1

@@ -363,6 +363,9 @@ class EngineSpec:
     modules: tuple[str, ...] = ()
     """Import names of those packages, so that a missing one is found before it is needed."""
     run_in: Placement = "thread"
+    longest_step_s: float | None = None
+    """A step in a child process that takes longer hangs, and the child is replaced. ``None``: as
+    usual for its kind (``pipeline.process_worker.LONGEST_STEP_S``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from typing import Any
 
 from pipeline.engines import Cancelled, EngineOptions, EngineSpec
 from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.ruin import Ruin
 
 log = logging.getLogger("reachy_voice.worker")
 
@@ -73,6 +74,16 @@ class Drop:
 
 
 Request = Submit | Cancel | Promote | Credit | Drop
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Does the child still run? Its reading thread answers, whatever the engine does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """It does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +164,7 @@ class EngineHost:
 
     ``receive`` takes no lock, so it cannot block an event loop. ``send`` is called from the
     host's thread with each answer. ``hang_timeout_s`` (child processes only): a step that lasts
-    longer dumps its traceback and ends the process.
+    longer dumps its traceback and ends the process; and ``run`` returns when the engine is ruined.
     """
 
     def __init__(
@@ -171,6 +182,9 @@ class EngineHost:
         all that wait: before them, an endless row of newcomers would starve them."""
         self._running: _Job | None = None
         self._closed = False
+        self._ruin = Ruin()
+        self.ruined: str | None = None
+        """Why the engine cannot go on after an error of one of its steps."""
         self.step_began: float | None = None
         """``time.monotonic()`` when the step that now runs began."""
 
@@ -193,13 +207,19 @@ class EngineHost:
     # -- the host's thread
 
     def run(self) -> None:
-        """Work until ``close``."""
-        while True:
+        """Work until ``close``, or until the engine is ruined."""
+        while not (self.ruined and self._hang_timeout_s):
             while not (self._choose() or self._drops):
                 if self._closed:
                     return
                 self._take(self._inbox.get())
             self._work()
+
+    def let_go(self) -> None:
+        """Close and forget the engine and all that was opened on it, after ``run``. Others may
+        still hold this host; the engine is freed all the same."""
+        self._drops = [*reversed(self._objects)]
+        self._drop_objects()
 
     def run_until_idle(self) -> None:
         """Work until nothing can be done now (the inline host)."""
@@ -274,6 +294,7 @@ class EngineHost:
             finished, value, error = True, None, stopped
         except Exception as problem:
             finished, value, error = True, None, readable(problem, "An engine failed")
+            self._look_at(problem)
         finally:
             if self._hang_timeout_s:
                 faulthandler.cancel_dump_traceback_later()
@@ -281,12 +302,19 @@ class EngineHost:
             self._running = None
         job.engine_seconds += time.monotonic() - began
         if finished:
+            if error is None:
+                self._ruin.succeeded()
             del self._jobs[job.submit.job]
             self._forget(job.submit.client)
             self._send(Done(job.submit.job, value, error, job.engine_seconds))
         elif value is not None:
             job.credit -= 1
             self._send(Item(job.submit.job, value))
+
+    def _look_at(self, problem: Exception) -> None:
+        if not self.ruined and (why := self._ruin.of(problem)):
+            self.ruined = why
+            log.error("an engine must be built anew: %s", why)
 
     def _forget(self, client: int) -> None:
         if all(job.submit.client != client for job in self._jobs.values()):

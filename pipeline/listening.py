@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
@@ -10,9 +11,12 @@ from pipeline.commands import MAX_PREFIX_PADDING_MS
 from pipeline.echo.detector import Evidence
 from pipeline.echo.path import EchoWindow
 from pipeline.endpointing import Endpointing
+from pipeline.errors import ReachyVoiceError
 from pipeline.onset import MAX_BACK_MS
 from pipeline.stages import Stages, VadStreamStage
 from pipeline.turns import Signal, TurnTaker
+
+log = logging.getLogger("reachy_voice.session")
 
 HISTORY_SPARE_SECONDS = 2.0
 """More history than an onset and the turn detector ask for: a pause is judged a little late, and
@@ -31,7 +35,9 @@ Windows = Callable[[Pcm, float], Iterable[EchoWindow]]
 
 
 class SpeechScores:
-    """How likely each window is somebody's speech, and not the echo of an answer."""
+    """How likely each window is somebody's speech, and not the echo of an answer.
+
+    Where the engine fails all is silence, so that a turn that is open ends and is answered."""
 
     def __init__(self, stages: Stages, vad: VadStreamStage) -> None:
         self._stages = stages
@@ -40,6 +46,7 @@ class SpeechScores:
         self._second: VadStreamStage | None = None
         """Hears what is left when even more than the echo is taken off."""
         self._rule = Evidence()
+        self._deaf = False
 
     @classmethod
     async def open(cls, stages: Stages) -> SpeechScores:
@@ -50,12 +57,12 @@ class SpeechScores:
         of whoever speaks."""
         if self._stage is not self._stages.vad:
             await self._exchange()
-        score = await self._vad.score(window.frame.pcm)
+        score = await self._heard(self._vad, window.frame.pcm)
         if window.post_filtered is None:
             return score
         if self._second is None:
             self._second = await self._stage.open()
-        second = await self._second.score(window.post_filtered)
+        second = await self._heard(self._second, window.post_filtered)
         if self._rule.holds(score, second, window.llr):
             return max(score, second, _SPEECH)
         if turn_is_open and window.llr > self._rule.least_llr:
@@ -68,6 +75,17 @@ class SpeechScores:
         vad = await self._stage.open()
         self.close()
         self._vad, self._second = vad, None
+
+    async def _heard(self, vad: VadStreamStage, pcm: Pcm) -> float:
+        try:
+            score = await vad.score(pcm)
+        except ReachyVoiceError as error:
+            if not self._deaf:
+                log.error("a session hears nothing for now: %s", error)
+            score, self._deaf = 0.0, True
+        else:
+            self._deaf = False
+        return score
 
     def close(self) -> None:
         self._vad.close()

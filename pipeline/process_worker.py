@@ -1,7 +1,8 @@
 """An engine in a child process: its own GIL, its own crash, and a licence of its own.
 
 Parent and child speak in length-prefixed pickles over the child's stdin and stdout. The child
-ends soon after its stdin closes, so it does not outlive the parent, however that ends.
+ends soon after its stdin closes, and on Linux at once with its parent, however that ends. What it
+started itself ends with it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import logging
 import os
 import pickle
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
@@ -18,23 +20,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.engines import Cancelled, EngineOptions, EngineSpec
+from pipeline.child_start import QUIET_S, StartWatch
+from pipeline.engines import Cancelled, EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
-from pipeline.host import Request, readable
+from pipeline.host import Ping, Pong, Request, Submit, readable
+from pipeline.watchdog import ANSWER_S, Watchdog
 from pipeline.worker import STOP_TIMEOUT_S, Worker
 
 log = logging.getLogger("reachy_voice.worker")
 
-START_TIMEOUT_S = 180.0
-"""Importing and loading a big model on a busy machine takes minutes."""
-HANG_TIMEOUT_S = 60.0
+LONGEST_STEP_S = {
+    Kind.VAD: 3.0,
+    Kind.TURN: 5.0,
+    Kind.STT: 30.0,
+    Kind.LLM: 30.0,
+    Kind.TTS: 15.0,
+}
+"""A step that lasts longer hangs: ten times what the slowest ones took on two busy cores, and no
+longer than somebody waits for an answer. The child then ends itself, with a traceback on stderr."""
 RESTART_DELAYS_S = (0.0, 1.0, 5.0, 30.0)
 """Wait before the n-th restart in a row; the last one repeats."""
-STEADY_LIFE_S = 60.0
+STEADY_LIFE_S = 10.0
 """A child that was ready for so long ends the row of restarts."""
+PATIENCE_S = 5.0
+"""From its end, work waits so long for an engine that may be back by then. Who speaks to it hears
+nothing meanwhile."""
+HOPELESS_S = 15.0
+"""What took longer to start is not waited for. The first start, of all engines at once, takes some
+times as long as a later one."""
 LENGTH_BYTES = 4
 
-_CHILD = "import sys; sys.path[:] = sys.argv[1:]; from pipeline.worker_child import main; main()"
+_CHILD = (
+    "import sys; sys.path[:] = sys.argv[3:]; "
+    "from pipeline.worker_child import main; main(int(sys.argv[1]))"
+)
 """The child finds what the parent finds, wherever it is started. Without this, ``-m`` would take
 the packages of the current folder, and a parent's own additions to ``sys.path`` were lost."""
 
@@ -58,6 +77,13 @@ class Built:
     attributes: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Ruined:
+    """Last message from a child whose engine cannot go on."""
+
+    why: str
+
+
 def encode(message: object) -> bytes:
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
@@ -71,17 +97,29 @@ class ProcessWorker(Worker):
         spec: EngineSpec,
         options: EngineOptions,
         weights: Path | None,
-        start_timeout_s: float = START_TIMEOUT_S,
-        hang_timeout_s: float = HANG_TIMEOUT_S,
+        start_quiet_s: float = QUIET_S,
+        hang_timeout_s: float | None = None,
         stop_timeout_s: float = STOP_TIMEOUT_S,
+        answer_s: float = ANSWER_S,
     ) -> None:
+        """``start_quiet_s``: see ``StartWatch``; ``hang_timeout_s``: of one step, unset: as the
+        spec says; ``answer_s``: see ``Watchdog``."""
         super().__init__(spec, options, weights)
-        self._start_timeout_s = start_timeout_s
-        self._hang_timeout_s = hang_timeout_s
+        self._start_quiet_s = start_quiet_s
+        own_s = spec.longest_step_s or LONGEST_STEP_S[spec.kind]
+        self._hang_timeout_s = own_s if hang_timeout_s is None else hang_timeout_s
         self._stop_timeout_s = stop_timeout_s
+        self._answer_s = answer_s
         self._child: Process | None = None
+        self._watchdog: Watchdog | None = None
         self._ready_at: float | None = None
         """When this child became ready, in the loop's time."""
+        self._start_s: float | None = None
+        """How long the last start took."""
+        self._failures = 0
+        """Ends in a row."""
+        self._why = ""
+        """Why this child ends, where we know better than its exit code."""
         self._life: asyncio.Timeout | None = None
         self._closing = asyncio.Event()
 
@@ -90,22 +128,23 @@ class ProcessWorker(Worker):
         return self._child.pid if self._child else None
 
     async def run(self, ready: Callable[[], None]) -> None:
-        failures = 0
+        self.wait_for("is starting")
         while not self._closing.is_set():
-            self._ready_at = None
+            self._ready_at, self._why = None, ""
             try:
-                await self._live(ready)
+                how = await self._live(ready)
             except ReachyVoiceError as error:
                 if self.generation == 0 and not self._closing.is_set():
                     raise
-                self.problem = str(error)
+                how = str(error)
             if self._closing.is_set():
                 break
-            failures = 0 if self._was_steady() else failures
-            delay = RESTART_DELAYS_S[min(failures, len(RESTART_DELAYS_S) - 1)]
-            failures += 1
-            log.error("the %s engine ended; starting it again in %g s", self.name, delay)
+            delay = self._delay_s()
+            self._failures = 1 if self._was_steady() else self._failures + 1
+            log.error("the %s engine: %s; starting it again in %g s", self.name, how, delay)
+            self.wait_for(f"{how}; it is started again after {delay:g} s")
             await self._pause(delay)
+            self.wait_for(f"{how}; it is being started again{self._last_start}")
         self.problem = "is closed"
 
     def close(self) -> None:
@@ -116,9 +155,24 @@ class ProcessWorker(Worker):
                 self._life.reschedule(asyncio.get_running_loop().time())
 
     def post(self, request: Request) -> None:
+        self._send(request)
+        if self._watchdog and isinstance(request, Submit):
+            self._watchdog.begin()
+
+    def _send(self, message: Request | Ping) -> None:
         child = self._child
         if child and child.stdin and not child.stdin.is_closing():
-            child.stdin.write(encode(request))
+            child.stdin.write(encode(message))
+
+    # -- from one child to the next
+
+    @property
+    def _last_start(self) -> str:
+        return "" if self._start_s is None else f" (the last start took {self._start_s:.1f} s)"
+
+    def _delay_s(self) -> float:
+        failures = 0 if self._was_steady() else self._failures
+        return RESTART_DELAYS_S[min(failures, len(RESTART_DELAYS_S) - 1)]
 
     def _was_steady(self) -> bool:
         now = asyncio.get_running_loop().time()
@@ -131,26 +185,43 @@ class ProcessWorker(Worker):
         except TimeoutError:
             pass
 
-    async def _live(self, ready: Callable[[], None]) -> None:
-        """One child's life: start, build, answer until it ends, or until ``close``."""
+    # -- one child
+
+    async def _live(self, ready: Callable[[], None]) -> str:
+        """One child's life: start, build, answer until it ends or ``close``. How it ended."""
+        began = asyncio.get_running_loop().time()
         self._child = child = await self._start()
+        exit_code = asyncio.create_task(child.wait())
+        exit_code.add_done_callback(lambda _: _kill(child))
         try:
             # A time-out that only ``close`` sets ends the reading without a second task.
             async with asyncio.timeout(0 if self._closing.is_set() else None) as self._life:
-                await self._serve(child, ready)
+                await self._serve(child, ready, began)
         except TimeoutError:
             if not self._closing.is_set():
                 raise
         finally:
             self._life = None
-            ended = "its process ended; it is being started again"
-            self.problem = self.problem or ("is closed" if self._closing.is_set() else ended)
-            self._fail_pending(
-                Cancelled()
-                if self._closing.is_set()
-                else EngineCrashed(f"The {self.name} engine's process ended")
-            )
-            await self._reap(child)
+            self._gone()
+            await self._reap(child, exit_code)
+        return self._why or _how(exit_code.result())
+
+    def _gone(self) -> None:
+        """The child does not answer any more."""
+        if self._watchdog:
+            self._watchdog.stop()
+            self._watchdog = None
+        if self._closing.is_set():
+            self.problem = "is closed"
+            self._fail_pending(Cancelled())
+            return
+        now = asyncio.get_running_loop().time()
+        if self._ready_at is not None and self._start_s is not None:
+            hopeless = self._delay_s() >= PATIENCE_S or self._start_s > HOPELESS_S
+            self.back_by = None if hopeless else now + PATIENCE_S
+        self.wait_for(f"{self._why or 'its process ended'}; it is being started again")
+        what = f"The {self.name} engine's process ended"
+        self._fail_pending(EngineCrashed(what, why=self._why))
 
     async def _start(self) -> Process:
         path = [str(entry) for entry in sys.path if entry]
@@ -158,11 +229,13 @@ class ProcessWorker(Worker):
             # The environment is given, because without it the fork reads the C one, which native
             # libraries change in other threads while they load ("Bad address").
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-c", _CHILD, *path),
+                # Its name is for people, who look for it with ps or nvidia-smi.
+                *(sys.executable, "-P", "-c", _CHILD, str(os.getpid()), self.name, *path),
                 stdin=PIPE,
                 stdout=PIPE,
                 env=dict(os.environ),
                 # Ctrl-C goes to the terminal's group, and must not end a child that still starts.
+                # What the child starts is in its group, and ends with it.
                 process_group=0,
             )
         except OSError as error:
@@ -172,7 +245,7 @@ class ProcessWorker(Worker):
                 fix="Free memory or end other programs, then try again",
             ) from error
 
-    async def _serve(self, child: Process, ready: Callable[[], None]) -> None:
+    async def _serve(self, child: Process, ready: Callable[[], None], began: float) -> None:
         assert child.stdin
         build = Build(
             self._spec, self._options, self._weights, self._hang_timeout_s, self._stop_timeout_s
@@ -186,19 +259,36 @@ class ProcessWorker(Worker):
         await self._await_built()
         self.generation += 1
         self._ready_at = asyncio.get_running_loop().time()
+        self._start_s = self._ready_at - began
+        self._watchdog = Watchdog(
+            lambda: bool(self._pending), lambda: self._send(Ping()), self._give_up, self._answer_s
+        )
         self.problem = None
+        log.info("the %s engine is ready after %.1f s", self.name, self._start_s)
         ready()
         while (answer := await self._read()) is not None:
-            self._answer(answer)
+            self._watchdog.heard()
+            if isinstance(answer, Ruined):
+                self._why = answer.why
+            elif not isinstance(answer, Pong):
+                self._answer(answer)
+
+    def _give_up(self) -> None:
+        self._why = "its process hangs and was ended"
+        if self._child:
+            _kill(self._child)
 
     async def _await_built(self) -> None:
+        assert self._child
+        watch = StartWatch(self.name, self._child.pid, self._start_quiet_s)
+        reading = asyncio.create_task(self._read())
         try:
-            async with asyncio.timeout(self._start_timeout_s):
-                built = await self._read()
-        except TimeoutError:
-            raise EngineError(
-                f"The {self.name} engine did not start within {self._start_timeout_s:g} s"
-            ) from None
+            while not (await asyncio.wait({reading}, timeout=watch.quiet_s))[0]:
+                await watch.look()
+            built = reading.result()
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
         if built is None:
             raise EngineError(f"The {self.name} engine's process ended while it was starting")
         if built.error:
@@ -216,7 +306,7 @@ class ProcessWorker(Worker):
             return None
         return pickle.loads(body)
 
-    async def _reap(self, child: Process) -> None:
+    async def _reap(self, child: Process, exit_code: asyncio.Task[int]) -> None:
         """Wait for the child's end; kill it if it does not end by itself."""
         assert child.stdin
         child.stdin.close()
@@ -228,7 +318,24 @@ class ProcessWorker(Worker):
             log.info("the %s engine is busy; its process is ended", self.name)
         finally:
             if child.returncode is None:
-                with suppress(ProcessLookupError):
-                    child.kill()
-            await child.wait()
+                _kill(child)
+            await exit_code
             self._child = None
+
+
+def _kill(child: Process) -> None:
+    """It, and what it has started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def _how(exit_code: int) -> str:
+    """What became of a process that ended with it."""
+    if exit_code >= 0:
+        return f"its process ended with code {exit_code}"
+    name = next(
+        (known.name for known in signal.Signals if known == -exit_code), "an unknown signal"
+    )
+    if name == "SIGKILL":
+        return "its process was killed (SIGKILL: by hand, or because the memory was full)"
+    return f"its process crashed ({name})"

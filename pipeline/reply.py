@@ -30,7 +30,7 @@ from pipeline.engines import (
     ToolCall,
     Usage,
 )
-from pipeline.errors import PromptTooLong, ReachyVoiceError
+from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.events import CancelReason, ReplyFinished, ReplyStarted, Timeline
 from pipeline.filler import Pastime
 from pipeline.leases import Lease
@@ -256,6 +256,7 @@ class Reply:
     # -- think
 
     async def _think(self) -> None:
+        crashed = False
         while True:
             messages = self.prompt_read = list(await self._prompt())
             if not self._lease:
@@ -267,6 +268,11 @@ class Reply:
             except PromptTooLong:
                 if not self._forget():
                     raise
+            except EngineCrashed:
+                # The next engine may be asked the same, once, as long as nothing was answered.
+                if crashed or "first_token" in self._marks:
+                    raise
+                crashed = True
         self._pastime.worded()
         await self._text.end()
 

@@ -26,7 +26,7 @@ from pipeline.engines import (
     Transcript,
     Warmed,
 )
-from pipeline.errors import EngineError
+from pipeline.errors import EngineCrashed, EngineError
 from pipeline.leases import Leases
 from pipeline.work import Work
 from pipeline.worker import Remote, Worker
@@ -176,28 +176,42 @@ class Stages:
 
 
 class RemoteVadStream:
-    def __init__(self, remote: Remote) -> None:
-        self._remote = remote
+    """One stream at the VAD; opened when first used, and again after an engine restart: the window
+    that was lost with the old one is scored by the new one."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._remote: Remote | None = None
         self._work = Work()
 
     async def score(self, pcm: Pcm) -> float:
-        return float(await self._remote.call("score", pcm, work=self._work))
+        try:
+            return await self._score(pcm)
+        except EngineCrashed:
+            return await self._score(pcm)
 
     def close(self) -> None:
-        self._remote.close()
+        if self._remote:
+            self._remote.close()
+            self._remote = None
+
+    async def _score(self, pcm: Pcm) -> float:
+        if self._remote is None or not self._remote.usable:
+            await self._worker.back()
+            self._remote = await self._worker.engine.open("open", work=self._work)
+        return float(await self._remote.call("score", pcm, work=self._work))
 
 
 class RemoteVad:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._engine = worker.engine
 
     @property
     def window_samples(self) -> int:
         return int(self._worker.attributes["window_samples"])
 
     async def open(self) -> RemoteVadStream:
-        return RemoteVadStream(await self._engine.open("open", work=Work()))
+        return RemoteVadStream(self._worker)
 
 
 class RemoteTurn:
@@ -264,6 +278,7 @@ class RemoteStt:
         return bool(self._worker.attributes["streams"])
 
     async def open(self, language: str, partials: bool, work: Work) -> UtteranceStage:
+        await self._worker.back()
         remote = await self._engine.open("open", language, partials, work=work)
         shares = self._worker.attributes.get("batches", False)
         return RemoteSharingUtterance(remote) if shares else RemoteUtterance(remote)
@@ -273,6 +288,7 @@ class RemoteConversation:
     """One conversation at the LLM; opened when first used, and again after an engine restart."""
 
     def __init__(self, worker: Worker) -> None:
+        self._worker = worker
         self._engine = worker.engine
         self._remote: Remote | None = None
         self._opening = asyncio.Lock()
@@ -281,6 +297,7 @@ class RemoteConversation:
     async def warm(
         self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
     ) -> Warmed:
+        await self._back_for(work)
         remote = await self._opened(work)
         async with aclosing(remote.stream("warm", messages, tools, said, work=work)) as items:
             results: list[Warmed] = [result async for result in items]
@@ -307,10 +324,29 @@ class RemoteConversation:
             self._remote.close()
             self._remote = None
 
+    async def _back_for(self, work: Work) -> None:
+        """Reading ahead has time: an engine that is started again finds it waiting, and has read
+        the conversation when it is asked. Raises ``Cancelled``."""
+        if self._worker.ready.is_set():
+            return
+        stopped = asyncio.Event()
+        work.watch(stopped, lambda _: stopped.set() if work.cancelled else None)
+        tasks = [asyncio.create_task(event.wait()) for event in (self._worker.ready, stopped)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            work.unwatch(stopped)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if work.cancelled:
+            raise Cancelled
+
     async def _opened(self, work: Work) -> Remote:
         # A warm-up and a reply may come at once; they share one object.
         async with self._opening:
-            if self._remote is None or not self._remote.alive:
+            if self._remote is None or not self._remote.usable:
+                await self._worker.back()
                 self._remote = await self._engine.open("open", work=work)
             if self._closed:
                 self.close()
@@ -354,6 +390,7 @@ class RemoteTts:
     async def synthesize(
         self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
+        await self._worker.back()
         named: dict[str, Any] = {"attempt": attempt} if attempt else {}
         languages = self.languages
         if languages and (language := self._spoken.choose(self._language, languages)):

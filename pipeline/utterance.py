@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
 from pipeline.engines import Cancelled, Transcript
-from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
 from pipeline.leases import Lease
 from pipeline.reply import Reply
 from pipeline.stable_words import StableWords
@@ -29,7 +29,8 @@ class Recognition:
     whole partial transcript is settled; without it, partial transcripts are not asked for.
 
     ``run`` it as a task until it is cancelled. Feeding is never cancelled in the middle, so an
-    attempt that is thrown away loses no audio and doubles none.
+    attempt that is thrown away loses no audio and doubles none. When the engine ends under it, the
+    next one gets all of it again, once, without partial transcripts: their words were told.
     """
 
     def __init__(self, stages: Stages, language: str, on_words: OnWords | None = None) -> None:
@@ -40,6 +41,8 @@ class Recognition:
         self.work = Work()
         """What feeding costs, partial transcripts included."""
         self._unfed: list[Pcm] = []
+        self._fed: list[Pcm] = []
+        self._begun_again = self._ended = False
         self._feeding = True
         self._changed = asyncio.Event()
         self._utterance: UtteranceStage | None = None
@@ -53,17 +56,14 @@ class Recognition:
         lease: Lease | None = None
         try:
             lease = await self._stages.leases.take()
-            self._utterance = await self._stages.stt.open(
-                self._language, self._on_words is not None, self.work
-            )
             while True:
-                await self._feed_all()
-                await self._change()
+                await self._follow()
         except ReachyVoiceError as error:
             self._error = error
         except Cancelled:
             self._error = EngineError("The utterance was not recognised", why="it was stopped")
         finally:
+            self._ended = True
             self._feeding = False
             self._tell()
             if self._utterance:
@@ -73,28 +73,65 @@ class Recognition:
 
     async def transcript(self, work: Work) -> Transcript:
         """The final text of everything appended so far. Raises what the engine raises."""
-        while (self._unfed or self._feeding) and not self._error:
-            await self._change()
-        if self._error:
-            raise self._error
-        if self._utterance is None:
-            raise EngineError("The utterance was closed before it was recognised")
-        return await self._utterance.finish(work)
+        while True:
+            while (self._unfed or self._feeding) and not self._error:
+                await self._change()
+            if self._error:
+                raise self._error
+            utterance = self._utterance
+            if utterance is None:
+                raise EngineError("The utterance was closed before it was recognised")
+            try:
+                return await utterance.finish(work)
+            except EngineCrashed:
+                if work.cancelled or not self._begin_again(utterance):
+                    raise
 
-    async def _feed_all(self) -> None:
-        assert self._utterance
+    async def _follow(self) -> None:
+        """Feed one utterance of the engine, until it is lost."""
+        utterance: UtteranceStage | None = None
+        try:
+            wanted = self._on_words is not None
+            utterance = await self._stages.stt.open(self._language, wanted, self.work)
+            self._utterance = utterance
+            while self._utterance is utterance:
+                await self._feed_all(utterance)
+        except EngineCrashed:
+            if not self._begin_again(utterance):
+                raise
+
+    def _begin_again(self, lost: UtteranceStage | None) -> bool:
+        """The engine has ended under ``lost``; whether the next one is tried, or is already."""
+        if self._utterance is not lost:
+            return True
+        if self._begun_again or self._ended:
+            return False
+        self._begun_again = self._feeding = True
+        self._utterance = self._on_words = None
+        if lost:
+            lost.close()
+        self._unfed, self._fed = [*self._fed, *self._unfed], []
+        self._tell()
+        return True
+
+    async def _feed_all(self, utterance: UtteranceStage) -> None:
+        """What there is now; then wait for more."""
         self._feeding = True
         while self._unfed:
             pcm = np.concatenate(self._unfed)
+            self._fed += self._unfed
             self._unfed.clear()
-            partial = await self._utterance.feed(pcm, self.work)
+            partial = await utterance.feed(pcm, self.work)
             if self._on_words:
                 before = self._stable.settled
                 words = self._stable.feed(partial)
                 if words or self._stable.settled != before:
                     self._on_words(words, self._stable)
+            if self._utterance is not utterance:
+                return
         self._feeding = False
         self._tell()
+        await self._change()
 
     def _tell(self) -> None:
         """Wake everybody who waits now."""

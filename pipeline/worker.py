@@ -33,6 +33,8 @@ from pipeline.host import (
     build_engine,
     describe,
 )
+from pipeline.readiness import Readiness
+from pipeline.watchdog import Watchdog
 from pipeline.work import Work
 
 log = logging.getLogger("reachy_voice.worker")
@@ -63,6 +65,11 @@ class Remote:
     def alive(self) -> bool:
         """False once the engine was restarted: what was opened on the old one is gone."""
         return self._target == 0 or self._generation == self._worker.generation
+
+    @property
+    def usable(self) -> bool:
+        """Whether a call can be made now."""
+        return self.alive and self._worker.problem is None
 
     async def call(self, method: str, *args: Any, work: Work, cancellable: bool = False) -> Any:
         """Run a method to its end. Raises what it raises, ``Cancelled``, or ``EngineCrashed``."""
@@ -135,15 +142,13 @@ class Remote:
         return self._worker.submit(self._target, method, args, work, cancellable, keep, named)
 
 
-class Worker:
+class Worker(Readiness):
     """What the three placements share: jobs, answers, health."""
 
     def __init__(self, spec: EngineSpec, options: EngineOptions, weights: Path | None) -> None:
+        super().__init__()
         self.name = f"{spec.kind} {spec.name}"
         self.generation = 0
-        self.ready = asyncio.Event()
-        """Set while it is ready."""
-        self.problem = "is starting"
         self.attributes: dict[str, Any] = {}
         """The engine's plain attributes, once it is ready."""
         self.engine = Remote(self, 0, 0)
@@ -152,19 +157,6 @@ class Worker:
         self._weights = weights
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
-
-    @property
-    def problem(self) -> str | None:
-        """Why it is not ready, or ``None``."""
-        return self._problem
-
-    @problem.setter
-    def problem(self, why: str | None) -> None:
-        self._problem = why
-        if why:
-            self.ready.clear()
-        else:
-            self.ready.set()
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Build the engine, call ``ready``, then live until ``close``."""
@@ -249,6 +241,8 @@ class InlineWorker(Worker):
         finally:
             self.problem = "is closed"
             self._fail_pending(Cancelled())
+            self._host.let_go()
+            self._host = None
 
     def close(self) -> None:
         self._closed.set()
@@ -262,7 +256,8 @@ class InlineWorker(Worker):
 class ThreadWorker(Worker):
     """Runs the engine in a thread of its own: for native code that releases the GIL.
 
-    A thread cannot be killed: one that does not end in time is left behind, and dies with us.
+    A thread cannot be killed. One that hangs fails what waits for it, and works again if its step
+    ever ends; one that does not end in time is left behind, and dies with us.
     """
 
     def __init__(
@@ -278,6 +273,7 @@ class ThreadWorker(Worker):
         self._stop_timeout_s = stop_timeout_s
         self._host: EngineHost | None = None
         self._built: asyncio.Future[None] | None = None
+        self._watchdog: Watchdog | None = None
         self._closed = asyncio.Event()
 
     @property
@@ -304,11 +300,16 @@ class ThreadWorker(Worker):
         try:
             await built
             if not self._closed.is_set():
+                self._watchdog = Watchdog(
+                    lambda: bool(self._pending), self._look, self._give_up, answer_s=0
+                )
                 self.problem = None
                 ready()
             await self._closed.wait()
         finally:
             self.close()
+            if self._watchdog:
+                self._watchdog.stop()
             self.problem = "is closed"
             self._fail_pending(Cancelled())
             await self._join(thread)
@@ -325,11 +326,12 @@ class ThreadWorker(Worker):
             tell(_set_exception, built, error)
         else:
             self.attributes = describe(engine)
-            self._host = host = EngineHost(engine, lambda answer: tell(self._answer, answer))
+            self._host = host = EngineHost(engine, lambda answer: tell(self._heard, answer))
             if self._closed.is_set():
                 host.close()
             tell(_set_result, built)
             host.run()
+            host.let_go()
         finally:
             tell(self._closed.set)
 
@@ -343,6 +345,26 @@ class ThreadWorker(Worker):
     def post(self, request: Request) -> None:
         if self._host:
             self._host.receive(request)
+        if self._watchdog and isinstance(request, Submit):
+            self._watchdog.begin()
+
+    def _look(self) -> None:
+        """The thread cannot be asked; the age of its step is the answer."""
+        if self._watchdog and not self.stuck:
+            self._watchdog.heard()
+
+    def _give_up(self) -> None:
+        self.problem = "hangs; if that lasts, start the server again"
+        log.error("the %s engine hangs: a step of it does not end", self.name)
+        for job in self._pending:
+            self.post(Cancel(job))
+        self._fail_pending(EngineCrashed(f"The {self.name} engine hangs"))
+
+    def _heard(self, answer: Answer) -> None:
+        if self.problem and not self._closed.is_set():
+            self.problem = None
+            log.info("the %s engine works again", self.name)
+        self._answer(answer)
 
 
 def _set_result(future: asyncio.Future[None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import pickle
@@ -13,16 +14,21 @@ from concurrent.futures import Future
 from typing import Any, BinaryIO
 
 from pipeline.errors import ReachyVoiceError
-from pipeline.host import EngineHost, build_engine, describe
-from pipeline.process_worker import LENGTH_BYTES, Build, Built, encode
+from pipeline.host import EngineHost, Ping, Pong, build_engine, describe
+from pipeline.process_worker import LENGTH_BYTES, Build, Built, Ruined, encode
 
 log = logging.getLogger("reachy_voice.worker")
 
+_PR_SET_PDEATHSIG = 1
+"""prctl(2)."""
 
-def main() -> None:
+
+def main(parent: int) -> None:
+    """``parent``: process id of who started us."""
     # The parent decides when this child ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _end_with(parent)
     # Unbuffered: a thread that waits in a buffered read makes the interpreter's end fail.
     requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
@@ -30,30 +36,66 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     build = _read(requests)
     if isinstance(build, Build):
-        _serve(build, requests, answers)
+        _serve(build, requests, Answers(answers))
 
 
-def _serve(build: Build, requests: BinaryIO, answers: BinaryIO) -> None:
+def _end_with(parent: int) -> None:
+    """Have the kernel end this process with its parent, even in the middle of a native step.
+
+    Strictly, with the thread that has started it: that of the parent's event loop. Elsewhere than
+    on Linux a child ends when it finds its stdin closed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)  # it was faster
+
+
+class Answers:
+    """The way to the parent, for two threads."""
+
+    def __init__(self, pipe: BinaryIO) -> None:
+        self._pipe = pipe
+        self._writing = threading.Lock()
+
+    def send(self, answer: object) -> None:
+        data = memoryview(encode(answer))
+        try:
+            with self._writing:
+                while data:
+                    data = data[self._pipe.write(data) :]
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def _serve(build: Build, requests: BinaryIO, answers: Answers) -> None:
     built: Future[EngineHost] = Future()
     reader = threading.Thread(
-        target=_receive, args=(requests, built, build.stop_timeout_s), daemon=True
+        target=_receive, args=(requests, answers, built, build.stop_timeout_s), daemon=True
     )
     reader.start()
     try:
         engine = build_engine(build.spec, build.options, build.weights)
     except ReachyVoiceError as error:
-        _write(answers, Built(error, {}))
+        answers.send(Built(error, {}))
         return
-    host = EngineHost(engine, lambda answer: _write(answers, answer), build.hang_timeout_s)
+    host = EngineHost(engine, answers.send, build.hang_timeout_s)
     built.set_result(host)
-    _write(answers, Built(None, describe(engine)))
+    answers.send(Built(None, describe(engine)))
     host.run()
+    if host.ruined:
+        answers.send(Ruined(host.ruined))
+        os._exit(1)  # its libraries may not be able to end in order
 
 
-def _receive(requests: BinaryIO, built: Future[EngineHost], stop_timeout_s: float) -> None:
+def _receive(
+    requests: BinaryIO, answers: Answers, built: Future[EngineHost], stop_timeout_s: float
+) -> None:
     try:
         while (request := _read(requests)) is not None:
-            built.result().receive(request)
+            if isinstance(request, Ping):
+                answers.send(Pong())
+            else:
+                built.result().receive(request)
     except Exception:
         log.exception("a request could not be read; this engine's process ends")
     if built.done():
@@ -82,12 +124,3 @@ def _read_exactly(requests: BinaryIO, count: int) -> bytes:
             return b""
         data += more
     return bytes(data)
-
-
-def _write(answers: BinaryIO, answer: object) -> None:
-    try:
-        data = memoryview(encode(answer))
-        while data:
-            data = data[answers.write(data) :]
-    except BrokenPipeError:
-        os._exit(0)

@@ -20,7 +20,7 @@ from pipeline.stt.parakeet import SPEC
 from pipeline.work import Work
 from pipeline.worker import worker_for
 
-pytestmark = [pytest.mark.nemo, needs_nemo, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nemo, needs_nemo, pytest.mark.timeout(1200)]
 
 
 class Running:
@@ -63,7 +63,7 @@ async def hear(stt: RemoteStt, phrase: str, client: int = 0) -> tuple[str, list[
     return transcript.text, [text for text in seen if text]
 
 
-async def test_it_hears_two_at_once_and_comes_back_when_it_is_killed() -> None:
+async def test_it_hears_two_at_once_and_comes_back_each_time_it_is_killed() -> None:
     """One test, for the child takes half a minute to start on a busy machine."""
     async with running() as it:
         assert it.stt.streams
@@ -79,8 +79,9 @@ async def test_it_hears_two_at_once_and_comes_back_when_it_is_killed() -> None:
             assert seen[-1] == phrase
 
         await a_call_that_is_cancelled(it)
-        await a_death_in_the_middle_of_an_utterance(it)
-        assert (await hear(it.stt, "Go forward ten meters."))[0] == "Go forward ten meters."
+        for _ in range(3):
+            await a_death_in_the_middle_of_an_utterance(it)
+            assert (await hear(it.stt, "Go forward ten meters."))[0] == "Go forward ten meters."
         pid = it.worker.pid
         assert pid
     with pytest.raises(ProcessLookupError):

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.qwen,
     needs_qwen,
     pytest.mark.filterwarnings("default"),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
 ]
 
 

@@ -308,4 +308,5 @@ SPEC = EngineSpec(
     extra="nemo",
     modules=("nemo", "torch"),
     run_in="process",
+    longest_step_s=60.0,  # the last pass over a long utterance, on a processor
 )
