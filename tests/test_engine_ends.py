@@ -25,6 +25,7 @@ from pipeline.engines import Partial, Transcript
 from pipeline.errors import EngineCrashed
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText, TranscriptPartial, TranscriptReady
 from pipeline.session_settings import SessionSettings
+from pipeline.stages import Stages
 from pipeline.utterance import Recognition
 from pipeline.work import Work
 
@@ -157,7 +158,8 @@ def test_words_that_were_told_are_not_told_again() -> None:
 def test_two_who_wait_for_the_same_words_both_get_them() -> None:
     async def main() -> None:
         stt = MortalStt(ends_in_finish={1, 2})
-        recognition = Recognition(stt, "")
+        stages = Stages(LevelVad(), ScriptedTurn(), stt, ScriptedLlm(), ScriptedTts())
+        recognition = Recognition(stages, "")
         recognition.append(np.full(1600, 900, np.int16))
         running = asyncio.create_task(recognition.run())
         texts = await asyncio.gather(*(recognition.transcript(Work()) for _ in range(2)))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,3 +177,27 @@ async def test_a_barge_in(workstation: Workstation) -> None:
         # It hears and answers what it was interrupted with.
         assert (await answered(app, 2))["status"] in ("completed", "incomplete")
         assert not app.errors
+
+
+@pytest.mark.parametrize("kind", [Kind.STT, Kind.TTS])
+async def test_an_engine_that_is_killed_costs_one_turn_at_most(
+    workstation: Workstation, kind: Kind
+) -> None:
+    worker = workstation.assistant.engines[kind]
+    assert isinstance(worker, ProcessWorker)
+    async with robot_app(workstation.url) as app:
+        for _ in range(3):
+            started, given, done = app.count(STARTED), app.count(DELTA), app.count(DONE)
+            app.hears(spoken(STORY))
+            await app.event(STARTED, started + 1)
+            if kind is Kind.TTS:
+                await app.event(DELTA, given + 1)
+            assert worker.pid
+            os.kill(worker.pid, signal.SIGKILL)
+            # Answered after all, or failed: it ends, and the client is told.
+            await app.event(DONE, done + 1)
+            await worker.ready.wait()
+            done = app.count(DONE)
+            app.hears(spoken(TIME))
+            assert (await answered(app, done + 1))["status"] in ("completed", "incomplete")
+        assert app.close_code is None
