@@ -15,6 +15,7 @@ from scripted import (
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
+    ScriptedTurn,
     ScriptedUtterance,
     scene,
 )
