@@ -75,11 +75,20 @@ async def answer_requests(path: Path, carry: Carry) -> None:
                 connection.setblocking(False)
                 try:
                     await _answer(connection, carry)
-                except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
-                    log.warning("a request was not understood: %s", error)
+                except Exception as error:  # whatever it was made of
+                    what = type(error).__name__
+                    log.warning("a request was not understood: %s: %s", what, error)
     finally:
         listener.close()
-        await asyncio.to_thread(path.unlink, missing_ok=True)
+        await asyncio.to_thread(_remove, path)
+
+
+def _remove(path: Path) -> None:
+    """Unless another server has put its own there meanwhile."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(str(path))
+        return
+    path.unlink(missing_ok=True)
 
 
 def _listen(listener: socket.socket, path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from app.memory_room import give_back
 from app.settings import Settings
 from app.weights import WeightsCache
 from pipeline.apology import KeptSentence
@@ -20,6 +21,7 @@ from pipeline.stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteV
 from pipeline.worker import ThreadWorker, Worker, worker_for
 
 Engine = Worker | UrlEngine
+Wait = Callable[[], Coroutine[Any, Any, None]]
 
 _REMOTE = {
     Kind.VAD: RemoteVad,
@@ -49,6 +51,8 @@ class EngineSet:
         self._pool = Pool()
         self._engines = {kind: self.build(settings.engine(kind), kind) for kind in Kind}
         self._starting: set[Engine] = set()
+        self._retired: set[Engine] = set()
+        """Used by what began with them."""
         self._lives: dict[Kind, asyncio.Task[None]] = {}
         self._apology = (settings.conversation.apology, settings.conversation.language)
         self._voice = KeptSentence(self._stage(Kind.TTS), *self._apology)
@@ -74,7 +78,7 @@ class EngineSet:
 
     def close(self) -> None:
         self.ready.clear()
-        for engine in (*self._engines.values(), *self._starting):
+        for engine in (*self._engines.values(), *self._starting, *self._retired):
             engine.close()
 
     def readiness(self) -> Mapping[str, str | None]:
@@ -129,6 +133,20 @@ class EngineSet:
         self._keep_apology(kind)
         return before
 
+    def retire(self, started: Started, unused: Wait) -> None:
+        """Close it when ``unused`` returns, and in any case with all others."""
+        self._retired.add(started.engine)
+        self._tasks.create_task(self._retire(started, unused))
+
+    async def _retire(self, started: Started, unused: Wait) -> None:
+        waiting = asyncio.create_task(unused())
+        try:
+            await asyncio.wait({waiting, started.life}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            self._retired.discard(started.engine)
+            await end(started)
+
     def life(self, kind: Kind) -> asyncio.Task[None]:
         """It ends after the engine's ``close``."""
         return self._lives[kind]
@@ -141,6 +159,13 @@ class EngineSet:
 
     def _stage(self, kind: Kind) -> Any:
         return stage_of(self._engines[kind], kind)
+
+
+async def end(started: Started) -> None:
+    """Close it, and see that the system has its memory back."""
+    started.engine.close()
+    await asyncio.wait({started.life})
+    await asyncio.to_thread(give_back)
 
 
 def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: Pool) -> Engine:

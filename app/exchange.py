@@ -13,14 +13,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from app.compose import Assistant, described
-from app.engine_set import Engine, Started
-from app.memory_room import HasRoom, give_back
+from app.engine_set import Engine, Started, end
+from app.memory_room import HasRoom
 from pipeline.engines import EngineOptions, Kind
 from pipeline.errors import ConfigError, EngineError, ReachyVoiceError
 from pipeline.worker import Worker
 
 OLD_ENDS_S = 120.0
-"""So long an answer or an utterance that has begun may go on with the old engine."""
+"""So long an answer or an utterance that has begun may go on before its engine is unloaded."""
 MOMENT_S = 60.0
 """So long a moment is waited for in which nobody is answered; then new turns wait for it, too."""
 NOTICE_S = 10.0
@@ -51,9 +51,10 @@ class Exchange:
                     why="a recording is of one set of engines",
                     fix="Start the server without --record",
                 )
-            if unload_first is None:
-                room = await asyncio.to_thread(self._has_room, kind, options)
-                unload_first = not room and kind not in (Kind.VAD, Kind.TURN)
+            if kind in (Kind.VAD, Kind.TURN):
+                unload_first = False  # small, and sessions listen through them all the time
+            elif unload_first is None:
+                unload_first = not await asyncio.to_thread(self._has_room, kind, options)
             engine = await asyncio.to_thread(self._engines.build, options, kind)
             if unload_first:
                 await self._after(kind, engine, options, tell)
@@ -67,13 +68,12 @@ class Exchange:
         started = await self._engines.start(engine, kind)
         try:
             _require_fit(kind, self._engines[kind], engine)
-        except ConfigError:
+        except BaseException:
             engine.close()
             raise
         before = self._seat(kind, started, options)
+        self._engines.retire(before, self._engines.stages.leases.ended)
         tell(f"{described(options)} is in place; what has begun ends with the old one")
-        await _at_most(OLD_ENDS_S, self._engines.stages.leases.ended)
-        await _end(before)
 
     # -- after the old one
 
@@ -87,7 +87,7 @@ class Exchange:
         try:
             await _at_most(OLD_ENDS_S, leases.none)
             tell(f"unloading {described(before)}; new turns wait")
-            await _end(Started(self._engines[kind], self._engines.life(kind)))
+            await end(Started(self._engines[kind], self._engines.life(kind)))
             tell(f"loading {described(options)}")
             try:
                 started = await self._engines.start(engine, kind)
@@ -127,7 +127,11 @@ class Exchange:
     def _seat(self, kind: Kind, started: Started, options: EngineOptions) -> Started:
         settings = self._assistant.settings
         self._assistant.settings = settings.model_copy(update={str(kind): options})
-        return self._engines.seat(kind, started)
+        before = self._engines.seat(kind, started)
+        if kind is Kind.LLM:
+            for session in list(self._assistant.sessions):
+                session.model_exchanged()
+        return before
 
 
 def _require_fit(kind: Kind, old: Engine, new: Engine) -> None:
@@ -146,12 +150,6 @@ def _require_fit(kind: Kind, old: Engine, new: Engine) -> None:
             why="it listens to audio in other pieces",
             fix="Restart the server with it",
         )
-
-
-async def _end(started: Started) -> None:
-    started.engine.close()
-    await asyncio.wait({started.life})
-    await asyncio.to_thread(give_back)
 
 
 async def _at_most(seconds: float, wait: Callable[[], Awaitable[None]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from app.compose import Assistant
@@ -15,6 +16,10 @@ from pipeline.engines import Kind
 from pipeline.errors import ConfigError, ReachyVoiceError
 
 log = logging.getLogger("reachy_voice.settings")
+
+STEP_MS, MOST_MS = 1000, 10_000
+"""A file is read when nothing has been written for so long, or after so long: an editor may write
+it in pieces."""
 
 Load = Callable[[Sequence[str]], Loaded]
 """Reads the same files and options again, with more ``section.key=value`` on top."""
@@ -30,7 +35,10 @@ class LiveSettings:
         self._load = load
         self._assistant = assistant
         self._exchange = exchange
-        self._files = {file.resolve() for file in loaded.files}
+        self._files = _resolved(loaded)
+        self._owed: set[Kind] = set()
+        """Changed in the files, and not exchanged yet: what failed is tried again at their next
+        change."""
         self._used: dict[Kind, list[str]] = {}
         """What was asked for since; a file that is changed later has the last word."""
 
@@ -68,36 +76,59 @@ class LiveSettings:
     async def watch(self) -> None:
         """Exchange an engine when its section of a YAML file is changed. What is wrong with a file
         is logged, and the engines stay as they are."""
+        while True:
+            await self._follow(self._files)
+
+    async def _follow(self, files: AbstractSet[Path]) -> None:
+        """Until there are others, because one extends another one now."""
         from watchfiles import awatch
 
         # The folders, for an editor writes another file and renames it.
-        folders = {file.parent for file in self._files}
+        folders = {file.parent for file in files}
         changes = awatch(
-            *folders, watch_filter=lambda _, path: Path(path) in self._files, recursive=False
+            *folders,
+            watch_filter=lambda _, path: Path(path) in files,
+            recursive=False,
+            step=STEP_MS,
+            debounce=MOST_MS,
         )
         async for _ in changes:
             try:
                 await self._follow_files()
             except ReachyVoiceError as error:
                 log.error("the changed settings are not used: %s", error)
+            except Exception:
+                log.exception("the changed settings are not used")
+            if self._files != files:
+                return
 
     async def _follow_files(self) -> None:
         before = self._loaded.settings
         self._loaded = await asyncio.to_thread(self._load, ())
+        self._files = await asyncio.to_thread(_resolved, self._loaded)
         now = self._loaded.settings
         for section in _changed_sections(before, now):
-            if section not in _ENGINES:
+            if section in _ENGINES:
+                self._owed.add(Kind(section))
+                self._used.pop(Kind(section), None)
+            else:
                 log.warning(
                     "%s was changed; that takes effect when the server starts again", section
                 )
-                continue
-            kind = Kind(section)
-            self._used.pop(kind, None)
-            if self._differs(kind, now):
-                await self._exchange.exchange(kind, now.engine(kind), _log_step)
+        for kind in [kind for kind in Kind if kind in self._owed]:
+            try:
+                if self._differs(kind, now):
+                    await self._exchange.exchange(kind, now.engine(kind), _log_step)
+                self._owed.discard(kind)
+            except ReachyVoiceError as error:
+                log.error("%s as the file has it cannot be used: %s", kind, error)
 
 
 _ENGINES = frozenset(map(str, Kind))
+
+
+def _resolved(loaded: Loaded) -> frozenset[Path]:
+    return frozenset(file.resolve() for file in loaded.files)
 
 
 def _log_step(step: str) -> None:

@@ -67,7 +67,7 @@ async def run_server(
         await assistant.ready.wait()
         try:
             await live.watch()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # watchfiles' own are of these
             log.warning("changes of the settings' files are not noticed: %s", error)
 
     async def answer_commands(live: LiveSettings) -> None:

@@ -11,9 +11,10 @@ from pipeline.commands import MAX_PREFIX_PADDING_MS
 from pipeline.echo.detector import Evidence
 from pipeline.echo.path import EchoWindow
 from pipeline.endpointing import Endpointing
+from pipeline.engines import Cancelled
 from pipeline.errors import ReachyVoiceError
 from pipeline.onset import MAX_BACK_MS
-from pipeline.stages import Stages, VadStreamStage
+from pipeline.stages import Stages, VadStage, VadStreamStage
 from pipeline.turns import Signal, TurnTaker
 
 log = logging.getLogger("reachy_voice.session")
@@ -39,9 +40,9 @@ class SpeechScores:
 
     Where the engine fails all is silence, so that a turn that is open ends and is answered."""
 
-    def __init__(self, stages: Stages, vad: VadStreamStage) -> None:
+    def __init__(self, stages: Stages, stage: VadStage, vad: VadStreamStage) -> None:
         self._stages = stages
-        self._stage = stages.vad
+        self._stage = stage
         self._vad = vad
         self._second: VadStreamStage | None = None
         """Hears what is left when even more than the echo is taken off."""
@@ -50,13 +51,23 @@ class SpeechScores:
 
     @classmethod
     async def open(cls, stages: Stages) -> SpeechScores:
-        return cls(stages, await stages.vad.open())
+        stage = stages.vad
+        return cls(stages, stage, await stage.open())
 
     async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
         """0 to 1; from ``threshold`` on it counts as speech. In an open turn a doubt is in favour
         of whoever speaks."""
         if self._stage is not self._stages.vad:
             await self._exchange()
+        try:
+            return await self._score(window, turn_is_open, threshold)
+        except Cancelled:
+            if self._stage is self._stages.vad:
+                raise
+            await self._exchange()  # it was closed under this window
+            return await self._score(window, turn_is_open, threshold)
+
+    async def _score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
         score = await self._heard(self._vad, window.frame.pcm)
         if window.post_filtered is None:
             return score
@@ -71,10 +82,10 @@ class SpeechScores:
 
     async def _exchange(self) -> None:
         """There is another VAD now. It begins as a new one does."""
-        self._stage = self._stages.vad
-        vad = await self._stage.open()
+        stage = self._stages.vad
+        vad = await stage.open()
         self.close()
-        self._vad, self._second = vad, None
+        self._stage, self._vad, self._second = stage, vad, None
 
     async def _heard(self, vad: VadStreamStage, pcm: Pcm) -> float:
         try:

@@ -50,11 +50,20 @@ class Ramp:
     """What is known of one voice; for all answers that it gives."""
 
     def __init__(self) -> None:
+        self._voice: object = None
         self._seen: deque[Spoken] = deque(maxlen=_KEPT)
         self._fixed_s = 0.0
         self._per_second = 0.0
         self._seconds_per_char = 0.0
         self._fit()
+
+    def of(self, voice: object) -> None:
+        """What follows is of this voice. Of another one nothing is known yet: its pace would pass
+        for a fault (``pipeline.clause_watch``)."""
+        if self._voice is not None and self._voice is not voice:
+            self._seen.clear()
+            self._fit()
+        self._voice = voice
 
     def learn(self, spoken: Spoken) -> None:
         """Take one more piece into account."""

@@ -124,8 +124,7 @@ class Reply:
         try:
             await (self._notify() if self.plan.notice else self._produce())
         finally:
-            if self._lease:
-                self._lease.release()
+            self._release()
 
     async def _produce(self) -> None:
         error = None
@@ -162,10 +161,16 @@ class Reply:
         plan, delivery = self.plan, self._delivery
         await say_notice(sentence, plan, self._tts, delivery, self.work, self._sending)
 
+    def _release(self) -> None:
+        if self._lease:
+            self._lease.release()
+            self._lease = None
+
     async def _equip(self) -> None:
         """Have engines that stay as long as it lasts."""
         self._lease = await self._stages.leases.take()
         self._tts.voice = self._stages.tts
+        self._ramp.of(self._stages.tts)
         self._equipped.set()
 
     def confirm(self) -> None:
@@ -268,6 +273,8 @@ class Reply:
             except PromptTooLong:
                 if not self._forget():
                     raise
+                # The prompt may wait for a transcript, which may wait for a lease.
+                self._release()
             except EngineCrashed:
                 # The next engine may be asked the same, once, as long as nothing was answered.
                 if crashed or "first_token" in self._marks:

@@ -106,6 +106,8 @@ class Session:
         self._items = ItemCommands(self.chat, bus, settings.max_items, self._replies.truncate)
         self._idle = IdleTimer(self._nobody_speaks)
         self._idle_since_ms = 0
+        self._live = False
+        """Whether ``run`` has begun, and not ended."""
         self._ending = False
 
     @property
@@ -143,6 +145,7 @@ class Session:
                     if isinstance(item, MessageItem):
                         self._transcriber.read(item)
                 try:
+                    self._live = True
                     await self._follow_commands()
                 finally:
                     self._stop_everything()
@@ -184,13 +187,22 @@ class Session:
     def notify(self, sentence: str) -> bool:
         """Say something in our own name. False where nobody expects it now: somebody speaks or is
         owed an answer, or the client asks for every answer itself."""
-        detection = self._config.turn_detection
-        if not (sentence and self._config.answers and detection and detection.create_response):
+        config, detection = self._config, self._config.turn_detection
+        if not (self._live and sentence and config.answers and config.modality == "audio"):
+            return False
+        if not (detection and detection.create_response):
             return False
         if self._turns.open or self._turns.ending or not self._replies.idle:
             return False
         self._replies.notify(sentence)
         return True
+
+    def model_exchanged(self) -> None:
+        """Another language model is there, which has read nothing yet."""
+        if self._live:
+            self._warm_up.due = True
+            if self._replies.quiet.is_set():
+                self._warm_up.begin()
 
     async def _next_command(self) -> Command | None:
         """The next command; ``None`` when a client stalls in the middle of its turn."""
@@ -200,7 +212,7 @@ class Session:
         return await self._inbox.get_within(len(self._stall_silence) / LISTEN_RATE)
 
     def _stop_everything(self) -> None:
-        self._ending = True
+        self._ending, self._live = True, False
         self._idle.disarm()
         self._replies.close()
         self._warm_up.cancel()

@@ -154,13 +154,14 @@ async def test_the_old_engine_is_closed_when_nothing_uses_it(
     settings_file: Path, cache: WeightsCache
 ) -> None:
     async with running(settings_file, cache) as server, robot_app(server.url) as app:
-        old = server.assistant.engines[Kind.TTS]
+        old, life = server.assistant.engines[Kind.TTS], server.assistant.engines.life(Kind.TTS)
         app.hears(speech())
         await app.event(DELTA)
         using = asyncio.create_task(server.use("tts.level=2000"))
         await app.event(DONE)
         assert (await app.event(DONE))["response"]["status"] == "completed"
         await using
+        await asyncio.wait({life})
         assert old.problem == "is closed"
         assert (await turn(app, 2))[2] == {2000}
 
@@ -292,6 +293,58 @@ async def test_a_command_asks_the_running_server(settings_file: Path, cache: Wei
     with pytest.raises(NotRunning):
         await asyncio.to_thread(use, port, "tts.level=2000")
     assert not await asyncio.to_thread(path.exists)
+
+
+async def test_who_is_gone_or_only_reads_is_told_nothing(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    async with running(settings_file, cache, room=False) as server:
+        async with robot_app(server.url) as app:
+            await turn(app, 1)
+        async with robot_app(server.url) as app:
+            await app.update({"output_modalities": ["text"]})
+            await app.event("session.updated", 2)
+            await server.use("tts.level=2000")
+            assert app.count(DONE) == 0
+        assert server.assistant.readiness() == dict.fromkeys(map(str, Kind))
+
+
+async def test_a_vad_is_never_taken_away(settings_file: Path, cache: WeightsCache) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        for number in range(5):
+            await server.use(f"vad.level={number}", unload_first=True)
+            assert "beside" in server.steps[0]
+        await turn(app, 1)
+        assert app.close_code is None
+
+
+async def test_no_request_and_no_trouble_with_files_ends_the_server(
+    settings_file: Path, cache: WeightsCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def used_up(*_: object, **__: object) -> None:
+        raise RuntimeError("no inotify instances are left")
+
+    monkeypatch.setattr("watchfiles.main.RustNotify", used_up)
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        path = await asyncio.to_thread(socket_path, server.port, os.environ)
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"[" * 60_000 + b"\n")
+        assert await reader.read() == b""
+        writer.close()
+        await turn(app, 1)
+
+
+async def test_one_section_that_fails_does_not_keep_the_others_back(
+    settings_file: Path, cache: WeightsCache, logged: Logged
+) -> None:
+    async with running(settings_file, cache) as server:
+        text = await asyncio.to_thread(settings_file.read_text)
+        failing = text.replace("stt: {engine: small}", "stt: {engine: small, fails: true}")
+        both = failing.replace("tts: {engine: small}", "tts: {engine: small, level: 2000}")
+        await asyncio.to_thread(settings_file.write_text, both)
+        await logged.until("stt as the file has it")
+        await logged.until("in place")
+        assert server.assistant.settings.tts.level == 2000  # type: ignore[attr-defined]
 
 
 def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from virtual_time import run_virtual
 from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import AddItem, CreateResponse, SessionConfig, TurnDetection
 from pipeline.engines import Cancelled, Sampling, ToolChoice
+from pipeline.errors import PromptTooLong
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemFinished, TranscriptReady
 from pipeline.lasting_conversation import LastingConversation
 from pipeline.leases import Leases
@@ -186,6 +187,54 @@ async def test_a_notice_is_not_for_clients_that_ask_for_each_answer(
         await played.do(AddItem(item), CreateResponse())
         await asyncio.sleep(3)
         assert len(played.events(ReplyFinished)) == 1
+
+
+@virtual
+async def test_another_model_reads_the_conversation_before_it_is_asked() -> None:
+    new = ScriptedLlm()
+    async with scene() as played:
+        await played.say(0.6)
+        await asyncio.sleep(6)
+        played.stages.llm = new
+        played.session.model_exchanged()
+        await asyncio.sleep(1)
+        assert new.warmed
+        assert not new.prompts
+    played.session.model_exchanged()  # it has ended: nothing happens
+    assert not played.session.notify("One moment.")
+
+
+@virtual
+async def test_a_slower_voice_is_not_judged_by_the_pace_of_the_one_before() -> None:
+    old, new = ScriptedTts(seconds_per_word=0.2), ScriptedTts(seconds_per_word=0.7)
+    async with scene(tts=old) as played:
+        for voice in (old, new):
+            played.stages.tts = voice
+            await played.say(0.6)
+            await asyncio.sleep(12)
+        ramp = played.session._replies._ramp
+        assert ramp.speech_s(28) > 2.0, "7 words, of which the faster voice said five a second"
+
+
+@virtual
+async def test_a_prompt_that_was_too_long_is_asked_for_without_a_lease() -> None:
+    llm = ScriptedLlm(errors=[PromptTooLong(9000, 8192)])
+    async with scene(llm=llm) as played:
+        leases = played.stages.leases
+        held: list[int] = []
+
+        def forgets() -> bool:
+            leases.close()
+            loop = asyncio.get_running_loop()
+            loop.call_later(1, lambda: held.append(len(leases._held)))
+            loop.call_later(2, leases.open)
+            return True
+
+        played.session.chat.forget_oldest = forgets  # type: ignore[method-assign]
+        await played.do(AddItem(MessageItem("a", "user", (TextPart("Hi"),))), CreateResponse())
+        await asyncio.sleep(10)
+        assert held == [0]
+        assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
 
 
 @virtual

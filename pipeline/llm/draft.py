@@ -22,6 +22,8 @@ from pipeline.llm.run import Owner, Run, Shared
 
 log = logging.getLogger("reachy_voice.llm")
 
+MOST_FAILURES = 3
+"""In a row; one may be for want of room at that moment."""
 _SURE = 0.5
 """A guess that is less likely in the draft's own eyes costs more passes than it spares."""
 _MOST_MORE_TOKENS = 128
@@ -40,7 +42,8 @@ class Draft:
         self._cache = KvCache(context, sequences)
         self._shared = Shared(context, self._cache, None, scratch=sequences)
         self._most = most
-        self._failed = False
+        self._failures = 0
+        """Of guesses in a row."""
         self.guessed = 0
         """Tokens so far."""
         self.taken = 0
@@ -76,6 +79,8 @@ class Draft:
                 run.tokens.append(token)
         except EngineError as problem:
             self._give_up(problem)
+        else:
+            self._failures = 0
         finally:
             run.close()
         return guess
@@ -92,7 +97,9 @@ class Draft:
     def _reads(self, tokens: Sequence[int]) -> bool:
         """Whether it can: no pictures, and nothing longer than its own context."""
         room = self._context.tokens - self._most
-        return not self._failed and len(tokens) <= room and min(tokens, default=-1) >= 0
+        return (
+            self._failures < MOST_FAILURES and len(tokens) <= room and min(tokens, default=-1) >= 0
+        )
 
     def _likely(self, logits: NDArray[np.float32]) -> int | None:
         token = int(logits.argmax())
@@ -100,9 +107,10 @@ class Draft:
         return None if sure < _SURE or self._model.ends(token) else token
 
     def _give_up(self, problem: EngineError) -> None:
-        """Answers go on without it."""
-        self._failed = True
-        log.warning("The model of llm.draft is not used any more: %s", problem)
+        """This answer goes on without it, and from the third time on all do."""
+        self._failures += 1
+        if self._failures >= MOST_FAILURES:
+            log.warning("The model of llm.draft is not used any more: %s", problem)
 
 
 def require_same_vocabulary(model: Model, draft: Model) -> None:

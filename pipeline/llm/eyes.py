@@ -126,6 +126,7 @@ class Eyes:
         weakref.finalize(self, api.mtmd_free, self.handle).atexit = False
         self._inputs = int(library().llama_model_n_embd_inp(model.handle))
         self._looking = ThreadPoolExecutor(1, "llama-eyes")
+        self._looked_at: dict[Future[Any], Media] = {}
         weakref.finalize(self, self._looking.shutdown, wait=True).atexit = False
         self.needs_whole = bool(api.mtmd_decode_use_non_causal(self.handle, None))
         """Whether cells of a picture see those behind them, too: it is read in one pass."""
@@ -152,7 +153,10 @@ class Eyes:
         # The thread must not keep what nobody wants any more, so it gets no ``Media``.
         work = functools.partial(_look, self.handle, media.chunk, (media.cells, self._inputs))
         job = self._looking.submit(work)
-        job.add_done_callback(functools.partial(_hold, self, media))
+        # Until then the C objects that it works with are needed; a callback of the job that had
+        # them would keep them for ever, for the job stands in them.
+        self._looked_at[job] = media
+        job.add_done_callback(self._looked_at.pop)
         return job
 
     def _chunks(self, data: bytes) -> Any | None:
@@ -209,10 +213,6 @@ def _look(handle: Any, chunk: Any, shape: tuple[int, int]) -> NDArray[np.float32
         raise EyesFailed("The model could not look at a picture", why=recent_problems())
     found = np.ctypeslib.as_array(api.mtmd_get_output_embd(handle), shape=shape)
     return np.array(found)
-
-
-def _hold(_eyes: Eyes, _media: Media, _job: Future[Any]) -> None:
-    """Until the job is done, the C objects that it works with are needed."""
 
 
 def _leave_out(why: str) -> None:
