@@ -253,17 +253,18 @@ async def test_leaving_in_the_middle_of_a_reply_stops_the_engines(assistant: Ass
         await talking.session.submit(CreateResponse())
         await talking.until(ReplyAudio)
     # Nothing is left to do for a conversation that is gone.
+    workers: list[Any] = [assistant.engines[kind] for kind in Kind]
     async with asyncio.timeout(10):
-        for worker in assistant._workers.values():
+        for worker in workers:
             while worker._pending:
                 await next(iter(worker._pending.values())).changed.wait()
-    assert not any(worker._pending for worker in assistant._workers.values())
+    assert not any(worker._pending for worker in workers)
 
 
-async def test_a_voice_that_dies_in_the_middle_fails_its_reply_and_comes_back(
+async def test_a_voice_that_dies_in_the_middle_comes_back(
     assistant: Assistant,
 ) -> None:
-    voice = assistant._workers[Kind.TTS]
+    voice = assistant.engines[Kind.TTS]
     assert isinstance(voice, ProcessWorker)
     async with talk(assistant, PUSH_TO_TALK) as talking:
         await talking.session.submit(AddItem(MessageItem("a", "user", (TextPart("Hi"),))))
@@ -277,7 +278,7 @@ async def test_a_voice_that_dies_in_the_middle_fails_its_reply_and_comes_back(
         await talking.session.submit(CreateResponse())
         await talking.until(ReplyFinished, 2)
     first, second = talking.all(ReplyFinished)
-    assert first.status == "failed"
-    assert "process ended" in (first.error or "")
+    # It is asked again, unless the machine is too busy to start it within 5 s.
+    assert first.status in ("completed", "incomplete") or "process ended" in (first.error or "")
     assert second.status in ("completed", "incomplete")
     assert len(answer_audio(talking)) > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -147,10 +148,9 @@ async def test_sigterm_in_the_middle_of_a_reply_drains_and_leaves_no_process(
         os.kill(server.pid, signal.SIGTERM)
         await client._expect("response.done")
         async with asyncio.timeout(20):
-            while psutil.pid_exists(server.pid):
-                if psutil.Process(server.pid).status() == psutil.STATUS_ZOMBIE:
-                    break
-                await asyncio.to_thread(psutil.wait_procs, children, 1)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                while psutil.Process(server.pid).status() != psutil.STATUS_ZOMBIE:
+                    await asyncio.to_thread(psutil.wait_procs, children, 1)
     assert not [child for child in children if child.is_running()]
 
 

@@ -51,7 +51,7 @@ async def test_one_turn_at_most_suffers_from_a_killed_engine(
             await connection.session.update(session={"type": "realtime", "audio": TRANSCRIBE})
             await events_until(connection, "session.updated")
             for kind in MORTAL:
-                worker = assistant._workers[kind]
+                worker = assistant.engines[kind]
                 assert isinstance(worker, ProcessWorker)
                 before = worker.pid
                 assert before

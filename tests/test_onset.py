@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from recordings import Uncancelled, recording
-from scripted import ScriptedLlm, ScriptedStt, scene
+from scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
 from virtual_time import run_virtual
 
 from benchmarks.onset_play import fixed_padding_only, outcome, play
@@ -27,6 +27,7 @@ from pipeline.endpointing import Endpointing
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.listening import Listener, SpeechScores
 from pipeline.onset import GAP_MS, MAX_BACK_MS, RecentScores
+from pipeline.stages import Stages
 from pipeline.stt.moonshine import MoonshineOptions
 from pipeline.stt.moonshine import build as build_moonshine
 from pipeline.turns import Ended, Started, TurnTaker
@@ -167,7 +168,8 @@ class ScoresByLevel:
 def listener_with(history_seconds: float) -> Listener:
     vad = ScoresByLevel()
     windows = EchoPath(WINDOW).windows
-    return Listener(SpeechScores(vad, vad), windows, history_seconds, Endpointing())
+    stages = Stages(vad, ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
+    return Listener(SpeechScores(stages, vad, vad), windows, history_seconds, Endpointing())
 
 
 def soft_word_then_loud() -> Pcm:
