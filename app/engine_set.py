@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from app.health import EXCHANGED
 from app.memory_room import give_back
 from app.settings import Settings
 from app.weights import WeightsCache
@@ -50,6 +51,8 @@ class EngineSet:
         """Set once every engine is ready."""
         self._pool = Pool()
         self._engines = {kind: self.build(settings.engine(kind), kind) for kind in Kind}
+        self.exchanging: Kind | None = None
+        """Unloaded, for another one to be loaded in its place."""
         self._starting: set[Engine] = set()
         self._retired: set[Engine] = set()
         """Used by what began with them."""
@@ -83,7 +86,10 @@ class EngineSet:
 
     def readiness(self) -> Mapping[str, str | None]:
         """Per engine, why it is not ready, or ``None``."""
-        return {str(kind): _problem(engine) for kind, engine in self._engines.items()}
+        problems = {str(kind): _problem(engine) for kind, engine in self._engines.items()}
+        if self.exchanging:
+            problems[str(self.exchanging)] = f"{EXCHANGED}; {problems[str(self.exchanging)]}"
+        return problems
 
     # -- another engine in the place of one
 

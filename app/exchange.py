@@ -87,6 +87,7 @@ class Exchange:
         try:
             await _at_most(OLD_ENDS_S, leases.none)
             tell(f"unloading {described(before)}; new turns wait")
+            self._engines.exchanging = kind
             await end(Started(self._engines[kind], self._engines.life(kind)))
             tell(f"loading {described(options)}")
             try:
@@ -98,6 +99,7 @@ class Exchange:
             self._seat(kind, started, options)
             tell(f"{described(options)} is in place")
         finally:
+            self._engines.exchanging = None
             leases.open()
 
     async def _back(self, kind: Kind, options: EngineOptions, error: ReachyVoiceError) -> None:

@@ -23,6 +23,15 @@ def unready(assistant: Assistant) -> Mapping[str, str]:
     return {name: why for name, why in assistant.readiness().items() if why is not None}
 
 
+EXCHANGED = "is being exchanged for another one"
+"""How the problem of such an engine begins: who comes now is let in, and answered later."""
+
+
+def turned_away(assistant: Assistant) -> Mapping[str, str]:
+    """Why nobody can be let in now."""
+    return {name: why for name, why in unready(assistant).items() if not why.startswith(EXCHANGED)}
+
+
 def not_ready_response(reasons: Mapping[str, str]) -> JSONResponse:
     body = {"ready": False, "reasons": dict(reasons)}
     return JSONResponse(body, 503, headers={"Retry-After": str(RETRY_AFTER_S)})

@@ -182,7 +182,7 @@ async def _realtime(websocket: WebSocket) -> None:
         sockets.metrics.refused("closing")
         reasons = {"server": "shutting down"}
         await websocket.send_denial_response(health.not_ready_response(reasons))
-    elif reasons := dict(health.unready(assistant)):
+    elif reasons := dict(health.turned_away(assistant)):
         sockets.metrics.refused("not_ready")
         await websocket.send_denial_response(health.not_ready_response(reasons))
     elif sockets.full(caller.place):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,8 @@ from pipeline.engines import (
 )
 from pipeline.errors import EngineError
 
+GATE = threading.Event()
+
 
 class SmallOptions(EngineOptions):
     engine: str = "small"
@@ -39,6 +42,8 @@ class SmallOptions(EngineOptions):
     """Of a voice's sound."""
     rate: int = 16_000
     window_samples: int = 512
+    waits: bool = False
+    """It is not built before ``GATE`` opens."""
     fails: bool = False
     """It cannot be built."""
     memory_mb: int = 0
@@ -151,6 +156,8 @@ class _Build:
         self.kind = kind
 
     def __call__(self, options: SmallOptions, weights: Path | None) -> Any:
+        if options.waits:
+            GATE.wait()
         if options.fails:
             raise EngineError(f"The {options.name} engine has no legs", fix="Give it some")
         return _ENGINES[self.kind](options)

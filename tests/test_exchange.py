@@ -8,20 +8,21 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from clients.robot_app import COMPLETED, DELTA, RobotApp, robot_app
-from small_engines import install
+from clients.robot_app import COMPLETED, DELTA, STARTED, RobotApp, robot_app
+from small_engines import GATE, install
 
 from app import memory_room
 from app.compose import Assistant
 from app.control import NotRunning, Refused, Use, ask, socket_path
 from app.exchange import Exchange
 from app.gpu import free_memory_mb
+from app.health import EXCHANGED
 from app.live_settings import LiveSettings
 from app.memory_room import has_room
 from app.serving import PATH, run_server
@@ -42,11 +43,17 @@ class Running:
     port: int
     assistant: Assistant
     live: LiveSettings
-    steps: list[str]
+    steps: list[str] = field(default_factory=list)
+    loading: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def use(self, *assignments: str, unload_first: bool | None = None) -> None:
         self.steps.clear()
-        await self.live.use(assignments, self.steps.append, unload_first)
+        await self.live.use(assignments, self._note, unload_first)
+
+    def _note(self, step: str) -> None:
+        self.steps.append(step)
+        if step.startswith("loading"):
+            self.loading.set()
 
 
 @pytest.fixture
@@ -104,7 +111,7 @@ async def running(file: Path, cache: WeightsCache, *, room: bool = True) -> Asyn
     )
     try:
         number = await port
-        yield Running(f"ws://127.0.0.1:{number}{PATH}", number, assistant, live, [])
+        yield Running(f"ws://127.0.0.1:{number}{PATH}", number, assistant, live)
     finally:
         server.cancel()
         await asyncio.wait({server})
@@ -293,6 +300,24 @@ async def test_a_command_asks_the_running_server(settings_file: Path, cache: Wei
     with pytest.raises(NotRunning):
         await asyncio.to_thread(use, port, "tts.level=2000")
     assert not await asyncio.to_thread(path.exists)
+
+
+async def test_who_comes_while_an_engine_is_away_is_answered_when_it_is_back(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    GATE.clear()
+    async with running(settings_file, cache) as server:
+        using = asyncio.create_task(
+            server.use("tts={engine: small, level: 2000, waits: true}", unload_first=True)
+        )
+        await server.loading.wait()
+        assert (server.assistant.readiness()["tts"] or "").startswith(EXCHANGED)
+        async with robot_app(server.url) as app:
+            speaking = asyncio.create_task(turn(app, 1))
+            await app.event(STARTED)
+            await asyncio.to_thread(GATE.set)
+            assert (await speaking)[2] == {2000}
+        await using
 
 
 async def test_who_is_gone_or_only_reads_is_told_nothing(
