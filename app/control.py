@@ -64,11 +64,12 @@ def socket_path(port: int, environ: Mapping[str, str]) -> Path:
 # --- the server --------------------------------------------------------------------------------
 
 
-async def answer_requests(path: Path, carry: Carry) -> None:
+async def answer_requests(path: Path, carry: Carry, on_listening: Callable[[], None]) -> None:
     """Until cancelled. Raises ``OSError`` if nobody can listen there."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         await asyncio.to_thread(_listen, listener, path)
+        on_listening()
         while True:
             connection, _ = await asyncio.get_running_loop().sock_accept(listener)
             with connection:

@@ -59,8 +59,12 @@ async def run_server(
 
     real_port = listener.getsockname()[1]
 
+    commands = asyncio.Event()
+    """Set when they can be given, or never can."""
+
     async def announce() -> None:
         await assistant.ready.wait()
+        await commands.wait()
         on_ready(real_port)
 
     async def follow_files(live: LiveSettings) -> None:
@@ -74,15 +78,18 @@ async def run_server(
         await assistant.ready.wait()
         try:
             path = await asyncio.to_thread(socket_path, real_port, os.environ)
-            await answer_requests(path, live.carry)
+            await answer_requests(path, live.carry, commands.set)
         except (OSError, ReachyVoiceError) as error:
             log.warning("`reachy-voice models use` cannot reach this server: %s", error)
+            commands.set()
 
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(assistant.run(on_engine_ready))
             aside = [group.create_task(announce())]
-            if live is not None:
+            if live is None:
+                commands.set()
+            else:
                 aside.append(group.create_task(follow_files(live)))
                 aside.append(group.create_task(answer_commands(live)))
             if tls is not None:
