@@ -18,11 +18,14 @@ from pathlib import Path
 from app.catalogue import Catalogue
 from app.doctor_check import Check as Check
 from app.doctor_check import State as State
+from app.doctor_memory import check_memory as check_memory
+from app.doctor_memory import memory_mb as memory_mb
 from app.doctor_stack import check_installed, check_machine, setup_command
 from app.download import SPARE_BYTES
+from app.engine_memory import STACK_EXTRAS
 from app.gpu import find_gpus
 from app.languages import language_warnings
-from app.needs import STACK_EXTRAS, Needs, needs_of
+from app.needs import Needs, needs_of
 from app.profile_fit import advice, judge, this_machine, wanted
 from app.settings import Settings
 from app.settings_load import config_dir, load_settings
@@ -58,7 +61,7 @@ def examine(
         return [*checks, check_compiler(("llama_cpp",)), check_cpu(_cpu_flags())]
     specs = [engine_spec(kind, settings.engine(kind).engine) for kind in Kind]
     modules = tuple(module for spec in specs for module in spec.modules)
-    setup = setup_command(config)
+    setup = setup_command(config, overrides)
     engines = [check_engine(spec, setup) for spec in specs]
     checks += [check_compiler(modules), *check_libc(modules), *engines]
     checks += check_servers(settings, specs)
@@ -191,11 +194,10 @@ def check_stack_and_room(
     except (ConfigError, WeightsError) as error:
         yield Check("weights", "fail", f"{error.what}: {error.why}", error.fix)
         return
-    yield from check_machine(needs, gpus)
+    yield from check_machine(needs, gpus, setup)
     yield from check_installed(needs, setup)
     yield check_weights(cache, settings.weights())
     yield from check_room(rooms(needs, cache.directory))
-    yield check_memory(needs.memory_mb, *memory_mb())
 
 
 def rooms(needs: Needs, cache: Path) -> dict[Path, int]:
@@ -248,26 +250,6 @@ def check_disk(directory: Path, needed_bytes: int) -> Check:
     needed = f"{(needed_bytes + SPARE_BYTES) / 1e9:.1f} GB needed"
     fix = "Free some space, or move the weights (paths.cache_dir) or what is temporary (TMPDIR)"
     return Check("disk", "fail", f"{detail}, {needed}", fix)
-
-
-def check_memory(needed_mb: int, total_mb: int, available_mb: int) -> Check:
-    """``available_mb``: what programs could take now without swapping; 0 if unknown."""
-    detail = f"{available_mb:,} of {total_mb:,} MB available, about {needed_mb:,} MB needed"
-    if total_mb < needed_mb:
-        return Check("memory", "fail", detail, "Choose smaller models: reachy-voice models list")
-    if available_mb < needed_mb:
-        return Check("memory", "warn", detail, "Close other programs, or choose smaller models")
-    return Check("memory", "ok", detail)
-
-
-def memory_mb(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
-    """Total and available memory in MB."""
-    if meminfo.exists():
-        rows = (line.split() for line in meminfo.read_text().splitlines())
-        kib = {row[0]: int(row[1]) for row in rows if len(row) > 1}
-        return kib["MemTotal:"] * 1024 // 10**6, kib.get("MemAvailable:", 0) * 1024 // 10**6
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 10**6
-    return total, total
 
 
 # --- processor and port ------------------------------------------------------------------------

@@ -9,13 +9,15 @@ import importlib.metadata
 import importlib.util
 import platform
 import re
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from app.doctor_check import Check
+from app.doctor_memory import check_gpu_memory, check_memory, memory_mb
 from app.gpu import (
-    GPU_SHARE,
+    LEAST_CAPABILITY,
     LEAST_DRIVER,
     Gpu,
     Gpus,
@@ -30,11 +32,26 @@ from app.settings_load import config_dir
 
 CUDA = "13.0"
 """What torch and torchaudio in requirements-cuda.lock are built with."""
-LEAST_CAPABILITY = (7, 5)
-"""Turing, in PyTorch's builds for CUDA 13.0: RELEASE.md, "PyTorch CUDA Support Matrix"
-(https://github.com/pytorch/pytorch/issues/172352); CUDA 13 itself compiles for nothing older."""
-BLACKWELL, BLACKWELL_NVCC = (10, 0), (12, 8)
-"""nvcc compiles for capability 10.0 and above from CUDA 12.8 on (its release notes)."""
+NVCC_FOR: Mapping[tuple[int, ...], tuple[int, ...]] = {
+    (7, 5): (10, 0),
+    (8, 0): (11, 0),
+    (8, 6): (11, 1),
+    (8, 7): (11, 4),
+    (8, 9): (11, 8),
+    (9, 0): (11, 8),
+    (10, 0): (12, 8),
+    (10, 1): (12, 8),
+    (10, 3): (12, 9),
+    (11, 0): (13, 0),
+    (12, 0): (12, 8),
+    (12, 1): (12, 9),
+}
+"""GPU's compute capability -> the first CUDA whose nvcc compiles for it: CUDA's release notes."""
+NVCC_FOR_OTHERS = (13, 0)
+NVCC_WITHOUT_OLD = (13, 0)
+"""Compiles for nothing before Turing; llama.cpp is compiled for all GPUs that can be seen."""
+DRIVER_FOR: Mapping[int, tuple[int, ...]] = {11: (450, 80, 2), 12: (525, 60, 13), 13: LEAST_DRIVER}
+"""nvcc's major version -> the first driver that runs what it compiles. Source: see ``app.gpu``."""
 PYTHONS = ((3, 11), (3, 13))
 """First and last version that every package of the stack has a wheel for."""
 STACK_GLIBC = (2, 34)
@@ -43,41 +60,72 @@ TORCHAUDIO_STUB = "0+stub"
 """How the version of the stand-in begins that setup installs beside a torch for CPUs."""
 
 
-def check_machine(needs: Needs, gpus: Gpus) -> list[Check]:
-    """What would make the download pointless. Empty where only the base is needed."""
+SETUP = "script/serve --setup-only"
+NO_CPU = "takes three times as long as it speaks on a CPU"
+
+
+def check_machine(needs: Needs, gpus: Gpus, setup: str = SETUP) -> list[Check]:
+    """What would make the download pointless. ``setup``: the command that installs all of it."""
     checks: list[Check] = []
     if needs.gpu_engines:
-        checks += check_gpu(needs, gpus)
-    if needs.llama == "cuda":
-        checks += check_nvcc(gpus.first, find_nvcc(), llama_has_cuda())
+        checks += check_gpu(needs, gpus, setup)
+    if needs.without_gpu and not any(check.state == "fail" for check in checks):
+        detail = (
+            f"{' and '.join(needs.without_gpu)} say cuda, which is not there: they do not start"
+        )
+        fix = " ".join(f"--set {name}=auto" for name in needs.without_gpu)
+        checks.append(Check("device", "fail", detail, f"Add {fix}, or choose a profile for a CPU"))
+    if slow := sorted(GPU_FOR_REAL_TIME & set(needs.kept_on_cpu)):
+        detail, fix = f"{', '.join(slow)} {NO_CPU}", "Choose another voice: tts.engine=piper"
+        checks.append(Check("GPU", "warn", detail, fix))
+    if needs.llama == "cuda" and gpus.first is not None:
+        checks += check_nvcc(gpus.found, find_nvcc(), llama_has_cuda())
     if needs.stack:
         checks += [check_python(sys.version_info[:2]), *check_glibc(*platform.libc_ver())]
-    return checks
+    return [*checks, check_memory(needs.memory_mb, *memory_mb())]
 
 
-def check_gpu(needs: Needs, gpus: Gpus) -> Iterator[Check]:
+def check_gpu(needs: Needs, gpus: Gpus, setup: str = SETUP) -> Iterator[Check]:
     engines = ", ".join(needs.gpu_engines)
     if gpus.problem:
         fix = "Restart the machine; if it stays, install NVIDIA's driver anew (580 or newer)"
         yield Check("GPU", "fail", f"nvidia-smi: {gpus.problem}", fix)
     elif gpus.first is None:
-        yield _no_gpu(needs, engines)
+        yield _no_gpu(needs, engines, setup)
     else:
-        yield _gpu(needs, gpus.first)
-        yield from check_gpu_memory(needs.gpu_memory_mb, gpus.first)
+        yield from (_gpu(needs, gpu) for gpu in _used(needs, gpus))
+        yield from check_gpu_memory(needs.gpu_loads, len(gpus.found))
 
 
-def _no_gpu(needs: Needs, engines: str) -> Check:
-    slow = sorted(GPU_FOR_REAL_TIME & set(needs.gpu_engines))
+def _used(needs: Needs, gpus: Gpus) -> list[Gpu]:
+    """GPUs that engines go to; each kind is named once."""
+    if any(load.spread for load in needs.gpu_loads):
+        return list(dict.fromkeys(gpus.found))
+    numbers = [load.number for load in needs.gpu_loads] or [0]
+    return list(dict.fromkeys(gpus.found[n] for n in numbers if n < len(gpus.found)))
+
+
+def _no_gpu(needs: Needs, engines: str, setup: str) -> Check:
+    slow = ", ".join(sorted(GPU_FOR_REAL_TIME & set(needs.gpu_engines)))
+    if needs.gpu == "apple":
+        if "cuda" in (needs.torch, needs.llama):
+            return Check("GPU", "fail", "there is no CUDA on a Mac", f"Run: {setup} --torch cpu")
+        detail = f"on a Mac {engines} would run on the CPU, and answer late"
+        fix = "Choose the profile apple, or one for a CPU"
+        return Check("GPU", "fail" if slow else "warn", f"{slow} {NO_CPU}" if slow else detail, fix)
+    if "cuda" in (needs.torch, needs.llama):
+        detail = "no NVIDIA driver, and CUDA was asked for: nothing here can be compiled for it"
+        fix = "Install NVIDIA's driver (580 or newer), or leave --torch cuda out"
+        return Check("GPU", "fail", detail, fix)
     if not slow:
         detail = f"no NVIDIA driver: {engines} would run on the CPU, and answer late"
         return Check("GPU", "warn", detail, "Choose a profile for a CPU, or install the driver")
     return Check(
         "GPU",
         "fail",
-        f"no NVIDIA driver, and {', '.join(slow)} takes three times as long as it speaks on a CPU",
-        "Install NVIDIA's driver (580 or newer), or choose a profile for a CPU; script/serve "
-        "--torch cpu installs it all the same",
+        f"no NVIDIA driver, and {slow} {NO_CPU}",
+        "Install NVIDIA's driver (580 or newer), or choose a profile for a CPU; "
+        f"{setup} --torch cpu installs it all the same (for devices cpu and auto)",
     )
 
 
@@ -95,23 +143,8 @@ def _gpu(needs: Needs, gpu: Gpu) -> Check:
     return Check("GPU", "ok", detail)
 
 
-def check_gpu_memory(needed_mb: int, gpu: Gpu) -> Iterator[Check]:
-    """Where the GPU shares the machine's memory, that is checked elsewhere."""
-    if not gpu.memory_mb:
-        return
-    detail = f"{gpu.memory_mb:,} MB, about {needed_mb:,} MB needed"
-    if needed_mb > gpu.memory_mb:
-        fix = "Choose a profile for a smaller GPU, or smaller models: reachy-voice models list"
-        yield Check("GPU memory", "fail", detail, fix)
-    elif needed_mb > GPU_SHARE * gpu.memory_mb:
-        fix = "Close what else uses the GPU (nvidia-smi lists it), or choose smaller models"
-        yield Check("GPU memory", "warn", detail, fix)
-    else:
-        yield Check("GPU memory", "ok", detail)
-
-
 def check_nvcc(
-    gpu: Gpu | None,
+    gpus: Sequence[Gpu],
     nvcc: str | None,
     built: bool,
     version_of: Callable[[str], tuple[int, ...]] = nvcc_version,
@@ -120,23 +153,45 @@ def check_nvcc(
     if built:
         yield Check("CUDA compiler", "ok", "not needed, llama-cpp-python is built with CUDA")
         return
+    package = f"NVIDIA's package cuda-toolkit-{CUDA.replace('.', '-')}"
     if nvcc is None:
         yield Check(
             "CUDA compiler",
             "fail",
             "no nvcc, so llama.cpp cannot be compiled for the GPU (llm.gpu_layers)",
-            f"Install NVIDIA's package cuda-toolkit-{CUDA.replace('.', '-')} "
+            f"Install {package} "
             "(https://developer.nvidia.com/cuda-downloads), or keep the language model on the CPU: "
             "--set llm.gpu_layers=0",
         )
         return
     found = version_of(nvcc)
-    detail = f"{nvcc}, CUDA {dotted(found) or 'of an unknown version'}"
-    if gpu and gpu.capability >= BLACKWELL and found and found < BLACKWELL_NVCC:
-        detail += f"; this GPU needs {dotted(BLACKWELL_NVCC)} or newer"
-        yield Check("CUDA compiler", "fail", detail, f"Install a newer one (CUDA {CUDA})")
+    if not found:
+        detail = f"{nvcc} does not tell its version, so it may not work: {nvcc} --version"
+        yield Check("CUDA compiler", "fail", detail, f"Install {package}")
+        return
+    detail = f"{nvcc}, CUDA {dotted(found)}"
+    lacks = [why for gpu in gpus if (why := _nvcc_lacks(found, gpu))]
+    if lacks:
+        fix = f"Install {package}, and set CUDACXX to its nvcc where there are several"
+        if version(gpus[0].driver) < LEAST_DRIVER:
+            fix = f"Install a newer driver, {dotted(LEAST_DRIVER)} or newer, and {package}"
+        yield Check("CUDA compiler", "fail", f"{detail}; {lacks[0]}", fix)
         return
     yield Check("CUDA compiler", "ok", detail)
+
+
+def _nvcc_lacks(found: tuple[int, ...], gpu: Gpu) -> str:
+    """Why this nvcc is not for this GPU and its driver; else empty."""
+    least = NVCC_FOR.get(gpu.capability, NVCC_FOR_OTHERS)
+    if gpu.capability and gpu.capability < LEAST_CAPABILITY:
+        if found >= NVCC_WITHOUT_OLD:
+            return f"it compiles for nothing as old as {gpu.name}: hide that (CUDA_VISIBLE_DEVICES)"
+    elif gpu.capability and found < least:
+        return f"{gpu.name} ({dotted(gpu.capability)}) needs {dotted(least)} or newer"
+    driver = DRIVER_FOR.get(found[0], LEAST_DRIVER)
+    if version(gpu.driver) < driver:
+        return f"what it compiles needs driver {dotted(driver)} or newer, here is {gpu.driver}"
+    return ""
 
 
 def check_python(found: tuple[int, ...]) -> Check:
@@ -167,9 +222,12 @@ def check_glibc(name: str, numbers: str, system: str = sys.platform) -> Iterator
 # --- what is installed -------------------------------------------------------------------------
 
 
-def setup_command(config: str | None) -> str:
+def setup_command(config: str | None, overrides: Sequence[str] = ()) -> str:
     """What installs all that the settings need."""
-    return "script/serve --setup-only" + (f" --config {config}" if config else "")
+    settings = ["--config", config] if config else []
+    for override in overrides:
+        settings += ["--set", override]
+    return shlex.join([*SETUP.split(), *settings])
 
 
 def check_installed(needs: Needs, setup: str) -> list[Check]:
@@ -278,6 +336,13 @@ def torch_cuda() -> str | None:
 
 
 def llama_has_cuda() -> bool:
+    """Whether it is built for a GPU; one of another version than ours is to be built anew."""
+    lock = config_dir().parent / "script" / "llama-cpp.lock"
+    ours = locked_versions(lock.read_text()) if lock.is_file() else {}
+    if installed("llama-cpp-python") not in ours.get(
+        "llama-cpp-python", [installed("llama-cpp-python")]
+    ):
+        return False
     directory = _directory_of("llama_cpp")
     return directory is not None and any("cuda" in name for name in libraries_of(directory))
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 FIELDS = ("name", "memory.total", "driver_version", "compute_cap")
@@ -21,6 +22,9 @@ NVCC_PLACES = ("/usr/local/cuda/bin/nvcc", "/opt/cuda/bin/nvcc")
 LEAST_DRIVER = (580,)
 """Of CUDA 13.x: NVIDIA, "CUDA Compatibility", table of minor version compatibility.
 https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"""
+LEAST_CAPABILITY = (7, 5)
+"""Turing, in PyTorch's builds for CUDA 13.0: RELEASE.md, "PyTorch CUDA Support Matrix"
+(https://github.com/pytorch/pytorch/issues/172352); CUDA 13 itself compiles for nothing older."""
 GPU_SHARE = 0.95
 """Of a GPU's memory; the rest is the screen's and the driver's. An estimate."""
 
@@ -42,7 +46,8 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """What was found. ``problem``: why a driver that is there says nothing of use; else empty."""
+    """What was found, in CUDA's order: 0 is ``cuda:0``. ``problem``: why a driver that is there
+    says nothing of use; else empty."""
 
     found: tuple[Gpu, ...] = ()
     problem: str = ""
@@ -51,6 +56,28 @@ class Gpus:
     def first(self) -> Gpu | None:
         """The one that the engines take by themselves."""
         return self.found[0] if self.found else None
+
+
+def cuda_order(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> list[int]:
+    """Places in nvidia-smi's list, in the order in which CUDA counts.
+
+    Unless CUDA_DEVICE_ORDER says PCI_BUS_ID, as nvidia-smi counts, the fastest is 0; which that is,
+    CUDA tells nobody: taken here is the newest, of these the largest. CUDA_VISIBLE_DEVICES leaves
+    some out; it ends at the first that does not exist. Names in it (GPU-...) are not understood,
+    and it is passed over then. ("CUDA C++ Programming Guide", environment variables.)
+    """
+    order = list(range(len(gpus)))
+    if order and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        fastest = max(order, key=lambda i: (gpus[i].capability, gpus[i].memory_mb))
+        order.sort(key=lambda i: i != fastest)
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return order
+    chosen = [item.strip() for item in visible.split(",")] if visible.strip() else []
+    if not all(re.fullmatch(r"-?\d+", item) for item in chosen):
+        return order
+    exist = takewhile(lambda number: 0 <= number < len(order), map(int, chosen))
+    return [order[number] for number in exist]
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -97,29 +124,39 @@ def run_command(command: Sequence[str]) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def find_gpus(run: Run = run_command, which: Callable[[str], str | None] = shutil.which) -> Gpus:
-    """Ask the driver. No driver at all is no problem, just no GPU."""
+def find_gpus(
+    run: Run = run_command,
+    which: Callable[[str], str | None] = shutil.which,
+    environ: Mapping[str, str] = os.environ,
+) -> Gpus:
+    """Ask the driver. No driver at all is no problem, just no GPU; so is one that is hidden."""
     program = which("nvidia-smi") or next(filter(os.path.exists, SMI_PLACES), None)
     if program is None:
         return Gpus()
     status, output = run([program, *QUERY])
     gpus = parse_gpus(output) if status == 0 else ()
     if gpus:
-        return Gpus(gpus)
+        return Gpus(tuple(gpus[place] for place in cuda_order(gpus, environ)))
     first = next((line.strip() for line in output.splitlines() if line.strip()), "")
     return Gpus(problem=first or f"nvidia-smi ended with {status} and said nothing")
 
 
 def free_memory_mb(
-    run: Run = run_command, which: Callable[[str], str | None] = shutil.which
-) -> int | None:
-    """Of the first GPU, now; ``None`` where it does not tell, or there is none."""
+    run: Run = run_command,
+    which: Callable[[str], str | None] = shutil.which,
+    environ: Mapping[str, str] = os.environ,
+) -> list[int]:
+    """Of each GPU, now, in CUDA's order; empty where one does not tell, or there is none."""
     program = which("nvidia-smi") or next(filter(os.path.exists, SMI_PLACES), None)
     if program is None:
-        return None
-    status, output = run([program, "--query-gpu=memory.free", "--format=csv,noheader,nounits"])
-    numbers = [int(line) for line in output.split() if line.isdigit()]
-    return numbers[0] * 2**20 // 10**6 if status == 0 and numbers else None
+        return []
+    query = QUERY[0].replace("=", "=memory.free,")
+    status, output = run([program, query, QUERY[1]])
+    rows = [line.split(",", 1) for line in output.splitlines() if parse_gpus(line)]
+    if status or not all(row[0].strip().isdigit() for row in rows):
+        return []
+    gpus = [parse_gpus(rest)[0] for _, rest in rows]
+    return [int(rows[i][0]) * 2**20 // 10**6 for i in cuda_order(gpus, environ)]
 
 
 def find_nvcc(

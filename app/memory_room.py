@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import psutil
 
+from app.engine_memory import Demand, EngineMemory
 from app.gpu import free_memory_mb
-from app.needs import CONTEXT_MB, TORCH_WORKER_MB, EngineNeeds
 from app.weights import WeightsCache
 from pipeline.engines import EngineOptions, EngineSpec, Kind, engine_spec
 
@@ -25,22 +25,33 @@ class HasRoom(Protocol):
 
 
 def has_room(
-    cache: WeightsCache, free_gpu_mb: Callable[[], int | None] = free_memory_mb
+    cache: WeightsCache, free_gpu_mb: Callable[[], Sequence[int]] = free_memory_mb
 ) -> HasRoom:
-    """On the GPU where the engine goes there and it tells what is free, else in main memory."""
+    """On the GPU where the engine goes there and it tells what is free (``free_gpu_mb``: of each,
+    in CUDA's order), and in main memory."""
 
     def asked(kind: Kind, options: EngineOptions) -> bool:
         spec = engine_spec(kind, options.engine)
         if not isinstance(spec, EngineSpec):
             return True  # it runs elsewhere
-        needs = EngineNeeds(spec, options, cache)
-        free_mb = free_gpu_mb() if needs.wants_gpu else None
-        if free_mb is None:
-            own_mb = TORCH_WORKER_MB if needs.in_torch else 0
-            return needs.memory_mb + own_mb + SPARE_MB <= _free_mb()
-        return needs.memory_mb + CONTEXT_MB + SPARE_MB <= free_mb
+        engine = EngineMemory(spec, options, cache.catalogue, "nvidia")
+        free_mb = free_gpu_mb() if engine.wants_gpu else ()
+        if not free_mb:
+            # None, or it shares the machine's memory.
+            engine = EngineMemory(spec, options, cache.catalogue, None)
+        found = Demand(tuple(engine.parts()))
+        if found.memory_mb + engine.on_way_mb + SPARE_MB > _free_mb():
+            return False
+        return not found.gpu_mb or found.gpu_mb + SPARE_MB <= _free_on(engine.number, free_mb)
 
     return asked
+
+
+def _free_on(number: int | None, free_mb: Sequence[int]) -> int:
+    """``None``: llama.cpp spreads itself over all."""
+    if number is None:
+        return sum(free_mb)
+    return free_mb[number] if number < len(free_mb) else 0
 
 
 def give_back() -> None:

@@ -8,20 +8,21 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from app.catalogue import Catalogue, Entry
+from app.catalogue import Catalogue
+from app.engine_memory import EngineMemory, GpuKind, GpuLoad, demand
 from app.gpu import Gpus, dotted, find_gpus, find_nvcc, nvcc_version
 from app.settings import Settings
 from app.settings_load import load_settings
 from app.weights import WeightsCache
-from pipeline.engines import EngineOptions, EngineSpec, Kind, engine_spec
+from pipeline.engines import EngineSpec, Kind, engine_spec
 from pipeline.errors import ReachyVoiceError
 
 Stack = Literal["", "workstation", "workstation-fast"]
@@ -29,20 +30,10 @@ Stack = Literal["", "workstation", "workstation-fast"]
 Build = Literal["", "cpu", "cuda"]
 TorchChoice = Literal["auto", "cpu", "cuda"]
 
-STACK_EXTRAS = frozenset({"nemo", "qwen"})
-"""Extras of engines that come with torch."""
+OFFICIAL, FAST = "qwen-tts", "faster-qwen3-tts"
+"""The packages of Qwen3-TTS, one in each stack."""
 GPU_FOR_REAL_TIME = frozenset({"qwen3-tts"})
 """Engines too slow for any CPU (0.6B in bf16, two server cores: 245 ms for each 80 ms frame)."""
-SERVER_MB = 200
-"""What the server takes besides its models: the interpreter, numpy and onnxruntime."""
-TORCH_WORKER_MB = 800
-"""Of the machine's memory, in a process that imports NeMo or qwen-tts (735, 590 MB measured)."""
-CONTEXT_MB = 400
-"""Of the GPU's memory, for each process that uses CUDA. An estimate, not measured here."""
-
-
-CONTEXT_BYTES = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-"""Of a number in llama.cpp: the smaller ones are blocks of 32 with a scale of two bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +55,20 @@ class Needs:
     torch: Build
     llama: Build
     gpu_engines: tuple[str, ...]
-    """Names of the engines that would run on a GPU."""
-    gpu_memory_mb: int
+    """Names of the engines that want one of NVIDIA's, or any where there is none."""
+    kept_on_cpu: tuple[str, ...]
+    """Names of the engines with torch for which somebody chose the CPU."""
+    gpu_loads: tuple[GpuLoad, ...]
     memory_mb: int
+    """Main memory; with what a GPU takes that shares it."""
     temporary_mb: int
     """In TMPDIR, at each start: NeMo unpacks its archive there."""
     missing: tuple[MissingWeights, ...]
     weights_dir: str
+    gpu: GpuKind | None = None
+    """Which kind the engines will find."""
+    without_gpu: tuple[str, ...] = ()
+    """Settings of devices that will not be there: such an engine does not start."""
 
     @property
     def missing_bytes(self) -> int:
@@ -82,41 +80,67 @@ def needs_of(
     gpus: Gpus,
     torch: TorchChoice = "auto",
     environ: Mapping[str, str] = os.environ,
+    system: str = "",
+    installed: Callable[[str], bool] | None = None,
 ) -> Needs:
-    """Raises ``ConfigError`` and ``WeightsError`` where the catalogue does not know the weights."""
-    cache = WeightsCache(settings.paths.cache(environ), Catalogue.load(settings.paths.catalogue))
+    """``system``: ``sys.platform``; ``installed``: whether a package is. Raises ``ConfigError`` and
+    ``WeightsError`` where the catalogue does not know the weights."""
+    catalogue = Catalogue.load(settings.paths.catalogue)
+    cache = WeightsCache(settings.paths.cache(environ), catalogue)
+    gpu = gpu_here(gpus, torch, system or sys.platform)
     engines = [
-        EngineNeeds(spec, settings.engine(kind), cache)
+        EngineMemory(spec, settings.engine(kind), catalogue, gpu)
         for kind in Kind
         if isinstance(spec := engine_spec(kind, settings.engine(kind).engine), EngineSpec)
     ]
-    on_gpu = [engine for engine in engines if torch != "cpu" and engine.wants_gpu]
-    others = [engine for engine in engines if engine not in on_gpu]
-    cuda = torch == "cuda" or bool(gpus.found or gpus.problem)
-    stack = _stack(engines)
-    in_torch = [engine for engine in on_gpu if engine.in_torch]
+    takes = demand(settings, catalogue, gpu)
+    stack = _stack(engines, installed or _is_installed)
+    wanting = [e for e in engines if e.wants_gpu and (torch != "cpu" or e.on_gpu)]
+    kept = [e for e in engines if e.in_torch and e not in wanting]
+    cuda = gpu == "nvidia"
     return Needs(
         stack=stack,
-        torch="" if not stack else "cuda" if torch == "cuda" or (cuda and in_torch) else "cpu",
-        llama="cuda" if cuda and any(e.spec.name == "llama-cpp" for e in on_gpu) else "cpu",
-        gpu_engines=tuple(engine.spec.name for engine in on_gpu),
-        gpu_memory_mb=sum(engine.memory_mb + CONTEXT_MB for engine in on_gpu),
-        # What goes to the GPU passes through the machine's memory, one engine's at its worst.
-        memory_mb=SERVER_MB
-        + sum(engine.memory_mb for engine in others)
-        + TORCH_WORKER_MB * len(in_torch)
-        + max((engine.weights_mb for engine in on_gpu), default=0),
-        temporary_mb=sum(engine.unpacked_mb for engine in engines),
+        torch="" if not stack else _torch(torch, cuda, engines),
+        llama="cuda" if cuda and any(e.spec.name == "llama-cpp" for e in wanting) else "cpu",
+        gpu_engines=tuple(e.spec.name for e in wanting if gpu != "apple" or not e.on_gpu),
+        kept_on_cpu=tuple(e.spec.name for e in kept),
+        gpu_loads=takes.loads(gpus.found) if cuda else (),
+        memory_mb=takes.main_mb(gpus.found, gpu),
+        temporary_mb=sum(e.weights_mb for e in engines if e.spec.extra == "nemo"),
         missing=tuple(_missing(cache, settings.weights())),
         weights_dir=str(cache.directory / "weights"),
+        gpu=gpu,
+        without_gpu=() if cuda else tuple(e.device_setting for e in engines if e.only_cuda),
     )
 
 
-def _stack(engines: Sequence[EngineNeeds]) -> Stack:
+def gpu_here(gpus: Gpus, torch: TorchChoice, system: str) -> GpuKind | None:
+    """Which kind the engines will find. A driver that is broken is there all the same."""
+    if system == "darwin":
+        return "apple"
+    if torch == "cpu":
+        return None
+    return "nvidia" if torch == "cuda" or gpus.found or gpus.problem else None
+
+
+def _torch(choice: TorchChoice, cuda: bool, engines: Sequence[EngineMemory]) -> Build:
+    if choice == "cuda" or (cuda and any(e.in_torch and e.on_gpu for e in engines)):
+        return "cuda"
+    return "cpu"
+
+
+def _stack(engines: Sequence[EngineMemory], installed: Callable[[str], bool]) -> Stack:
+    """``backend: auto`` takes what is installed, so that has to stay."""
     ours = [engine for engine in engines if engine.in_torch]
-    if any(getattr(engine.options, "backend", "") == "fast" for engine in ours):
+    backends = {getattr(engine.options, "backend", "") for engine in ours}
+    kept = "auto" in backends and installed(FAST) and not installed(OFFICIAL)
+    if "fast" in backends or kept:
         return "workstation-fast"
     return "workstation" if ours else ""
+
+
+def _is_installed(package: str) -> bool:
+    return any(True for _ in importlib.metadata.Distribution.discover(name=package))
 
 
 def _missing(cache: WeightsCache, names: Sequence[str]) -> list[MissingWeights]:
@@ -124,72 +148,9 @@ def _missing(cache: WeightsCache, names: Sequence[str]) -> list[MissingWeights]:
     return [MissingWeights(name, e.size, e.source, e.licence) for name, e in entries]
 
 
-class EngineNeeds:
-    """One engine that runs here, and what it takes."""
-
-    def __init__(self, spec: EngineSpec, options: EngineOptions, cache: WeightsCache) -> None:
-        self.spec = spec
-        self.options = options
-        name = getattr(options, "weights", None)
-        self.entry = cache.catalogue[name] if name else None
-
-    @property
-    def wants_gpu(self) -> bool:
-        """Engines of others say it the same way, or are taken to run on the CPU."""
-        device = str(getattr(self.options, "device", ""))
-        return device == "auto" or device.startswith("cuda") or self._layers != 0
-
-    @property
-    def in_torch(self) -> bool:
-        return self.spec.extra in STACK_EXTRAS
-
-    @property
-    def _layers(self) -> int:
-        return int(getattr(self.options, "gpu_layers", 0))
-
-    @property
-    def weights_mb(self) -> int:
-        """Size of the files."""
-        if self.entry is not None:
-            return self.entry.size // 10**6
-        own = getattr(self.options, "model_file", None) or getattr(self.options, "model_dir", None)
-        return _bytes_of(Path(own)) // 10**6 if own else 0
-
-    @property
-    def memory_mb(self) -> int:
-        """By the catalogue; of files that it does not know, their size."""
-        if self.entry is None:
-            return self.weights_mb
-        if not self.entry.context_values:
-            return self.entry.memory_mb
-        return self.entry.memory_mb + context_mb(self.options, self.entry, self._layers != 0)
-
-    @property
-    def unpacked_mb(self) -> int:
-        return self.weights_mb if self.spec.extra == "nemo" else 0
-
-
-def context_mb(options: Any, entry: Entry, on_gpu: bool) -> int:
-    """What a language model keeps of its context, on top of ``entry.memory_mb``; 0: that has it.
-
-    Half of the numbers are keys; the other half stays f16 without flash attention.
-    """
-    kept_as = options.kv_type or "q8_0"
-    flash = on_gpu if options.flash_attention is None else options.flash_attention
-    key, value = CONTEXT_BYTES[kept_as], CONTEXT_BYTES[kept_as if flash else "f16"]
-    tokens: int = options.context_tokens
-    return round(tokens * entry.context_values / 2 * (key + value) / 1e6)
-
-
-def _bytes_of(path: Path) -> int:
-    if path.is_file():
-        return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-
-
 def answer(arguments: Sequence[str], gpus: Gpus | None = None) -> dict[str, Any]:
     """The needs, and the doctor's findings about this machine."""
-    from app.doctor_stack import check_machine
+    from app.doctor_stack import check_machine, setup_command
 
     parser = argparse.ArgumentParser(prog="python -m app.needs")
     parser.add_argument("--config")
@@ -199,17 +160,23 @@ def answer(arguments: Sequence[str], gpus: Gpus | None = None) -> dict[str, Any]
     gpus = gpus or find_gpus()
     settings = load_settings(given.config, given.set).settings
     needs = needs_of(settings, gpus, given.torch)
-    findings = [asdict(check) for check in check_machine(needs, gpus)]
+    setup = setup_command(given.config, given.set)
+    findings = [asdict(check) for check in check_machine(needs, gpus, setup)]
     return {**asdict(needs), "cuda": _cuda(needs, gpus), "findings": findings}
 
 
 def _cuda(needs: Needs, gpus: Gpus) -> dict[str, str] | None:
-    """What compiles llama.cpp for the GPU. No nvcc: a finding says so, and nothing is compiled."""
-    nvcc = find_nvcc() if needs.llama == "cuda" else None
-    if nvcc is None:
+    """What compiles llama.cpp for the GPU; an empty ``nvcc``: none is of use, and what is built
+    stays. None of use and not built: a finding says so, and nothing is compiled."""
+    from app.doctor_stack import check_nvcc, llama_has_cuda
+
+    if needs.llama != "cuda":
         return None
     capability = dotted(gpus.first.capability) if gpus.first else ""
-    return {"nvcc": nvcc, "version": dotted(nvcc_version(nvcc)), "capability": capability}
+    nvcc = find_nvcc()
+    if nvcc and all(check.state == "ok" for check in check_nvcc(gpus.found, nvcc, built=False)):
+        return {"nvcc": nvcc, "version": dotted(nvcc_version(nvcc)), "capability": capability}
+    return {"nvcc": "", "version": "", "capability": capability} if llama_has_cuda() else None
 
 
 def main() -> int:

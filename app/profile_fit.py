@@ -9,20 +9,15 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import psutil
 
 from app.catalogue import Catalogue
-from app.gpu import GPU_SHARE, LEAST_DRIVER, Gpu, dotted, find_gpus, version
-from app.needs import CONTEXT_MB, SERVER_MB, TORCH_WORKER_MB, context_mb
-from app.settings import Settings
+from app.engine_memory import Demand, GpuKind, demand
+from app.gpu import GPU_SHARE, LEAST_CAPABILITY, LEAST_DRIVER, Gpu, dotted, find_gpus, version
 from app.settings_load import load_settings
-from pipeline.engines import Kind
-
-GpuKind = Literal["nvidia", "apple"]
 
 SYSTEM_MB = 1500
 """Of main memory, for everything else: an estimate for a desktop with Linux."""
@@ -31,36 +26,9 @@ MACOS_MB = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Something that takes memory: weights (by their name in the catalogue), context, a process."""
-
-    name: str
-    on_gpu: bool
-    memory_mb: int
-    licence: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What one choice of engines takes."""
-
-    parts: tuple[Part, ...]
-
-    @property
-    def memory_mb(self) -> int:
-        """Main memory."""
-        return sum(part.memory_mb for part in self.parts if not part.on_gpu)
-
-    @property
-    def gpu_mb(self) -> int:
-        """Memory of the GPU."""
-        return sum(part.memory_mb for part in self.parts if part.on_gpu)
-
-
-@dataclass(frozen=True, slots=True)
 class Machine:
-    """What is there. ``system`` and ``processor`` as ``sys.platform`` and ``platform.machine`` name
-    them."""
+    """What is there; GPUs in CUDA's order. ``system`` and ``processor`` as ``sys.platform`` and
+    ``platform.machine`` name them."""
 
     memory_mb: int
     cores: int
@@ -78,7 +46,7 @@ class Wanted:
     """A profile and what it needs; ``gpu``: which kind its models are for."""
 
     name: str
-    needs: Needs
+    needs: Demand
     gpu: GpuKind | None = None
     cores: int = 1
 
@@ -131,15 +99,12 @@ _NO_APPLE = "needs a Mac with Apple silicon"
 
 
 def _missing(machine: Machine, wanted: Wanted) -> str:
-    needs = wanted.needs
-    if wanted.gpu == "apple":
-        if not machine.apple_silicon:
-            return _NO_APPLE
-        least_mb = needs.gpu_mb + needs.memory_mb + MACOS_MB
-    else:
-        least_mb = needs.memory_mb + SYSTEM_MB
-    if wanted.gpu == "nvidia" and (why := _missing_gpu(machine, needs)):
+    if wanted.gpu == "apple" and not machine.apple_silicon:
+        return _NO_APPLE
+    if wanted.gpu == "nvidia" and (why := _missing_gpu(machine, wanted.needs)):
         return why
+    rest_mb = MACOS_MB if wanted.gpu == "apple" else SYSTEM_MB
+    least_mb = wanted.needs.main_mb(machine.gpus, wanted.gpu) + rest_mb
     if machine.memory_mb < least_mb:
         return f"needs {_gb(least_mb)} of memory, {_gb(machine.memory_mb)} are here"
     if machine.cores < wanted.cores:
@@ -147,24 +112,24 @@ def _missing(machine: Machine, wanted: Wanted) -> str:
     return ""
 
 
-def _missing_gpu(machine: Machine, needs: Needs) -> str:
+def _missing_gpu(machine: Machine, needs: Demand) -> str:
     wanted = f"needs a GPU of NVIDIA with {_gib(needs.gpu_mb / GPU_SHARE)}"
     if machine.system != "linux":
         return f"{wanted}, on Linux"
     if not machine.gpus:
         return wanted
-    # Memory of several is not added up: each model is on one of them.
-    best = max(machine.gpus, key=lambda gpu: _memory_mb(machine, gpu))
-    if _memory_mb(machine, best) * GPU_SHARE < needs.gpu_mb:
-        return f"{wanted}, {best.name} has {_gib(_memory_mb(machine, best))}"
-    if version(best.driver) < LEAST_DRIVER:
-        return f"needs a driver from {dotted(LEAST_DRIVER)} on, {best.name} has {best.driver}"
+    for load in needs.loads(machine.gpus):
+        if load.gpu is None or load.spread or load.needed_mb > GPU_SHARE * load.memory_mb > 0:
+            # Memory of several is not added up: llama.cpp may spread itself, the others do not.
+            first = machine.gpus[0]
+            return f"{wanted}, {first.name} has {_gib(first.memory_mb)}"
+    first = machine.gpus[0]
+    if version(first.driver) < LEAST_DRIVER:
+        return f"needs a driver from {dotted(LEAST_DRIVER)} on, {first.name} has {first.driver}"
+    if first.capability and first.capability < LEAST_CAPABILITY:
+        least, has = dotted(LEAST_CAPABILITY), dotted(first.capability)
+        return f"needs compute capability {least} (Turing), {first.name} has {has}"
     return ""
-
-
-def _memory_mb(machine: Machine, gpu: Gpu) -> int:
-    """What it may have; of the machine's, what the rest does not need."""
-    return gpu.memory_mb or max(0, machine.memory_mb - SYSTEM_MB - SERVER_MB)
 
 
 def _gb(megabytes: float) -> str:
@@ -184,41 +149,11 @@ def wanted(catalogue: Catalogue) -> list[Wanted]:
     found = []
     for name, gpu, cores in BEST_FIRST:
         settings = load_settings(name, environ={}).settings
-        found.append(Wanted(name, needs(settings, catalogue, cuda=gpu != "apple"), gpu, cores))
+        found.append(Wanted(name, demand(settings, catalogue, gpu), gpu, cores))
     return found
 
 
-def needs(settings: Settings, catalogue: Catalogue, *, cuda: bool = True) -> Needs:
-    """What the engines take, from their options and the catalogue. Raises ``WeightsError``.
-
-    ``cuda``: whether what is on a GPU is on one of NVIDIA's."""
-    parts = [part for kind in Kind for part in _parts(kind, settings.engine(kind), catalogue, cuda)]
-    return Needs((*parts, Part("the server itself", False, SERVER_MB)))
-
-
-def _parts(kind: Kind, options: Any, catalogue: Catalogue, cuda: bool) -> Iterator[Part]:
-    name = getattr(options, "weights", None)
-    if not name:
-        return
-    entry = catalogue[name]
-    on_gpu = _on_gpu(options)
-    yield Part(name, on_gpu, entry.memory_mb, entry.licence)
-    if kind is Kind.LLM and entry.context_values:
-        tokens = options.context_tokens
-        yield Part(f"context, {tokens:,} tokens", on_gpu, context_mb(options, entry, on_gpu))
-    if on_gpu and hasattr(options, "device"):
-        yield Part(f"the process of {options.engine}", False, TORCH_WORKER_MB)
-        yield Part(f"CUDA for {options.engine}", True, CONTEXT_MB)
-    elif on_gpu and cuda:
-        yield Part(f"CUDA for {options.engine}", True, CONTEXT_MB)
-
-
-def _on_gpu(options: Any) -> bool:
-    """``auto`` is the GPU: a profile that needs one is not for a machine without."""
-    return bool(getattr(options, "gpu_layers", 0)) or getattr(options, "device", "cpu") != "cpu"
-
-
-def table(found: Needs) -> list[str]:
+def table(found: Demand) -> list[str]:
     """The lines that stand at the top of a profile: each part with its memory and licence, and the
     sums."""
     rows = [(p.name, "GPU" if p.on_gpu else "", p.memory_mb, p.licence) for p in found.parts]

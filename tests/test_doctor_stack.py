@@ -1,48 +1,32 @@
-"""What nvidia-smi says, and what the doctor makes of it before and after the stack is installed."""
+"""What the doctor makes of a GPU and of CUDA, before and after the stack is installed."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import shutil
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from test_gpu import NO_DRIVER, OLD_DRIVER, OLD_GPU, RTX_4090, SHARED_MEMORY, machine
 
 from app import doctor, doctor_stack
 from app.doctor_check import Check
-from app.gpu import Gpu, Gpus, find_gpus, find_nvcc, nvcc_version, parse_gpus, run_command
-from app.needs import Needs
+from app.doctor_memory import check_gpu_memory
+from app.engine_memory import GpuLoad
+from app.gpu import Gpu, Gpus, parse_gpus
+from app.needs import Needs, needs_of
+from app.settings_load import load_settings
 
-# What the driver's program prints for app.gpu.QUERY on several machines.
-RTX_4090 = "NVIDIA GeForce RTX 4090, 24564, 580.65.06, 8.9\n"
-TWO = "NVIDIA H200, 143771, 580.95.05, 9.0\nNVIDIA H200, 143771, 580.95.05, 9.0\n"
-OLD_DRIVER = "NVIDIA GeForce RTX 3060, 12288, 535.183.01, 8.6\n"
-OLD_GPU = "Tesla V100-SXM2-16GB, 16384, 580.65.06, 7.0\n"
-SHARED_MEMORY = "NVIDIA GB10, [N/A], 580.95.05, 12.1\n"
-WARNED = "WARNING: infoROM is corrupted at gpu 0000:01:00.0\n" + RTX_4090
-NO_DRIVER = (
-    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that "
-    "the latest NVIDIA driver is installed and running.\n\n"
-)
-MISMATCH = (
-    "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.95\n"
-)
-NO_FIELD = 'Field "compute_cap" is not a valid field to query.\n'
-NVCC = """nvcc: NVIDIA (R) Cuda compiler driver
-Copyright (c) 2005-2025 NVIDIA Corporation
-Built on Wed_Aug_20_01:58:59_PM_PDT_2025
-Cuda compilation tools, release 13.0, V13.0.88
-Build cuda_13.0.r13.0/compiler.36424714_0
-"""
+HERE = Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))
 NEEDS = Needs(
     stack="workstation",
     torch="cuda",
     llama="cuda",
     gpu_engines=("parakeet", "llama-cpp", "qwen3-tts"),
-    gpu_memory_mb=15_000,
-    memory_mb=6_000,
+    kept_on_cpu=(),
+    gpu_loads=(GpuLoad(0, HERE, 15_000),),
+    memory_mb=60,
     temporary_mb=2_500,
     missing=(),
     weights_dir="/cache/weights",
@@ -50,80 +34,12 @@ NEEDS = Needs(
 
 
 def on_cpu(*engines: str) -> Needs:
-    return Needs("workstation", "cpu", "cpu", engines, 15_000, 6_000, 0, (), "/cache/weights")
-
-
-def machine(output: str, status: int = 0) -> Gpus:
-    return find_gpus(lambda command: (status, output), lambda name: f"/usr/bin/{name}")
+    return Needs("workstation", "cpu", "cpu", engines, (), (), 60, 0, (), "/cache/weights")
 
 
 def only(checks: list[Check], name: str) -> Check:
     (check,) = [check for check in checks if check.name == name]
     return check
-
-
-class TestNvidiaSmi:
-    def test_one_gpu(self) -> None:
-        (gpu,) = parse_gpus(RTX_4090)
-        assert gpu == Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))
-
-    def test_the_first_of_two_is_the_one_that_engines_take(self) -> None:
-        gpus = machine(TWO)
-        assert len(gpus.found) == 2
-        assert gpus.first == gpus.found[0]
-
-    def test_shared_memory_is_not_told(self) -> None:
-        (gpu,) = parse_gpus(SHARED_MEMORY)
-        assert gpu.memory_mb == 0
-        assert gpu.capability == (12, 1)
-
-    def test_warnings_around_are_passed_over(self) -> None:
-        assert parse_gpus(WARNED) == parse_gpus(RTX_4090)
-
-    def test_a_comma_in_a_name(self) -> None:
-        (gpu,) = parse_gpus("Some GPU, made up, 8192, 580.65.06, 8.6\n")
-        assert gpu.name == "Some GPU, made up"
-
-    @pytest.mark.parametrize("output", ["", "No devices were found\n", NO_DRIVER, NO_FIELD])
-    def test_what_is_no_list_is_none(self, output: str) -> None:
-        assert parse_gpus(output) == ()
-
-    @pytest.mark.parametrize(
-        ("status", "output", "problem"),
-        [
-            (9, NO_DRIVER, "couldn't communicate"),
-            (18, MISMATCH, "version mismatch"),
-            (2, NO_FIELD, "not a valid field"),
-            (0, "No devices were found\n", "No devices"),
-            (6, "", "ended with 6"),
-        ],
-    )
-    def test_a_driver_that_does_not_work(self, status: int, output: str, problem: str) -> None:
-        gpus = machine(output, status)
-        assert gpus.found == ()
-        assert problem in gpus.problem
-
-    def test_no_driver_is_no_problem(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("app.gpu.SMI_PLACES", ())
-        assert find_gpus(run_command, lambda name: None) == Gpus()
-
-    def test_a_program_that_hangs_or_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def hangs(command: list[str], **options: object) -> None:
-            raise subprocess.TimeoutExpired(command, 30)
-
-        assert run_command(["/no/such/program"])[0] == 127
-        assert run_command([sys.executable, "-c", "print('yes')"]) == (0, "yes\n")
-        monkeypatch.setattr(subprocess, "run", hangs)
-        assert run_command(["nvidia-smi"]) == (124, "nvidia-smi did not answer within 30 s")
-
-    def test_nvcc(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert nvcc_version("nvcc", lambda command: (0, NVCC)) == (13, 0, 88)
-        assert nvcc_version("nvcc", lambda command: (127, "no such file")) == ()
-        here = {"nvcc": "/usr/bin/nvcc", "/cuda/nvcc": "/cuda/nvcc"}
-        assert find_nvcc({}, here.get) == "/usr/bin/nvcc"
-        assert find_nvcc({"CUDACXX": "/cuda/nvcc"}, here.get) == "/cuda/nvcc"
-        monkeypatch.setattr("app.gpu.NVCC_PLACES", ())
-        assert find_nvcc({}, {}.get) is None
 
 
 class TestGpu:
@@ -139,7 +55,6 @@ class TestGpu:
             (machine(OLD_DRIVER), "needs driver 580", "newer driver"),
             (machine(OLD_GPU), "7.5 (Turing)", "CPU"),
             (machine(NO_DRIVER, 9), "couldn't communicate", "Restart"),
-            (Gpus(), "qwen3-tts takes three times", "--torch cpu"),
         ],
     )
     def test_unfit(self, gpus: Gpus, detail: str, fix: str) -> None:
@@ -149,8 +64,10 @@ class TestGpu:
         assert fix in check.fix
 
     def test_an_old_driver_does_for_llama_alone(self) -> None:
-        needs = Needs("", "", "cuda", ("llama-cpp",), 3000, 900, 0, (), "")
-        (check, _) = doctor_stack.check_gpu(needs, machine(OLD_DRIVER))
+        (old,) = parse_gpus(OLD_DRIVER)
+        loads = (GpuLoad(0, old, 3_000),)
+        needs = Needs("", "", "cuda", ("llama-cpp",), (), loads, 60, 0, (), "")
+        (check, _) = doctor_stack.check_gpu(needs, Gpus((old,)))
         assert check.state == "ok"
 
     def test_engines_that_can_do_without_are_only_slow(self) -> None:
@@ -158,25 +75,88 @@ class TestGpu:
         assert check.state == "warn"
         assert "parakeet" in check.detail
 
+    def test_one_that_is_too_slow_on_a_cpu(self) -> None:
+        (check,) = doctor_stack.check_gpu(on_cpu("qwen3-tts"), Gpus(), "script/serve --config x")
+        assert check.state == "fail"
+        assert "three times" in check.detail
+        assert "script/serve --config x --torch cpu" in check.fix
+
+    def test_who_chose_the_cpu_for_it_is_told(self) -> None:
+        needs = Needs("workstation", "cpu", "cpu", (), ("qwen3-tts",), (), 60, 0, (), "")
+        check = only(doctor_stack.check_machine(needs, machine(RTX_4090)), "GPU")
+        assert check.state == "warn"
+        assert "three times" in check.detail
+
+    def test_cuda_without_a_driver_is_refused(self) -> None:
+        """CMAKE_CUDA_ARCHITECTURES=native needs a GPU; torch for CUDA is 2.7 GB."""
+        needs = replace(NEEDS, gpu_engines=("parakeet", "llama-cpp"))
+        check = only(doctor_stack.check_machine(needs, Gpus()), "GPU")
+        assert check.state == "fail"
+        assert "leave --torch cuda out" in check.fix
+
+    def test_a_mac_is_not_told_to_install_nvidias_driver(self, tmp_path: Path) -> None:
+        environ = {"XDG_CACHE_HOME": str(tmp_path)}
+
+        def on_a_mac(*overrides: str) -> list[Check]:
+            settings = load_settings("apple", overrides, environ).settings
+            found = needs_of(settings, Gpus(), "auto", environ, "darwin")
+            return [c for c in doctor_stack.check_machine(found, Gpus()) if c.name == "GPU"]
+
+        assert on_a_mac() == [], "llama.cpp takes Apple's by itself"
+        (late,) = on_a_mac("stt.engine=parakeet", "stt.weights=parakeet-tdt-0.6b-v3")
+        assert late.state == "warn"
+        assert "Mac" in late.detail
+        (slow,) = on_a_mac("tts={engine: qwen3-tts}")
+        assert slow.state == "fail"
+        assert "NVIDIA" not in late.detail + late.fix + slow.detail + slow.fix
+
+    def test_each_gpu_in_use_is_looked_at(self) -> None:
+        old, new = Gpu("V100", 17_000, "580", (7, 0)), Gpu("RTX 4090", 25_757, "580", (8, 9))
+        loads = (GpuLoad(0, new, 8_000), GpuLoad(1, old, 7_000))
+        gpus = Gpus((new, old))
+        states = [
+            (check.name, check.state)
+            for check in doctor_stack.check_gpu(replace(NEEDS, gpu_loads=loads), gpus)
+        ]
+        assert states == [
+            ("GPU", "ok"),
+            ("GPU", "fail"),
+            ("GPU memory", "ok"),
+            ("GPU memory", "ok"),
+        ]
+        only_new = replace(NEEDS, gpu_loads=loads[:1])
+        assert {check.state for check in doctor_stack.check_gpu(only_new, gpus)} == {"ok"}
+
+    def test_memory_of_several(self) -> None:
+        card = Gpu("RTX 3060", 12_884, "580.65.06", (8, 6))
+        (own, absent) = check_gpu_memory([GpuLoad(0, card, 8_000), GpuLoad(2, None, 7_000)], 2)
+        assert own.state == "ok"
+        assert absent.state == "fail"
+        assert "cuda:2" in absent.detail
+        both = replace(card, memory_mb=25_768)
+        (spread,) = check_gpu_memory([GpuLoad(0, both, 15_396, spread=True)], 2)
+        assert spread.state == "warn"
+        assert "llama.cpp spreads" in spread.detail
+
     @pytest.mark.parametrize(
         ("needed_mb", "states"), [(20_000, ["ok"]), (25_000, ["warn"]), (26_000, ["fail"])]
     )
     def test_memory(self, needed_mb: int, states: list[str]) -> None:
         (gpu,) = parse_gpus(RTX_4090)
-        checks = list(doctor_stack.check_gpu_memory(needed_mb, gpu))
+        checks = list(check_gpu_memory([GpuLoad(0, gpu, needed_mb)], 1))
         assert [check.state for check in checks] == states
         assert all(check.fix for check in checks if check.state != "ok")
 
     def test_shared_memory_is_checked_as_the_machines(self) -> None:
         (gpu,) = parse_gpus(SHARED_MEMORY)
-        assert list(doctor_stack.check_gpu_memory(99_000, gpu)) == []
+        assert list(check_gpu_memory([GpuLoad(0, gpu, 99_000)], 1)) == []
 
 
 class TestCompiler:
     GPU, BLACKWELL = parse_gpus(RTX_4090)[0], parse_gpus(SHARED_MEMORY)[0]
 
     def check(self, gpu: Gpu, nvcc: str | None, built: bool, found: tuple[int, ...]) -> Check:
-        (check,) = doctor_stack.check_nvcc(gpu, nvcc, built, lambda path: found)
+        (check,) = doctor_stack.check_nvcc([gpu], nvcc, built, lambda path: found)
         return check
 
     def test_none(self) -> None:
@@ -192,18 +172,54 @@ class TestCompiler:
         assert self.check(self.GPU, "/nvcc", False, (12, 4)).state == "ok"
         assert self.check(self.BLACKWELL, "/nvcc", False, (12, 4)).state == "fail"
         assert self.check(self.BLACKWELL, "/nvcc", False, (13, 0)).state == "ok"
-        assert self.check(self.BLACKWELL, "/nvcc", False, ()).state == "ok"
+
+    @pytest.mark.parametrize(
+        ("capability", "nvcc"),
+        [((8, 9), (11, 5)), ((9, 0), (11, 5)), ((12, 1), (12, 8)), ((13, 9), (12, 9))],
+        ids=["Ubuntu 22.04's, RTX 4090", "Ubuntu 22.04's, H100", "12.8, GB10", "one to come"],
+    )
+    def test_one_that_does_not_know_the_gpu(
+        self, capability: tuple[int, int], nvcc: tuple[int, int]
+    ) -> None:
+        """sm_89 and sm_90: CUDA 11.8; sm_103 and sm_121: CUDA 12.9 (release notes)."""
+        gpu = Gpu("x", 25_757, "580.65.06", capability)
+        assert self.check(gpu, "/usr/bin/nvcc", False, nvcc).state == "fail"
+
+    def test_a_broken_one(self) -> None:
+        (check,) = doctor_stack.check_nvcc([self.GPU], "/bin/false", False)
+        assert check.state == "fail"
+        assert "/bin/false" in check.detail
+
+    def test_one_that_knows_the_gpu_no_more(self) -> None:
+        (old,) = parse_gpus(OLD_GPU)
+        assert self.check(old, "/nvcc", False, (12, 8)).state == "ok"
+        check = self.check(old, "/nvcc", False, (13, 0))
+        assert check.state == "fail"
+        assert "CUDA_VISIBLE_DEVICES" in check.detail
+
+    def test_newer_than_the_driver(self) -> None:
+        (old,) = parse_gpus(OLD_DRIVER)
+        check = self.check(old, "/nvcc", False, (13, 0))
+        assert check.state == "fail"
+        assert "driver 580" in check.detail
+        assert self.check(old, "/nvcc", False, (12, 4)).state == "ok"
 
 
 class TestMachine:
     def test_the_base_needs_none_of_it(self) -> None:
-        base = Needs("", "", "cpu", (), 0, 800, 0, (), "")
-        assert doctor_stack.check_machine(base, machine(OLD_DRIVER)) == []
+        base = Needs("", "", "cpu", (), (), (), 60, 0, (), "")
+        (check,) = doctor_stack.check_machine(base, machine(OLD_DRIVER))
+        assert check.name == "memory"
 
     def test_everything_is_looked_at(self) -> None:
         names = [check.name for check in doctor_stack.check_machine(NEEDS, machine(RTX_4090))]
         assert names[:3] == ["GPU", "GPU memory", "CUDA compiler"]
         assert "Python for torch" in names
+
+    def test_main_memory_is_looked_at(self) -> None:
+        needs = replace(NEEDS, memory_mb=10**9)
+        check = only(doctor_stack.check_machine(needs, machine(RTX_4090)), "memory")
+        assert check.state == "fail"
 
     @pytest.mark.parametrize(
         ("version", "state"),
@@ -321,6 +337,15 @@ def test_the_doctor_works_before_anything_of_the_stack_is_there(
     assert only(checks, "CUDA compiler").state == "fail"
     assert "parakeet-tdt-0.6b-v3 (absent)" in only(checks, "weights").detail
     assert only(checks, "GPU memory").state == "ok"
+
+
+def test_the_doctors_command_installs_what_was_asked_for(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path), "REACHY_VOICE__SERVER__PORT": "0"}
+    checks = doctor.examine(None, ["stt.engine=parakeet", "stt.model_file=/a b"], environ)
+    setup = doctor_stack.setup_command("my own.yaml", ["a=b c"])
+    assert setup == "script/serve --setup-only --config 'my own.yaml' --set 'a=b c'"
+    fixes = [check.fix for check in checks if "script/serve" in check.fix]
+    assert all("--set stt.engine=parakeet --set 'stt.model_file=/a b'" in fix for fix in fixes)
 
 
 def test_room_is_asked_for_once_on_each_disk(

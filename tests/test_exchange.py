@@ -390,21 +390,30 @@ def test_room_is_judged_where_the_engine_goes(
     on_gpu = options(f"stt={{{own}}}").stt
     on_cpu = options(f"stt={{{own}, device: cpu}}").stt
     monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 800 + 500)
-    assert has_room(cache, lambda: 5 + 400 + 500)(Kind.STT, on_gpu)
-    assert not has_room(cache, lambda: 5 + 400 + 499)(Kind.STT, on_gpu)
-    assert has_room(cache, lambda: 0)(Kind.STT, on_cpu)
-    assert has_room(cache, lambda: None)(Kind.STT, on_gpu)
+    assert has_room(cache, lambda: [5 + 400 + 500])(Kind.STT, on_gpu)
+    assert not has_room(cache, lambda: [5 + 400 + 499])(Kind.STT, on_gpu)
+    assert has_room(cache, lambda: [0])(Kind.STT, on_cpu)
+    assert has_room(cache, list)(Kind.STT, on_gpu)
     monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 800 + 499)
-    assert not has_room(cache, lambda: 10_000)(Kind.STT, on_cpu)
-    assert not has_room(cache, lambda: None)(Kind.STT, on_gpu)
+    assert not has_room(cache, lambda: [10_000])(Kind.STT, on_cpu)
+    assert not has_room(cache, list)(Kind.STT, on_gpu)
+    second = options(f"stt={{{own}, device: 'cuda:1'}}").stt
+    monkeypatch.setattr(memory_room, "_free_mb", lambda: 800 + 5 + 500)
+    assert has_room(cache, lambda: [0, 5 + 400 + 500])(Kind.STT, second)
+    assert not has_room(cache, lambda: [10_000, 0])(Kind.STT, second)
+    assert not has_room(cache, lambda: [10_000])(Kind.STT, second), "there is no second one"
+    monkeypatch.setattr(memory_room, "_free_mb", lambda: 800 + 5 + 499)
+    assert not has_room(cache, lambda: [10_000])(Kind.STT, on_gpu), "it is read before it is there"
     far = options("llm={engine: openai-chat, url: 'http://127.0.0.1:1/v1'}").llm
-    assert has_room(cache, lambda: 0)(Kind.LLM, far)
+    assert has_room(cache, lambda: [0])(Kind.LLM, far)
 
 
 def test_what_a_gpu_has_left() -> None:
-    def run(output: str, status: int = 0) -> int | None:
-        return free_memory_mb(lambda _: (status, output), lambda _: "nvidia-smi")
+    def run(output: str, status: int = 0) -> list[int]:
+        return free_memory_mb(lambda _: (status, output), lambda _: "nvidia-smi", {})
 
-    assert run("23000\n8000\n") == 24_117
-    assert run("[N/A]\n") is None
-    assert run("NVIDIA-SMI has failed\n", 9) is None
+    small, large = "8000, T400, 8192, 580.65, 7.5\n", "23000, RTX 4090, 24564, 580.65, 8.9\n"
+    assert run(large) == [24_117]
+    assert run(small + large) == [24_117, 8_388], "the faster one is the first of CUDA's"
+    assert run("[N/A], GB10, [N/A], 580.95, 12.1\n") == []
+    assert run("NVIDIA-SMI has failed\n", 9) == []

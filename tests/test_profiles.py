@@ -5,23 +5,25 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from app import profile_fit
+from app import doctor_stack, profile_fit
 from app.catalogue import Catalogue
 from app.cli import cli
-from app.gpu import Gpu, Gpus
+from app.doctor_memory import check_memory
+from app.engine_memory import Demand, Part, demand
+from app.gpu import Gpu, Gpus, cuda_order
+from app.needs import needs_of
 from app.profile_fit import (
     BEST_FIRST,
+    SYSTEM_MB,
     Machine,
-    Needs,
-    Part,
     Wanted,
     advice,
     judge,
-    needs,
     table,
     this_machine,
     wanted,
@@ -104,23 +106,23 @@ def test_a_context_is_counted_as_llama_cpp_keeps_it() -> None:
     # Qwen3 1.7B: 28 layers of 8 heads of 128 numbers. Keys in q8_0 (34 bytes for 32), values in
     # f16, which without flash attention cannot be quantised.
     settings = load_settings("cpu-plus", environ={}).settings
-    parts = {part.name: part for part in needs(settings, CATALOGUE).parts}
+    parts = {part.name: part for part in demand(settings, CATALOGUE).parts}
     numbers = 28 * 8 * 128 * 8192
     expected = numbers * 34 / 32 + numbers * 2
     assert parts["context, 8,192 tokens"].memory_mb == round(expected / 1e6)
 
     whole = load_settings("cpu-plus", ["llm.kv_type=f16"], environ={}).settings
-    f16 = {part.name: part for part in needs(whole, CATALOGUE).parts}
+    f16 = {part.name: part for part in demand(whole, CATALOGUE).parts}
     assert f16["context, 8,192 tokens"].memory_mb == round(numbers * 4 / 1e6)
 
     on_gpu = load_settings("reachy-8gb", environ={}).settings
-    gpu = {part.name: part for part in needs(on_gpu, CATALOGUE).parts}
+    gpu = {part.name: part for part in demand(on_gpu, CATALOGUE).parts}
     assert gpu["context, 16,384 tokens"].memory_mb == round(36 * 8 * 128 * 16384 * 2 * 34 / 32e6)
     assert gpu["context, 16,384 tokens"].on_gpu
 
 
 def test_servers_take_no_memory_here() -> None:
-    assert needs(load_settings("remote", environ={}).settings, CATALOGUE).memory_mb < 400
+    assert demand(load_settings("remote", environ={}).settings, CATALOGUE).memory_mb < 400
 
 
 # --- which fits --------------------------------------------------------------------------------
@@ -130,10 +132,15 @@ RTX_4080 = Gpu("NVIDIA GeForce RTX 4080", 17_171, "590", (8, 9))
 RTX_4060 = Gpu("NVIDIA GeForce RTX 4060", 8_585, "580", (8, 9))
 GTX_1650 = Gpu("NVIDIA GeForce GTX 1650", 4_294, "580", (8, 9))
 
+
+def _counted(*gpus: Gpu) -> tuple[Gpu, ...]:
+    return tuple(gpus[place] for place in cuda_order(gpus, {}))
+
+
 MACHINES = [
     ("reachy", Machine(64_000, 16, (RTX_4090,))),
     ("reachy", Machine(32_000, 8, (RTX_4080,))),
-    ("reachy", Machine(32_000, 8, (GTX_1650, RTX_4080))),
+    ("reachy", Machine(32_000, 8, _counted(GTX_1650, RTX_4080))),
     ("reachy-8gb", Machine(32_000, 8, (RTX_4060,))),
     ("reachy", Machine(128_000, 20, (Gpu("NVIDIA GB10", 0, "580", (8, 9)),), processor="aarch64")),
     ("cpu-plus", Machine(8_000, 6, (Gpu("NVIDIA Orin", 0, "580", (8, 9)),), processor="aarch64")),
@@ -183,8 +190,48 @@ def test_memory_of_two_gpus_is_not_added_up() -> None:
     assert (verdicts["reachy"], verdicts["reachy-8gb"]) == (False, True)
 
 
+TESLA_P40 = Gpu("Tesla P40", 25_757, "580", (6, 1))
+T400 = Gpu("T400", 4_294, "580", (7, 5))
+ORIN = Gpu("NVIDIA Orin", 0, "580", (8, 7))
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=FITTED)
+@pytest.mark.parametrize(
+    ("memory_mb", "gpus"),
+    [
+        (64_000, (TESLA_P40,)),
+        (64_000, _counted(T400, RTX_4090)),
+        (64_000, (RTX_4060,)),
+        (3_000, (RTX_4080,)),
+        (6_000, (RTX_4080,)),
+        (18_500, (ORIN,)),
+        (128_000, (ORIN,)),
+        (8_000, (ORIN,)),
+    ],
+)
+def test_what_is_advised_is_not_refused_by_the_doctor(
+    profile: Wanted, memory_mb: int, gpus: tuple[Gpu, ...], tmp_path: Path
+) -> None:
+    """And what it refuses is not advised: both count the same parts."""
+    if profile.gpu == "apple":
+        return
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    settings = load_settings(profile.name, environ={}).settings
+    found = needs_of(settings, Gpus(gpus), "auto", environ, "linux")
+    checks = [check_memory(found.memory_mb, memory_mb, memory_mb - SYSTEM_MB)]
+    if found.gpu_engines:
+        checks += doctor_stack.check_gpu(found, Gpus(gpus))
+    (verdict,) = judge(Machine(memory_mb, 8, gpus), [profile])
+    assert verdict.fits == all(check.state == "ok" for check in checks), (verdict, checks)
+
+
+def test_an_old_gpu_is_told_what_it_lacks() -> None:
+    verdicts = {v.name: v.why for v in judge(Machine(64_000, 16, (TESLA_P40,)), PROFILES)}
+    assert verdicts["reachy"] == "needs compute capability 7.5 (Turing), Tesla P40 has 6.1"
+
+
 def test_main_memory_counts_beside_a_gpu() -> None:
-    both = Needs((Part("voice", True, 4000), Part("ears", False, 6000)))
+    both = Demand((Part("voice", True, 4000), Part("ears", False, 6000)))
     profile = Wanted("both", both, "nvidia", 1)
     (little,) = judge(Machine(7_000, 4, (RTX_4060,)), [profile])
     (enough,) = judge(Machine(8_000, 4, (RTX_4060,)), [profile])

@@ -62,7 +62,7 @@ class LlamaWheel:
     """``CACHE/wheels/KEY/``: the wheel and its sha256; the directory appears complete or not."""
 
     def __init__(self, place: Place, python_tag: str, cuda: Cuda | None = None) -> None:
-        """``cuda``: compile for this GPU, too."""
+        """``cuda``: compile for this GPU, too; without an nvcc, keep what is installed."""
         self.place = place
         self.cuda = cuda
         lock = lock_file(place.root).read_text()
@@ -70,13 +70,29 @@ class LlamaWheel:
         if cuda is not None:
             built_with += f" {cuda.version} {cuda.capability}"
         self.key = wheel_key(lock, python_tag, built_with, processor())
+        if self._kept:
+            # Whatever an earlier setup built it with counts as done.
+            self.key = place.stamps.read("llama") or self.key
         self.home = place.wheels / self.key
+
+    @property
+    def _kept(self) -> bool:
+        return self.cuda is not None and not self.cuda.nvcc
 
     def cached(self) -> Path | None:
         return next(iter(self.home.glob("llama_cpp_python-*.whl")), None)
 
     def install(self, bar: Bar, log: Log) -> None:
         """Build unless it is in the cache, install, and see that it loads here."""
+        if not self._kept:
+            self._install(bar, log)
+        code = "import llama_cpp"
+        if self.cuda is not None:
+            code += "; assert llama_cpp.llama_supports_gpu_offload(), 'no GPU backend'"
+        loads = [str(self.place.python), "-I", "-c", code]
+        log.run(loads, f"llama-cpp-python does not load; delete {self.home} to build it anew")
+
+    def _install(self, bar: Bar, log: Log) -> None:
         with locked(self.place.wheels / f"{self.key}.lock", "another build of llama-cpp-python"):
             wheel = self._usable() or self._build(bar, log)
         requirement = f"llama-cpp-python @ {wheel.as_uri()} --hash=sha256:{_sha256(wheel)}\n"
@@ -85,11 +101,6 @@ class LlamaWheel:
         what = "llama-cpp-python could not be installed"
         options = ["--no-deps", "--no-index", "--force-reinstall", "--require-hashes"]
         log.run(self.place.pip("install", *options, "-r", str(listed)), what)
-        code = "import llama_cpp"
-        if self.cuda is not None:
-            code += "; assert llama_cpp.llama_supports_gpu_offload(), 'no GPU backend'"
-        loads = [str(self.place.python), "-I", "-c", code]
-        log.run(loads, f"llama-cpp-python does not load; delete {self.home} to build it anew")
 
     def _usable(self) -> Path | None:
         wheel, written = self.cached(), self.home / "sha256"

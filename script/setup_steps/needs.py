@@ -14,7 +14,8 @@ from setup_steps.place import Place
 
 @dataclass(frozen=True)
 class Cuda:
-    """What compiles for the GPU; all of it changes the binary."""
+    """What compiles for the GPU; all of it changes the binary. An empty ``nvcc``: nothing does, and
+    nothing need be, because what is installed is for a GPU already."""
 
     nvcc: str
     version: str

@@ -1,0 +1,59 @@
+"""Does memory hold what the engines take: the machine's, and each GPU's?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from app.doctor_check import Check
+from app.engine_memory import GpuLoad
+from app.gpu import GPU_SHARE
+
+SMALLER = "Choose a profile for a smaller GPU, or smaller models: reachy-voice models list"
+
+
+def check_memory(needed_mb: int, total_mb: int, available_mb: int) -> Check:
+    """``available_mb``: what programs could take now without swapping; 0 if unknown."""
+    detail = f"{available_mb:,} of {total_mb:,} MB available, about {needed_mb:,} MB needed"
+    if total_mb < needed_mb:
+        return Check("memory", "fail", detail, "Choose smaller models: reachy-voice models list")
+    if available_mb < needed_mb:
+        return Check("memory", "warn", detail, "Close other programs, or choose smaller models")
+    return Check("memory", "ok", detail)
+
+
+def memory_mb(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
+    """Total and available memory in MB."""
+    if meminfo.exists():
+        rows = (line.split() for line in meminfo.read_text().splitlines())
+        kib = {row[0]: int(row[1]) for row in rows if len(row) > 1}
+        return kib["MemTotal:"] * 1024 // 10**6, kib.get("MemAvailable:", 0) * 1024 // 10**6
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 10**6
+    return total, total
+
+
+def check_gpu_memory(loads: Sequence[GpuLoad], here: int) -> Iterator[Check]:
+    """``here``: how many GPUs there are. Where one shares the machine's memory, that is counted
+    there (``Needs.memory_mb``)."""
+    for load in loads:
+        if load.gpu is None:
+            fix = f"Name one from cuda:0 to cuda:{here - 1}, or leave it to them: auto"
+            detail = f"an engine's device is cuda:{load.number}, and {here} can be seen"
+            yield Check("GPU memory", "fail", detail, fix)
+        elif load.memory_mb:
+            yield _gpu_memory(load, f"{load.gpu.name}: " if here > 1 else "")
+
+
+def _gpu_memory(load: GpuLoad, whose: str) -> Check:
+    detail = f"{whose}{load.memory_mb:,} MB, about {load.needed_mb:,} MB needed"
+    if load.needed_mb > load.memory_mb:
+        return Check("GPU memory", "fail", detail, SMALLER)
+    if load.spread:
+        detail += " in all; llama.cpp spreads what the first cannot hold"
+        fix = "Give engines their own (stt.device: cuda:1, tts.device: cuda:1), or smaller models"
+        return Check("GPU memory", "warn", detail, fix)
+    if load.needed_mb > GPU_SHARE * load.memory_mb:
+        fix = "Close what else uses the GPU (nvidia-smi lists it), or choose smaller models"
+        return Check("GPU memory", "warn", detail, fix)
+    return Check("GPU memory", "ok", detail)
