@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from app.catalogue import Catalogue
+from app.choices import choice_warnings
 from app.doctor_check import Check as Check
 from app.doctor_check import State as State
 from app.doctor_memory import check_memory as check_memory
@@ -147,8 +148,11 @@ def check_engine(spec: AnyEngineSpec, setup: str = "script/serve --setup-only") 
 def check_choices(settings: Settings) -> Iterator[Check]:
     """Which profile fits this machine, and whether what is chosen speaks one language."""
     yield Check("profile", "ok", advice(judge(this_machine(), wanted(Catalogue.load()))))
-    for warning in language_warnings(settings, Catalogue.load(settings.paths.catalogue)):
+    catalogue = Catalogue.load(settings.paths.catalogue)
+    for warning in language_warnings(settings, catalogue):
         yield Check("language", "warn", warning)
+    for warning in choice_warnings(settings, catalogue):
+        yield Check("choice", "warn", warning)
 
 
 # --- servers of engines by URL -----------------------------------------------------------------

@@ -44,9 +44,10 @@ def _english_left(conversation: ConversationSettings) -> list[str]:
         key
         for key, value, default in (
             ("apology", conversation.apology, usual.apology),
+            ("exchange_notice", conversation.exchange_notice, usual.exchange_notice),
             ("filler.sentences", conversation.filler.sentences, usual.filler.sentences),
         )
-        if value and value == default and (key == "apology" or conversation.filler.after_ms)
+        if value and value == default and (conversation.filler.after_ms or "filler" not in key)
     ]
     return [
         f"conversation.{key} is still English: write it in {conversation.language!r}"

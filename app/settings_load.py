@@ -21,6 +21,8 @@ from pipeline.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "REACHY_VOICE__"
 DEFAULT = "default"
+FILES_OF_WEIGHTS = ("model_file", "mmproj")
+"""Options of engines that go with their ``weights``: who writes others writes these, too."""
 
 
 def load_settings(
@@ -173,8 +175,9 @@ def _overlay(base: Branch, over: Branch) -> Branch:
     children = dict(base.children)
     for key, node in over.children.items():
         below = children.get(key)
-        fresh = key in list(Kind) and _names_other_engine(below, node)
-        children[key] = node if fresh else _merge(below, node)
+        if key in list(Kind):
+            below = None if _names_other(below, node, "engine") else _of_weights(below, node)
+        children[key] = _merge(below, node)
     return Branch(over.origin, children)
 
 
@@ -187,12 +190,21 @@ def _merge(below: Node | None, node: Node) -> Node:
     return Branch(node.origin, children)
 
 
-def _names_other_engine(below: Node | None, node: Node) -> bool:
-    if not isinstance(below, Branch) or not isinstance(node, Branch):
+def _names_other(below: Node | None, node: Node, key: str) -> bool:
+    """Whether ``node`` has that key with another value than ``below`` has."""
+    if not isinstance(below, Branch) or not isinstance(node, Branch) or key not in node.children:
         return False
-    engines: Iterable[Node | None] = (b.children.get("engine") for b in (below, node))
-    was, now = (engine.value if isinstance(engine, Leaf) else None for engine in engines)
-    return now is not None and now != was
+    found: Iterable[Node | None] = (branch.children.get(key) for branch in (below, node))
+    was, now = (leaf.value if isinstance(leaf, Leaf) else None for leaf in found)
+    return now != was and (now is not None or key == "weights")
+
+
+def _of_weights(below: Node | None, node: Node) -> Node | None:
+    """``below`` without the names of files of its weights, where ``node`` has other weights."""
+    if not isinstance(below, Branch) or not _names_other(below, node, "weights"):
+        return below
+    kept = {key: leaf for key, leaf in below.children.items() if key not in FILES_OF_WEIGHTS}
+    return Branch(below.origin, kept)
 
 
 def _absolute_paths(tree: Branch) -> Branch:

@@ -6,7 +6,8 @@ The real server with its configured engines; a client as the robot's app says re
 time, one after the other. During each of them, at a random moment from its beginning to its answer,
 one engine is exchanged: each kind in turn, beside the old one and after it in turn. A turn is lost
 if nothing was recognised of it, or it was not answered. Audio is dropped if the session has heard
-fewer samples than the client has sent.
+fewer samples than the client has sent. Exit code 1: a turn was lost, audio was dropped, or a
+response or a transcript failed.
 """
 
 from __future__ import annotations
@@ -81,6 +82,11 @@ class Report:
     dropped_samples: int = 0
     failed: int = 0
     """Responses that ended as failed, and transcripts that did."""
+
+    @property
+    def exit_code(self) -> int:
+        lost = not self.turns or any(turn.lost for turn in self.turns)
+        return 1 if lost or self.dropped_samples or self.failed else 0
 
 
 async def talk(live: LiveSettings, assistant: Assistant, url: str, options: Any) -> Report:
@@ -198,7 +204,7 @@ def main() -> None:
     print(json.dumps({key: value for key, value in figures.items() if key != "turns"}, indent=2))
     if options.out:
         options.out.write_text(json.dumps(figures, indent=2) + "\n")
-    sys.exit(1 if figures["lost_turns"] or report.dropped_samples else 0)
+    sys.exit(report.exit_code)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ in one piece, to another instance of the recogniser (Moonshine), or to NeMo's ow
 (Parakeet: the tiny model of the tests and the sentences that it knows). Both are compared with what
 is said, and with each other, utterance by utterance. ``--corpus``: a folder of
 ``benchmarks.turns``; what is said there is not needed, for the difference is.
+
+Exit code 0: both are the same everywhere. 1: they are not, a transcript failed, or nothing at all
+was heard of a recording.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +64,9 @@ class Speech:
 class Utterance:
     name: str
     final: str
+    """Empty where it failed."""
     batch: str
+    failed: bool = False
 
 
 def recorded() -> Iterator[Speech]:
@@ -122,10 +127,11 @@ async def utterances(assistant: Assistant, speech: Speech, batch: Batch) -> list
     starts = {event.item_id: event.audio_ms for event in all_of(SpeechStarted)}
     ends_ms = {event.item_id: event.audio_ms for event in all_of(SpeechStopped)}
     found = []
-    for final in all_of(TranscriptReady):
+    for final in all_of(TranscriptReady, TranscriptFailed):
         begin, end = (moments[final.item_id] * 16 for moments in (starts, ends_ms))
         text = await asyncio.to_thread(batch, heard.read(begin, end))
-        found.append(Utterance(speech.name, final.text, text))
+        failed = isinstance(final, TranscriptFailed)
+        found.append(Utterance(speech.name, "" if failed else final.text, text, failed))
     return found
 
 
@@ -201,7 +207,15 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         "utterances_that_differ": [
             vars_of(each) for each in everything if each.final != each.batch
         ],
+        "failed": sum(each.failed for each in everything),
+        "not_heard": [s.name for s, each in zip(speeches, found, strict=True) if not each],
     }
+
+
+def exit_code(report: Mapping[str, Any]) -> int:
+    """0: every recording was heard, and as well as in one pass."""
+    wrong = ("difference", "utterances_that_differ", "failed", "not_heard")
+    return 1 if any(report[key] for key in wrong) else 0
 
 
 def vars_of(utterance: Utterance) -> dict[str, str]:
@@ -219,7 +233,7 @@ def main() -> None:
     print(text)
     if options.out:
         options.out.write_text(text + "\n")
-    sys.exit(1 if report["difference"] or report["utterances_that_differ"] else 0)
+    sys.exit(exit_code(report))
 
 
 if __name__ == "__main__":

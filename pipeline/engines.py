@@ -434,8 +434,12 @@ def require_modules(spec: AnyEngineSpec) -> None:
     """Raise ``MissingExtra`` if a package that the engine imports is not installed."""
     missing = [name for name in spec.modules if importlib.util.find_spec(name) is None]
     if missing:
+        ours = (spec.kind, spec.name) in _BUILT_IN
+        command = f"script/serve --setup-only --set {spec.kind}.engine={spec.name}"
         raise MissingExtra(
             f"The {spec.kind} engine {spec.name!r} needs packages that are not installed",
             why=f"cannot import {', '.join(missing)}",
-            fix=f"Run: pip install 'reachy-voice[{spec.extra}]' (script/serve does it for you)",
+            fix=f"Run: {command} (with your --config, if you have one)"
+            if ours
+            else "Install what its makers say that it needs, into this environment",
         )

@@ -13,13 +13,14 @@ or an ``EngineSpec`` or ``UrlEngineSpec`` itself. docs/engines.md tells the whol
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import inspect
 import typing
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-from pydantic import create_model
+from pydantic import Field, create_model
 from pydantic.errors import PydanticUserError
 
 from pipeline.engines import (
@@ -93,7 +94,7 @@ def _options(kind: Kind, name: str, theirs: Any, where: str) -> type[EngineOptio
         except Exception as problem:
             raise _unusable(where, f"its Options: {problem}") from problem
         for key, hint in hints.items():
-            fields[key] = (hint, inspect.getattr_static(theirs, key, ...))
+            fields[key] = (hint, _default(theirs, key))
     title = f"{name} options"
     try:
         model: type[TheirOptions] = create_model(title, __base__=TheirOptions, **fields)
@@ -102,6 +103,16 @@ def _options(kind: Kind, name: str, theirs: Any, where: str) -> type[EngineOptio
         raise _unusable(where, f"its Options cannot be used: {why}") from problem
     model.kind = kind
     return model
+
+
+def _default(theirs: Any, key: str) -> Any:
+    """Of one attribute; ``...``: it has none. A dataclass keeps its defaults in its fields."""
+    for field in dataclasses.fields(theirs) if dataclasses.is_dataclass(theirs) else ():
+        if field.name == key:
+            if field.default_factory is not dataclasses.MISSING:
+                return Field(default_factory=field.default_factory)
+            return ... if field.default is dataclasses.MISSING else field.default
+    return inspect.getattr_static(theirs, key, ...)
 
 
 def _options_again(kind: Kind, values: dict[str, Any]) -> EngineOptions:

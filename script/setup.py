@@ -8,8 +8,8 @@ does.
 
 Exit codes: 10 no usable Python, 11 no compiler, 12 package index not reachable, 13 disk full,
 14 something could not be built or installed, 15 a download is not what the lock file pins,
-16 this machine cannot run the chosen engines, 130 interrupted; otherwise those of ``reachy-voice``
-or of the checks.
+16 this machine cannot run the chosen engines, 17 you answered no, 130 interrupted; otherwise those
+of ``reachy-voice`` or of the checks.
 """
 
 from __future__ import annotations
@@ -25,9 +25,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from setup_steps import computer, options, plan
+from setup_steps import computer, early, options, plan
 from setup_steps.commands import Log
-from setup_steps.failures import INTERRUPTED, SetupError, classify, compiler_missing
+from setup_steps.failures import (
+    INTERRUPTED,
+    SetupError,
+    classify,
+    compiler_missing,
+    declined,
+)
 from setup_steps.needs import Needs, ask, unfit
 from setup_steps.place import Place, locked
 from setup_steps.progress import Bar, clock
@@ -65,12 +71,13 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def _serve(place: Place, arguments: list[str]) -> int:
     given = options.of_serve(arguments)
+    if given.help:
+        return _help(place)
     base = base_steps(place, with_tests=False)
-    if given.plan and not all(step.is_done(place) for step in base):
-        _show(place, [*_to_do(place, base), llama(place)])
-        print("What the settings need besides can be told when that is here: start without --plan.")
-        print("It is shown then, and at a terminal you are asked before more than 1 GB is fetched.")
-        return 0
+    if not all(step.is_done(place) for step in base):
+        known = early.check(place.root, given.config, given.overrides, given.torch, os.environ)
+        if given.plan:
+            return _plan_of_base(place, base, known)
     set_up(place, base, ahead=[llama(place)])
     needs = ask(place, given.asked)
     steps = steps_of(place, needs, given.settings)
@@ -80,6 +87,28 @@ def _serve(place: Place, arguments: list[str]) -> int:
     if not given.setup_only:
         program = str(place.program)
         os.execv(program, [program, "serve", *given.settings, *given.others])
+    return 0
+
+
+def _help(place: Place) -> int:
+    """Nothing is set up for it."""
+    print(options.SERVE_HELP, flush=True)
+    if place.program.exists():
+        os.execv(str(place.program), [str(place.program), "serve", "--help"])
+    print("All other options are the server's: they are listed here when it is set up.")
+    return 0
+
+
+def _plan_of_base(place: Place, base: Sequence[Step], known: early.Known | None) -> int:
+    """What can be said where the program that reads the settings is not there yet."""
+    for line in known.lines() if known else ():
+        print(line, file=sys.stderr)
+    on_gpu = known is not None and known.gpu_mb > 0
+    _show(place, [*_to_do(place, base), *([] if on_gpu else [llama(place)])])
+    print(
+        "What the settings need besides is only known when that is here. Start without --plan: it\n"
+        "is shown then, and at a terminal you are asked before more than 1 GB is fetched."
+    )
     return 0
 
 
@@ -107,6 +136,9 @@ def _test(place: Place, arguments: list[str]) -> int:
     from setup_steps import checks, debian
 
     given = options.of_test(arguments)
+    if given.help:
+        print(options.TEST_HELP)
+        return 0
     base = base_steps(place, with_tests=True)
     wanted = given.workstation or checks.in_ci() or installed_stack(place) == STACKS[0]
     torch = given.torch if given.torch != "auto" else installed_torch(place) or "cpu"
@@ -145,7 +177,7 @@ def _do(
     _show(place, todo, needs)
     check_computer(place, [*todo, *later], needs)
     if not plan.agreed([fetch for step in todo for fetch in step.fetches]):
-        raise KeyboardInterrupt
+        raise declined()
     clear_scratch(place)
     for number, step in enumerate(todo, 1):
         _do_step(place, step, f"[{number}/{len(todo)}] {step.title}", lock)
@@ -188,6 +220,9 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = Non
         cache_of(place, needs): sum(step.cache_mb for step in todo),
         Path(tempfile.gettempdir()): needs.temporary_mb,
     }
+    # On a disk of its own it may be full: pip goes on without.
+    if (pips := computer.pip_cache(os.environ)) and computer.same_disk(pips, place.root):
+        room[pips] = sum(step.pip_cache_mb for step in todo)
     found = [error for error in (*errors, *computer.space_errors(room)) if error]
     for error in found[:-1]:
         print(error.report(), file=sys.stderr)

@@ -124,7 +124,7 @@ def test_a_missing_extra() -> None:
     spec = EngineSpec(
         "x", Kind.TTS, EngineOptions, build, extra="fancy", modules=("no_such_thing",)
     )
-    assert_fails(doctor.check_engine(spec), "no_such_thing", "reachy-voice[fancy]")
+    assert_fails(doctor.check_engine(spec), "no_such_thing", "its makers")
 
 
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -398,7 +398,7 @@ async def test_a_server_is_told_its_own_word_for_the_language() -> None:
 CATALOGUE = Catalogue.load()
 QWEN = "tts={engine: qwen3-tts}"
 PARAKEET = "stt={engine: parakeet}"
-APOLOGY = "conversation.apology=Entschuldigung."
+OWN = ("conversation.apology=Entschuldigung.", "conversation.exchange_notice=Moment.")
 
 
 def warnings_of(*overrides: str) -> list[str]:
@@ -411,16 +411,19 @@ def test_the_profiles_speak_what_they_hear(name: str) -> None:
 
 
 def test_a_german_conversation_with_english_ears_and_voice() -> None:
-    ears, voice, apology = warnings_of("conversation.language=de")
+    ears, voice, apology, notice = warnings_of("conversation.language=de")
     assert ears.startswith("conversation.language is 'de', but stt 'moonshine' hears only 'en'")
     assert "parakeet" in ears
     assert voice.startswith("conversation.language is 'de', but tts 'piper' speaks only 'en'")
     assert "espeak-ng" in voice
     assert apology == "conversation.apology is still English: write it in 'de'"
+    assert notice == "conversation.exchange_notice is still English: write it in 'de'"
+    silent = ("conversation.apology=''", "conversation.exchange_notice=''")
+    assert warnings_of("conversation.language=de", *silent) == [ears, voice]
 
 
 def test_what_fits_is_not_spoken_of() -> None:
-    german = ("conversation.language=de", APOLOGY)
+    german = ("conversation.language=de", *OWN)
     assert warnings_of(*german, PARAKEET, QWEN) == []
     assert warnings_of(*german, PARAKEET, "tts={engine: espeak-ng}") == []
     assert warnings_of("conversation.language=auto", PARAKEET, QWEN) == []
@@ -430,7 +433,7 @@ def test_what_fits_is_not_spoken_of() -> None:
 
 
 def test_other_mismatches() -> None:
-    polish = ("conversation.language=pl", "conversation.apology=Przepraszam.", PARAKEET)
+    polish = ("conversation.language=pl", *OWN, PARAKEET)
     (voice,) = warnings_of(*polish, QWEN)
     assert "speaks de, en, es, fr, it, ja, ko, pt, ru, zh" in voice
     (auto,) = warnings_of("conversation.language=auto", PARAKEET)
@@ -441,7 +444,7 @@ def test_other_mismatches() -> None:
 
 def test_a_server_that_is_told_languages_speaks_no_others() -> None:
     speech = "tts={engine: openai-speech, url: 'http://h/v1', languages: {en: English}}"
-    (voice,) = warnings_of("conversation.language=de", APOLOGY, PARAKEET, speech)
+    (voice,) = warnings_of("conversation.language=de", *OWN, PARAKEET, speech)
     assert "speaks only 'en'" in voice
 
 

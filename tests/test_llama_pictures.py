@@ -10,6 +10,7 @@ import base64
 import ctypes
 import importlib
 import logging
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,8 @@ def built_with_mtmd() -> None:
     try:
         llama_api.multimodal()
     except EngineError as problem:
+        if os.environ.get("CI"):
+            raise
         pytest.skip(str(problem))
 
 

@@ -17,7 +17,7 @@ from tiny_qwen import ENDING, TEXT, directory, engine, joined, needs_qwen, offic
 
 from pipeline.audio import Pcm, from_float
 from pipeline.engines import Cancelled
-from pipeline.errors import ConfigError, EngineError, MissingExtra, WeightsError
+from pipeline.errors import ConfigError, EngineError, WeightsError
 from pipeline.not_speech import NotSpeech
 from pipeline.tts.qwen3_codes import FRAME_SAMPLES, most_frames
 from pipeline.tts.qwen3_tts import Qwen3Tts, build
@@ -284,7 +284,6 @@ def test_weights_that_are_damaged_are_refused(tmp_path: Any) -> None:
         ({"voice": "nobody"}, ConfigError, "known are: aiden, ryan, serena"),
         ({"language": "sw"}, ConfigError, "known are: auto, chinese, english, german"),
         ({"device": "cuda:9"}, EngineError, "no device for tts.device 'cuda:9'"),
-        ({"backend": "fast"}, MissingExtra, "cannot import faster_qwen3_tts"),
     ],
 )
 def test_what_the_model_has_not_is_an_error_with_a_next_step(

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -80,7 +80,29 @@ class TestOptions:
         assert given.setup_only
         assert given.plan
         assert given.torch == "cpu"
-        assert given.others == ("--help",)
+        assert given.help
+        assert given.others == ()
+
+    @pytest.mark.parametrize(
+        ("parse", "program"),
+        [(options.of_serve, "script/serve"), (options.of_test, "script/test")],
+    )
+    def test_a_mistake_names_the_command_that_was_typed(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        parse: Callable[[list[str]], object],
+        program: str,
+    ) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            parse(["--torch", "gpu"])
+        assert capsys.readouterr().err.startswith(f"usage: {program} ")
+
+    @pytest.mark.parametrize("text", [options.SERVE_HELP, options.TEST_HELP])
+    def test_help_has_every_option(self, text: str) -> None:
+        parser = options._parser("x")
+        for action in parser._actions:
+            if action.dest != "help":
+                assert action.option_strings[0] in text
 
     def test_of_the_tests(self) -> None:
         given = options.of_test(["--workstation", "-k", "a or b", "-c", "x.ini", "tests"])

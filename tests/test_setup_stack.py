@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import setup as setup_program
-from setup_steps import computer, failures, llama, needs, stack, steps
+from setup_steps import failures, needs, stack, steps
 from setup_steps.commands import Log
 from setup_steps.needs import Cuda, Finding, Needs, Weights
 from setup_steps.place import Place
@@ -23,6 +24,8 @@ from setup_steps.progress import Bar
 ROOT = Path(__file__).resolve().parent.parent
 WORKSTATION, FAST = stack.STACKS
 FOR_CPU = f"torch=={stack.pinned(ROOT / stack.CUDA_LOCK, 'torch')}+cpu"
+HASHED = sys.platform == "linux" and (platform.machine(), sys.version_info[:2]) == stack.HASHED
+TORCH_FOR_CPU = "--require-hashes -r {place.root}/script/torch-cpu.lock" if HASHED else FOR_CPU
 CUDA = Cuda("/usr/local/cuda/bin/nvcc", "13.0.88", "8.9")
 PARAKEET = Weights("parakeet", 2_509_332_480, "hub nvidia/parakeet", "CC-BY-4.0")
 
@@ -65,8 +68,8 @@ def do(place: Place, step: steps.Step) -> None:
 class TestTorch:
     def test_for_a_cpu(self, place: Place) -> None:
         do(place, stack.torch_for_cpu(place))
-        torch, torchaudio = called(place)
-        assert torch == f"install --no-deps {FOR_CPU}"
+        _, torch, torchaudio = called(place)
+        assert torch == "install --no-deps " + TORCH_FOR_CPU.format(place=place)
         assert torchaudio.endswith("/torchaudio_stub")
         assert "--no-index" in torchaudio
         copy = Path(torchaudio.split()[-1])
@@ -76,16 +79,33 @@ class TestTorch:
 
     def test_pytorchs_index_is_asked_where_the_users_has_none(self, place: Place) -> None:
         nothing = f"echo 'ERROR: No matching distribution found for {FOR_CPU}'; exit 1"
-        answer_pip(place, f'case "$*" in *extra-index-url*) ;; *"torch=="*) {nothing};; esac')
+        answer_pip(place, f'case "$*" in *extra-index-url*|*_stub*) ;; *"torch"*) {nothing};; esac')
         do(place, stack.torch_for_cpu(place))
-        assert f"--extra-index-url {stack.CPU_INDEX} {FOR_CPU}" in called(place)[1]
+        wanted = TORCH_FOR_CPU.format(place=place)
+        assert f"--extra-index-url {stack.CPU_INDEX} {wanted}" in called(place)[2]
+
+    def test_where_no_hash_is_known_the_plan_says_so(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(stack.platform, "machine", lambda: "riscv64")
+        step = stack.torch_for_cpu(place)
+        (fetch,) = step.fetches
+        assert "pinned by version, not by hash" in fetch.what
+        do(place, step)
+        assert called(place)[1] == f"install --no-deps {FOR_CPU}"
+
+    def test_the_hash_is_of_the_version_that_is_for_cuda(self) -> None:
+        lock = ROOT / "script" / "torch-cpu.lock"
+        assert f"torch=={stack.pinned(lock, 'torch')}" == FOR_CPU
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}$", lock.read_text(), re.MULTILINE)
 
     def test_a_full_disk_is_not_asked_twice(self, place: Place) -> None:
-        answer_pip(place, "echo '[Errno 28] No space left on device'; exit 1")
+        full = "echo '[Errno 28] No space left on device'; exit 1"
+        answer_pip(place, f'case "$*" in *" install "*) {full};; esac')
         with pytest.raises(failures.SetupError) as caught:
             do(place, stack.torch_for_cpu(place))
         assert caught.value.exit_code == failures.NO_SPACE
-        assert len(called(place)) == 1
+        assert len(called(place)) == 2, "what is of CUDA alone, and torch"
         assert stack.installed_torch(place) == ""
 
     def test_for_cuda_every_file_is_pinned(self, place: Place) -> None:
@@ -103,6 +123,31 @@ class TestTorch:
         do(place, stack.torch_for_cpu(place))
         assert stack.installed_torch(place) == "cpu"
         assert not cuda.is_done(place)
+        (removed,) = [call for call in called(place) if "nvidia-cublas" in call]
+        assert removed.startswith("uninstall -y cuda-toolkit nvidia-")
+        assert "torch" not in removed.split()
+
+    def test_nvidias_libraries_go_even_if_the_change_was_interrupted(self, place: Place) -> None:
+        do(place, stack.torch_for_cuda(place))
+        answer_pip(place, 'case "$*" in *"uninstall -y cuda-toolkit"*) exit 1;; esac')
+        with pytest.raises(failures.SetupError):
+            do(place, stack.torch_for_cpu(place))
+        answer_pip(place, "exit 0")
+        (place.root / "calls").unlink()
+        do(place, stack.torch_for_cpu(place))
+        assert "nvidia-cublas" in called(place)[0]
+
+    def test_room_for_what_pip_downloads(self, place: Place) -> None:
+        """pip puts all wheels into scratch, on the same disk, before it unpacks the first."""
+        for step in (
+            stack.torch_for_cuda(place),
+            stack.torch_for_cpu(place),
+            stack.packages_of_stack(place, FAST),
+            steps.packages(place, "requirements.lock"),
+        ):
+            (fetch,) = step.fetches
+            assert step.checkout_mb == fetch.download_mb + fetch.disk_mb
+            assert step.pip_cache_mb == fetch.download_mb
 
     def test_the_stand_in_says_what_it_is(self) -> None:
         code = "import torchaudio.compliance.kaldi as k, torchaudio as t\n"
@@ -126,14 +171,29 @@ class TestTorch:
 class TestStack:
     def test_the_other_stacks_own_packages_go_first(self, place: Place) -> None:
         do(place, stack.packages_of_stack(place, WORKSTATION))
-        assert len(called(place)) == 1, "nothing to remove"
         assert stack.installed_stack(place) == WORKSTATION
         do(place, stack.packages_of_stack(place, FAST))
-        removed = called(place)[1].split()
+        removed, installed = (call.split() for call in called(place)[2:])
         assert removed[:2] == ["uninstall", "-y"]
-        assert "qwen-tts" in removed
+        # Both have the modules qwen_tts: what is left of either is of no use.
+        assert {"qwen-tts", "qwen-tts-hf"} <= set(removed)
         assert "numpy" not in removed
+        assert installed[0] == "install"
         assert stack.installed_stack(place) == FAST
+
+    @pytest.mark.parametrize("fails", ["uninstall", "install"])
+    def test_an_interrupted_change_of_stack_is_mended(self, place: Place, fails: str) -> None:
+        do(place, stack.packages_of_stack(place, WORKSTATION))
+        answer_pip(place, f'case "$*" in *" {fails} "*) exit 1;; esac')
+        with pytest.raises(failures.SetupError):
+            do(place, stack.packages_of_stack(place, FAST))
+        assert stack.installed_stack(place) == "", "neither is whole"
+        answer_pip(place, "exit 0")
+        for name in (FAST, WORKSTATION):
+            (place.root / "calls").unlink()
+            do(place, stack.packages_of_stack(place, name))
+            removed = called(place)[0].split()
+            assert {"uninstall", "qwen-tts", "qwen-tts-hf"} <= set(removed)
 
     def test_torch_comes_before_what_uses_it(self, place: Place) -> None:
         names = [step.name for step in stack.stack_steps(place, WORKSTATION, "cuda")]
@@ -146,7 +206,10 @@ class TestStack:
         place.stamps.write("llama", todo[-1].inputs())
         setup_program.set_up(place, todo)
         assert all(step.is_done(place) for step in todo)
-        assert len(called(place)) == 3, "torch, its torchaudio, the packages; not llama.cpp"
+        assert [call.split()[0] for call in called(place)] == [
+            *("uninstall", "install", "install"),  # CUDA's libraries; torch, its torchaudio
+            *("uninstall", "install"),  # the other stack's packages; these; not llama.cpp
+        ]
 
     def test_what_the_settings_need_is_done_in_order(self, place: Place) -> None:
         found = Needs("workstation", "cuda", CUDA, 2500, (PARAKEET,), "/cache/weights")
@@ -230,44 +293,6 @@ class TestOfTheTests:
         assert all(step.is_done(ready) for step in steps.base_steps(ready, with_tests=False))
 
 
-class TestLlamaForCuda:
-    def test_the_wheel_is_another_for_each_compiler_and_gpu(self, place: Place) -> None:
-        keys = {
-            llama.LlamaWheel(place, "cp311", cuda).key
-            for cuda in (None, CUDA, Cuda("/nvcc", "12.8", "8.9"), Cuda("/nvcc", "13.0.88", "9.0"))
-        }
-        assert len(keys) == 4
-
-    def test_flags_and_compiler(self) -> None:
-        added = llama.build_environment(Path("/tools"), {}, CUDA)
-        assert "-DGGML_CUDA=ON" in added["CMAKE_ARGS"]
-        assert "-DCMAKE_CUDA_ARCHITECTURES=native" in added["CMAKE_ARGS"]
-        assert llama.CMAKE_FLAGS in added["CMAKE_ARGS"]
-        assert added["CUDACXX"] == CUDA.nvcc
-        assert "CUDA" not in str(llama.build_environment(Path("/tools"), {}))
-
-    def test_its_compilers_take_more_memory(self) -> None:
-        meminfo = "MemAvailable:   8000000 kB\n"
-        assert computer.compile_jobs(16, meminfo) == 8
-        assert computer.compile_jobs(16, meminfo, 2) == 4
-
-    def test_the_plan_says_how_long_it_compiles(self, place: Place) -> None:
-        (for_cpu,), (for_gpu,) = (steps.llama(place, cuda).fetches for cuda in (None, CUDA))
-        assert for_gpu.compile_s > 3 * for_cpu.compile_s > 0
-        assert "GPU" in for_gpu.what
-
-    def test_it_must_load_with_its_gpu_part(self, place: Place) -> None:
-        wheel = llama.LlamaWheel(place, "cp311", CUDA)
-        wheel.home.mkdir(parents=True)
-        built = wheel.home / "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"
-        built.write_bytes(b"wheel")
-        (wheel.home / "sha256").write_text(hashlib.sha256(b"wheel").hexdigest())
-        step = steps.llama(place, CUDA)
-        assert step.fetches == (), "it is in the cache"
-        do(place, step)
-        assert "llama_supports_gpu_offload" in called(place)[-1]
-
-
 class TestFitness:
     BAD = (
         Finding("GPU", "fail", "driver 535, 580 is needed", "Install a newer driver"),
@@ -345,9 +370,10 @@ class TestAsking:
         for lock in ROOT.glob("requirements*.lock"):
             shutil.copy(lock, root)
         shutil.copy(ROOT / "pyproject.toml", root)
+        shutil.copytree(ROOT / "config", root / "config")
         before = sorted(root.iterdir())
         done = subprocess.run(
-            [str(root / "script" / "serve"), "--profile", "reachy", "--plan"],
+            [str(root / "script" / "serve"), "--profile", "cpu-plus", "--plan"],
             env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
             capture_output=True,
             text=True,
@@ -357,6 +383,7 @@ class TestAsking:
         assert done.returncode == 0, done.stderr
         assert "packages of requirements.lock" in done.stderr
         assert "to compile" in done.stderr
+        assert "3,149 MB of memory" in done.stderr
         assert "What the settings need besides" in done.stdout
         assert sorted(root.iterdir()) == before
         assert not (tmp_path / "cache").exists()

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -183,6 +184,47 @@ def test_options_are_checked_as_ours_are(offer: Offer) -> None:
     ]:
         with pytest.raises(ConfigError, match=re.escape(why)):
             load_settings(None, [f"tts={{engine: theirs{wrong}}}"], {})
+
+
+@dataclass
+class Listed:
+    names: list[str] = field(default_factory=lambda: ["a"])
+
+
+@dataclass(slots=True)
+class Slotted:
+    pitch: float = 700.0
+
+
+class Plain:
+    kind: str = "bird"
+
+
+@dataclass
+class Mixed:
+    loud: int
+    soft: int = field(default=2)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "values"),
+    [
+        (Listed, {"names": ["a"]}),
+        (Slotted, {"pitch": 700.0}),
+        (Plain, {"kind": "bird"}),
+        (Mixed, {"loud": 1, "soft": 2}),
+    ],
+)
+def test_defaults_are_where_a_class_keeps_them(
+    offer: Offer, theirs: type, values: dict[str, Any]
+) -> None:
+    offer(SimpleNamespace(build=build, Options=theirs))
+    must = {"loud": 1} if theirs is Mixed else {}
+    options = engine_spec(Kind.TTS, "theirs").options(**must)
+    assert options.model_dump(exclude={"engine", "run_in"}) == values
+    if must:
+        with pytest.raises(ConfigError, match=r"tts\.loud: field required"):
+            load_settings(None, ["tts={engine: theirs}"], {})
 
 
 def test_both_cross_into_a_child_process(offer: Offer) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from app.catalogue import Catalogue
+from app.choices import choice_warnings
 from app.commands.options import ConfigOption, JsonOption, SetOption
 from app.languages import language_warnings
 from app.personas import persona_names, read_persona, unused_persona
@@ -125,7 +126,11 @@ def settings_warnings(loaded: Loaded, catalogue: Catalogue) -> list[str]:
     """What is valid, and will not do what was meant; one line each."""
     persona = loaded.settings.conversation.persona
     unused = unused_persona(persona, loaded.origins.get("conversation.instructions", ""))
-    return [*filter(None, [unused]), *language_warnings(loaded.settings, catalogue)]
+    return [
+        *filter(None, [unused]),
+        *choice_warnings(loaded.settings, catalogue),
+        *language_warnings(loaded.settings, catalogue),
+    ]
 
 
 def explained(loaded: Loaded) -> list[tuple[str, Any, str]]:

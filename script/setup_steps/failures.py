@@ -7,6 +7,9 @@ from pathlib import Path
 
 NO_PYTHON, NO_COMPILER, NO_NETWORK, NO_SPACE, BUILD_FAILED, WRONG_HASH, NOT_FIT = range(10, 17)
 """Documented exit codes; ``script/with-python`` also ends with 10."""
+DECLINED = 17
+SETTINGS = 3
+"""As of the program itself."""
 INTERRUPTED = 130
 
 LAST_LINES = 15
@@ -30,6 +33,16 @@ class SetupError(Exception):
             return text
         lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
         return "\n".join([text, f"  The log {self.log} ends with:", *(f"    {x}" for x in lines)])
+
+
+def declined() -> SetupError:
+    return SetupError(
+        DECLINED,
+        "you answered no",
+        "it was asked whether to fetch that much, and nothing of it was fetched",
+        "Run this again when it suits, or choose another profile: "
+        ".venv/bin/reachy-voice config profiles",
+    )
 
 
 def compiler_missing() -> SetupError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from setup_steps.commands import Log
@@ -22,6 +24,8 @@ TORCHES = ("torch-cpu", "torch-cuda")
 """Names of steps; only one of them has a stamp."""
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index of builds for CPUs; PyPI has none for Linux."""
+HASHED = ("x86_64", (3, 11))
+"""Machine and Python on Linux: of their torch for CPUs script/torch-cpu.lock has the hash."""
 CANNOT_INSTALL = "torch could not be installed"
 
 
@@ -57,8 +61,9 @@ def torch_for_cuda(place: Place) -> Step:
 
     download_mb, disk_mb = locked_size(place.root, CUDA_LOCK)
     fetch = Fetch("torch for CUDA 13.0", INDEX, download_mb, disk_mb)
+    room_mb = download_mb + disk_mb
     return Step(
-        "torch-cuda", fetch.what, lambda: digest(lock), install, 240, disk_mb, fetches=(fetch,)
+        "torch-cuda", fetch.what, lambda: digest(lock), install, 240, room_mb, fetches=(fetch,)
     )
 
 
@@ -67,11 +72,17 @@ def torch_for_cpu(place: Place) -> Step:
     version = pinned(place.root / CUDA_LOCK, "torch")
     # Elsewhere than on Linux PyPI's own build is for CPUs.
     wanted = f"torch=={version}+cpu" if sys.platform == "linux" else f"torch=={version}"
+    lock = place.root / "script" / "torch-cpu.lock"
+    hashed = sys.platform == "linux" and (platform.machine(), sys.version_info[:2]) == HASHED
+    requested = ["--require-hashes", "-r", str(lock)] if hashed else [wanted]
     stub = place.root / "script" / "torchaudio_stub"
 
     def install(bar: Bar, log: Log) -> None:
         place.stamps.remove("torch-cuda")
-        _install_for_cpu(place, wanted, bar, log)
+        # Always, and not by a stamp: whatever was interrupted, 4 GB of NVIDIA's would stay.
+        only_cuda = sorted(set(pins(place.root / CUDA_LOCK)) - {"torch", "torchaudio"})
+        log.run(place.pip("uninstall", "-y", *only_cuda), CANNOT_INSTALL, bar)
+        _install_for_cpu(place, requested, bar, log)
         # In scratch, because setuptools builds in the directory itself.
         copy = place.scratch / stub.name
         shutil.copytree(stub, copy, dirs_exist_ok=True)
@@ -79,29 +90,28 @@ def torch_for_cpu(place: Place) -> Step:
         log.run(place.pip("install", *options, str(copy)), CANNOT_INSTALL, bar)
 
     download_mb, disk_mb = locked_size(place.root, "torch-cpu")
-    fetch = Fetch(
-        f"{wanted} (for CPUs)", "the package index, or else PyTorch's", download_mb, disk_mb
-    )
+    what = f"{wanted} (for CPUs{'' if hashed else '; pinned by version, not by hash'})"
+    fetch = Fetch(what, "the package index, or else PyTorch's", download_mb, disk_mb)
     files = sorted(path for path in stub.rglob("*") if path.suffix in (".py", ".toml"))
     return Step(
         "torch-cpu",
         "torch for CPUs",
-        lambda: digest(wanted, *files),
+        lambda: digest(wanted, lock, *files) if hashed else digest(wanted, *files),
         install,
         60,
-        disk_mb,
+        download_mb + disk_mb,
         fetches=(fetch,),
     )
 
 
-def _install_for_cpu(place: Place, wanted: str, bar: Bar, log: Log) -> None:
-    """No lock has its hash: every index has a build of its own under this name."""
+def _install_for_cpu(place: Place, wanted: Sequence[str], bar: Bar, log: Log) -> None:
+    """From the user's own index, or else from PyTorch's."""
     try:
-        log.run(place.pip("install", "--no-deps", wanted), CANNOT_INSTALL, bar)
+        log.run(place.pip("install", "--no-deps", *wanted), CANNOT_INSTALL, bar)
     except SetupError as error:
         if error.exit_code != NO_NETWORK:
             raise
-        command = place.pip("install", "--no-deps", "--extra-index-url", CPU_INDEX, wanted)
+        command = place.pip("install", "--no-deps", "--extra-index-url", CPU_INDEX, *wanted)
         log.run(command, CANNOT_INSTALL, bar)
 
 
@@ -121,21 +131,24 @@ def packages_of_stack(place: Place, name: str) -> Step:
 
     download_mb, disk_mb = locked_size(place.root, name, already="requirements.lock")
     fetch = Fetch(f"NeMo, Qwen3-TTS and what they use ({name})", INDEX, download_mb, disk_mb)
+    room_mb = download_mb + disk_mb
     return Step(
-        name, f"Packages of {name}", lambda: digest(lock), install, 90, disk_mb, fetches=(fetch,)
+        name, f"Packages of {name}", lambda: digest(lock), install, 90, room_mb, fetches=(fetch,)
     )
 
 
 def _remove_other(place: Place, name: str, bar: Bar, log: Log) -> None:
-    """The other stack's own packages: some have the same modules under another name."""
-    ours = set(pins(place.root / name))
+    """What only one of the stacks has: some of it has the same modules under another name, so that
+    removing one takes files of the other, too. pip passes over what is not there.
+
+    Always, and not by a stamp: a change that was interrupted leaves none that tells the truth.
+    """
     for other in STACKS:
-        if other == name or place.stamps.read(other) is None:
-            continue
-        place.stamps.remove(other)
-        if theirs := sorted(set(pins(place.root / other)) - ours):
-            what = f"the packages of {other} could not be removed"
-            log.run(place.pip("uninstall", "-y", *theirs), what, bar)
+        if other != name:
+            place.stamps.remove(other)
+    ours, theirs = (set(pins(place.root / each)) for each in STACKS)
+    what = f"what {name} excludes could not be removed"
+    log.run(place.pip("uninstall", "-y", *sorted(ours ^ theirs)), what, bar)
 
 
 def pins(lock: Path) -> list[str]:

@@ -34,6 +34,7 @@ class Step:
     run: Callable[[Bar, Log], None] | None
     typical_s: float = 5.0
     checkout_mb: int = 0
+    """With the wheels: pip puts all into scratch, in the checkout, before it unpacks the first."""
     cache_mb: int = 0
     in_foreground: Callable[[], None] | None = None
     """Instead of ``run``: it shows its own progress."""
@@ -45,6 +46,11 @@ class Step:
 
     def is_done(self, place: Place) -> bool:
         return not self.due and place.stamps.read(self.name) == self.inputs()
+
+    @property
+    def pip_cache_mb(self) -> int:
+        """What pip keeps in a cache of its own of what it fetches here."""
+        return 0 if self.in_foreground else sum(fetch.download_mb for fetch in self.fetches)
 
 
 def base_steps(place: Place, *, with_tests: bool) -> list[Step]:
@@ -100,8 +106,9 @@ def packages(place: Place, name: str) -> Step:
 
     download_mb, disk_mb = locked_size(place.root, name)
     fetch = Fetch(f"packages of {name}", INDEX, download_mb, disk_mb)
+    room_mb = download_mb + disk_mb
     return Step(
-        name, f"Packages of {name}", lambda: digest(lock), install, 60, disk_mb, fetches=(fetch,)
+        name, f"Packages of {name}", lambda: digest(lock), install, 60, room_mb, fetches=(fetch,)
     )
 
 

@@ -1,0 +1,90 @@
+"""Weights that are changed in one line, and what a choice of weights makes of other settings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from app.catalogue import Catalogue
+from app.choices import choice_warnings
+from app.cli import cli
+from app.languages import language_warnings
+from app.settings_load import config_dir, load_settings, profile_names
+from pipeline.llm.llama_files import model_path
+from pipeline.llm.llama_options import LlamaCppOptions
+
+CATALOGUE = Catalogue.load()
+QWEN3 = "qwen3-4b-instruct-2507"
+README = (config_dir().parent / "README.md").read_text()
+
+
+def warnings_of(profile: str | None, *overrides: str) -> list[str]:
+    return list(choice_warnings(load_settings(profile, overrides, {}).settings, CATALOGUE))
+
+
+def llm(profile: str | None, *overrides: str) -> LlamaCppOptions:
+    options = load_settings(profile, overrides, {}).settings.llm
+    assert isinstance(options, LlamaCppOptions)
+    return options
+
+
+def test_one_line_swaps_the_model_of_the_workstation(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"extends: reachy\nllm: {{weights: {QWEN3}}}\n")
+    for file in CATALOGUE[QWEN3].files:
+        (tmp_path / file.local_name).touch()
+    options = llm(str(mine))
+    assert model_path(options, tmp_path).name == "Qwen3-4B-Instruct-2507-Q4_K_M.gguf"
+    assert (options.model_file, options.mmproj) == (None, None)
+    assert options.context_tokens == 65536, "the rest stays"
+    assert warnings_of(str(mine)) == []
+
+
+def test_files_that_are_written_with_the_weights_stay() -> None:
+    options = llm("reachy", "llm.weights=null", "llm.model_file=/own.gguf")
+    assert (options.weights, options.model_file, options.mmproj) == (None, "/own.gguf", None)
+    assert llm("reachy", "llm.gpu_layers=0").mmproj is not None
+    assert llm("reachy", "llm.weights=gemma-4-e4b-it").mmproj is not None, "the same ones"
+    assert llm("reachy", "llm={weights: qwen3-1.7b, mmproj: /eyes.gguf}").mmproj == "/eyes.gguf"
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_the_profiles_need_no_warning(name: str) -> None:
+    assert warnings_of(name) == []
+
+
+def test_a_file_that_the_weights_do_not_have() -> None:
+    (warning,) = warnings_of("reachy", "llm.model_file=gemma.gguf")
+    assert warning.startswith("llm.model_file is 'gemma.gguf', which gemma-4-e4b-it does not have")
+    assert "gemma-4-E4B-it-Q4_0.gguf" in warning
+    (eyes,) = warnings_of("reachy", f"llm={{weights: {QWEN3}, mmproj: eyes.gguf}}")
+    assert "llm.mmproj" in eyes
+    assert warnings_of("reachy", "llm.mmproj=/home/me/eyes.gguf") == []
+
+
+def test_the_small_voice_takes_no_instructions() -> None:
+    checked = CliRunner().invoke(
+        cli, ["config", "check", "--config", "reachy", "--set", "tts.instruct=warm"]
+    )
+    assert checked.exit_code == 0
+    assert "but: tts.instruct does nothing with qwen3-tts-0.6b-customvoice" in checked.output
+    larger = "tts.weights=qwen3-tts-1.7b-customvoice"
+    assert larger.replace("=", ": ") in checked.output
+    assert warnings_of("reachy", "tts.instruct=warm", larger) == []
+
+
+def test_the_readmes_german_robot_is_whole(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(# German.*?)```", README, re.DOTALL)
+    mine = tmp_path / "german.yaml"
+    mine.write_text(example)
+    assert yaml.safe_load(example)["conversation"]["language"] == "de"
+    settings = load_settings(str(mine), environ={}).settings
+    assert language_warnings(settings, CATALOGUE) == []
+    assert warnings_of(str(mine)) == []
+    engines = settings.stt.engine, settings.stt.model_dump()["device"], settings.tts.engine
+    assert engines == ("parakeet", "cpu", "espeak-ng")
+    assert "apt install espeak-ng" in README
