@@ -43,6 +43,11 @@ def beginning(tts: Qwen3Tts, attempt: int = 0, language: str = "") -> Pcm:
         return joined(islice(stream, 8))
 
 
+def same(one: Pcm, other: Pcm) -> bool:
+    """Of two copies of a model, which round otherwise where their weights lie otherwise."""
+    return one.shape == other.shape and np.abs(one.astype(int) - other).max() < 100
+
+
 def batch(tts: Qwen3Tts, seed: int) -> Pcm:
     """What the package itself makes of ``TEXT``, all at once."""
     import torch
@@ -127,7 +132,7 @@ def test_instructions_are_part_of_the_prompt_where_the_model_takes_them(
     with caplog.at_level(logging.WARNING, "reachy_voice.tts"):
         silent = build(options(seed=4, instruct="Whisper.", model_dir=small), None)
     assert "takes no tts.instruct" in caplog.text
-    assert np.array_equal(beginning(silent), beginning(plain))
+    assert same(beginning(silent), beginning(plain))
 
 
 def test_the_language_is_part_of_the_prompt() -> None:
@@ -139,8 +144,8 @@ def test_the_language_is_part_of_the_prompt() -> None:
 def test_the_language_of_a_text_goes_before_the_usual_one() -> None:
     tts, german = engine(seed=4), engine(seed=4, language="de")
     assert {"de", "en", "zh"} <= set(tts.languages)
-    assert np.array_equal(beginning(tts, language="de"), beginning(german))
-    assert np.array_equal(beginning(german, language="en"), beginning(tts))
+    assert same(beginning(tts, language="de"), beginning(german))
+    assert same(beginning(german, language="en"), beginning(tts))
     assert np.array_equal(beginning(german, language="pl"), beginning(german)), "it speaks none"
 
 
