@@ -55,6 +55,8 @@ def answer_pip(place: Place, shell: str) -> None:
 def called(place: Place) -> list[str]:
     """pip's arguments in each call."""
     lines = (place.root / "calls").read_text().splitlines()
+    # The real one ends with an error at an option that a command does not have.
+    assert all(("--progress-bar" in line) != (" uninstall " in line) for line in lines)
     return [line.removeprefix("-I -m pip ").removesuffix(" --progress-bar=off") for line in lines]
 
 

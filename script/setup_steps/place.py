@@ -56,7 +56,8 @@ class Place:
 
     def pip(self, *arguments: str) -> list[str]:
         """The command line; isolated from PYTHON* variables and from the user's own packages."""
-        return [str(self.python), "-I", "-m", "pip", *arguments, "--progress-bar=off"]
+        quiet = () if arguments[0] == "uninstall" else ("--progress-bar=off",)
+        return [str(self.python), "-I", "-m", "pip", *arguments, *quiet]
 
     @property
     def wheels(self) -> Path:
