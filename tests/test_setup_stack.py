@@ -56,7 +56,7 @@ def called(place: Place) -> list[str]:
     """pip's arguments in each call."""
     lines = (place.root / "calls").read_text().splitlines()
     # The real one ends with an error at an option that a command does not have.
-    assert all(("--progress-bar" in line) != (" uninstall " in line) for line in lines)
+    assert not [line for line in lines if " uninstall " in line and "--progress-bar" in line]
     return [line.removeprefix("-I -m pip ").removesuffix(" --progress-bar=off") for line in lines]
 
 
