@@ -35,6 +35,8 @@ from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceE
 from pipeline.recording.tape import Tape
 
 DONE = "response.done"
+HEARD_OUT_S = 0.8
+"""Behind an answer that was played."""
 
 
 @dataclass
@@ -124,6 +126,9 @@ def speech() -> Pcm:
 
 async def turn(app: RobotApp, count: int) -> tuple[str, str, set[int]]:
     """Speak; what was heard, what was said, and with which voices."""
+    if app.player.pcm_bytes:
+        # One word over the end of an answer is a listener's.
+        await asyncio.sleep(app.player.queued_s + HEARD_OUT_S)
     before = len(app.all(DELTA))
     app.hears(speech())
     response = (await app.event(DONE, count))["response"]
