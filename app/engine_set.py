@@ -150,6 +150,7 @@ class EngineSet:
             await asyncio.wait({waiting, started.life}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
+            await asyncio.wait({waiting})
             self._retired.discard(started.engine)
             await end(started)
 

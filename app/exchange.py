@@ -41,7 +41,8 @@ class Exchange:
     async def exchange(
         self, kind: Kind, options: EngineOptions, tell: Tell, unload_first: bool | None = None
     ) -> None:
-        """``tell`` hears each step. ``unload_first``: ``None`` where memory asks for it. Raises
+        """``tell`` hears each step. ``unload_first``: ``None`` where memory asks for it; never for
+        voice activity and turn detectors. Raises
         ``ReachyVoiceError`` if the new engine cannot be had; then the old one is in its place, or,
         if that could not be loaded again either, none."""
         async with self._one:
@@ -106,7 +107,7 @@ class Exchange:
         """Raises ``EngineError`` if the old one cannot be had either."""
         try:
             engine = await asyncio.to_thread(self._engines.build, options, kind)
-            self._engines.seat(kind, await self._engines.start(engine, kind))
+            self._seat(kind, await self._engines.start(engine, kind), options)
         except ReachyVoiceError as second:
             self._engines[kind].problem = f"was exchanged, and nothing could be loaded: {second}"
             raise EngineError(

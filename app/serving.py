@@ -67,22 +67,6 @@ async def run_server(
         await commands.wait()
         on_ready(real_port)
 
-    async def follow_files(live: LiveSettings) -> None:
-        await assistant.ready.wait()
-        try:
-            await live.watch()
-        except (OSError, RuntimeError) as error:  # watchfiles' own are of these
-            log.warning("changes of the settings' files are not noticed: %s", error)
-
-    async def answer_commands(live: LiveSettings) -> None:
-        await assistant.ready.wait()
-        try:
-            path = await asyncio.to_thread(socket_path, real_port, os.environ)
-            await answer_requests(path, live.carry, commands.set)
-        except (OSError, ReachyVoiceError) as error:
-            log.warning("`reachy-voice models use` cannot reach this server: %s", error)
-            commands.set()
-
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(assistant.run(on_engine_ready))
@@ -90,8 +74,9 @@ async def run_server(
             if live is None:
                 commands.set()
             else:
-                aside.append(group.create_task(follow_files(live)))
-                aside.append(group.create_task(answer_commands(live)))
+                aside.append(group.create_task(_follow_files(assistant, live)))
+                answering = _answer_commands(assistant, live, real_port, commands)
+                aside.append(group.create_task(answering))
             if tls is not None:
                 aside.append(group.create_task(tls.keep_fresh()))
             await serve(
@@ -109,6 +94,27 @@ async def run_server(
             assistant.close()
     except* ReachyVoiceError as errors:
         raise first_error(errors) from None
+
+
+async def _follow_files(assistant: Assistant, live: LiveSettings) -> None:
+    await assistant.ready.wait()
+    try:
+        await live.watch()
+    except (OSError, RuntimeError) as error:  # watchfiles' own are of these
+        log.warning("changes of the settings' files are not noticed: %s", error)
+
+
+async def _answer_commands(
+    assistant: Assistant, live: LiveSettings, port: int, begun: asyncio.Event
+) -> None:
+    """``begun`` is set when they can be given, or never can."""
+    await assistant.ready.wait()
+    try:
+        path = await asyncio.to_thread(socket_path, port, os.environ)
+        await answer_requests(path, live.carry, begun.set)
+    except (OSError, ReachyVoiceError) as error:
+        log.warning("`reachy-voice models use` cannot reach this server: %s", error)
+        begun.set()
 
 
 @asynccontextmanager

@@ -97,6 +97,7 @@ async def talk(live: LiveSettings, assistant: Assistant, url: str, options: Any)
         if each.seconds <= MAX_SECONDS
     ]
     rng, report = random.Random(options.seed), Report()
+    notice = assistant.settings.conversation.exchange_notice
     async with robot.robot_app(url) as app:
         for number in range(options.exchanges):
             asked, unload_first = EXCHANGES[number % len(EXCHANGES)]
@@ -105,7 +106,7 @@ async def talk(live: LiveSettings, assistant: Assistant, url: str, options: Any)
             report.turns.append(turn)
             async with asyncio.TaskGroup() as group:
                 group.create_task(exchange(live, turn, unload_first))
-                await hold(app, spoken, turn)
+                await hold(app, spoken, turn, notice)
         await app.unplug()
         before = app.count("session.updated")
         await app.update({"instructions": "Be brief."})
@@ -126,15 +127,14 @@ async def exchange(live: LiveSettings, turn: Turn, unload_first: bool) -> None:
     turn.took_s = time.monotonic() - began
 
 
-async def hold(app: Any, spoken: Any, turn: Turn) -> None:
-    """Say it, and wait until all that was heard of it is answered."""
+async def hold(app: Any, spoken: Any, turn: Turn, notice: str) -> None:
+    """Say it, and wait until all that was heard of it is answered; ``notice`` is no answer."""
     done, heard = "response.done", "conversation.item.input_audio_transcription.completed"
     texts, responses = app.count(heard), app.count(done)
     app.hears(spoken.pcm)
     await asyncio.sleep(spoken.seconds)
     ended = time.monotonic()
     finished = ("completed", "incomplete")
-    notice = the_notice()
 
     def answers() -> list[Any]:
         given = [event["response"] for event in app.all(done)[responses:]]
@@ -154,11 +154,6 @@ async def hold(app: Any, spoken: Any, turn: Turn) -> None:
     turn.answered = True
     turn.answer_s = time.monotonic() - ended
     turn.heard = " ".join(event["transcript"] for event in app.all(heard)[texts:])
-
-
-def the_notice() -> str:
-    """It is no answer."""
-    return load_settings(None).settings.conversation.exchange_notice
 
 
 async def measure(options: argparse.Namespace) -> Report:

@@ -46,7 +46,6 @@ class SmallOptions(EngineOptions):
     """It is not built before ``GATE`` opens."""
     fails: bool = False
     """It cannot be built."""
-    memory_mb: int = 0
 
 
 class LevelVad:
