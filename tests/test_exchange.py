@@ -31,7 +31,7 @@ from app.settings_load import load_settings
 from app.weights import WeightsCache
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
 from pipeline.engines import Kind
-from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError
+from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError, WeightsError
 from pipeline.recording.tape import Tape
 
 DONE = "response.done"
@@ -206,7 +206,8 @@ async def test_what_fails_to_load_leaves_the_old_one(
             await turn(app, 2 if unload_first else 1)  # the notice is not said: nobody is let wait
         with pytest.raises(ConfigError, match="audio in other pieces"):
             await server.use("vad.window_samples=256")
-        with pytest.raises(MissingExtra):
+        # Which of the two is missed first depends on what is installed.
+        with pytest.raises((MissingExtra, WeightsError)):
             await server.use("stt=parakeet")
         with pytest.raises(ReachyVoiceError, match="no tts engine"):
             await server.use("tts=nonsense")

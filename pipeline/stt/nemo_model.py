@@ -238,14 +238,21 @@ def load(path: Path, device: str, precision: str, threads: int, local: Local) ->
     return NemoModel(model, place, chosen, local)
 
 
+def _join_our_log(nemo_log: logging.Logger) -> None:
+    # It has handlers of its own, which its methods turn up and down, with all that others added.
+    for handler in list(nemo_log.handlers):
+        nemo_log.removeHandler(handler)
+    nemo_log.propagate = True
+    nemo_log.setLevel(logging.ERROR)
+
+
 def _restore(path: Path) -> Any:
     # It reports that it sends no telemetry.
     logging.getLogger("nv_one_logger").setLevel(logging.ERROR)
     from nemo.collections.asr.models import ASRModel, EncDecRNNTBPEModel
-    from nemo.utils import logging as nemo_log
     from omegaconf import open_dict
 
-    nemo_log.setLevel(nemo_log.ERROR)
+    _join_our_log(logging.getLogger("nemo_logger"))
     try:
         model = ASRModel.restore_from(str(path), map_location="cpu")
     except Exception as error:  # NeMo raises many kinds
