@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from app.access_settings import HostText, KeyDigests, NetworkText, OriginText
+from hardware.settings import Array, Robot, Sound
 from pipeline.barge_in import BargeIn
 from pipeline.echo.settings import Echo
 from pipeline.endpointing import Endpointing
@@ -211,6 +212,18 @@ class PlaybackSettings(Section):
     """Cut what is no speech (endless, silent, repeating, humming clauses), and say it again."""
 
 
+class SoundSettings(Section, Sound):
+    pass
+
+
+class ArraySettings(Section, Array):
+    pass
+
+
+class RobotSettings(Section, Robot):
+    pass
+
+
 class PathSettings(Section):
     cache_dir: Path | None = None
     """Where weights are kept; null is $XDG_CACHE_HOME/reachy-voice or ~/.cache/reachy-voice."""
@@ -247,6 +260,9 @@ class Settings(Section):
     barge_in: BargeInSettings = BargeInSettings()
     echo: EchoSettings = EchoSettings()
     playback: PlaybackSettings = PlaybackSettings()
+    sound: SoundSettings = SoundSettings()
+    array: ArraySettings = ArraySettings()
+    robot: RobotSettings = RobotSettings()
     vad: SerializeAsAny[EngineOptions]
     turn: SerializeAsAny[EngineOptions]
     stt: SerializeAsAny[EngineOptions]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,9 @@ class DebianPackage:
         return shutil.which(self.probe) is not None
 
 
+MULTIARCH = sysconfig.get_config_var("MULTIARCH") or f"{platform.machine()}-linux-gnu"
+"""Where Debian puts libraries."""
+
 PACKAGES = (
     DebianPackage("espeak-ng", "espeak-ng", "the espeak-ng voice"),
     DebianPackage(
@@ -33,6 +38,16 @@ PACKAGES = (
         "real recorded speech",
     ),
     DebianPackage("npm", "npm", "JavaScript clients"),
+    DebianPackage("pulseaudio", "pulseaudio", "virtual sound cards"),
+    DebianPackage("pulseaudio-utils", "pacat", "virtual sound cards"),
+    DebianPackage(
+        "libasound2-plugins",
+        f"/usr/lib/{MULTIARCH}/alsa-lib/libasound_module_pcm_pulse.so",
+        "virtual sound cards",
+    ),
+    DebianPackage(
+        "libportaudio2", f"/usr/lib/{MULTIARCH}/libportaudio.so.2", "virtual sound cards"
+    ),
     DebianPackage("openssl", "openssl", "certificates of our own"),
 )
 

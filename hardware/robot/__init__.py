@@ -1,0 +1,1 @@
+"""The robot's body, through the daemon that owns it."""

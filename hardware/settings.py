@@ -1,0 +1,45 @@
+"""What the YAML says about the body: sound devices, the microphone array, the robot."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ChannelNumber = Annotated[int, Field(ge=1, le=64)]
+
+
+class Sound(BaseModel):
+    """The microphone and the loudspeaker of ``talk``. ``channel``: counted from 1."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    microphone: str = "auto"
+    speaker: str = "auto"
+    channel: Literal["processed", "asr"] | ChannelNumber = "processed"
+    rate_hz: Literal[16000, 24000, 48000] | None = None
+    volume: float = Field(default=1.0, ge=0, le=1)
+    echo: Literal["auto", "chip", "software", "half-duplex"] = "auto"
+    push_to_talk: bool = False
+
+
+class Array(BaseModel):
+    """The XVF3800. Degrees: 0 is its left, 90 its front, 180 its right."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    control: Literal["auto", "never"] = "auto"
+    preset: str | None = None
+    reboot: bool = True
+    lights: bool = True
+    accept_deg: float | None = Field(default=None, ge=0, lt=360)
+    accept_width_deg: float = Field(default=60, gt=0, le=360)
+
+
+class Robot(BaseModel):
+    """The daemon of a Reachy Mini."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str | None = None
+    moves: bool = True

@@ -1,0 +1,1 @@
+"""Microphones and loudspeakers of this machine."""
