@@ -18,8 +18,8 @@ from pipeline.audio import Pcm
 from pipeline.bus import Bus
 from pipeline.by_url.pool import Pool
 from pipeline.commands import SessionConfig
-from pipeline.echo.path import EchoPath
 from pipeline.echo.rooms import Rooms
+from pipeline.echo.sent import ClientEcho
 from pipeline.engines import EngineOptions, Kind
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing import EchoHearing
@@ -105,8 +105,7 @@ class Assistant:
             filler=settings.conversation.filler,
         )
         room, keep = self._rooms.of(place), partial(self._rooms.keep, place)
-        echo = EchoPath(self.stages.vad.window_samples, room, keep)
-        hearing = EchoHearing(echo, settings.echo)
+        hearing = EchoHearing(ClientEcho(self.stages.vad.window_samples, room, keep), settings.echo)
         begun = (self.stages, config, session_settings, bus, new_id, memory, hearing)
         session = RecordedSession(self.tape, *begun) if self.tape else Session(*begun)
         self.sessions.add(session)

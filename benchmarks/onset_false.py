@@ -13,7 +13,7 @@ from benchmarks.onset_play import InlineVad, InlineVadStream
 from benchmarks.onset_scenes import NOISES, noise_of
 from benchmarks.turns.acoustics import Signal, gained, noise, rms_dbfs, room_tone, to_pcm
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.echo.path import EchoPath
+from pipeline.echo.sent import ClientEcho
 from pipeline.endpointing import Endpointing
 from pipeline.listening import Listener, SpeechScores
 from pipeline.turns import Ended, Paused, Started
@@ -63,7 +63,7 @@ def _sounds(seed: int) -> Iterator[tuple[str, Callable[[], Signal]]]:
 async def _turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[int, float]:
     listener = Listener(
         SpeechScores(InlineVad(vad), InlineVadStream(vad)),
-        EchoPath(vad.window_samples).windows,
+        ClientEcho(vad.window_samples).windows,
         8.0,
         endpointing,
     )

@@ -43,6 +43,11 @@ class Speaker(Answering, Protocol):
         """What the assistant said last, if nobody has answered yet."""
         ...
 
+    @property
+    def direction_deg(self) -> float | None:
+        """From where somebody speaks; ``None``: nobody knows."""
+        ...
+
     def speech_started(self) -> bool:
         """Somebody speaks. If that interrupts, replies end, and True is returned."""
         ...

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.chat import Item
+from pipeline.direction import Direction
 from pipeline.endpointing import Eagerness, Endpointing
 from pipeline.engines import Tool, ToolChoice
 
@@ -121,13 +122,26 @@ class Configure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppendAudio:
-    """More microphone audio, at ``rate`` Hz."""
+    """More microphone audio, at ``rate`` Hz.
+
+    ``given``: where the microphone and the loudspeaker are this machine's, what the latter was
+    given meanwhile, of the same length; then the rate is 16 kHz. ``given_moved``: by how many
+    samples later that is told than before (``EchoPath.reference_moved``)."""
 
     pcm: Pcm
     rate: int
     event_id: str | None = None
     begins: bool = True
     """False for all but the first piece of what a client has sent at once."""
+    given: Pcm | None = None
+    given_moved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NoteDirection:
+    """What a microphone array says of who speaks, some ten times a second."""
+
+    direction: Direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +200,7 @@ class CancelResponse:
 Command = (
     Configure
     | AppendAudio
+    | NoteDirection
     | CommitAudio
     | ClearAudio
     | AddItem

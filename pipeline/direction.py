@@ -1,8 +1,15 @@
-"""From where somebody speaks, as a microphone array hears it."""
+"""From where somebody speaks, as a microphone array hears it. Pure: times are given."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+
+_FRESH_S = 0.35
+"""An array is asked ten times a second; one answer may be missed."""
+_LOST_S = 1.0
+"""An array that has told nothing for so long is not there, and everybody is heard."""
+_LATELY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +21,44 @@ class Direction:
     azimuth_deg: float
     speech: bool
     energy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sector:
+    """Directions within half of ``width_deg`` of ``centre_deg``."""
+
+    centre_deg: float
+    width_deg: float
+
+    def __contains__(self, azimuth_deg: float) -> bool:
+        apart = (azimuth_deg - self.centre_deg + 180) % 360 - 180
+        return abs(apart) <= self.width_deg / 2
+
+
+class Directions:
+    """What the array told lately. Times are seconds of one clock."""
+
+    def __init__(self, accepted: Sector | None = None) -> None:
+        """``accepted``: only who speaks from there is meant; ``None``: everybody."""
+        self._accepted = accepted
+        self._told: deque[tuple[float, Direction]] = deque(maxlen=32)
+
+    def note(self, direction: Direction, now: float) -> None:
+        self._told.append((now, direction))
+
+    def azimuth_deg(self, now: float) -> float | None:
+        """Where speech came from in the last second, at its newest; ``None``: nobody knows."""
+        for at, direction in reversed(self._told):
+            if now - at > _LATELY_S:
+                return None
+            if direction.speech:
+                return direction.azimuth_deg
+        return None
+
+    def elsewhere(self, now: float) -> bool:
+        """Whether what is heard now is for somebody else: the array works, and hears nobody speak
+        from where who is meant would."""
+        if self._accepted is None or not self._told or now - self._told[-1][0] > _LOST_S:
+            return False
+        fresh = [told for at, told in self._told if now - at <= _FRESH_S and told.speech]
+        return not any(told.azimuth_deg in self._accepted for told in fresh)

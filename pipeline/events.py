@@ -15,6 +15,7 @@ from pipeline.barge_in import Ignored
 from pipeline.chat import FunctionCallItem, Item, MessageItem
 from pipeline.clause_watch import ClauseFault
 from pipeline.commands import Modality
+from pipeline.direction import Direction
 from pipeline.engines import Usage
 from pipeline.turn_record import TurnRecord
 
@@ -23,10 +24,20 @@ from pipeline.turn_record import TurnRecord
 
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
-    """An utterance opens. ``audio_ms``: its first sample, padding included, since session start."""
+    """An utterance opens. ``audio_ms``: its first sample, padding included, since session start.
+    ``direction_deg``: from where, if an array tells (``pipeline.direction``)."""
 
     item_id: str
     audio_ms: int
+    direction_deg: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionHeard:
+    """What a microphone array says, some ten times a second. Internal; nothing goes over the
+    wire."""
+
+    direction: Direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +240,21 @@ class ReplyAudio:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyHeld:
+    """Somebody may be speaking over the answer; no more of it is sent until that is known.
+    Internal; a loudspeaker of this machine plays more softly what it has."""
+
+    reply_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyWentOn:
+    """What was held back goes on. Internal."""
+
+    reply_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyItemFinished:
     """``item`` as it now stands; status ``incomplete`` when the reply was cut."""
 
@@ -287,6 +313,7 @@ class Refused:
 
 Event = (
     SpeechStarted
+    | DirectionHeard
     | SpeechPaused
     | SpeechResumed
     | TurnJudged
@@ -309,6 +336,8 @@ Event = (
     | ReplyArguments
     | ReplyText
     | ReplyAudio
+    | ReplyHeld
+    | ReplyWentOn
     | ClauseFault
     | ReplyItemFinished
     | Timeline

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from pipeline.audio import Pcm
 from pipeline.bus import Published
-from pipeline.echo.path import EchoPath, EchoWindow
+from pipeline.echo.path import EchoWindow
+from pipeline.echo.sent import ClientEcho
 from pipeline.echo.settings import Echo
 from pipeline.events import ItemTruncated, ReplyAudio, ReplyFinished, ReplyStarted, SpeechStarted
 
@@ -27,6 +28,11 @@ class Hearing(Protocol):
         """Follow what the client is given to play."""
         ...
 
+    def given(self, pcm: Pcm, moved_samples: int) -> None:
+        """What the loudspeaker was given at the microphone's next samples, int16, 16 kHz, where the
+        client tells; ``moved_samples``: see ``EchoPath.reference_moved``."""
+        ...
+
     def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
         """``EchoPath.windows``."""
         ...
@@ -37,9 +43,9 @@ class Hearing(Protocol):
 
 
 class EchoHearing:
-    """Through an echo path, if the settings want that."""
+    """A client far away, through an echo path, if the settings want that."""
 
-    def __init__(self, path: EchoPath, settings: Echo) -> None:
+    def __init__(self, path: ClientEcho, settings: Echo) -> None:
         self._path = path
         self._cancels = settings.cancel == "auto"
         self._reply_id = self._item_id = ""
@@ -54,6 +60,9 @@ class EchoHearing:
     @property
     def delay_ms(self) -> int | None:
         return self._path.delay_ms
+
+    def given(self, pcm: Pcm, moved_samples: int) -> None:
+        """Nobody far away tells."""
 
     def note(self, published: Published) -> None:
         if not self._cancels:

@@ -23,8 +23,15 @@ class Inbox:
             await self._waiting.put(command)
             return
         for start in range(0, len(command.pcm), command.rate):
-            piece = command.pcm[start : start + command.rate]
-            await self._waiting.put(replace(command, pcm=piece, begins=start == 0))
+            first, end = start == 0, start + command.rate
+            piece = replace(
+                command,
+                pcm=command.pcm[start:end],
+                begins=first,
+                given=None if command.given is None else command.given[start:end],
+                given_moved=command.given_moved if first else 0,
+            )
+            await self._waiting.put(piece)
 
     async def get(self) -> Command:
         """The next command."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS
+from pipeline.direction import Directions
 from pipeline.echo.detector import Evidence
 from pipeline.echo.path import EchoWindow
 from pipeline.endpointing import Endpointing
@@ -40,19 +41,27 @@ class SpeechScores:
 
     Where the engine fails all is silence, so that a turn that is open ends and is answered."""
 
-    def __init__(self, stages: Stages, stage: VadStage, vad: VadStreamStage) -> None:
+    def __init__(
+        self,
+        stages: Stages,
+        stage: VadStage,
+        vad: VadStreamStage,
+        directions: Directions | None = None,
+    ) -> None:
         self._stages = stages
         self._stage = stage
         self._vad = vad
         self._second: VadStreamStage | None = None
         """Hears what is left when even more than the echo is taken off."""
         self._rule = Evidence()
+        self._directions = directions
         self._deaf = False
 
     @classmethod
-    async def open(cls, stages: Stages) -> SpeechScores:
+    async def open(cls, stages: Stages, directions: Directions | None = None) -> SpeechScores:
+        """``directions``: what an array says; who speaks from elsewhere opens no turn."""
         stage = stages.vad
-        return cls(stages, stage, await stage.open())
+        return cls(stages, stage, await stage.open(), directions)
 
     async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
         """0 to 1; from ``threshold`` on it counts as speech. In an open turn a doubt is in favour
@@ -68,6 +77,15 @@ class SpeechScores:
             return await self._score(window, turn_is_open, threshold)
 
     async def _score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
+        score = await self._without_echo(window, turn_is_open, threshold)
+        if turn_is_open or self._directions is None:
+            return score
+        elsewhere = self._directions.elsewhere(asyncio.get_running_loop().time())
+        return min(score, _NO_SPEECH, threshold / 2) if elsewhere else score
+
+    async def _without_echo(
+        self, window: EchoWindow, turn_is_open: bool, threshold: float
+    ) -> float:
         score = await self._heard(self._vad, window.frame.pcm)
         if window.post_filtered is None:
             return score

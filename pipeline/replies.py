@@ -16,7 +16,7 @@ from pipeline.commands import (
 )
 from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.engines import Message
-from pipeline.events import CancelReason, OutputItem, Refused
+from pipeline.events import CancelReason, OutputItem, Refused, ReplyHeld, ReplyWentOn
 from pipeline.item_commands import make_room
 from pipeline.lasting_conversation import LastingConversation
 from pipeline.memory import Memory
@@ -266,7 +266,9 @@ class Replies:
         if not (heard.audible(since_s=0.0) if may_be_echo else heard.audible()):
             return False
         heard.hold()
-        self._held = heard
+        if self._held is not heard:
+            self._held = heard
+            self._bus.publish(ReplyHeld(heard.plan.reply_id))
         return True
 
     @property
@@ -280,6 +282,7 @@ class Replies:
         held, self._held = self._held, None
         if held:
             held.go_on()
+            self._bus.publish(ReplyWentOn(held.plan.reply_id))
 
     @property
     def spoken(self) -> str:

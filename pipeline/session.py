@@ -27,15 +27,17 @@ from pipeline.commands import (
     Configure,
     CreateResponse,
     DeleteItem,
+    NoteDirection,
     RetrieveItem,
     SessionConfig,
     TruncateItem,
 )
-from pipeline.echo.path import EchoPath
+from pipeline.direction import Directions
+from pipeline.echo.sent import ClientEcho
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Transcript
 from pipeline.errors import ReachyVoiceError
-from pipeline.events import IdleTimeout, InputCleared, Refused, TranscriptReady
+from pipeline.events import DirectionHeard, IdleTimeout, InputCleared, Refused, TranscriptReady
 from pipeline.hearing import EchoHearing, Hearing
 from pipeline.idle import IdleTimer
 from pipeline.inbox import Inbox
@@ -87,8 +89,9 @@ class Session:
         self._new_id = new_id
         self._records = TurnRecorder(answers=config.answers)
         bus.derive(self._records.feed)
-        self._hearing = hearing or EchoHearing(EchoPath(stages.vad.window_samples), settings.echo)
+        self._hearing = hearing or EchoHearing(ClientEcho(stages.vad.window_samples), settings.echo)
         bus.tap(self._hearing.note)
+        self._directions = Directions(settings.accept)
         self._inbox = Inbox()
         stall_samples = settings.endpointing.stall_ms * LISTEN_RATE // 1000
         self._stall_silence = np.zeros(stall_samples, dtype=np.int16)
@@ -119,7 +122,7 @@ class Session:
     async def run(self) -> None:
         """Live until cancelled."""
         CLIENT.set(next(_numbers))
-        scores = await SpeechScores.open(self._stages)
+        scores = await SpeechScores.open(self._stages, self._directions)
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._replies.tasks = self._transcriber.tasks = self._tasks
@@ -209,7 +212,12 @@ class Session:
         if not (self._turns.open or self._turns.suspecting):
             return await self._inbox.get()
         # A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
-        return await self._inbox.get_within(len(self._stall_silence) / LISTEN_RATE)
+        # An array goes on to tell of directions then.
+        now = asyncio.get_running_loop().time
+        until = now() + len(self._stall_silence) / LISTEN_RATE
+        while isinstance(command := await self._inbox.get_within(until - now()), NoteDirection):
+            await self._handle(command)
+        return command
 
     def _stop_everything(self) -> None:
         self._ending, self._live = True, False
@@ -221,6 +229,9 @@ class Session:
         match command:
             case AppendAudio():
                 await self._hear(command)
+            case NoteDirection():
+                self._directions.note(command.direction, asyncio.get_running_loop().time())
+                self._bus.publish(DirectionHeard(command.direction))
             case Configure():
                 self._configure(command.config)
             case CommitAudio():
@@ -324,6 +335,8 @@ class Session:
 
     async def _hear(self, command: AppendAudio) -> None:
         pcm = self._listener.resample(command.pcm, command.rate)
+        if command.given is not None:
+            self._hearing.given(command.given, command.given_moved)
         if command.begins:
             self._overflowed = False
         if self._config.turn_detection:
@@ -390,6 +403,10 @@ class Session:
             self._warm_up.begin()
 
     # -- what a voice turn asks (pipeline.voice_turns.Speaker)
+
+    @property
+    def direction_deg(self) -> float | None:
+        return self._directions.azimuth_deg(asyncio.get_running_loop().time())
 
     def speech_started(self) -> bool:
         if not self._interrupts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipeline.barge_in import BargeIn
+from pipeline.direction import Sector
 from pipeline.echo.settings import Echo
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Sampling
@@ -22,6 +23,8 @@ class SessionSettings:
     speculation: Speculation = field(default_factory=Speculation)
     barge_in: BargeIn = field(default_factory=BargeIn)
     echo: Echo = field(default_factory=lambda: Echo(cancel="never"))
+    accept: Sector | None = None
+    """From where people are listened to, with an array; ``None``: from everywhere."""
     filler: Filler = field(default_factory=Filler)
     lead_ms: int = 250
     chunk_ms: int = 40

@@ -197,7 +197,7 @@ class VoiceTurns:
             # What was weighed when somebody goes on to speak belongs to what they say.
             self._overlaps.claim(self._ending[attempt])
             self._tell_stop(attempt)
-        self._bus.publish(SpeechStarted(turn.item_id, _ms(turn.start)))
+        self._bus.publish(SpeechStarted(turn.item_id, _ms(turn.start), self._session.direction_deg))
         self._tell_words(turn, "")
         if turn.attempt:
             self._tell_pause(turn.item_id, turn.attempt.speech_end)

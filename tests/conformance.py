@@ -25,6 +25,9 @@ Dialect = Literal["ga", "beta"]
 ANSWER_ONLY = {"id", "object", "expires_at"}
 """The SDK types a session in ``session.updated`` as a request; upstream sends these too."""
 
+OUR_FIELDS = {"input_audio_buffer.speech_started": {"direction_deg"}}
+"""Our extra fields, there only where a microphone array tells."""
+
 OURS = "reachy_voice.timeline"
 """Our one extra event, sent on request only."""
 
@@ -133,7 +136,7 @@ def _no_extras(value: object, path: str, allowed: set[str] | None = None) -> Non
     if not isinstance(value, BaseModel):
         return
     if allowed is None:
-        allowed = ANSWER_ONLY if path.endswith(".session") else set()
+        allowed = ANSWER_ONLY if path.endswith(".session") else OUR_FIELDS.get(path, set())
     extras = set(value.model_extra or ()) - allowed
     assert not extras, f"{path} has fields that the API does not know: {extras}"
     for name in type(value).model_fields:

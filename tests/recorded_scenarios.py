@@ -18,11 +18,13 @@ from pipeline.commands import (
     Configure,
     CreateResponse,
     DeleteItem,
+    NoteDirection,
     ResponseOptions,
     RetrieveItem,
     TruncateItem,
     TurnDetection,
 )
+from pipeline.direction import Direction, Sector
 from pipeline.engines import Tool, ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import ReplyItemFinished, ReplyItemStarted
@@ -203,8 +205,18 @@ async def owed_answers(tape: Tape) -> None:
         await played.hear(8.0)
 
 
+async def directions(tape: Tape) -> None:
+    """Somebody speaks from elsewhere, then who is meant."""
+    settings = SessionSettings(accept=Sector(90, 60))
+    async with recorded_scene(tape, settings=settings) as played:
+        for azimuth_deg in (200.0, 200.0, 100.0, 100.0):
+            await played.do(NoteDirection(Direction(azimuth_deg, speech=True)))
+            await played.say(0.4)
+        await played.hear(5.0)
+
+
 SCENARIOS: list[Scenario] = [
     *(question, barge_in, over_an_answer, speculation, partials, broken_engines, push_to_talk),
     *(items_and_tools, out_of_band, idle_and_settings, ends_in_the_middle),
-    owed_answers,
+    *(owed_answers, directions),
 ]

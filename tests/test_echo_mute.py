@@ -20,8 +20,7 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
-from pipeline.echo.path import EchoPath
-from pipeline.echo.sent import MicrophoneClock, SentSound
+from pipeline.echo.sent import ClientEcho, MicrophoneClock, SentSound
 from pipeline.echo.settings import Echo
 from pipeline.events import ReplyFinished
 from pipeline.hearing import EchoHearing
@@ -47,7 +46,7 @@ def loud(samples: int) -> Pcm:
 class Microphone:
     """Gives a path silence in 20 ms pieces; ``now`` is the server's clock."""
 
-    def __init__(self, path: EchoPath) -> None:
+    def __init__(self, path: ClientEcho) -> None:
         self.path = path
         self.now = 0.0
 
@@ -58,23 +57,23 @@ class Microphone:
                 pass
 
 
-def place_of(path: EchoPath, now: float) -> int:
+def place_of(path: ClientEcho, now: float) -> int:
     """Where sound that leaves now is put, against the sample that is heard now."""
-    before = path._sent.end
+    before = path._client._sent.end
     path.sent(loud(10), RATE, now)
-    assert path._sent.end >= before
-    return path._sent.end - 10 - path._clock.index(now)
+    assert path._client._sent.end >= before
+    return path._client._sent.end - 10 - path._client._clock.index(now)
 
 
-def ahead_s(path: EchoPath) -> float:
-    return sum(len(pcm) for _, pcm in path._sent._ahead) / RATE
+def ahead_s(path: ClientEcho) -> float:
+    return sum(len(pcm) for _, pcm in path._client._sent._ahead) / RATE
 
 
 # --- microphones that are off ------------------------------------------------------------------
 
 
 def test_who_sends_no_sound_costs_no_memory() -> None:
-    path = EchoPath(512)
+    path = ClientEcho(512)
     for number in range(60 * 25):
         path.sent(loud(960), 24_000, number * 0.04)
     assert ahead_s(path) < 7
@@ -82,48 +81,48 @@ def test_who_sends_no_sound_costs_no_memory() -> None:
 
 def test_who_was_muted_is_followed_again() -> None:
     """Answers that were played meanwhile do not stand in the way of the next one."""
-    path = EchoPath(512)
+    path = ClientEcho(512)
     microphone = Microphone(path)
     microphone.hear(2.0)
     for number in range(20 * 25):
         path.sent(loud(640), RATE, 12.0 + number * 0.04)
     microphone.now += 60.0
     microphone.hear(1.0)
-    assert path._clock.index(microphone.now) == 3 * RATE
+    assert path._client._clock.index(microphone.now) == 3 * RATE
     assert place_of(path, microphone.now) == 0
 
 
 def test_an_answer_that_goes_on_when_the_mute_ends_is_in_its_place() -> None:
-    path = EchoPath(512)
+    path = ClientEcho(512)
     microphone = Microphone(path)
     microphone.hear(2.0)
     # Two seconds of mute; an answer of 20 s was sent at once, one second ago.
     path.sent(loud(20 * RATE), RATE, 3.0)
     microphone.now = 4.0
     microphone.hear(1.0)
-    assert path._sent.end == 2 * RATE + 19 * RATE
+    assert path._client._sent.end == 2 * RATE + 19 * RATE
 
 
 def test_a_microphone_that_is_switched_on_during_an_answer() -> None:
-    path = EchoPath(512)
+    path = ClientEcho(512)
     path.sent(loud(20 * RATE), RATE, 100.0)
     microphone = Microphone(path)
     microphone.now = 105.0
     microphone.hear(1.0)
-    assert path._sent.end == 15 * RATE
+    assert path._client._sent.end == 15 * RATE
 
 
 def test_what_a_network_held_up_comes_all_at_once_and_is_no_pause() -> None:
-    path = EchoPath(512)
+    path = ClientEcho(512)
     microphone = Microphone(path)
     microphone.hear(2.0)
     path.sent(loud(2 * RATE), RATE, 3.0)
     microphone.now = 5.0
     microphone.hear(3.0, in_time=False)
-    assert path._clock.index(5.0) == 5 * RATE
+    assert path._client._clock.index(5.0) == 5 * RATE
     # It was heard from the third second to the fifth.
-    assert path._sent.read(2 * RATE, 3 * RATE).max() == 0
-    assert path._sent.read(3 * RATE, 5 * RATE).min() == 1000
+    assert path._client._sent.read(2 * RATE, 3 * RATE).max() == 0
+    assert path._client._sent.read(3 * RATE, 5 * RATE).min() == 1000
 
 
 def test_a_moved_place_keeps_what_is_still_to_come() -> None:
@@ -154,7 +153,7 @@ def story() -> ScriptedLlm:
 
 
 def test_push_to_talk_for_long_keeps_nothing_and_can_be_left() -> None:
-    path = EchoPath(512)
+    path = ClientEcho(512)
     hearing = EchoHearing(path, HEARD.echo)
 
     async def main() -> None:
@@ -172,7 +171,7 @@ def test_push_to_talk_for_long_keeps_nothing_and_can_be_left() -> None:
 
 @pytest.mark.parametrize("cancel", [False, True])
 def test_what_is_out_of_band_is_not_on_the_loudspeaker(cancel: bool) -> None:
-    path = EchoPath(512)
+    path = ClientEcho(512)
     hearing = EchoHearing(path, HEARD.echo)
 
     async def main() -> Scene:
@@ -199,7 +198,7 @@ def test_what_is_out_of_band_is_not_on_the_loudspeaker(cancel: bool) -> None:
 def test_a_client_that_stops_playing_by_itself_says_so(newest: bool) -> None:
     """All of an answer was sent at once; the client cuts it, or an older one."""
 
-    path = EchoPath(512)
+    path = ClientEcho(512)
     hearing = EchoHearing(path, HEARD.echo)
 
     async def main() -> None:
@@ -214,6 +213,6 @@ def test_a_client_that_stops_playing_by_itself_says_so(newest: bool) -> None:
             item = items[-1] if newest else items[0]
             await played.do(TruncateItem(item.id, 0, 2000))
             now = asyncio.get_running_loop().time()
-            assert (path._sent.end <= path._clock.index(now)) == newest
+            assert (path._client._sent.end <= path._client._clock.index(now)) == newest
 
     run_virtual(main())

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, Pcm, to_float
-from pipeline.echo.path import EchoPath, EchoWindow, Room
+from pipeline.echo.path import EchoWindow, Room
 from pipeline.echo.rooms import MOST_ROOMS, Rooms
-from pipeline.echo.sent import MicrophoneClock, SentSound
+from pipeline.echo.sent import ClientEcho, MicrophoneClock, SentSound
 
 WINDOW = 512
 RATE = LISTEN_RATE
@@ -27,13 +27,13 @@ WHOLE_S = 26.0
 def conversation(
     client: EchoingClient,
     more_s: Sequence[float] = (0.0, 0.0, 0.0),
-    path: EchoPath | None = None,
+    path: ClientEcho | None = None,
     seed: int = 20,
     clock_s: float = 0.0,
-) -> tuple[EchoPath, list[EchoWindow]]:
+) -> tuple[ClientEcho, list[EchoWindow]]:
     """Three answers of six seconds, sent in pieces of 40 ms, a quarter of a second ahead.
     ``clock_s``: when it begins, by the server's clock."""
-    path = path or EchoPath(WINDOW)
+    path = path or ClientEcho(WINDOW)
     outgoing: list[tuple[float, Pcm]] = []
     for number, (start_s, later_s) in enumerate(zip(STARTS_S, more_s, strict=True)):
         answer = pcm(0.5 * speechlike(ANSWER_S, seed + number))
@@ -134,17 +134,17 @@ def test_a_player_that_begins_at_another_time_is_followed(later_s: float) -> Non
 def test_a_room_that_is_known_is_clean_at_once(down_s: float, most_db: float) -> None:
     """Or, over another network, as soon as the echo is found there."""
     response = room(5, seed=6)
-    path = EchoPath(WINDOW)
+    path = ClientEcho(WINDOW)
     conversation(EchoingClient(response), path=path)
     known = room_of(path)
     client = EchoingClient(response, down_s=down_s, seed=9)
-    _, again = conversation(client, path=EchoPath(WINDOW, known), seed=40)
+    _, again = conversation(client, path=ClientEcho(WINDOW, known), seed=40)
     assert left_db(again, client, STARTS_S[0]) < most_db
 
 
 def test_nothing_is_kept_of_who_has_no_echo() -> None:
     kept: list[Room | None] = []
-    path = EchoPath(WINDOW, keep=kept.append)
+    path = ClientEcho(WINDOW, keep=kept.append)
     conversation(EchoingClient(np.zeros(1, np.float32)), path=path)
     path.close()
     assert kept == []
@@ -156,14 +156,14 @@ def test_headphones_end_it() -> None:
     assert path.delay_ms is not None
     rooms = Rooms()
     rooms.keep("here", room_of(path))
-    path = EchoPath(WINDOW, rooms.of("here"), lambda room: rooms.keep("here", room))
+    path = ClientEcho(WINDOW, rooms.of("here"), lambda room: rooms.keep("here", room))
     conversation(EchoingClient(np.zeros(1, np.float32)), path=path)
     assert path.delay_ms is None
     path.close()
     assert rooms.of("here") is None
 
 
-def room_of(path: EchoPath) -> Room:
+def room_of(path: ClientEcho) -> Room:
     kept: list[Room | None] = []
     path._keep = kept.append
     path.close()
@@ -204,11 +204,11 @@ def test_a_microphone_that_was_muted_is_counted_anew() -> None:
 
 
 def test_a_client_that_sends_no_sound_costs_no_memory() -> None:
-    path = EchoPath(WINDOW)
+    path = ClientEcho(WINDOW)
     list(path.windows(np.zeros(RATE, np.int16), 1.0))
     for second in range(2, 4000):
         path.sent(np.ones(RATE, np.int16), RATE, float(second))
-    assert sum(len(pcm) for _, pcm in path._sent._ahead) <= 121 * RATE
+    assert sum(len(pcm) for _, pcm in path._client._sent._ahead) <= 121 * RATE
 
 
 @pytest.mark.parametrize("muted_s", [3.0, 300.0])
@@ -226,7 +226,7 @@ def client_again() -> EchoingClient:
     return client
 
 
-def resumed(path: EchoPath, at_s: float) -> list[EchoWindow]:
+def resumed(path: ClientEcho, at_s: float) -> list[EchoWindow]:
     """The same client speaks again; its first sample is counted behind those of before."""
     _, windows = conversation(EchoingClient(room(5, seed=2)), path=path, seed=60, clock_s=at_s)
     first = windows[0].frame.index

@@ -22,7 +22,7 @@ from benchmarks.turns.acoustics import noise
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS, ClearAudio, CreateResponse
-from pipeline.echo.path import EchoPath
+from pipeline.echo.sent import ClientEcho
 from pipeline.endpointing import Endpointing
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.listening import Listener, SpeechScores
@@ -167,7 +167,7 @@ class ScoresByLevel:
 
 def listener_with(history_seconds: float) -> Listener:
     vad = ScoresByLevel()
-    windows = EchoPath(WINDOW).windows
+    windows = ClientEcho(WINDOW).windows
     stages = Stages(vad, ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
     return Listener(SpeechScores(stages, vad, vad), windows, history_seconds, Endpointing())
 

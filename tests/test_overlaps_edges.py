@@ -19,7 +19,7 @@ from pipeline.commands import (
     ResponseOptions,
     TurnDetection,
 )
-from pipeline.echo.path import EchoPath
+from pipeline.echo.sent import ClientEcho
 from pipeline.echo.settings import Echo
 from pipeline.engines import ToolCall
 from pipeline.events import (
@@ -82,7 +82,7 @@ def test_an_answer_to_other_words_than_the_conversation_is_one_too(
         assert not played.events(SpeechStarted)
 
 
-class FoundLater(EchoPath):
+class FoundLater(ClientEcho):
     """Finds an echo at ``found_s``, and takes nothing off."""
 
     def __init__(self, found_s: float) -> None:

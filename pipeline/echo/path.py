@@ -3,8 +3,9 @@
 Nothing is taken off until the echo was found (``delay``). A client whose microphone hears none, as
 behind an XVF3800, costs a search for each answer, and its sound is never touched.
 
-A client plays what it gets as soon as it has it, so what was sent has a place on the samples of its
-microphone (``sent``). The echo comes back later: by the network, the player's buffer, the room. The
+A client far away plays what it gets as soon as it has it, so what was sent has a place on the
+samples of its microphone (``sent``). What the loudspeaker of this machine plays is known
+(``given``). The echo comes back later: by the network, the player's buffer, the room. The
 reference is read so much later that the echo follows it by 40 ms, and each answer is searched again
 for what its player did otherwise.
 """
@@ -13,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
+from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, Framer, Pcm
 from pipeline.echo.canceller import NO_DOUBT, EchoCanceller, EchoState
 from pipeline.echo.delay import Delay, DelayFinder
 from pipeline.echo.kalman import BLOCK
-from pipeline.echo.sent import MicrophoneClock, SentSound
 
 EARLIER_SAMPLES = 40 * LISTEN_RATE // 1000
 """So much before the echo comes, the canceller gets its reference: players differ from one answer
@@ -39,7 +40,8 @@ _ANSWER_GAP_SAMPLES = LISTEN_RATE
 _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
 _UNFOUND = 12
 """Searches in vain after which there is no echo any more."""
-_KEPT_SAMPLES = 6 * LISTEN_RATE
+KEPT_SAMPLES = 6 * LISTEN_RATE
+"""Of what was played, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,37 @@ class EchoWindow:
     llr: float = NO_DOUBT
 
 
+class Reference(Protocol):
+    """What is played, on the samples of the microphone's stream."""
+
+    plays_on: bool
+    """Whether its stream goes on in silence, as a sound card's does."""
+
+    @property
+    def last_sound(self) -> int:
+        """End of the newest sound that is past."""
+        ...
+
+    def arrives(self, end: int, now: float) -> None:
+        """The microphone's samples before ``end`` are here; ``now``: the loop's clock, seconds."""
+        ...
+
+    def pass_to(self, end: int) -> None:
+        """All before ``end`` is past."""
+        ...
+
+    def read(self, start: int, end: int) -> Pcm:
+        """int16, 16 kHz; the newest ``KEPT_SAMPLES`` that are past, and silence before them."""
+        ...
+
+
 class EchoPath:
-    """Times are seconds of the loop's clock."""
+    """One reference and one microphone."""
 
     def __init__(
         self,
         window_samples: int,
+        reference: Reference,
         room: Room | None = None,
         keep: Callable[[Room | None], None] = lambda room: None,
     ) -> None:
@@ -77,9 +104,7 @@ class EchoPath:
         ``None`` if there is no echo any more."""
         self._window_samples = window_samples
         self._framer = Framer(window_samples)
-        self._clock = MicrophoneClock()
-        self._sent = SentSound(_KEPT_SAMPLES)
-        self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
+        self._reference = reference
         self._finder = DelayFinder()
         self._search: Generator[None, None, Delay | None] | None = None
         self._heard = 0
@@ -121,24 +146,12 @@ class EchoPath:
         delay = self._delay + canceller.slipped_samples - self._slipped
         return Room(canceller.state(), delay, delay - self._read_later)
 
-    # -- what is sent
-
-    def sent(self, pcm: Pcm, rate: int, now: float) -> None:
-        """An answer's sound leaves, int16 mono at ``rate`` Hz."""
-        if rate != self._resampler.from_rate:
-            self._resampler = Resampler(rate, LISTEN_RATE)
-        self._sent.send(self._resampler.feed(pcm), self._clock.index(now))
-
-    def flushed(self, now: float) -> None:
-        """The client throws away what it has not played."""
-        self._sent.cut(self._clock.index(now))
-
     # -- what is heard
 
     def windows(self, pcm: Pcm, now: float) -> Iterator[EchoWindow]:
-        """The next samples at 16 kHz, any number; each window that they complete."""
-        if moved := self._clock.arrived(self._heard + len(pcm), now):
-            self._sent.move(moved)
+        """The next samples at 16 kHz, any number; each window that they complete. ``now``: seconds
+        of the loop's clock."""
+        self._reference.arrives(self._heard + len(pcm), now)
         for start in range(0, len(pcm), self._window_samples):
             piece = pcm[start : start + self._window_samples]
             self._listen(piece)
@@ -152,9 +165,9 @@ class EchoPath:
     def _listen(self, piece: Pcm) -> None:
         begin = self._heard
         self._heard += len(piece)
-        self._sent.pass_to(self._heard)
-        played = self._sent.read(begin, self._heard)
-        if begin - self._sent.last_sound < _KEPT_SAMPLES:
+        self._reference.pass_to(self._heard)
+        played = self._reference.read(begin, self._heard)
+        if begin - self._reference.last_sound < KEPT_SAMPLES:
             self._finder.feed(played, piece)
             self._look(played, piece)
 
@@ -164,7 +177,7 @@ class EchoPath:
         waiting = np.concatenate((self._waiting, piece))
         for start in range(0, len(waiting) - BLOCK + 1, BLOCK):
             at = first + start - self._read_later
-            reference = self._sent.read(at, at + BLOCK)
+            reference = self._reference.read(at, at + BLOCK)
             clean = canceller.process(waiting[start : start + BLOCK], reference)
             self._sounding |= not clean.idle
             self._post_filtered = np.concatenate((self._post_filtered, clean.post_filtered))
@@ -178,10 +191,18 @@ class EchoPath:
         sounding, self._sounding = self._sounding, False
         return EchoWindow(frame, heard, llr) if sounding else EchoWindow(frame)
 
+    def reference_moved(self, later_samples: int) -> None:
+        """From now on the reference is told so much later than before, and the same echo comes so
+        much earlier after it: a gap that its teller knows of."""
+        self._delay -= later_samples
+        self._finder, self._search = DelayFinder(), None
+        if self._canceller:
+            self._canceller.realign(-later_samples)
+
     # -- where the echo is
 
     def _look(self, played: Pcm, piece: Pcm) -> None:
-        if self._sounded and self._heard - self._sent.last_sound > _ANSWER_GAP_SAMPLES:
+        if self._sounded and self._heard - self._reference.last_sound > _ANSWER_GAP_SAMPLES:
             self._looks = self._sounded = 0
             # The next answer may come later or earlier than this one.
             self._finder, self._search = DelayFinder(), None
@@ -215,7 +236,7 @@ class EchoPath:
         self._known = None
 
     def _begin(self, delay: int) -> None:
-        self._canceller = EchoCanceller(plays_on=False)
+        self._canceller = EchoCanceller(self._reference.plays_on)
         later = EARLIER_SAMPLES
         if self._known:
             self._canceller.restore(self._known.state)

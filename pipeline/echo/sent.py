@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm
+from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
+from pipeline.echo.path import KEPT_SAMPLES, EchoPath, Room
 
 _BUCKET_S = 10.0
 _BUCKETS = 3
@@ -136,6 +138,66 @@ class SentSound:
     def _pass_silence(self, to: int) -> None:
         if to > self._past.end:
             self._past.append(np.zeros(to - self._past.end, np.int16))
+
+
+class ClientReference:
+    """What a client far away plays: all that is sent to it, as soon as it has it.
+
+    Times are seconds of the loop's clock."""
+
+    plays_on = False
+    """It begins each answer anew."""
+
+    def __init__(self, kept_samples: int) -> None:
+        self._clock = MicrophoneClock()
+        self._sent = SentSound(kept_samples)
+        self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
+
+    def sent(self, pcm: Pcm, rate: int, now: float) -> None:
+        if rate != self._resampler.from_rate:
+            self._resampler = Resampler(rate, LISTEN_RATE)
+        self._sent.send(self._resampler.feed(pcm), self._clock.index(now))
+
+    def flushed(self, now: float) -> None:
+        self._sent.cut(self._clock.index(now))
+
+    # -- pipeline.echo.path.Reference
+
+    @property
+    def last_sound(self) -> int:
+        return self._sent.last_sound
+
+    def arrives(self, end: int, now: float) -> None:
+        if moved := self._clock.arrived(end, now):
+            self._sent.move(moved)
+
+    def pass_to(self, end: int) -> None:
+        self._sent.pass_to(end)
+
+    def read(self, start: int, end: int) -> Pcm:
+        return self._sent.read(start, end)
+
+
+class ClientEcho(EchoPath):
+    """The echo path of a client far away. Times are seconds of the loop's clock."""
+
+    def __init__(
+        self,
+        window_samples: int,
+        room: Room | None = None,
+        keep: Callable[[Room | None], None] = lambda room: None,
+    ) -> None:
+        """As ``EchoPath`` has them."""
+        self._client = ClientReference(KEPT_SAMPLES)
+        super().__init__(window_samples, self._client, room, keep)
+
+    def sent(self, pcm: Pcm, rate: int, now: float) -> None:
+        """An answer's sound leaves, int16 mono at ``rate`` Hz."""
+        self._client.sent(pcm, rate, now)
+
+    def flushed(self, now: float) -> None:
+        """The client throws away what it has not played."""
+        self._client.flushed(now)
 
 
 def _end(piece: tuple[int, Pcm]) -> int:

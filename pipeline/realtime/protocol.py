@@ -315,8 +315,13 @@ class RealtimeConnection:
     def _apply_input(self, event: Event) -> None:
         match event:
             case SpeechStarted():
-                when = {"audio_start_ms": event.audio_ms, "item_id": event.item_id}
-                self._send("input_audio_buffer.speech_started", **when)
+                started: dict[str, Any] = {
+                    "audio_start_ms": event.audio_ms,
+                    "item_id": event.item_id,
+                }
+                if event.direction_deg is not None:
+                    started["direction_deg"] = event.direction_deg
+                self._send("input_audio_buffer.speech_started", **started)
             case SpeechStopped():
                 when = {"audio_end_ms": event.audio_ms, "item_id": event.item_id}
                 self._send("input_audio_buffer.speech_stopped", **when)

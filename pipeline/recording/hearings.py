@@ -41,6 +41,9 @@ class RecordedHearing:
     def delay_ms(self) -> int | None:
         return self._hearing.delay_ms
 
+    def given(self, pcm: Pcm, moved_samples: int) -> None:
+        self._hearing.given(pcm, moved_samples)
+
     def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
         for window in self._hearing.windows(pcm, now):
             if window.post_filtered is not None:
@@ -59,6 +62,9 @@ class ReplayedHearing:
         self.delay_ms: int | None = None
 
     def note(self, published: Published) -> None:
+        pass
+
+    def given(self, pcm: Pcm, moved_samples: int) -> None:
         pass
 
     def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 from pipeline import chat, commands, engines
 from pipeline.audio import AudioFormat, AudioFrame, Pcm, Recording, pcm_from_bytes, pcm_to_bytes
 from pipeline.barge_in import BargeIn
+from pipeline.direction import Direction, Sector
 from pipeline.echo.path import EchoWindow
 from pipeline.echo.settings import Echo
 from pipeline.endpointing import Endpointing
@@ -42,14 +43,14 @@ _KNOWN: dict[str, type] = {
     known.__name__: known
     for known in (
         *(AudioFormat, Recording, SessionSettings, Endpointing, Speculation, BargeIn),
-        *(Echo, EchoWindow, AudioFrame, Filler),
+        *(Echo, EchoWindow, AudioFrame, Filler, Direction, Sector),
         *(chat.TextPart, chat.AudioPart, chat.ImagePart),
         *(chat.MessageItem, chat.FunctionCallItem, chat.FunctionOutputItem),
         *(commands.TurnDetection, commands.SessionConfig, commands.ResponseOptions),
         *(commands.ItemReference, commands.Configure, commands.AppendAudio),
         *(commands.CommitAudio, commands.ClearAudio, commands.AddItem, commands.DeleteItem),
         *(commands.RetrieveItem, commands.TruncateItem, commands.CreateResponse),
-        commands.CancelResponse,
+        *(commands.CancelResponse, commands.NoteDirection),
         *(engines.Tool, engines.ToolChoice, engines.Sampling, engines.Message, engines.Image),
         engines.Usage,
         *(engines.Partial, engines.Transcript, engines.Word, engines.TextDelta, engines.ToolCall),

@@ -10,12 +10,14 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipeline.bus import Bus, Published
 from pipeline.chat import AudioPart, MessageItem
 from pipeline.commands import AddItem, AppendAudio, Command, SessionConfig
-from pipeline.echo.path import EchoPath, EchoWindow
+from pipeline.echo.path import EchoWindow
+from pipeline.echo.sent import ClientEcho
 from pipeline.hearing import EchoHearing, Hearing
 from pipeline.memory import Memory
 from pipeline.recording.engine_calls import RecordedConversation, recorded_stages
@@ -76,6 +78,9 @@ class SessionLog:
 
     def command(self, command: Command) -> None:
         """A command is handed to the session."""
+        if isinstance(command, AppendAudio):
+            # What it hears is written down without the echo.
+            command = replace(command, given=None)
         size = command.pcm.nbytes if isinstance(command, AppendAudio) else 0
         if isinstance(command, AddItem):
             size = _audio_bytes(command.item)
@@ -149,7 +154,7 @@ class RecordedSession(Session):
         if memory is not None:
             memory = Memory(memory.chat, RecordedConversation(memory.conversation, log))
         if hearing is None:
-            hearing = EchoHearing(EchoPath(stages.vad.window_samples), settings.echo)
+            hearing = EchoHearing(ClientEcho(stages.vad.window_samples), settings.echo)
         bus.tap(log.event)
         super().__init__(
             *(recorded_stages(stages, log), config, settings, bus, log.new_id(new_id), memory),

@@ -1,0 +1,99 @@
+"""What a session hears through the sound card of this machine, without what that plays.
+
+All of them are told what the loudspeaker was given (``AppendAudio.given``), sample for sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import numpy as np
+
+from pipeline.audio import LISTEN_RATE, Framer, Pcm
+from pipeline.bus import Published
+from pipeline.echo.given import CardEcho
+from pipeline.echo.path import EchoWindow
+
+EchoMode = Literal["chip", "software", "half-duplex"]
+
+_SILENT_PEAK = 2
+"""Steps of int16: dithered silence is silence."""
+_TAIL_SAMPLES = 6 * LISTEN_RATE // 10
+"""The echo comes up to 300 ms after it was given, and then the room sounds on."""
+
+
+class CardHearing:
+    """An echo path takes off what the loudspeaker gives."""
+
+    def __init__(self, path: CardEcho) -> None:
+        self._path = path
+        self.windows = path.windows
+        self.given = path.given
+        self.close = path.close
+
+    @property
+    def itself(self) -> bool | None:
+        return self._path.found
+
+    @property
+    def delay_ms(self) -> int | None:
+        return self._path.delay_ms
+
+    def note(self, published: Published) -> None:
+        """The card itself tells what it was given."""
+
+
+class ChipHearing:
+    """The array's chip has taken off the echo already."""
+
+    itself: bool | None = False
+    delay_ms: int | None = None
+
+    def __init__(self, window_samples: int) -> None:
+        self._framer = Framer(window_samples)
+
+    def note(self, published: Published) -> None:
+        pass
+
+    def given(self, pcm: Pcm, moved_samples: int) -> None:
+        pass
+
+    def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
+        return map(EchoWindow, self._framer.feed(pcm))
+
+    def close(self) -> None:
+        pass
+
+
+class HalfDuplexHearing:
+    """Nothing is heard while the loudspeaker sounds, and 600 ms longer."""
+
+    itself: bool | None = False
+    delay_ms: int | None = None
+
+    def __init__(self, window_samples: int) -> None:
+        self._framer = Framer(window_samples)
+        self._heard = 0
+        self._deaf_until = 0
+        self._given: Pcm | None = None
+
+    def note(self, published: Published) -> None:
+        pass
+
+    def given(self, pcm: Pcm, moved_samples: int) -> None:
+        self._given = pcm
+
+    def windows(self, pcm: Pcm, now: float) -> Iterator[EchoWindow]:
+        begin, self._heard = self._heard, self._heard + len(pcm)
+        given, self._given = self._given, None
+        # What was given in this very piece silences all of it.
+        if given is not None and (given.max() > _SILENT_PEAK or given.min() < -_SILENT_PEAK):
+            self._deaf_until = self._heard + _TAIL_SAMPLES
+        deaf = min(max(0, self._deaf_until - begin), len(pcm))
+        heard = np.concatenate((np.zeros(deaf, np.int16), pcm[deaf:]))
+        for frame in self._framer.feed(heard):
+            yield EchoWindow(frame)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,73 @@
+"""What the loudspeaker of this machine was given, sample for sample beside its microphone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pipeline.audio import EMPTY, AudioHistory, Pcm
+from pipeline.echo.path import KEPT_SAMPLES, EchoPath, Room
+
+_SILENT_PEAK = 2
+"""Steps of int16: dithered silence is silence."""
+
+
+class GivenReference:
+    """The reference of a sound card: known, and not guessed."""
+
+    plays_on = True
+    """Its stream goes on in silence."""
+
+    def __init__(self, kept_samples: int) -> None:
+        self._kept_samples = kept_samples
+        self._past = AudioHistory(kept_samples)
+        self._ahead: Pcm = EMPTY
+        self.last_sound = -kept_samples
+        """End of the newest sound that is past."""
+
+    def given(self, pcm: Pcm) -> None:
+        """What was given at the next samples of the microphone, int16, 16 kHz."""
+        self._ahead = np.concatenate((self._ahead, pcm))
+
+    def arrives(self, end: int, now: float) -> None:
+        """The microphone's samples before ``end`` are here. Of more than that nothing is kept, so
+        that a mistake does not last."""
+        self._ahead = self._ahead[: max(0, end - self._past.end)]
+
+    def pass_to(self, end: int) -> None:
+        """All before ``end`` is past; where nothing was told, silence was given."""
+        count = end - self._past.end
+        piece, self._ahead = self._ahead[:count], self._ahead[count:]
+        loud = np.flatnonzero((piece > _SILENT_PEAK) | (piece < -_SILENT_PEAK))
+        if len(loud):
+            self.last_sound = self._past.end + int(loud[-1]) + 1
+        silence = np.zeros(count - len(piece), np.int16)
+        self._past.append(np.concatenate((piece, silence)))
+
+    def read(self, start: int, end: int) -> Pcm:
+        """Samples ``start`` to ``end``, which are past; silence where nothing is kept."""
+        known = self._past.read(start, end)
+        silent = np.zeros(end - start - len(known), np.int16)
+        return np.concatenate((silent, known)) if len(silent) else known
+
+
+class CardEcho(EchoPath):
+    """The echo path of this machine's own loudspeaker."""
+
+    def __init__(
+        self,
+        window_samples: int,
+        room: Room | None = None,
+        keep: Callable[[Room | None], None] = lambda room: None,
+    ) -> None:
+        """As ``EchoPath`` has them."""
+        self._card = GivenReference(KEPT_SAMPLES)
+        super().__init__(window_samples, self._card, room, keep)
+
+    def given(self, pcm: Pcm, moved_samples: int = 0) -> None:
+        """What the loudspeaker was given at the next samples of the microphone, int16, 16 kHz.
+        ``moved_samples``: how much later than before it is told from here on."""
+        if moved_samples:
+            self.reference_moved(moved_samples)
+        self._card.given(pcm)
