@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.commands import access, ask, bench, config, doctor, models, replay, serve
+from app.commands import access, ask, bench, config, doctor, models, replay, serve, talk
 from pipeline.errors import ReachyVoiceError
 
 cli = typer.Typer(
@@ -20,6 +20,7 @@ cli = typer.Typer(
     epilog="Next step: reachy-voice serve, or reachy-voice doctor when something does not work.",
 )
 cli.command()(serve.serve)
+cli.command()(talk.talk)
 cli.command()(ask.ask)
 cli.command()(bench.bench)
 cli.command("replay")(replay.replay_command)

@@ -22,7 +22,7 @@ from pipeline.echo.rooms import Rooms
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines import EngineOptions, Kind
 from pipeline.errors import ReachyVoiceError
-from pipeline.hearing import EchoHearing
+from pipeline.hearing import EchoHearing, Hearing
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.recorded import RecordedSession
@@ -86,8 +86,14 @@ class Assistant:
         )
 
     def session(
-        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
+        self,
+        bus: Bus,
+        config: SessionConfig,
+        memory: Memory | None = None,
+        place: str = "",
+        hearing: Hearing | None = None,
     ) -> Session:
+        """``hearing``: through which it is heard; ``None``: as a client far away, at ``place``."""
         settings = self.settings
         session_settings = SessionSettings(
             endpointing=settings.endpointing,
@@ -103,13 +109,19 @@ class Assistant:
             watched=settings.playback.watch_voice,
             apology=settings.conversation.apology,
             filler=settings.conversation.filler,
+            accept=settings.array.accepted,
         )
-        room, keep = self._rooms.of(place), partial(self._rooms.keep, place)
-        hearing = EchoHearing(ClientEcho(self.stages.vad.window_samples, room, keep), settings.echo)
+        if hearing is None:
+            hearing = self._far_away(place)
         begun = (self.stages, config, session_settings, bus, new_id, memory, hearing)
         session = RecordedSession(self.tape, *begun) if self.tape else Session(*begun)
         self.sessions.add(session)
         return session
+
+    def _far_away(self, place: str) -> Hearing:
+        room, keep = self._rooms.of(place), partial(self._rooms.keep, place)
+        path = ClientEcho(self.stages.vad.window_samples, room, keep)
+        return EchoHearing(path, self.settings.echo)
 
     async def idle(self) -> None:
         """Wait until no reply is being given."""

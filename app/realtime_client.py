@@ -282,8 +282,15 @@ def realtime_url(address: str) -> str:
 
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[RealtimeClient]:
-    """A conversation with the server at ``url``, in any form that ``realtime_url`` takes, with the
-    key of ``KEY_VARIABLE`` if that is set.
+    """A conversation with the server at ``url``. Raises what ``dial`` raises."""
+    async with dial(url) as socket:
+        yield RealtimeClient(socket)
+
+
+@asynccontextmanager
+async def dial(url: str) -> AsyncIterator[websockets.asyncio.client.ClientConnection]:
+    """A WebSocket to the server at ``url``, in any form that ``realtime_url`` takes, with the key
+    of ``KEY_VARIABLE`` if that is set.
 
     Raises ``NoServer`` when nobody answers there, or does not let us in.
     """
@@ -302,7 +309,7 @@ async def connect(url: str) -> AsyncIterator[RealtimeClient]:
     except (OSError, WebSocketException) as error:
         raise _no_server(url, error) from error
     async with socket:
-        yield RealtimeClient(socket)
+        yield socket
 
 
 def _refused(url: str, refusal: InvalidStatus, key: str | None) -> NoServer:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.direction import Sector
+
 ChannelNumber = Annotated[int, Field(ge=1, le=64)]
 
 
@@ -34,6 +36,13 @@ class Array(BaseModel):
     lights: bool = True
     accept_deg: float | None = Field(default=None, ge=0, lt=360)
     accept_width_deg: float = Field(default=60, gt=0, le=360)
+
+    @property
+    def accepted(self) -> Sector | None:
+        """From where people are listened to; ``None``: from everywhere."""
+        if self.accept_deg is None:
+            return None
+        return Sector(self.accept_deg, self.accept_width_deg)
 
 
 class Robot(BaseModel):

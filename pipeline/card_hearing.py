@@ -56,7 +56,7 @@ class ChipHearing:
     def note(self, published: Published) -> None:
         pass
 
-    def given(self, pcm: Pcm, moved_samples: int) -> None:
+    def given(self, pcm: Pcm, moved: int | None) -> None:
         pass
 
     def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
@@ -81,7 +81,7 @@ class HalfDuplexHearing:
     def note(self, published: Published) -> None:
         pass
 
-    def given(self, pcm: Pcm, moved_samples: int) -> None:
+    def given(self, pcm: Pcm, moved: int | None) -> None:
         self._given = pcm
 
     def windows(self, pcm: Pcm, now: float) -> Iterator[EchoWindow]:

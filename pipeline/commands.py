@@ -125,8 +125,8 @@ class AppendAudio:
     """More microphone audio, at ``rate`` Hz.
 
     ``given``: where the microphone and the loudspeaker are this machine's, what the latter was
-    given meanwhile, of the same length; then the rate is 16 kHz. ``given_moved``: by how many
-    samples later that is told than before (``EchoPath.reference_moved``)."""
+    given meanwhile, of the same length; then the rate is 16 kHz. ``given_moved``: there
+    was a gap before it (``EchoPath.reference_moved``)."""
 
     pcm: Pcm
     rate: int
@@ -134,7 +134,7 @@ class AppendAudio:
     begins: bool = True
     """False for all but the first piece of what a client has sent at once."""
     given: Pcm | None = None
-    given_moved: int = 0
+    given_moved: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ class Hearing(Protocol):
         """Follow what the client is given to play."""
         ...
 
-    def given(self, pcm: Pcm, moved_samples: int) -> None:
+    def given(self, pcm: Pcm, moved: int | None) -> None:
         """What the loudspeaker was given at the microphone's next samples, int16, 16 kHz, where the
-        client tells; ``moved_samples``: see ``EchoPath.reference_moved``."""
+        client tells; ``moved``: see ``EchoPath.reference_moved``."""
         ...
 
     def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
@@ -61,7 +61,7 @@ class EchoHearing:
     def delay_ms(self) -> int | None:
         return self._path.delay_ms
 
-    def given(self, pcm: Pcm, moved_samples: int) -> None:
+    def given(self, pcm: Pcm, moved: int | None) -> None:
         """Nobody far away tells."""
 
     def note(self, published: Published) -> None:

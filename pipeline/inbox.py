@@ -29,7 +29,7 @@ class Inbox:
                 pcm=command.pcm[start:end],
                 begins=first,
                 given=None if command.given is None else command.given[start:end],
-                given_moved=command.given_moved if first else 0,
+                given_moved=command.given_moved if first else None,
             )
             await self._waiting.put(piece)
 

@@ -66,7 +66,7 @@ def test_a_gap_that_is_told_costs_a_moment() -> None:
     cut = 10 * RATE
     hear(path, reference[:cut], echo[:cut] + hum(cut, 1))
     late = np.concatenate((np.zeros(480, np.float32), reference[cut:-480]))
-    path.given(np.zeros(0, np.int16), 480)
+    path.given(np.zeros(0, np.int16), -480)
     windows = hear(path, late, echo[cut:] + hum(len(echo) - cut, 2))
     kept = np.concatenate([w.frame.pcm for w in windows])[RATE : 3 * RATE]
     assert level_db(to_float(kept)) - level_db(echo[cut + RATE : cut + 3 * RATE]) < -12
@@ -145,7 +145,7 @@ def test_half_duplex_hears_again_soon_after() -> None:
     heard: list[Pcm] = []
     loud, quiet = np.full(PIECE, 900, np.int16), np.zeros(PIECE, np.int16)
     for number in range(100):
-        hearing.given(loud if number < 10 else quiet, 0)
+        hearing.given(loud if number < 10 else quiet, None)
         heard += [w.frame.pcm for w in hearing.windows(loud, 0.0)]
     first = int(np.flatnonzero(np.concatenate(heard))[0])
     assert first == 10 * PIECE + 6 * RATE // 10

@@ -103,7 +103,11 @@ def test_a_turn_ends_when_the_microphone_is_gone_and_the_array_is_not() -> None:
 
 def test_the_wire_has_it_where_it_is_known() -> None:
     client = Client()
-    sent = client.apply(events.SpeechStarted("a", 0), events.SpeechStarted("b", 320, 75.0))
+    sent = client.apply(
+        events.SpeechStarted("a", 0),
+        events.SpeechStopped("a", 300),
+        events.SpeechStarted("b", 320, 75.0),
+    )
     first, second = (m for m in sent if m["type"].endswith("speech_started"))
     assert "direction_deg" not in first
     assert second["direction_deg"] == 75.0

@@ -65,9 +65,9 @@ class CardEcho(EchoPath):
         self._card = GivenReference(KEPT_SAMPLES)
         super().__init__(window_samples, self._card, room, keep)
 
-    def given(self, pcm: Pcm, moved_samples: int = 0) -> None:
+    def given(self, pcm: Pcm, moved: int | None = None) -> None:
         """What the loudspeaker was given at the next samples of the microphone, int16, 16 kHz.
-        ``moved_samples``: how much later than before it is told from here on."""
-        if moved_samples:
-            self.reference_moved(moved_samples)
+        ``moved``: there was a gap before it (``reference_moved``)."""
+        if moved is not None:
+            self.reference_moved(moved)
         self._card.given(pcm)

@@ -191,13 +191,13 @@ class EchoPath:
         sounding, self._sounding = self._sounding, False
         return EchoWindow(frame, heard, llr) if sounding else EchoWindow(frame)
 
-    def reference_moved(self, later_samples: int) -> None:
-        """From now on the reference is told so much later than before, and the same echo comes so
-        much earlier after it: a gap that its teller knows of."""
-        self._delay -= later_samples
+    def reference_moved(self, more_samples: int) -> None:
+        """There was a gap that the reference's teller knows of. From now on the echo follows the
+        reference by so much more than before; 0: the reference has been set right."""
+        self._delay += more_samples
         self._finder, self._search = DelayFinder(), None
         if self._canceller:
-            self._canceller.realign(-later_samples)
+            self._canceller.realign(more_samples)
 
     # -- where the echo is
 

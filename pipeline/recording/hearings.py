@@ -41,8 +41,8 @@ class RecordedHearing:
     def delay_ms(self) -> int | None:
         return self._hearing.delay_ms
 
-    def given(self, pcm: Pcm, moved_samples: int) -> None:
-        self._hearing.given(pcm, moved_samples)
+    def given(self, pcm: Pcm, moved: int | None) -> None:
+        self._hearing.given(pcm, moved)
 
     def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
         for window in self._hearing.windows(pcm, now):
@@ -64,7 +64,7 @@ class ReplayedHearing:
     def note(self, published: Published) -> None:
         pass
 
-    def given(self, pcm: Pcm, moved_samples: int) -> None:
+    def given(self, pcm: Pcm, moved: int | None) -> None:
         pass
 
     def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:

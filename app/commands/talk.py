@@ -1,0 +1,119 @@
+"""``reachy-voice talk``: plug in a microphone and talk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from app.commands.models import open_cache
+from app.commands.options import ConfigOption, SetOption
+from app.commands.record import RecordOption, recording
+from app.compose import Assistant, first_error
+from app.settings import Settings
+from app.settings_load import load_settings
+from app.talk.keys import has_keys, pressed
+from pipeline.engines import Kind
+from pipeline.errors import ReachyVoiceError
+
+UrlArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[URL]", help="A running server, HOST:PORT; else one's own engines."),
+]
+MicrophoneOption = Annotated[
+    str | None, typer.Option("--microphone", help="Short for --set sound.microphone=...")
+]
+SpeakerOption = Annotated[
+    str | None, typer.Option("--speaker", help="Short for --set sound.speaker=...")
+]
+PushOption = Annotated[
+    bool, typer.Option("--push-to-talk", help="Short for --set sound.push_to_talk=true.")
+]
+PlainOption = Annotated[bool, typer.Option("--plain", help="Lines instead of a live picture.")]
+
+
+def talk(
+    url: UrlArgument = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    microphone: MicrophoneOption = None,
+    speaker: SpeakerOption = None,
+    push_to_talk: PushOption = False,
+    plain: PlainOption = False,
+    record: RecordOption = None,
+) -> None:
+    """Talk to the assistant through this machine's microphone and loudspeaker, until Ctrl-C."""
+    if url and record:
+        raise typer.BadParameter("is for engines of one's own, without URL", param_hint="--record")
+    sets = list(overrides or ())
+    sets += [f"sound.microphone={microphone}"] if microphone else []
+    sets += [f"sound.speaker={speaker}"] if speaker else []
+    sets += ["sound.push_to_talk=true"] if push_to_talk else []
+    settings = load_settings(config, sets).settings
+    console = Console(highlight=False, emoji=False)
+    if settings.sound.push_to_talk and not has_keys():
+        raise typer.BadParameter("needs a terminal with a keyboard", param_hint="--push-to-talk")
+    assistant = None if url else Assistant(settings, open_cache(settings))
+
+    def tell(line: str) -> None:
+        console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
+
+    with ExitStack() as stack:
+        if assistant:
+            stack.enter_context(recording(assistant, record, tell))
+        live = not plain and console.is_terminal
+        try:
+            asyncio.run(_talk(settings, assistant, url, console, live))
+        except KeyboardInterrupt:
+            console.print("Bye.")
+
+
+async def _talk(
+    settings: Settings, assistant: Assistant | None, url: str | None, console: Console, live: bool
+) -> None:
+    # Only here: sound, USB and the robot are of no use to other verbs.
+    from app.talk.evening import Evening
+    from app.talk.state import TalkState
+    from app.talk.view import PlainView, View, live_view
+
+    state = TalkState()
+    evening = Evening(settings, state, assistant, url, settings.paths.cache(os.environ))
+    ended = asyncio.Event()
+
+    def key(character: str) -> None:
+        if character in ("q", "\x04"):
+            ended.set()
+        else:
+            evening.key(character)
+
+    def ready(kind: Kind) -> None:
+        state.say(f"{kind} is ready")
+        view.changed()
+
+    with ExitStack() as stack:
+        view: View
+        if live:
+            view = stack.enter_context(live_view(state, console, _keys(settings)))
+        else:
+            view = PlainView(state, console)
+        if has_keys():
+            stack.enter_context(pressed(key))
+        evening.on_change = view.changed
+        evening.on_engine_ready = ready
+        try:
+            async with asyncio.TaskGroup() as group:
+                talking = group.create_task(evening.run())
+                await ended.wait()
+                talking.cancel()
+        except* ReachyVoiceError as errors:
+            raise first_error(errors) from None
+
+
+def _keys(settings: Settings) -> str:
+    push = "[space] speak, and again when done   " if settings.sound.push_to_talk else ""
+    return f"{push}[m] mute   [q] quit" if has_keys() else ""

@@ -1,0 +1,158 @@
+"""What else of the body takes part: the array's directions, health and lights, and the robot.
+
+Everything here is extra: without an array, or without a robot, people talk all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from app.settings import Settings
+from app.talk.conversation import Connected, Disconnected
+from app.talk.state import Doing, TalkState
+from hardware.robot.body import RobotBody
+from hardware.robot.errors import RobotError
+from hardware.sound.pairing import SoundBlock
+from hardware.xvf3800.control import ArrayControl
+from hardware.xvf3800.errors import ArrayError, ArrayNotFound
+from hardware.xvf3800.lights import Lights, Shown
+from hardware.xvf3800.opening import open_array
+from hardware.xvf3800.presets import tuned
+from hardware.xvf3800.rebooting import restart
+from hardware.xvf3800.threads import in_thread
+from hardware.xvf3800.watch import ArrayFound, ArrayLost, ArrayNotice, ArrayReading, ArrayWatch
+from pipeline.audio import LISTEN_RATE
+from pipeline.direction import Direction
+from pipeline.errors import ReachyVoiceError
+from pipeline.events import Event
+
+REBOOT_AGAIN_S = 60.0
+"""A chip that gives zeros again so soon after a restart is not helped by another one."""
+_SHOWN: dict[Doing, Shown] = {
+    "connecting": "idle",
+    "waiting": "idle",
+    "listening": "idle",
+    "hearing": "listening",
+    "thinking": "thinking",
+    "speaking": "speaking",
+}
+
+
+class Embodiment:
+    """``run`` it in a task. The other methods are called on the loop, and never wait."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: TalkState,
+        face: Callable[[Direction], Awaitable[None]],
+        open_control: Callable[[], ArrayControl] | None = None,
+    ) -> None:
+        """``face(direction)``: hands a direction to the conversation. ``open_control``: opens the
+        array; tests give another."""
+        self._settings = settings
+        self._state = state
+        self._face = face
+        self._watch = ArrayWatch(open_control or self._open_array, self._array_says)
+        self._lights = Lights(lambda: self._watch.control)
+        in_head = settings.robot.url is not None
+        self._body = RobotBody(settings.robot, self._robot_says, array_in_head=in_head)
+        self._news = asyncio.Event()
+        """A direction to hand on, something else to show, or a chip to restart."""
+        self._direction: Direction | None = None
+        self._restart_wanted = False
+        self._restarted_at: float | None = None
+        self._doing: Doing = "connecting"
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            if self._settings.array.control == "auto":
+                group.create_task(self._watch.run())
+            group.create_task(self._body.run())
+            group.create_task(self._hand_on())
+
+    # -- what happens
+
+    def note(self, event: Event | Connected | Disconnected) -> None:
+        if not isinstance(event, Connected | Disconnected):
+            self._body.note(event)
+        self._look()
+
+    def heard(self, block: SoundBlock) -> None:
+        """A block of the card; what the loudspeaker was given moves the robot."""
+        if self._state.sounding:
+            self._body.played(block.played, LISTEN_RATE, block.captured_at)
+        self._look()
+
+    def all_zero(self) -> None:
+        """The microphone gives nothing but zeros."""
+        if self._watch.control is not None and self._settings.array.reboot:
+            self._restart_wanted = True
+            self._news.set()
+
+    def _look(self) -> None:
+        if self._state.doing != self._doing:
+            self._doing = self._state.doing
+            self._news.set()
+
+    def _array_says(self, notice: ArrayNotice) -> None:
+        match notice:
+            case ArrayReading():
+                self._direction = notice.direction
+                self._state.aec_converged = notice.aec_converged
+                self._body.heard(notice.direction)
+                self._news.set()
+            case ArrayFound():
+                self._state.say(f"array found, firmware {notice.firmware}")
+            case ArrayLost(error=ArrayNotFound()):
+                self._state.direction_deg = None  # most machines have none: nothing to tell
+            case ArrayLost():
+                self._state.direction_deg = None
+                self._tell(notice.error)
+
+    def _robot_says(self, error: RobotError) -> None:
+        self._tell(error)
+
+    def _tell(self, error: ReachyVoiceError) -> None:
+        self._state.say(": ".join(part for part in (error.what, error.why) if part))
+        if error.fix:
+            self._state.say(error.fix)
+
+    # -- what follows
+
+    async def _hand_on(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if direction := self._direction:
+                self._direction = None
+                await self._face(direction)
+            if self._settings.array.lights:
+                await self._lights.show(_SHOWN[self._doing])
+            if self._restart_wanted:
+                self._restart_wanted = False
+                await self._restart()
+
+    async def _restart(self) -> None:
+        control, now = self._watch.control, asyncio.get_running_loop().time()
+        if control is None:
+            return
+        if self._restarted_at is not None and now - self._restarted_at < REBOOT_AGAIN_S:
+            self._state.say(
+                "The array still gives zeros after a restart: unplug it and plug it in again; if "
+                "that does not help, update its firmware (2.1.4 or newer) or look at its cable"
+            )
+            return
+        self._restarted_at = now
+        self._state.say("The array gives nothing but zeros; it is restarted, which takes 5 s")
+        try:
+            await in_thread(lambda: restart(control))
+        except ArrayError as error:
+            self._tell(error)
+
+    def _open_array(self) -> ArrayControl:
+        """Blocking."""
+        array = self._settings.array
+        control = open_array(array, self._settings.robot.url)
+        return tuned(control, array.preset)

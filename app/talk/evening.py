@@ -1,0 +1,200 @@
+"""One evening of talk: the card, the conversation, and the rest of the body, put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from app.compose import Assistant, first_error
+from app.settings import Settings
+from app.talk.conversation import Connected, Conversation, Disconnected
+from app.talk.embodiment import Embodiment
+from app.talk.known_rooms import KnownRooms
+from app.talk.local import LocalConversation
+from app.talk.remote import RemoteConversation
+from app.talk.state import TalkState
+from app.talk.talking import Talking
+from hardware.sound.card import SoundCard
+from hardware.sound.devices import ARRAY_NAMES
+from hardware.sound.driver import SoundDriver
+from hardware.sound.notices import AllZero, Dropped, Lost, Opened, SoundNotice, Sounds, Waiting
+from hardware.sound.opening import plain_name
+from hardware.sound.pairing import SoundBlock
+from pipeline.card_hearing import CardHearing, ChipHearing, EchoMode, HalfDuplexHearing
+from pipeline.direction import Direction
+from pipeline.echo.given import CardEcho
+from pipeline.echo.path import Room
+from pipeline.engines import Kind
+from pipeline.errors import ReachyVoiceError
+from pipeline.events import Event
+from pipeline.hearing import Hearing
+
+ALL_ZERO = (
+    "The microphone gives nothing but zeros. Is it muted or switched off, or not allowed for this "
+    "terminal? Unplug it and plug it in again"
+)
+
+
+class Evening:
+    """``run`` it; it lasts until it is cancelled."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: TalkState,
+        assistant: Assistant | None,
+        url: str | None,
+        cache: Path,
+        driver: SoundDriver | None = None,
+    ) -> None:
+        """``assistant``: whose engines talk; ``None``: the server at ``url`` does. ``cache``: where
+        rooms are kept. ``driver``: of the sound card; ``None``: PortAudio."""
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_engine_ready: Callable[[Kind], None] = lambda kind: None
+        self._settings = settings
+        self._state = state
+        self._assistant = assistant
+        self._url = url
+        self._rooms = KnownRooms(cache / "rooms")
+        self._card = SoundCard(settings.sound, self._sound_says, driver)
+        self._body = Embodiment(settings, state, self._face)
+        self._opened: asyncio.Future[Opened] = asyncio.get_running_loop().create_future()
+        self._learnt: tuple[Room | None] | None = None
+        """Of the way from loudspeaker to microphone, in the end."""
+        self._talking: Talking | None = None
+        self._keys: asyncio.Queue[str] = asyncio.Queue(16)
+
+    async def run(self) -> None:
+        """Raises ``ReachyVoiceError`` where there is no device, engine or server."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._card.run())
+                if self._assistant:
+                    group.create_task(self._assistant.run(self.on_engine_ready))
+                opened = await self._opened
+                if self._assistant:
+                    await self._assistant.ready.wait()
+                group.create_task(self._body.run())
+                group.create_task(self._follow_keys())
+                try:
+                    await self._talk(opened)
+                finally:
+                    if self._assistant:
+                        self._assistant.close()
+        except* ReachyVoiceError as errors:
+            raise first_error(errors) from None
+
+    def key(self, character: str) -> None:
+        """A key was pressed."""
+        if not self._keys.full():
+            self._keys.put_nowait(character)
+
+    async def _talk(self, opened: Opened) -> None:
+        conversation = await self._conversation(opened)
+        push_to_talk = self._settings.sound.push_to_talk
+        self._talking = Talking(
+            self._card, conversation, self._note, self._heard, push_to_talk=push_to_talk
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(conversation.run())
+                group.create_task(self._talking.run())
+        finally:
+            if self._learnt:
+                await asyncio.to_thread(self._rooms.keep, *_pair(opened), *self._learnt)
+
+    async def _conversation(self, opened: Opened) -> Conversation:
+        push_to_talk = self._settings.sound.push_to_talk
+        if self._assistant is None:
+            assert self._url
+            return RemoteConversation(self._url, push_to_talk)
+        return LocalConversation(self._assistant, await self._hearing(opened), push_to_talk)
+
+    async def _hearing(self, opened: Opened) -> Hearing:
+        assert self._assistant
+        window_samples = self._assistant.stages.vad.window_samples
+        mode = self._echo_mode(opened)
+        if mode == "chip":
+            return ChipHearing(window_samples)
+        if mode == "half-duplex":
+            self._state.say("half-duplex: you are not heard while the robot speaks")
+            return HalfDuplexHearing(window_samples)
+        room = await asyncio.to_thread(self._rooms.of, *_pair(opened))
+        return CardHearing(CardEcho(window_samples, room, self._keep))
+
+    def _keep(self, room: Room | None) -> None:
+        self._learnt = (room,)
+
+    def _echo_mode(self, opened: Opened) -> EchoMode:
+        wanted = self._settings.sound.echo
+        if wanted != "auto":
+            return wanted
+        return "chip" if cancels_echo(opened) else "software"
+
+    # -- what happens
+
+    def _note(self, at: float, event: Event | Connected | Disconnected) -> None:
+        self._state.note(event)
+        self._body.note(event)
+        self.on_change()
+
+    def _heard(self, block: SoundBlock) -> None:
+        self._state.heard(block)
+        self._body.heard(block)
+
+    async def _face(self, direction: Direction) -> None:
+        if direction.speech:
+            self._state.direction_deg = direction.azimuth_deg
+        if self._talking:
+            await self._talking.face(direction)
+
+    def _sound_says(self, notice: SoundNotice) -> None:
+        state = self._state
+        match notice:
+            case Opened():
+                state.missing = ""
+                state.devices = f"{notice.microphone} -> {notice.speaker}, {notice.rate_hz} Hz"
+                if self._opened.done():
+                    state.say(f"{notice.microphone} is back")
+                else:
+                    self._opened.set_result(notice)
+            case Lost():
+                state.say(f"{notice.name} is gone: {notice.why}")
+                state.missing = notice.name
+            case Waiting():
+                state.missing = notice.name
+            case AllZero():
+                state.say(ALL_ZERO)
+                self._body.all_zero()
+            case Sounds():
+                state.say("The microphone gives sound again")
+            case Dropped():
+                state.say(f"{notice.samples / 16:.0f} ms of the microphone were lost: too busy")
+        self.on_change()
+
+    # -- what a person does
+
+    async def _follow_keys(self) -> None:
+        while True:
+            character = await self._keys.get()
+            talking = self._talking
+            if talking is None:
+                continue
+            if character == "m":
+                talking.muted = not talking.muted
+                self._state.say("muted" if talking.muted else "not muted any more")
+            elif character == " " and self._settings.sound.push_to_talk:
+                await (talking.release() if talking.pressed else talking.press())
+                self._state.say("speak now" if talking.pressed else "sent")
+            self.on_change()
+
+
+def cancels_echo(opened: Opened) -> bool:
+    """Whether a chip does it: an XVF3800 cancels what is played through itself, and only that."""
+    microphone, speaker = plain_name(opened.microphone), plain_name(opened.speaker)
+    return microphone == speaker and any(name in microphone.lower() for name in ARRAY_NAMES)
+
+
+def _pair(opened: Opened) -> tuple[str, str]:
+    return plain_name(opened.microphone), plain_name(opened.speaker)

@@ -1,0 +1,38 @@
+"""Single keys from the terminal, while it is one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+def has_keys() -> bool:
+    """Whether somebody can press keys here."""
+    return sys.platform != "win32" and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+@contextmanager
+def pressed(on_key: Callable[[str], None]) -> Iterator[None]:
+    """Have ``on_key(character)`` called on the running loop for each key; the terminal is as it was
+    afterwards, whatever happens."""
+    import termios
+    import tty
+
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def read() -> None:
+        for character in os.read(descriptor, 64).decode(errors="ignore"):
+            on_key(character)
+
+    tty.setcbreak(descriptor, termios.TCSANOW)
+    loop.add_reader(descriptor, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSANOW, before)

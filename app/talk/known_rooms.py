@@ -1,0 +1,73 @@
+"""What was learnt of the way from this machine's loudspeaker to its microphone, kept on disk.
+
+One small file for each pair of devices, so that the first word after a start has no echo either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.echo.canceller import EchoCanceller, EchoState
+from pipeline.echo.path import Room
+
+log = logging.getLogger("reachy_voice.talk")
+
+
+class KnownRooms:
+    """In one directory, some 90 kB each. Both methods block."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def of(self, microphone: str, speaker: str) -> Room | None:
+        """What is known of these two; ``None``: nothing, or nothing that can be read."""
+        path = self._path(microphone, speaker)
+        try:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
+                state = EchoState(
+                    held["weights"],
+                    held["leakage_db"],
+                    float(held["ppm"]),
+                    float(held["lag_samples"]),
+                )
+                EchoCanceller().restore(state)
+                return Room(state, int(held["delay_samples"]), int(held["later_samples"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            log.warning("what was learnt of the room in %s is of no use: %s", path, error)
+            return None
+
+    def keep(self, microphone: str, speaker: str, room: Room | None) -> None:
+        """``None``: there is no echo any more."""
+        path = self._path(microphone, speaker)
+        try:
+            if room is None:
+                path.unlink(missing_ok=True)
+                return
+            self._directory.mkdir(parents=True, exist_ok=True)
+            new = path.with_suffix(f".{os.getpid()}.new")
+            with new.open("wb") as file:
+                np.savez(
+                    file,
+                    weights=room.state.weights,
+                    leakage_db=room.state.leakage_db,
+                    ppm=room.state.ppm,
+                    lag_samples=room.state.lag_samples,
+                    delay_samples=room.delay_samples,
+                    later_samples=room.later_samples,
+                )
+            new.replace(path)
+        except OSError as error:
+            log.warning("what was learnt of the room cannot be kept in %s: %s", path, error)
+
+    def _path(self, microphone: str, speaker: str) -> Path:
+        pair = hashlib.sha256(f"{microphone}\n{speaker}".encode()).hexdigest()[:16]
+        return self._directory / f"echo-{pair}.npz"

@@ -1,0 +1,181 @@
+"""A conversation with a server on another machine, over the Realtime API.
+
+What comes over the wire is told as the events that a session here would publish, as far as it is
+known; what ``talk`` asks is sent as the messages of any client. A connection that is lost is made
+again, and our own server goes on in the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from app.realtime_client import RATE, NoServer, TurnFailed, dial
+from app.talk.conversation import Connected, Disconnected
+from pipeline.audio import LISTEN_RATE, AudioFormat, Resampler, pcm_from_bytes, pcm_to_bytes
+from pipeline.bus import Published
+from pipeline.commands import (
+    AppendAudio,
+    CancelResponse,
+    ClearAudio,
+    Command,
+    CommitAudio,
+    CreateResponse,
+    TruncateItem,
+)
+from pipeline.engines import Usage
+from pipeline.events import (
+    Event,
+    Refused,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyText,
+    SpeechStarted,
+    SpeechStopped,
+    Timeline,
+    TranscriptPartial,
+    TranscriptReady,
+)
+
+RETRIES_S = (1.0, 2.0, 5.0)
+"""Between attempts to reach a server again; then always the last."""
+_UNREAD = 1024
+_STAGES = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
+
+
+class RemoteConversation:
+    def __init__(self, url: str, push_to_talk: bool = False) -> None:
+        self._url = url
+        self._push_to_talk = push_to_talk
+        self._socket: ClientConnection | None = None
+        self._resampler = Resampler(LISTEN_RATE, RATE)
+        self._events: asyncio.Queue[Published | Connected | Disconnected] = asyncio.Queue(_UNREAD)
+        self._spoken: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Raises ``NoServer``, the first time; ``TurnFailed`` where the server refuses."""
+        attempt, known = 0, False
+        while True:
+            try:
+                async with dial(self._url) as socket:
+                    attempt, known = 0, True
+                    await self._converse(socket)
+            except NoServer as error:
+                if not known:
+                    raise
+                why = error.why
+            except (ConnectionClosed, OSError) as error:
+                why = str(error)
+            finally:
+                self._socket = None
+            retry_s = RETRIES_S[min(attempt, len(RETRIES_S) - 1)]
+            attempt += 1
+            await self._events.put(Disconnected(why, retry_s))
+            await asyncio.sleep(retry_s)
+
+    async def submit(self, command: Command) -> None:
+        socket = self._socket
+        if socket is None:
+            return
+        for message in self._messages(command):
+            try:
+                await socket.send(json.dumps(message))
+            except ConnectionClosed:
+                return  # ``run`` notices
+
+    async def events(self) -> AsyncIterator[Published | Connected | Disconnected]:
+        while True:
+            yield await self._events.get()
+
+    # -- out
+
+    def _messages(self, command: Command) -> Iterator[dict[str, Any]]:
+        match command:
+            case AppendAudio():
+                if command.rate != self._resampler.from_rate:
+                    self._resampler = Resampler(command.rate, RATE)
+                if len(pcm := self._resampler.feed(command.pcm)):
+                    audio = base64.b64encode(pcm_to_bytes(pcm)).decode()
+                    yield {"type": "input_audio_buffer.append", "audio": audio}
+            case ClearAudio():
+                yield {"type": "input_audio_buffer.clear"}
+            case CommitAudio():
+                yield {"type": "input_audio_buffer.commit"}
+            case CreateResponse():
+                yield {"type": "response.create"}
+            case CancelResponse():
+                yield {"type": "response.cancel"}
+            case TruncateItem():
+                yield {
+                    "type": "conversation.item.truncate",
+                    "item_id": command.item_id,
+                    "content_index": command.content_index,
+                    "audio_end_ms": command.audio_end_ms,
+                }
+
+    def _session(self) -> dict[str, Any]:
+        input: dict[str, Any] = {"transcription": {"model": "default"}}
+        if self._push_to_talk:
+            input["turn_detection"] = None
+        return {"type": "realtime", "audio": {"input": input}}
+
+    # -- in
+
+    async def _converse(self, socket: ClientConnection) -> None:
+        await socket.send(json.dumps({"type": "session.update", "session": self._session()}))
+        loop = asyncio.get_running_loop()
+        async for text in socket:
+            message: dict[str, Any] = json.loads(text)
+            match message["type"]:
+                case "session.updated" if self._socket is None:
+                    self._socket = socket
+                    await self._events.put(Connected())
+                case "error" if self._socket is None:
+                    raise TurnFailed("The server refused", why=message["error"]["message"])
+                case _:
+                    for event in events_of(message):
+                        await self._events.put(Published(loop.time(), event))
+        raise ConnectionResetError("the server has closed the connection")
+
+
+def events_of(message: dict[str, Any]) -> Iterator[Event]:
+    """What a server event tells, as a session would."""
+    match message["type"]:
+        case "input_audio_buffer.speech_started":
+            azimuth_deg = message.get("direction_deg")
+            yield SpeechStarted(message["item_id"], message["audio_start_ms"], azimuth_deg)
+        case "input_audio_buffer.speech_stopped":
+            yield SpeechStopped(message["item_id"], message["audio_end_ms"])
+        case "conversation.item.input_audio_transcription.delta":
+            yield TranscriptPartial(message["item_id"], message["delta"])
+        case "conversation.item.input_audio_transcription.completed":
+            yield TranscriptReady(message["item_id"], message["transcript"], 0.0)
+        case "response.created":
+            reply_id = message["response"]["id"]
+            yield ReplyStarted(reply_id, "audio", True, "", AudioFormat(rate=RATE), None, None)
+        case "response.output_audio_transcript.delta":
+            ids = message["response_id"], message["item_id"], message["output_index"]
+            yield ReplyText(*ids, message["delta"])
+        case "response.output_audio.delta":
+            ids = message["response_id"], message["item_id"], message["output_index"]
+            yield ReplyAudio(*ids, pcm_from_bytes(base64.b64decode(message["delta"])), RATE)
+        case "response.done":
+            yield _finished(message["response"])
+        case "reachy_voice.timeline":
+            stages = {stage: message.get(f"{stage}_ms") for stage in _STAGES}
+            yield Timeline(message["response_id"], **stages)
+        case "error":
+            error = message["error"]
+            yield Refused(error.get("event_id"), error.get("code") or "", error["message"])
+
+
+def _finished(response: dict[str, Any]) -> ReplyFinished:
+    error = ((response.get("status_details") or {}).get("error") or {}).get("message")
+    return ReplyFinished(response["id"], response["status"], (), Usage(), error=error)

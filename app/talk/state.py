@@ -1,0 +1,162 @@
+"""What a person sees of a conversation: a fold over what happens. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from app.talk.conversation import Connected, Disconnected
+from hardware.sound.pairing import SoundBlock
+from pipeline.events import (
+    DirectionHeard,
+    Event,
+    InputCommitted,
+    Refused,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyText,
+    SpeechIgnored,
+    SpeechRejected,
+    SpeechStarted,
+    SpeechStopped,
+    Timeline,
+    TranscriptFailed,
+    TranscriptPartial,
+    TranscriptReady,
+)
+
+Doing = Literal["connecting", "waiting", "listening", "hearing", "thinking", "speaking"]
+
+FLOOR_DB = -60.0
+_FALL_DB = 2.0
+"""How fast the level falls, for each block: it rises at once."""
+_SILENT_PEAK = 2
+_LINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Something that was said, or a word of our own."""
+
+    who: Literal["you", "reachy", "note"]
+    text: str
+
+
+@dataclass
+class TalkState:
+    """``level_db``: of the microphone, dBFS. ``direction_deg``: from where somebody spoke last;
+    ``None``: nobody tells. ``stages_ms``: the newest answer's, after the end of speech."""
+
+    lines: deque[Line] = field(default_factory=lambda: deque(maxlen=_LINES))
+    partial: str = ""
+    saying: str = ""
+    level_db: float = FLOOR_DB
+    direction_deg: float | None = None
+    stages_ms: dict[str, float] = field(default_factory=dict)
+    devices: str = ""
+    missing: str = ""
+    """The device that is waited for."""
+    disconnected: str = ""
+    connected: bool = False
+    sounding: bool = False
+    aec_converged: bool | None = None
+    """Whether an array's chip has learnt the room's echo; ``None``: nobody tells."""
+    _speech_open: bool = False
+    _owed: bool = False
+    _in_conversation: set[str] = field(default_factory=set)
+
+    @property
+    def doing(self) -> Doing:
+        if self.missing:
+            return "waiting"
+        if not self.connected:
+            return "connecting"
+        if self.sounding:
+            return "speaking"
+        if self._speech_open:
+            return "hearing"
+        return "thinking" if self._owed else "listening"
+
+    def say(self, text: str) -> None:
+        """A word of our own."""
+        self.lines.append(Line("note", text))
+
+    def heard(self, block: SoundBlock) -> None:
+        """A piece of the microphone's sound, and of the loudspeaker's."""
+        level_db = _level_db(block.pcm)
+        self.level_db = max(level_db, self.level_db - _FALL_DB, FLOOR_DB)
+        if len(block.played):
+            self.sounding = bool(np.abs(block.played.astype(np.int32)).max() > _SILENT_PEAK)
+
+    def note(self, event: Event | Connected | Disconnected) -> None:
+        """Something has happened."""
+        match event:
+            case Connected():
+                self.connected, self.disconnected = True, ""
+            case Disconnected():
+                self.connected, self.disconnected = False, event.why
+                self._speech_open = self._owed = False
+            case DirectionHeard():
+                if event.direction.speech:
+                    self.direction_deg = event.direction.azimuth_deg
+            case Refused():
+                self.say(event.message)
+            case Timeline():
+                known = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
+                stages = {stage: getattr(event, stage) for stage in known}
+                self.stages_ms = {name: ms for name, ms in stages.items() if ms is not None}
+            case ReplyStarted() | ReplyText() | ReplyFinished():
+                self._note_reply(event)
+            case _:
+                self._note_speech(event)
+
+    def _note_speech(self, event: Event) -> None:
+        match event:
+            case SpeechStarted():
+                self._speech_open, self._owed, self.partial = True, False, ""
+                if event.direction_deg is not None:
+                    self.direction_deg = event.direction_deg
+            case SpeechStopped() | InputCommitted():
+                self._speech_open, self._owed = False, True
+            case SpeechRejected():
+                self._owed, self.partial = False, ""
+            case TranscriptPartial():
+                self.partial += event.text
+            case TranscriptReady():
+                self.partial = ""
+                if event.text:
+                    self.lines.append(Line("you", event.text))
+            case TranscriptFailed():
+                self._owed, self.partial = False, ""
+                self.say(event.message)
+            case SpeechIgnored():
+                self.say(f"did not stop for {event.said or 'a sound'} ({event.reason})")
+
+    def _note_reply(self, event: ReplyStarted | ReplyText | ReplyFinished) -> None:
+        match event:
+            case ReplyStarted(in_conversation=True):
+                self._owed = True
+                self.saying = ""
+                self._in_conversation.add(event.reply_id)
+            case ReplyText() if event.reply_id in self._in_conversation:
+                self.saying += event.text
+            case ReplyFinished() if event.reply_id in self._in_conversation:
+                self._in_conversation.discard(event.reply_id)
+                self._owed = False
+                said, self.saying = self.saying.strip(), ""
+                if said:
+                    cut = " ..." if event.status == "cancelled" else ""
+                    self.lines.append(Line("reachy", said + cut))
+                if event.status == "failed":
+                    self.say(event.error or "the answer failed")
+
+
+def _level_db(pcm: np.ndarray) -> float:
+    if not len(pcm):
+        return FLOOR_DB
+    power = float(np.square(pcm.astype(np.float64) / 32768).mean())
+    return 10 * math.log10(power) if power > 0 else FLOOR_DB

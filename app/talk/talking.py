@@ -1,0 +1,182 @@
+"""Between a sound card and a conversation: what is heard goes in, what is said comes out.
+
+Nothing here waits for anything but the two of them. When somebody speaks over an answer the
+loudspeaker plays it more softly at once, and is silenced as soon as it is known that they mean it;
+then the conversation is told how much was really heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+from app.talk.conversation import Connected, Conversation, Disconnected
+from hardware.sound.pairing import SoundBlock
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.bus import Published
+from pipeline.commands import (
+    AppendAudio,
+    CancelResponse,
+    ClearAudio,
+    CommitAudio,
+    CreateResponse,
+    NoteDirection,
+    TruncateItem,
+)
+from pipeline.direction import Direction
+from pipeline.events import (
+    Event,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyHeld,
+    ReplyStarted,
+    ReplyWentOn,
+    SpeechStarted,
+)
+
+DUCKED_DB = 12.0
+"""How much softer an answer is while it is not known whether somebody interrupts it."""
+_LEAST_CUT_S = 0.05
+"""What was left unheard of an answer by less than this was heard."""
+
+
+class Card(Protocol):
+    """``hardware.sound.card.SoundCard``."""
+
+    def blocks(self) -> AsyncIterator[SoundBlock]: ...
+    def play(self, pcm: Pcm, rate: int, sound_id: str) -> None: ...
+    def flush(self) -> None: ...
+    def duck(self, by_db: float) -> None: ...
+    def heard_s(self, sound_id: str) -> float: ...
+
+
+Noted = Event | Connected | Disconnected
+
+
+class Talking:
+    """One conversation through one card, both of which run elsewhere."""
+
+    def __init__(
+        self,
+        card: Card,
+        conversation: Conversation,
+        note: Callable[[float, Noted], None] = lambda at, event: None,
+        heard: Callable[[SoundBlock], None] = lambda block: None,
+        *,
+        push_to_talk: bool = False,
+    ) -> None:
+        """``note(at, event)`` is told of everything, ``heard(block)`` of what comes in. With
+        ``push_to_talk`` nothing is sent but between ``press`` and ``release``."""
+        self._card = card
+        self._conversation = conversation
+        self._note = note
+        self._heard = heard
+        self._push_to_talk = push_to_talk
+        self._reply_id = ""
+        """Of the answer that owns the loudspeaker."""
+        self._answering = False
+        self._given_s: dict[str, float] = {}
+        """Of each item of that answer, how much was given to the loudspeaker."""
+        self.muted = False
+        self.pressed = False
+
+    async def run(self) -> None:
+        """Until cancelled, or the conversation ends."""
+        async with asyncio.TaskGroup() as group:
+            listening = group.create_task(self._listen())
+            await self._speak()
+            listening.cancel()
+
+    # -- what a person does
+
+    async def press(self) -> None:
+        """Somebody begins to speak, by push to talk; an answer ends."""
+        await self._interrupt()
+        if self._answering:
+            await self._conversation.submit(CancelResponse())
+        await self._conversation.submit(ClearAudio())
+        self.pressed = True
+
+    async def release(self) -> None:
+        """They are done."""
+        self.pressed = False
+        await self._conversation.submit(CommitAudio())
+        await self._conversation.submit(CreateResponse())
+
+    async def face(self, direction: Direction) -> None:
+        """An array says from where somebody speaks."""
+        await self._conversation.submit(NoteDirection(direction))
+
+    # -- in
+
+    async def _listen(self) -> None:
+        async for block in self._card.blocks():
+            self._heard(block)
+            if self.muted or (self._push_to_talk and not self.pressed):
+                continue
+            await self._conversation.submit(
+                AppendAudio(
+                    block.pcm,
+                    LISTEN_RATE,
+                    given=block.played,
+                    given_moved=block.reference_moved,
+                )
+            )
+
+    # -- out
+
+    async def _speak(self) -> None:
+        async for happened in self._conversation.events():
+            if not isinstance(happened, Published):
+                if isinstance(happened, Disconnected):
+                    self._silence()
+                self._note(asyncio.get_running_loop().time(), happened)
+                continue
+            at, event = happened
+            await self._follow(event)
+            self._note(at, event)
+
+    async def _follow(self, event: Event) -> None:
+        match event:
+            case ReplyStarted(in_conversation=True):
+                self._reply_id, self._answering = event.reply_id, True
+                self._given_s = {item_id: self._given_s[item_id] for item_id in self._unheard()}
+            case ReplyAudio() if event.reply_id == self._reply_id:
+                self._play(event)
+            case ReplyHeld():
+                self._card.duck(DUCKED_DB)
+            case ReplyWentOn():
+                self._card.duck(0)
+            case SpeechStarted():
+                await self._interrupt()
+            case ReplyFinished() if event.reply_id == self._reply_id:
+                self._answering = False
+                if event.status == "cancelled":
+                    await self._interrupt()
+
+    def _play(self, audio: ReplyAudio) -> None:
+        seconds = len(audio.pcm) / audio.rate
+        self._given_s[audio.item_id] = self._given_s.get(audio.item_id, 0.0) + seconds
+        self._card.play(audio.pcm, audio.rate, audio.item_id)
+
+    async def _interrupt(self) -> None:
+        """The loudspeaker first; then it is told what was really heard."""
+        for item_id, heard_s in self._silence().items():
+            await self._conversation.submit(TruncateItem(item_id, 0, round(heard_s * 1000)))
+
+    def _silence(self) -> dict[str, float]:
+        """Items of which something was left unheard, and how much was heard."""
+        unheard = self._unheard()
+        self._card.flush()
+        self._card.duck(0)
+        self._given_s = {}
+        return unheard
+
+    def _unheard(self) -> dict[str, float]:
+        heard = {item_id: self._card.heard_s(item_id) for item_id in self._given_s}
+        return {
+            item_id: heard_s
+            for item_id, heard_s in heard.items()
+            if self._given_s[item_id] - heard_s > _LEAST_CUT_S
+        }

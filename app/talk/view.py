@@ -1,0 +1,156 @@
+"""The terminal of ``talk``: a live picture, or one line for each thing that was said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.text import Text
+
+from app.talk.state import FLOOR_DB, Doing, Line, TalkState
+
+REFRESHES_PER_S = 12
+_METER_CELLS = 24
+_BAR_CELLS = 48
+_COLOURS: dict[Doing, str] = {
+    "connecting": "yellow",
+    "waiting": "yellow",
+    "listening": "green",
+    "hearing": "bold green",
+    "thinking": "cyan",
+    "speaking": "magenta",
+}
+_WORDS: dict[Doing, str] = {
+    "connecting": "connecting",
+    "waiting": "waiting for the device",
+    "listening": "listening",
+    "hearing": "hearing you",
+    "thinking": "thinking",
+    "speaking": "speaking",
+}
+_STAGES = {
+    "endpoint": ("turn over", "blue"),
+    "transcript": ("transcript", "cyan"),
+    "first_token": ("first token", "green"),
+    "first_clause": ("first clause", "yellow"),
+    "first_audio": ("first audio", "magenta"),
+}
+_WHO = {"you": "[bold]you    [/]", "reachy": "[bold magenta]reachy [/]", "note": "[dim]       [/]"}
+
+
+class View(Protocol):
+    def changed(self) -> None:
+        """The state has changed."""
+        ...
+
+
+class PlainView:
+    """For pipes and logs: lines, as they become known."""
+
+    def __init__(self, state: TalkState, console: Console) -> None:
+        self._state = state
+        self._console = console
+        self._told: Line | None = None
+        self._doing: Doing | None = None
+
+    def changed(self) -> None:
+        lines = list(self._state.lines)
+        known = next((n for n in range(len(lines) - 1, -1, -1) if lines[n] is self._told), -1)
+        for line in lines[known + 1 :]:
+            self._console.print(f"{line.who}: {line.text}", markup=False, soft_wrap=True)
+            self._told = line
+        doing = self._state.doing
+        if doing != self._doing and "waiting" in (doing, self._doing):
+            self._console.print(f"({_WORDS[doing]})", markup=False)
+        self._doing = doing
+
+
+@contextmanager
+def live_view(state: TalkState, console: Console, keys: str) -> Iterator[View]:
+    """A picture that is drawn again and again; ``keys``: what can be pressed."""
+    from rich.live import Live
+
+    def picture() -> RenderableType:
+        return draw(state, keys)
+
+    with Live(
+        console=console, get_renderable=picture, refresh_per_second=REFRESHES_PER_S, screen=False
+    ):
+        yield _Drawn()
+
+
+class _Drawn:
+    def changed(self) -> None:
+        """It is drawn soon anyway."""
+
+
+def draw(state: TalkState, keys: str = "") -> RenderableType:
+    """The state as a person reads it."""
+    rows: list[RenderableType] = [_head(state), Text("")]
+    rows += [Text.from_markup(f"{_WHO[line.who]}{_shown(line)}") for line in state.lines]
+    if state.partial:
+        rows.append(Text.from_markup(f"{_WHO['you']}[dim italic]{escape(state.partial)}[/]"))
+    if state.saying:
+        rows.append(Text.from_markup(f"{_WHO['reachy']}[magenta]{escape(state.saying)}[/]"))
+    rows.append(Text(""))
+    if state.stages_ms:
+        rows += [latency_bar(state.stages_ms), Text("")]
+    rows.append(Text(f"{state.devices}   {keys}".strip(), style="dim"))
+    return Group(*rows)
+
+
+def _shown(line: Line) -> str:
+    return f"[dim]{escape(line.text)}[/]" if line.who == "note" else escape(line.text)
+
+
+def _head(state: TalkState) -> Text:
+    doing = state.doing
+    head = Text()
+    head.append(f"● {_WORDS[doing]:<12}", style=_COLOURS[doing])
+    if doing == "waiting":
+        head.append(f" {state.missing}", style="yellow")
+    if state.disconnected:
+        head.append(f" {state.disconnected}", style="yellow")
+    head.append("  ")
+    head.append_text(meter(state.level_db))
+    if state.direction_deg is not None:
+        head.append(f"   {pointer(state.direction_deg)} {state.direction_deg:.0f}°", style="cyan")
+    return head
+
+
+def meter(level_db: float) -> Text:
+    """The microphone's level, from -60 dBFS to 0."""
+    share = min(max((level_db - FLOOR_DB) / -FLOOR_DB, 0.0), 1.0)
+    full = round(share * _METER_CELLS)
+    colour = "red" if level_db > -3 else "green"
+    bar = Text("▮" * full, style=colour)
+    bar.append("▯" * (_METER_CELLS - full), style="dim")
+    return bar
+
+
+def pointer(azimuth_deg: float) -> str:
+    """An arrow towards who speaks: 0 is left, 90 in front (up), 180 right."""
+    arrows = "←↖↑↗→↘↓↙"
+    return arrows[round(azimuth_deg / 45) % len(arrows)]
+
+
+def latency_bar(stages_ms: dict[str, float]) -> Text:
+    """From the end of speech to the first audio, one colour for each stage."""
+    known = sorted((ms, name) for name, ms in stages_ms.items() if name in _STAGES)
+    whole = max((ms for ms, _ in known), default=0.0)
+    bar = Text()
+    if whole <= 0:
+        return bar
+    drawn = 0
+    for ms, name in known:
+        cells = round(max(ms, 0.0) / whole * _BAR_CELLS) - drawn
+        bar.append("█" * max(cells, 0), style=_STAGES[name][1])
+        drawn += max(cells, 0)
+    bar.append(f" {whole:.0f} ms\n", style="bold")
+    for ms, name in known:
+        label, colour = _STAGES[name]
+        bar.append(f"{label} {ms:.0f}  ", style=colour)
+    return bar

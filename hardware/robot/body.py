@@ -1,0 +1,113 @@
+"""The robot's body in a conversation: looks at who speaks, listens, thinks, speaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from hardware.robot.daemon import open_daemon
+from hardware.robot.errors import RobotError, RobotLost, not_found
+from hardware.robot.posture import Posture
+from hardware.robot.presence import Found, Presence
+from hardware.settings import Robot
+from pipeline.audio import Pcm
+from pipeline.direction import Direction
+from pipeline.events import Event
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 10.0
+"""Before it looks again for a daemon that is not there; doubled from one time to the next."""
+STEADY_S = 5.0
+"""A connection that held so long ends the trouble before it."""
+
+
+class RobotBody:
+    """Moves with a conversation, while ``run`` runs; without a robot the conversation goes on.
+
+    ``note``, ``heard`` and ``played`` are called from the event loop that ``run`` runs on; they
+    never wait. ``notify`` gets, from ``run``, each trouble once until it is over.
+    ``array_in_head``: the microphone array turns with the head, as the Reachy Mini's own does; set
+    it to false for an array that stands still, looking where the robot looks.
+    """
+
+    def __init__(
+        self,
+        settings: Robot,
+        notify: Callable[[RobotError], None],
+        *,
+        array_in_head: bool = True,
+    ) -> None:
+        self._settings = settings
+        self._notify = notify
+        self._array_in_head = array_in_head
+        self._posture = Posture()
+        self._found = Found()
+        self._presence: Presence | None = None
+        self._told: set[str] = set()
+
+    async def run(self) -> None:
+        """Until it is cancelled; then the robot is led to rest, which takes up to 4 s. Returns at
+        once where ``moves`` is false or ``url`` is null."""
+        if not self._settings.moves or self._settings.url is None:
+            return
+        wait_s = FIRST_WAIT_S
+        clock = asyncio.get_running_loop().time
+        while True:
+            began = clock()
+            try:
+                await self._embody(self._settings.url)
+            except* RobotError as errors:
+                if clock() - began >= STEADY_S:
+                    wait_s = FIRST_WAIT_S
+                    self._told.clear()
+                self._tell(_first(errors))
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise asyncio.CancelledError  # the task group had a trouble to raise instead
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+    async def _embody(self, url: str) -> None:
+        async with open_daemon(url) as daemon:
+            await daemon.check()
+            async with daemon.targets() as targets:
+                presence = Presence(daemon, self._posture, self._found, self._notify)
+                self._presence = presence
+                try:
+                    await presence.run(targets)
+                finally:
+                    self._presence = None
+
+    def _tell(self, error: RobotError) -> None:
+        if error.what not in self._told:
+            self._notify(error)
+        self._told.add(error.what)
+        if isinstance(error, RobotLost) and self._settings.url is not None:
+            self._told.add(not_found(self._settings.url, "").what)  # that it is gone says it
+
+    def note(self, event: Event) -> None:
+        """Something happened in the conversation, just now."""
+        self._posture.note(event, asyncio.get_running_loop().time())
+
+    def heard(self, direction: Direction) -> None:
+        """What the array hears, just now; about 10 times a second."""
+        now = asyncio.get_running_loop().time()
+        if not self._array_in_head:
+            self._posture.heard(direction, now, 0.0)
+        elif self._presence is not None:
+            head_yaw = self._presence.head_yaw()
+            if head_yaw is None:
+                self._posture.gaze.forget_readings()
+            else:
+                self._posture.heard(direction, now, head_yaw)
+
+    def played(self, pcm: Pcm, rate: int, at: float) -> None:
+        """``pcm`` (int16, mono, shape ``(n,)``, ``rate`` Hz) is heard from the loudspeaker from
+        ``at`` on, in seconds of the loop's clock; may be told up to a minute ahead."""
+        self._posture.played(pcm, rate, at)
+
+
+def _first(errors: BaseExceptionGroup[RobotError]) -> RobotError:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, RobotError)
+    return error

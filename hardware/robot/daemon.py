@@ -1,0 +1,228 @@
+"""The daemon of a Reachy Mini, as far as a body needs it: reachy-mini 1.13.0.
+
+REST under ``/api`` with JSON, and one WebSocket that takes targets. Angles in radians, lengths in
+metres.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from hardware.robot.errors import lost, not_found, not_ready, refuses
+from hardware.robot.poses import HeadPose, Pose
+from pipeline.direction import Direction
+
+if TYPE_CHECKING:
+    import httpx
+    from websockets.asyncio.client import ClientConnection
+
+ANSWER_S = 2.0
+"""The longest wait for an answer, for a connection, or for room in it."""
+PING_S = 2.0
+"""A daemon that has vanished without a word (Wi-Fi, power) is missed after twice this."""
+
+MotorMode = Literal["enabled", "disabled", "gravity_compensation"]
+
+
+@asynccontextmanager
+async def open_daemon(url: str) -> AsyncIterator[Daemon]:
+    """The daemon at ``url`` (``http://HOST:PORT``, or ``HOST:PORT``); asks it nothing yet.
+
+    Raises ``RobotNotFound`` for what is no such URL.
+    """
+    base = _base(url)
+    client = await asyncio.to_thread(_client, base)
+    async with client:
+        yield Daemon(base, client)
+
+
+def _base(url: str) -> str:
+    text = url.strip().rstrip("/")
+    if "://" not in text:
+        text = f"http://{text}"
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise not_found(url, f"robot.url is no URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise not_found(url, "robot.url is no http:// URL with a host")
+    return text
+
+
+def _client(base: str) -> httpx.AsyncClient:
+    import anyio
+    import httpx
+
+    anyio.run(anyio.sleep, 0)  # loads what httpx would load with its first request, on the loop
+    # The robot is near: a proxy for the Internet would not find it.
+    return httpx.AsyncClient(base_url=f"{base}/api/", timeout=ANSWER_S, trust_env=False)
+
+
+class Daemon:
+    """Every call raises ``RobotNotFound`` (nobody, or not ready), ``RobotLost`` (too late, or
+    broken off) or ``RobotRefuses``."""
+
+    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+        self.url = url
+        self._client = client
+
+    async def check(self) -> None:
+        """Whether this is a daemon of a Reachy Mini, and its robot runs."""
+        answer = await self._get("daemon/status")
+        if not isinstance(answer, dict) or "state" not in answer:
+            raise not_found(self.url, "what answers there is no daemon of a Reachy Mini")
+        if answer["state"] != "running":
+            why = answer.get("error") or f"it says that it is {answer['state']}"
+            raise not_ready(self.url, str(why))
+
+    async def pose(self) -> Pose:
+        """Where the robot is."""
+        answer = await self._get("state/full")
+        with self._known_form("pose"):
+            head = {key: float(answer["head_pose"][key]) for key in _HEAD_KEYS}
+            right, left = (float(angle) for angle in answer["antennas_position"])
+            pose = Pose(HeadPose(**head), (right, left), float(answer["body_yaw"]))
+        if not all(map(math.isfinite, (*head.values(), right, left, pose.body_yaw))):
+            raise not_ready(self.url, "it does not know its own pose")
+        return pose
+
+    async def motors(self) -> MotorMode:
+        answer = await self._get("motors/status")
+        with self._known_form("motors"):
+            mode: MotorMode = answer["mode"]
+        return mode
+
+    async def set_motors(self, mode: MotorMode) -> None:
+        await self._ask("POST", f"motors/set_mode/{mode}")
+
+    async def holder(self) -> str | None:
+        """The app or the distant client that has the robot to itself, by name, if any."""
+        lock = await self._get("daemon/robot-app-lock-status", none_if_unknown=True)
+        if lock is not None:
+            with self._known_form("app"):
+                free = lock["state"] == "free"
+                return None if free else str(lock.get("holder_name") or lock["state"])
+        app = await self._get("apps/current-app-status")  # daemons without that lock
+        if app is None:
+            return None
+        with self._known_form("app"):
+            return None if app["state"] in ("done", "error") else str(app["info"]["name"])
+
+    async def plays_a_move(self) -> bool:
+        """Whether it is on a way of its own (a dance, a goto); it ignores targets meanwhile."""
+        return bool(await self._get("move/running"))
+
+    async def direction(self) -> Direction | None:
+        """Of what its microphone array hears; ``None`` where the daemon holds no array."""
+        answer = await self._get("state/doa")
+        if answer is None:
+            return None
+        with self._known_form("direction of sound"):
+            degrees = math.degrees(float(answer["angle"])) % 360
+            return Direction(degrees, bool(answer["speech_detected"]))
+
+    @asynccontextmanager
+    async def targets(self) -> AsyncIterator[Targets]:
+        """A stream of poses to be in, at once."""
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import WebSocketException
+
+        url = f"ws{self.url.removeprefix('http')}/api/move/ws/set_target"
+        try:
+            socket = await connect(
+                url,
+                proxy=None,
+                compression=None,
+                open_timeout=ANSWER_S,
+                ping_interval=PING_S,
+                ping_timeout=PING_S,
+                close_timeout=ANSWER_S,
+                max_queue=4,
+                write_limit=1024,
+            )
+        except (OSError, WebSocketException) as error:
+            raise lost(self.url, f"it takes no targets: {_said(error)}") from error
+        async with socket:
+            yield Targets(self.url, socket)
+
+    @contextmanager
+    def _known_form(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise refuses(self.url, f"it tells its {what} in a form unknown to us") from error
+
+    async def _get(self, path: str, *, none_if_unknown: bool = False) -> Any:
+        return await self._ask("GET", path, none_if_unknown=none_if_unknown)
+
+    async def _ask(self, method: str, path: str, *, none_if_unknown: bool = False) -> Any:
+        import httpx
+
+        try:
+            response = await self._client.request(method, path)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise not_found(self.url, f"nobody answers there ({_said(error)})") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise lost(self.url, f"it does not answer ({_said(error)})") from error
+        if response.status_code == httpx.codes.NOT_FOUND and none_if_unknown:
+            return None
+        if response.status_code == httpx.codes.NOT_FOUND:
+            raise not_found(self.url, f"it knows no /api/{path}")
+        if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            raise not_ready(self.url, "its motors are not up, or not yet")
+        if response.is_error or response.is_redirect:
+            raise refuses(self.url, f"/api/{path} answers {response.status_code}")
+        try:
+            return response.json()
+        except ValueError as error:
+            what = "what answers there is no daemon of a Reachy Mini"
+            raise not_found(self.url, what) from error
+
+
+_HEAD_KEYS = ("roll", "pitch", "yaw", "x", "y", "z")
+
+
+class Targets:
+    """The stream. The daemon does what it is told last; it answers only what it cannot read."""
+
+    def __init__(self, url: str, socket: ClientConnection) -> None:
+        self._url = url
+        self._socket = socket
+
+    async def send(self, pose: Pose) -> None:
+        """Raises ``RobotLost`` when the connection is gone, or has no room for 2 s."""
+        from websockets.exceptions import ConnectionClosed
+
+        head = pose.head
+        target = {
+            "target_head_pose": {key: getattr(head, key) for key in _HEAD_KEYS},
+            "target_antennas": pose.antennas,
+            "target_body_yaw": pose.body_yaw,
+        }
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._socket.send(json.dumps(target))
+        except (ConnectionClosed, TimeoutError) as error:
+            raise lost(self._url, f"the connection broke off ({_said(error)})") from error
+
+    async def watch(self) -> None:
+        """Returns never: raises ``RobotRefuses`` with what the daemon cannot read, or
+        ``RobotLost`` when the connection ends."""
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            message = await self._socket.recv()
+        except ConnectionClosed as error:
+            raise lost(self._url, f"the connection broke off ({_said(error)})") from error
+        raise refuses(self._url, f"it does not take a target ({str(message)[:200]})")
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__

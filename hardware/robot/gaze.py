@@ -1,0 +1,63 @@
+"""Where the robot looks: to who was heard last, for a while."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import median
+
+from hardware.robot.poses import clamp
+from pipeline.direction import Direction
+
+FARTHEST_RAD = math.radians(75)
+"""Looks no further to the side: there a linear array is at its least exact."""
+NEEDED, KEPT = 3, 5
+"""Readings before it turns, and those whose median it takes: outliers are common."""
+WINDOW_S = 0.8
+HYSTERESIS_RAD = math.radians(10)
+"""It does not follow a smaller change."""
+FORGOTTEN_S = 30.0
+"""So long after the last voice it looks to the front again."""
+
+
+def yaw_of(direction: Direction) -> float:
+    """The head's yaw, in rad, against the array. What may be behind a linear array is taken for
+    the front: it cannot tell them apart."""
+    azimuth = direction.azimuth_deg % 360
+    front = azimuth if azimuth <= 180 else 360 - azimuth
+    return math.radians(90 - front)
+
+
+class Gaze:
+    """A fold of directions; times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._yaw = 0.0
+        self._heard_at = -math.inf
+        self._readings: deque[tuple[float, float]] = deque(maxlen=KEPT)
+
+    def heard(self, direction: Direction, now: float, array_yaw: float) -> None:
+        """``array_yaw``: where the array's front points, in rad: the head's yaw for one in the
+        head, 0 for one that stands still."""
+        if not direction.speech:
+            return
+        while self._readings and self._readings[0][0] < now - WINDOW_S:
+            self._readings.popleft()
+        wanted = clamp(array_yaw + yaw_of(direction), FARTHEST_RAD)
+        self._readings.append((now, wanted))
+        if len(self._readings) < NEEDED:
+            return
+        self._heard_at = now
+        middle = median(yaw for _, yaw in self._readings)
+        if abs(middle - self._yaw) > HYSTERESIS_RAD:
+            self._yaw = middle
+
+    def forget_readings(self) -> None:
+        """What was heard from here on is another voice, or was heard while the head turned."""
+        self._readings.clear()
+
+    def yaw(self, now: float) -> float:
+        """In rad, against the robot's foot; 0 when nobody was heard for long."""
+        if now - self._heard_at > FORGOTTEN_S:
+            self._yaw = 0.0
+        return self._yaw

@@ -1,0 +1,77 @@
+"""From the pose that is wanted to the poses on the way there: smooth, and never too fast."""
+
+from __future__ import annotations
+
+import math
+
+from hardware.robot.poses import LIMITS, SPEED_LIMITS, Axes, Pose, clamp, from_axes, to_axes
+
+PACE = 8.0
+"""1/s: how quickly a wanted pose is approached. A small step is 90 % done after 0.49 s."""
+
+LONGEST_STEP_S = 0.1
+"""After a longer pause the way goes on from where it was, instead of jumping."""
+
+
+class Motion:
+    """Follows wanted poses, axis by axis, as a critically damped spring would.
+
+    The pull of the spring is cut at what makes ``SPEED_LIMITS`` its final speed, so that no axis
+    ever exceeds them, whatever is wanted and however often that changes. No axis leaves
+    ``LIMITS``, but that the way may begin outside, and lead to one of ``others``: a robot without
+    power lies folded, and is folded again before its power is switched off.
+    """
+
+    def __init__(self, start: Pose, *others: Pose) -> None:
+        self._at = to_axes(start)
+        outside = [self._at, *map(to_axes, others)]
+        self._lowest = Axes(*map(min, *outside, (-limit for limit in LIMITS)))
+        self._highest = Axes(*map(max, *outside, LIMITS))
+        self._speeds = Axes(*(0.0 for _ in LIMITS))
+
+    @property
+    def pose(self) -> Pose:
+        return from_axes(self._at)
+
+    @property
+    def yaw_speed(self) -> float:
+        """Of the head, in rad/s."""
+        return self._speeds.neck_yaw + self._speeds.body_yaw
+
+    def step(self, wanted: Pose, seconds: float) -> Pose:
+        """The pose ``seconds`` later, on the way to ``wanted``."""
+        seconds = max(0.0, min(seconds, LONGEST_STEP_S))
+        steps = [
+            _step(at, speed, max(lowest, min(highest, goal)), seconds, fastest)
+            for at, speed, goal, lowest, highest, fastest in zip(
+                self._at,
+                self._speeds,
+                to_axes(wanted),
+                self._lowest,
+                self._highest,
+                SPEED_LIMITS,
+                strict=True,
+            )
+        ]
+        self._at = Axes(*(at for at, _ in steps))
+        self._speeds = Axes(*(speed for _, speed in steps))
+        return self.pose
+
+    def arrived(self, wanted: Pose) -> bool:
+        """Whether less than a hundredth of each limit is left of the way."""
+        axes = zip(self._at, to_axes(wanted), LIMITS, strict=True)
+        return all(abs(at - goal) < limit / 100 for at, goal, limit in axes)
+
+
+def _step(
+    at: float, speed: float, goal: float, seconds: float, fastest: float
+) -> tuple[float, float]:
+    # The exact solution of the critically damped spring, so any step length gives the same way:
+    # with |gap| <= 2 * fastest / PACE its speed stays below ``fastest`` for good.
+    gap = clamp(goal - at, 2 * fastest / PACE)
+    decay = math.exp(-PACE * seconds)
+    pull = speed - PACE * gap
+    moved = at + gap - (gap - pull * seconds) * decay
+    if (goal - moved) * (goal - at) < 0:
+        return goal, 0.0  # a spring swings past a goal that has come nearer; a head need not
+    return moved, (speed - PACE * pull * seconds) * decay

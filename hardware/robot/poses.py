@@ -1,0 +1,142 @@
+"""Where a Reachy Mini can hold its head, antennas and body.
+
+The frame is the daemon's: x to the front, y to the left, z up, in metres from where the upright
+head rests; angles in radians, roll, pitch and yaw about these axes. A positive pitch looks down, a
+positive yaw looks left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPose:
+    """``roll``, ``pitch``, ``yaw`` in rad, ``x``, ``y``, ``z`` in m, in the frame of the robot's
+    foot: the body's turn is not added to ``yaw``."""
+
+    roll: float = 0.0
+    pitch: float = 0.0
+    yaw: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    z: float = 0.0
+
+
+ANTENNA_REST_RAD = math.radians(10)
+"""Upright; straight up they shake (``INIT_ANTENNAS_JOINT_POSITIONS`` of the SDK, 1.13.0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pose:
+    """``antennas``: right and left, in rad, 0 upright and away from the head with opposite signs.
+    ``body_yaw``: of the foot's turntable, in rad."""
+
+    head: HeadPose = HeadPose()
+    antennas: tuple[float, float] = (-ANTENNA_REST_RAD, ANTENNA_REST_RAD)
+    body_yaw: float = 0.0
+
+
+NEUTRAL = Pose()
+
+
+class Axes(NamedTuple):
+    """A pose as numbers that do not depend on each other: ``neck_yaw`` is the head's turn against
+    the body. Also used for what a pose may be, and how fast it may change, axis by axis."""
+
+    roll: float
+    pitch: float
+    neck_yaw: float
+    body_yaw: float
+    x: float
+    y: float
+    z: float
+    right_antenna: float
+    left_antenna: float
+
+
+LIMITS = Axes(
+    roll=math.radians(15),
+    pitch=math.radians(15),
+    neck_yaw=math.radians(45),
+    body_yaw=math.radians(80),
+    x=0.008,
+    y=0.008,
+    z=0.008,
+    right_antenna=3.05,
+    left_antenna=3.05,
+)
+"""What we ask for at most, either way. The robot's own limits are wider: roll and pitch 40°, head
+against body 65°, body 160° (SDK's "Core concepts"; ``max_relative_yaw`` and ``max_body_yaw`` in
+``kinematics/analytical_kinematics.py``, 1.13.0); antennas: its folded ones. It names
+none for x, y and z, nor for all axes at once: with these, its kinematics (1.13.0) reaches every
+corner to 0.01 rad and 1 mm, where with 20° and 10 mm it does not."""
+
+SPEED_LIMITS = Axes(
+    roll=1.2,
+    pitch=1.2,
+    neck_yaw=1.6,
+    body_yaw=1.2,
+    x=0.06,
+    y=0.06,
+    z=0.06,
+    right_antenna=4.0,
+    left_antenna=4.0,
+)
+"""Rad/s and m/s. Ours: a quick but calm turn of a person's head; the motors can do 13 rad/s
+(``kinematics/placo_kinematics.py``)."""
+
+
+def to_axes(pose: Pose) -> Axes:
+    head = pose.head
+    return Axes(
+        head.roll,
+        head.pitch,
+        head.yaw - pose.body_yaw,
+        pose.body_yaw,
+        head.x,
+        head.y,
+        head.z,
+        *pose.antennas,
+    )
+
+
+def from_axes(axes: Sequence[float]) -> Pose:
+    roll, pitch, neck_yaw, body_yaw, x, y, z, right, left = axes
+    head = HeadPose(roll, pitch, neck_yaw + body_yaw, x, y, z)
+    return Pose(head, (right, left), body_yaw)
+
+
+def clamp(value: float, limit: float) -> float:
+    return max(-limit, min(limit, value))
+
+
+def within_limits(pose: Pose) -> Pose:
+    """The nearest pose that keeps to ``LIMITS``."""
+    return from_axes([clamp(v, limit) for v, limit in zip(to_axes(pose), LIMITS, strict=True)])
+
+
+def swayed(pose: Pose, sway: HeadPose) -> Pose:
+    """The pose with ``sway`` added to the head, as far as ``LIMITS`` (or, for one that is outside
+    of them, its own place) allow."""
+    axes = to_axes(pose)
+    added = to_axes(Pose(sway, (0.0, 0.0)))
+    return from_axes(
+        [
+            max(min(-limit, at), min(max(limit, at), at + more))
+            for at, more, limit in zip(axes, added, LIMITS, strict=True)
+        ]
+    )
+
+
+NECK_ALONE_RAD = math.radians(30)
+"""Further to the side, the body turns with the head."""
+
+
+def facing(yaw: float) -> tuple[float, float]:
+    """Head's and body's yaw, in rad, to look to ``yaw``: the neck turns first, then the body."""
+    body = yaw - clamp(yaw, NECK_ALONE_RAD)
+    return yaw, clamp(body, LIMITS.body_yaw)

@@ -1,0 +1,145 @@
+"""What the robot's body does at which moment of a conversation: events in, poses out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+from hardware.robot.gaze import Gaze
+from hardware.robot.poses import ANTENNA_REST_RAD, HeadPose, Pose, facing, within_limits
+from hardware.robot.wobble import Wobble
+from pipeline.audio import Pcm
+from pipeline.chat import FunctionCallItem
+from pipeline.direction import Direction
+from pipeline.events import (
+    Event,
+    InputCleared,
+    InputCommitted,
+    ReplyAudio,
+    ReplyFinished,
+    SpeechRejected,
+    SpeechStarted,
+    SpeechStopped,
+)
+
+Mode = Literal["idle", "listening", "thinking", "speaking"]
+
+THINKS_S = 20.0
+"""Longer than any answer takes; then nothing comes any more."""
+DEAF_S = 0.3
+"""After the robot's own voice, the array may still hear the room's answer to it."""
+
+BREATH_HZ, BREATH_M = 0.2, 0.003
+ANTENNA_BREATH_RAD = 0.05
+PONDER_HZ, PONDER_RAD = 0.2, math.radians(3)
+_OPEN_RAD = 0.55
+"""Of the antennas, while it listens."""
+
+
+class Posture:
+    """A fold of what happens; times are seconds of one clock and never fall.
+
+    An answer begins with its first audio and ends with its ``ReplyFinished``, or when the last
+    that was told by ``played`` has been heard, whichever is later.
+    """
+
+    def __init__(self) -> None:
+        self.gaze = Gaze()
+        self.wobble = Wobble()
+        self._mode: Mode = "idle"
+        self._since = 0.0
+        self._reply: str | None = None
+        """The answer that is spoken, until it is finished."""
+        self._silent_since = -math.inf
+
+    def mode(self, now: float) -> Mode:
+        """What it does now."""
+        if self._mode == "speaking" and self._reply is None and now >= self.wobble.over_at:
+            self._silent_since = self.wobble.over_at
+            self._become("idle", now)
+        if self._mode == "thinking" and now - self._since >= THINKS_S:
+            self._become("idle", now)
+        return self._mode
+
+    def note(self, event: Event, now: float) -> None:
+        """Something happened in the conversation."""
+        mode = self.mode(now)
+        match event:
+            case SpeechStarted():
+                self._fall_silent(now)
+                self._become("listening", now)
+            case SpeechStopped() | InputCommitted():
+                if mode in ("idle", "listening"):
+                    self._become("thinking", now)
+            case SpeechRejected() | InputCleared():
+                if mode in ("listening", "thinking"):
+                    self._become("idle", now)
+            case ReplyAudio():
+                if mode != "speaking":
+                    self._become("speaking", now)
+                self._reply = event.reply_id
+            case ReplyFinished():
+                self._finished(event, now)
+
+    def _finished(self, event: ReplyFinished, now: float) -> None:
+        if self._mode == "speaking" and event.reply_id == self._reply:
+            self._reply = None
+            if event.status == "cancelled":
+                self._fall_silent(now)
+            self.mode(now)
+            return
+        called = any(isinstance(item, FunctionCallItem) for item in event.items)
+        if self._mode == "thinking" and event.reason != "resumed" and not called:
+            self._become("idle", now)
+
+    def heard(self, direction: Direction, now: float, array_yaw: float) -> None:
+        """The array hears from there; ``array_yaw``: where its own front points, in rad. Not to
+        be told while the array turns."""
+        if self.mode(now) != "speaking" and now - self._silent_since >= DEAF_S:
+            self.gaze.heard(direction, now, array_yaw)
+        else:
+            self.gaze.forget_readings()
+
+    def played(self, pcm: Pcm, rate: int, at: float) -> None:
+        """``pcm`` (int16, mono, ``rate`` Hz) is heard from the loudspeaker from ``at`` on."""
+        self.wobble.played(pcm, rate, at)
+
+    def wanted(self, now: float) -> Pose:
+        """Where to be, within ``LIMITS``; may jump from one call to the next."""
+        head, antennas = _stance(self.mode(now), now - self._since, now)
+        yaw, body_yaw = facing(self.gaze.yaw(now))
+        return within_limits(Pose(replace(head, yaw=yaw + head.yaw), antennas, body_yaw))
+
+    def sway(self, now: float) -> HeadPose:
+        """To be added to the head's pose as it is: the voice's wobble."""
+        offset, _ = self.wobble.offset(now)
+        return offset
+
+    def _become(self, mode: Mode, now: float) -> None:
+        self._mode, self._since = mode, now
+
+    def _fall_silent(self, now: float) -> None:
+        if self._mode == "speaking":
+            self._silent_since = now
+        self._reply = None
+        self.wobble.hush(now)
+
+
+def _stance(mode: Mode, since_s: float, now: float) -> tuple[HeadPose, tuple[float, float]]:
+    """Head and antennas, looking to the front."""
+    match mode:
+        case "listening":
+            # Quite still: motors are heard by the microphones beside them.
+            head = HeadPose(roll=math.radians(4), pitch=math.radians(-4), x=0.005)
+            return head, (-_OPEN_RAD, _OPEN_RAD)
+        case "thinking":
+            ponder = PONDER_RAD * math.sin(2 * math.pi * PONDER_HZ * since_s)
+            head = HeadPose(roll=math.radians(-6), pitch=math.radians(-8), yaw=ponder)
+            return head, (-0.8, ANTENNA_REST_RAD)
+        case "speaking":
+            return HeadPose(pitch=math.radians(-2)), (-0.3, 0.3)
+        case "idle":
+            breath = math.sin(2 * math.pi * BREATH_HZ * now)
+            antenna = ANTENNA_REST_RAD + ANTENNA_BREATH_RAD * breath
+            return HeadPose(z=BREATH_M * breath), (-antenna, antenna)

@@ -1,0 +1,89 @@
+"""The small movements of a head that speaks, driven by what the loudspeaker plays just then."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+
+from hardware.robot.poses import HeadPose
+from pipeline.audio import Pcm
+
+HOP_S = 0.02
+HELD_HOPS = 3000
+"""A minute; what is told further ahead pushes the oldest out."""
+QUIET_DB, LOUD_DB = -50.0, -18.0
+"""Below the first (dBFS) nothing moves, at the second everything does."""
+RISE_PER_S, FALL_PER_S = 10.0, 4.0
+"""How fast the movement grows with the voice, and dies away after it."""
+
+SWINGS = {
+    "pitch": (math.radians(2.5), 1.9),
+    "yaw": (math.radians(3.0), 0.55),
+    "roll": (math.radians(2.0), 1.1),
+    "z": (0.002, 0.35),
+}
+"""Amplitude (rad, m) and frequency (Hz), chosen so that they do not repeat together."""
+
+
+class Wobble:
+    """Holds how loud it will be and when; ``offset`` is asked with rising times.
+
+    Times are seconds of one clock, the same for ``played`` and ``offset``.
+    """
+
+    def __init__(self) -> None:
+        self.over_at = -math.inf
+        """When the last of what was told will have been heard."""
+        self._hops: deque[tuple[float, float, float]] = deque(maxlen=HELD_HOPS)
+        """Begin, end and loudness (0 to 1)."""
+        self._loudness = 0.0
+        self._until = -math.inf
+        self._envelope = 0.0
+        self._asked_at: float | None = None
+
+    def played(self, pcm: Pcm, rate: int, at: float) -> None:
+        """``pcm`` (int16, mono, shape ``(n,)``, at ``rate`` Hz) is heard from the time ``at``."""
+        hop = max(1, round(HOP_S * rate))
+        starts = np.arange(0, len(pcm), hop)
+        if not len(starts):
+            return
+        squares = np.square(pcm.astype(np.float32) / 32768)
+        lengths = np.minimum(hop, len(pcm) - starts)
+        powers = np.add.reduceat(squares, starts) / lengths
+        decibels = 10 * np.log10(powers + 1e-12)
+        loudness = np.clip((decibels - QUIET_DB) / (LOUD_DB - QUIET_DB), 0.0, 1.0)
+        begins, ends = at + starts / rate, at + (starts + lengths) / rate
+        hops = zip(begins.tolist(), ends.tolist(), loudness.tolist(), strict=True)
+        self._hops.extend(hops)
+        self.over_at = max(self.over_at, float(ends[-1]))
+
+    def hush(self, now: float) -> None:
+        """What was to be heard later will not be."""
+        self._hops = deque((hop for hop in self._hops if hop[0] <= now), maxlen=HELD_HOPS)
+        self.over_at = min(self.over_at, now)
+        self._until = min(self._until, now)
+
+    def offset(self, now: float) -> tuple[HeadPose, float]:
+        """To be added to the head's pose, and how much of the movement there is (0 to 1)."""
+        while self._hops and self._hops[0][0] <= now:
+            _, self._until, self._loudness = self._hops.popleft()
+        wanted = self._loudness if now < self._until else 0.0
+        passed = 0.0 if self._asked_at is None else max(0.0, now - self._asked_at)
+        self._asked_at = now
+        rise, fall = RISE_PER_S * passed, FALL_PER_S * passed
+        self._envelope += max(-fall, min(rise, wanted - self._envelope))
+        swing = {
+            axis: self._envelope * size * math.sin(2 * math.pi * hertz * now)
+            for axis, (size, hertz) in SWINGS.items()
+        }
+        return HeadPose(**swing), self._envelope
+
+
+def fastest(axis: str) -> float:
+    """The most that ``offset`` changes an axis of the head, in rad/s or m/s."""
+    if axis not in SWINGS:
+        return 0.0
+    size, hertz = SWINGS[axis]
+    return size * (2 * math.pi * hertz + max(RISE_PER_S, FALL_PER_S))

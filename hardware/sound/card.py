@@ -1,0 +1,292 @@
+"""The microphone and the loudspeaker of this machine, for as long as somebody talks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+
+from hardware.settings import Sound
+from hardware.sound.devices import Device, Role, channel_of
+from hardware.sound.driver import Latency, Plan, SoundDriver
+from hardware.sound.errors import RateRefused, SoundError
+from hardware.sound.inbox import BlockInbox
+from hardware.sound.microphone import Level, Microphone, Zeros
+from hardware.sound.notices import Lost, Opened, SoundNotice, Waiting
+from hardware.sound.opening import Chosen, Rates, resolve
+from hardware.sound.pairing import Pairing, SoundBlock
+from hardware.sound.speaker import Speaker
+from pipeline.audio import LISTEN_RATE, Pcm
+
+_FIRST_S = 5.0
+"""For the first sound: an idle PulseAudio sink takes 1.7 s to start."""
+_STALLED_S = 1.0
+"""A driver that is silent for so long has lost its device."""
+_RETRY_S = 0.5
+_MOST_RETRY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class CardState:
+    """For a view, and for ``doctor``. ``latency``: what the drivers say; None while nothing is
+    open. ``dropped_samples``: of the microphone, at 16 kHz, by us. ``unplayed_s``: seconds
+    of sound that had no device or no room. Xruns: the drivers' own losses."""
+
+    microphone: str
+    speaker: str
+    microphone_hz: int
+    speaker_hz: int
+    latency: Latency | None
+    level_dbfs: float
+    dropped_samples: int
+    unplayed_s: float
+    microphone_xruns: int
+    speaker_xruns: int
+    reference_moves: int
+    reference_gaps: int
+
+
+class _Opening:
+    """One pair of streams, from open to lost."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, speaker: Speaker, plan_hz: tuple[int, int]
+    ) -> None:
+        self.microphone_hz, self.speaker_hz = plan_hz
+        self.pairing = Pairing(*plan_hz)
+        self.tap = speaker.tap
+        self.arrived = asyncio.Event()
+        self.ended: Role | None = None
+        self.latency: Latency | None = None
+        self.began_s = loop.time()
+        self.first = True
+        self._loop = loop
+
+    def on_ended(self, role: Role) -> None:
+        if self.ended is None:
+            self.ended = role
+        self.wake()
+
+    def wake(self) -> None:
+        """From the driver's thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.arrived.set)
+
+
+class SoundCard:
+    """Two devices as one: what is heard, with what was played then.
+
+    ``play``, ``flush``, ``duck`` and ``heard_s`` are called on the event loop's thread. ``notify``
+    is called there too, and must not wait.
+    """
+
+    def __init__(
+        self,
+        settings: Sound,
+        notify: Callable[[SoundNotice], None],
+        driver: SoundDriver | None = None,
+    ) -> None:
+        self._settings = settings
+        self._notify = notify
+        self._driver = driver or _portaudio()
+        self._speaker = Speaker(settings.volume)
+        self._inbox = BlockInbox(notify)
+        self._zeros = Zeros()
+        self._level = Level()
+        self._chosen = Chosen("", "")
+        self._microphone: Microphone | None = None
+        self._opening: _Opening | None = None
+        self._captured_s: float | None = None
+        self._xruns = self._ring_dropped = self._moves = self._gaps = 0
+
+    # --- what talks use ---------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Open the devices, deliver, and open them again when they are lost; until cancelled.
+
+        Raises ``SoundError`` when they cannot be opened at the very start.
+        """
+        try:
+            devices = await self._driver.devices()
+            self._chosen = resolve(devices, self._settings)
+            microphone, speaker = self._chosen.among(devices)
+            assert microphone is not None
+            assert speaker is not None
+            opening = await self._open(microphone, speaker)
+            while True:
+                lost = await self._deliver(opening)
+                self._end_opening()
+                self._notify(lost)
+                opening = await self._find_again(lost.name)
+        finally:
+            self._end_opening()
+            self._inbox.end()
+            await self._driver.close()
+            self._driver.end()
+
+    def blocks(self) -> AsyncIterator[SoundBlock]:
+        """What is heard, 10 ms each, for one reader; ends when ``run`` does. Where the reader is
+        more than 2 s late the oldest are dropped, and counted."""
+        return self._inbox.blocks()
+
+    def play(self, pcm: Pcm, rate: int, sound_id: str) -> None:
+        """Behind what is queued; int16 mono, any ``rate`` in Hz. What a device that is away or a
+        full queue (180 s) cannot take is dropped, and counted."""
+        self._speaker.play(pcm, rate, sound_id)
+
+    def flush(self) -> None:
+        """Silence, after a fade of 3 ms and what the driver holds."""
+        self._speaker.flush()
+
+    def duck(self, by_db: float) -> None:
+        """Quieter by so much, within 10 ms; 0 is full again."""
+        self._speaker.duck(by_db)
+
+    def heard_s(self, sound_id: str) -> float:
+        """Seconds of that sound that have left the loudspeaker; 0 for one that is not known."""
+        return self._speaker.heard_s(sound_id, asyncio.get_running_loop().time())
+
+    def queued_s(self) -> float:
+        """Seconds of sound that wait here, and are not yet in the driver."""
+        return self._speaker.queued_s()
+
+    def state(self) -> CardState:
+        opening, microphone = self._opening, self._microphone
+        pairing = opening.pairing if opening else None
+        return CardState(
+            microphone=self._chosen.microphone,
+            speaker=self._chosen.speaker,
+            microphone_hz=opening.microphone_hz if opening else 0,
+            speaker_hz=opening.speaker_hz if opening else 0,
+            latency=opening.latency if opening else None,
+            level_dbfs=self._level.dbfs,
+            dropped_samples=self._inbox.dropped_samples
+            + self._ring_dropped
+            + (_listened(microphone) if microphone else 0),
+            unplayed_s=self._speaker.dropped_s,
+            microphone_xruns=self._xruns + (microphone.xruns if microphone else 0),
+            speaker_xruns=self._speaker.xruns,
+            reference_moves=self._moves + (pairing.moves if pairing else 0),
+            reference_gaps=self._gaps + (pairing.gaps if pairing else 0),
+        )
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    async def _open(self, microphone: Device, speaker: Device) -> _Opening:
+        channel = channel_of(microphone, self._settings.channel)
+        rates = Rates.of(microphone, speaker, self._settings.rate_hz)
+        while True:
+            try:
+                return await self._try(microphone, speaker, channel, rates.first())
+            except RateRefused as refusal:
+                if not rates.refuse(refusal):
+                    raise
+
+    async def _try(
+        self, microphone: Device, speaker: Device, channel: int, rates: tuple[int, int]
+    ) -> _Opening:
+        source = Microphone(channel, channel, rates[0])
+        self._speaker.opened(rates[1])
+        opening = _Opening(asyncio.get_running_loop(), self._speaker, rates)
+
+        def on_heard(data: memoryview, at_s: float, now_s: float, xrun: bool) -> None:
+            source.take(data, at_s, now_s, xrun)
+            opening.wake()
+
+        plan = Plan(
+            microphone=microphone,
+            channels=channel,
+            microphone_hz=rates[0],
+            speaker=speaker,
+            speaker_hz=rates[1],
+            on_heard=on_heard,
+            on_asked=self._speaker.fill,
+            on_ended=opening.on_ended,
+        )
+        opening.latency = await self._driver.open(plan)
+        self._microphone, self._opening = source, opening
+        self._notify(Opened(microphone.name, speaker.name, rates[0]))
+        return opening
+
+    def _end_opening(self) -> None:
+        opening, microphone = self._opening, self._microphone
+        self._opening = self._microphone = None
+        self._speaker.closed(asyncio.get_running_loop().time())
+        if opening is not None and microphone is not None:
+            self._xruns += microphone.xruns
+            self._ring_dropped += _listened(microphone)
+            self._moves += opening.pairing.moves
+            self._gaps += opening.pairing.gaps
+
+    async def _find_again(self, name: str) -> _Opening:
+        retry_s = _RETRY_S
+        while True:
+            # Whatever hangs or fails here is what is waited for.
+            await self._driver.close()
+            self._notify(Waiting(name, retry_s))
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, _MOST_RETRY_S)
+            try:
+                microphone, speaker = self._chosen.among(await self._driver.devices())
+                if microphone is not None and speaker is not None:
+                    return await self._open(microphone, speaker)
+            except SoundError:
+                self._speaker.closed(asyncio.get_running_loop().time())
+
+    # --- delivering -------------------------------------------------------------------------------
+
+    async def _deliver(self, opening: _Opening) -> Lost:
+        """Until one of the devices is lost."""
+        microphone = self._microphone
+        assert microphone is not None
+        loop = asyncio.get_running_loop()
+        while True:
+            patience_s = _FIRST_S if microphone.last_s is None else _STALLED_S
+            try:
+                async with asyncio.timeout(patience_s):
+                    await opening.arrived.wait()
+            except TimeoutError:
+                return Lost(self._chosen.microphone, f"nothing came from it for {patience_s:g} s")
+            opening.arrived.clear()
+            if opening.ended is not None:
+                return Lost(self._name(opening.ended), "its stream has ended")
+            self._drain(opening, microphone)
+            asked_s = self._speaker.last_s
+            waited_s = loop.time() - (opening.began_s if asked_s is None else asked_s)
+            if waited_s > (_FIRST_S if asked_s is None else _STALLED_S):
+                return Lost(self._chosen.speaker, f"it took no sound for {waited_s:.1f} s")
+
+    def _drain(self, opening: _Opening, microphone: Microphone) -> None:
+        self._speaker.convert_ahead()
+        pairing = opening.pairing
+        while (given := opening.tap.take()) is not None:
+            pairing.played(given)
+        while (piece := microphone.ring.take()) is not None:
+            for block in pairing.heard(piece):
+                self._put(opening, block)
+
+    def _put(self, opening: _Opening, block: SoundBlock) -> None:
+        if opening.first and self._captured_s is not None:
+            away_s = block.captured_at - self._captured_s
+            lost = max(0, round(away_s * LISTEN_RATE) - len(block.pcm))
+            block = replace(block, lost_samples=lost, reference_moved=0)
+        opening.first = False
+        self._captured_s = block.captured_at
+        self._level.feed(block.pcm)
+        notice = self._zeros.feed(block.pcm)
+        self._inbox.put(block)
+        if notice is not None:
+            self._notify(notice)
+
+    def _name(self, role: Role) -> str:
+        return self._chosen.microphone if role == "microphone" else self._chosen.speaker
+
+
+def _portaudio() -> SoundDriver:
+    from hardware.sound.portaudio import PortAudio
+
+    return PortAudio()
+
+
+def _listened(microphone: Microphone) -> int:
+    return microphone.ring.dropped_samples * LISTEN_RATE // microphone.rate_hz

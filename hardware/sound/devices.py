@@ -1,0 +1,114 @@
+"""Which microphone and which loudspeaker: a choice among names, without a look at hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hardware.sound.errors import no_device, too_few_channels
+
+Role = Literal["microphone", "loudspeaker"]
+
+ARRAY_NAMES = ("reachy mini audio", "respeaker", "xvf3800")
+"""Parts of the USB names of XVF3800 arrays: Pollen's, Seeed's, and XMOS's own kits."""
+RATES_HZ = (48_000, 24_000, 16_000)
+"""What a device may be opened with, the likeliest first."""
+ARRAY_RATE_HZ = 16_000
+"""XVF3800: the firmware's own rate; its echo canceller is not to be trusted at 48 kHz."""
+PROCESSED, ASR = 1, 2
+"""Channels of an XVF3800, counted from 1: the processed beam, and that for recognisers."""
+_MONITORS = ("monitor of ", ".monitor")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One entry of PortAudio's list. ``index`` holds only until PortAudio looks anew."""
+
+    index: int
+    name: str
+    inputs: int
+    outputs: int
+    rate_hz: int
+    default_input: bool = False
+    default_output: bool = False
+
+    @property
+    def array(self) -> bool:
+        """Its name is that of an XVF3800."""
+        name = self.name.lower()
+        return any(part in name for part in ARRAY_NAMES)
+
+    @property
+    def monitor(self) -> bool:
+        """It records what a loudspeaker plays."""
+        name = self.name.lower()
+        return any(part in name for part in _MONITORS)
+
+    def serves(self, role: Role) -> bool:
+        if role == "microphone":
+            return self.inputs > 0 and not self.monitor
+        return self.outputs > 0
+
+
+def find(devices: Sequence[Device], role: Role, name: str) -> Device | None:
+    """The device of exactly this name, else the first whose name has it as a part."""
+    able = [device for device in devices if device.serves(role)]
+    wanted = name.lower()
+    for device in able:
+        if device.name.lower() == wanted:
+            return device
+    return next((device for device in able if wanted in device.name.lower()), None)
+
+
+def choose(devices: Sequence[Device], role: Role, wanted: str) -> Device:
+    """The device that a setting means. ``auto``: an XVF3800, else the system's default.
+
+    Raises ``SoundError`` with the names that exist when there is none.
+    """
+    able = [device for device in devices if device.serves(role)]
+    if wanted != "auto":
+        found = find(devices, role, wanted)
+    else:
+        array = (device for device in able if device.array)
+        default = (
+            device
+            for device in able
+            if (device.default_input if role == "microphone" else device.default_output)
+        )
+        found = next(array, None) or next(default, None) or next(iter(able), None)
+    if found is None:
+        raise no_device(role, wanted, [device.name for device in able])
+    return found
+
+
+def choose_speaker(devices: Sequence[Device], wanted: str, microphone: Device | None) -> Device:
+    """``auto`` follows an array's microphone, because its chip cancels the echo of no other
+    loudspeaker. Raises ``SoundError``."""
+    if wanted == "auto" and microphone and microphone.array and microphone.serves("loudspeaker"):
+        return microphone
+    return choose(devices, "loudspeaker", wanted)
+
+
+def choose_both(devices: Sequence[Device], microphone: str, speaker: str) -> tuple[Device, Device]:
+    """Microphone and loudspeaker. Raises ``SoundError``."""
+    heard = choose(devices, "microphone", microphone)
+    return heard, choose_speaker(devices, speaker, heard)
+
+
+def channel_of(device: Device, channel: str | int) -> int:
+    """Counted from 1. Raises ``SoundError`` where the device has no such channel."""
+    named = {"processed": PROCESSED, "asr": ASR}
+    number = channel if isinstance(channel, int) else named[channel]
+    if number > device.inputs:
+        raise too_few_channels(device.name, number, device.inputs)
+    return number
+
+
+def rates_to_try(device: Device, wanted_hz: int | None) -> tuple[int, ...]:
+    """Hz, the best first; one alone where the setting says which."""
+    if wanted_hz is not None:
+        return (wanted_hz,)
+    first = ARRAY_RATE_HZ if device.array else device.rate_hz
+    others = tuple(rate for rate in RATES_HZ if rate != first)
+    return (first, *others) if first in RATES_HZ else RATES_HZ

@@ -1,0 +1,69 @@
+"""One thread for a library that blocks, and now and then never comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import TypeVar
+
+T = TypeVar("T")
+_Job = Callable[[], None]
+
+
+class DriverThread:
+    """Runs calls one after the other, off the event loop.
+
+    It is a daemon: a driver that hangs must not keep the program from ending. A call goes on where
+    whoever awaits it is cancelled, and the next one waits for it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._name = name
+        self._thread: Thread | None = None
+
+    async def call(self, work: Callable[[], T], patience_s: float) -> T:
+        """Its result. Raises ``TimeoutError`` when it, or one before it, is not done in time."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def job() -> None:
+            try:
+                result = work()
+            except BaseException as error:
+                _tell(loop, done, partial(done.set_exception, error))
+            else:
+                _tell(loop, done, partial(done.set_result, result))
+
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+        return await asyncio.wait_for(done, patience_s)
+
+    def end(self) -> None:
+        """After what is under way."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread = None
+
+    def _run(self) -> None:
+        jobs = self._jobs
+        while (job := jobs.get()) is not None:
+            job()
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, done: asyncio.Future[T], how: Callable[[], None]
+) -> None:
+    def tell() -> None:
+        if not done.done():
+            how()
+
+    # The loop may be gone by now.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(tell)

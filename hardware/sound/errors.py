@@ -1,0 +1,77 @@
+"""What can go wrong with a sound device, in words for whoever sits before it."""
+
+from __future__ import annotations
+
+from pipeline.errors import ReachyVoiceError
+
+
+class SoundError(ReachyVoiceError):
+    """A microphone or a loudspeaker is absent, busy, or not as the settings say."""
+
+    exit_code = 8
+
+
+def no_portaudio(why: str) -> SoundError:
+    return SoundError(
+        "The PortAudio library is not installed",
+        why=why,
+        fix="On Debian, Ubuntu and Raspberry Pi OS: sudo apt install libportaudio2",
+    )
+
+
+def no_device(role: str, wanted: str, there: list[str]) -> SoundError:
+    """``role``: "microphone" or "loudspeaker"; ``there``: the names that exist."""
+    setting = "sound.microphone" if role == "microphone" else "sound.speaker"
+    if not there:
+        return SoundError(
+            f"This machine has no {role}",
+            why="its sound system lists none",
+            fix="Plug one in, then: reachy-voice devices",
+        )
+    names = ", ".join(repr(name) for name in there)
+    return SoundError(
+        f"There is no {role} called {wanted!r}",
+        why=f"there are: {names}",
+        fix=f"Plug it in, or set {setting} to a part of one of these names, or to auto",
+    )
+
+
+def too_few_channels(name: str, channel: int, has: int) -> SoundError:
+    """``channel``: counted from 1."""
+    return SoundError(
+        f"{name} has no channel {channel}",
+        why=f"it has {has}",
+        fix="Set sound.channel to processed, or to a number up to that",
+    )
+
+
+def not_opened(role: str, name: str, why: str) -> SoundError:
+    return SoundError(
+        f"The {role} {name} cannot be opened",
+        why=why,
+        fix="End other programs that use it, or plug it out and in; reachy-voice devices lists what"
+        " there is",
+    )
+
+
+class RateRefused(SoundError):
+    """The device cannot be opened with this many samples per second."""
+
+    def __init__(self, role: str, name: str, rate_hz: int) -> None:
+        super().__init__(
+            f"The {role} {name} does not take {rate_hz} samples per second",
+            why="its driver refuses them",
+            fix="Set sound.rate_hz to 16000, 24000 or 48000, or to null",
+        )
+        self.role, self.name, self.rate_hz = role, name, rate_hz
+
+    def __reduce__(self) -> tuple[type[RateRefused], tuple[str, str, int]]:
+        return type(self), (self.role, self.name, self.rate_hz)
+
+
+def driver_hangs(name: str) -> SoundError:
+    return SoundError(
+        f"The driver of {name} does not answer",
+        why="a call to it has not come back",
+        fix="Plug the device out and in; if that does not help, restart the sound system",
+    )

@@ -1,0 +1,83 @@
+"""From what a driver hands over to one channel, its level, and whether it is alive."""
+
+from __future__ import annotations
+
+from math import log10
+
+import numpy as np
+
+from hardware.sound.notices import AllZero, Sounds
+from hardware.sound.ring import Piece, Ring
+from pipeline.audio import LISTEN_RATE, Pcm
+
+KEPT_S = 2.0
+"""What the ring holds while the event loop is busy with something else."""
+ZEROS_S = 2.0
+"""Exact zeros for so long are a muted, broken or unrouted channel: no room is that quiet."""
+SILENCE_DBFS = -96.3
+"""One step of int16."""
+
+
+class Microphone:
+    """One opened microphone; called by the driver's thread."""
+
+    def __init__(self, channels: int, channel: int, rate_hz: int) -> None:
+        """``channels``: interleaved ones that are opened; ``channel``: counted from 1."""
+        self.rate_hz = rate_hz
+        self.ring = Ring(round(KEPT_S * rate_hz))
+        self.xruns = 0
+        self.last_s: float | None = None
+        """When the driver came last; seconds of the loop's clock."""
+        self._channels = channels
+        self._channel = channel - 1
+        self._taken = 0
+
+    def take(self, data: bytes | memoryview, at_s: float, now_s: float, xrun: bool) -> None:
+        """``data``: interleaved int16; ``at_s``: when its first frame was at the membrane."""
+        frames = np.frombuffer(data, np.int16).reshape(-1, self._channels)
+        pcm: Pcm = frames[:, self._channel].copy()
+        self.ring.put(Piece(pcm, self._taken, at_s, xrun))
+        self._taken += len(pcm)
+        self.xruns += xrun
+        self.last_s = now_s
+
+
+class Zeros:
+    """Finds a microphone that gives nothing but zeros; 16 kHz."""
+
+    def __init__(self) -> None:
+        self._zeros = 0
+        self._told = False
+
+    def feed(self, pcm: Pcm) -> AllZero | Sounds | None:
+        """One notice when it has been silent for 2 s, one when that ends."""
+        sounds = np.flatnonzero(pcm)
+        if len(sounds):
+            self._zeros = len(pcm) - 1 - int(sounds[-1])
+            if self._told:
+                self._told = False
+                return Sounds()
+            return None
+        self._zeros += len(pcm)
+        if not self._told and self._zeros >= ZEROS_S * LISTEN_RATE:
+            self._told = True
+            return AllZero(self._zeros / LISTEN_RATE)
+        return None
+
+
+class Level:
+    """The loudness of what is heard; rises at once, falls by 20 dB a second. dBFS, of the mean
+    power: a full-scale square wave is 0."""
+
+    _FALL_DB_S = 20.0
+
+    def __init__(self) -> None:
+        self.dbfs = SILENCE_DBFS
+
+    def feed(self, pcm: Pcm) -> None:
+        """16 kHz."""
+        samples = pcm.astype(np.float32)
+        power = float(samples @ samples) / len(samples) / 32768**2 if len(samples) else 0.0
+        heard = 10 * log10(power) if power > 0 else SILENCE_DBFS
+        fallen = self.dbfs - self._FALL_DB_S * len(pcm) / LISTEN_RATE
+        self.dbfs = max(heard, fallen, SILENCE_DBFS)

@@ -1,0 +1,52 @@
+"""What a sound card tells about itself while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Both devices run. ``rate_hz``: what the microphone is opened with."""
+
+    microphone: str
+    speaker: str
+    rate_hz: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A device went away while it was in use; what was queued for it is dropped."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The device is not back yet; the next attempt is after ``retry_s``."""
+
+    name: str
+    retry_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AllZero:
+    """The microphone has given nothing but exact zeros for so long; no real one does."""
+
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sounds:
+    """The zeros have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Microphone samples, at 16 kHz, that came to nobody because their reader was late."""
+
+    samples: int
+
+
+SoundNotice = Opened | Lost | Waiting | AllZero | Sounds | Dropped

@@ -1,0 +1,212 @@
+"""What was heard and what was played then, sample for sample on one counter.
+
+Pure. The counter is the microphone's, at 16 kHz: what it lost is counted, never closed up. The
+loudspeaker's samples have their own counter; their place on the microphone's is a whole number,
+found from both clocks, and moved when one of the streams jumps or when the clocks have drifted
+apart by a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hardware.sound.clock import StreamClock
+from hardware.sound.ring import Piece
+from pipeline.audio import EMPTY, LISTEN_RATE, AudioHistory, Pcm, Resampler
+
+BLOCK_SAMPLES = 160
+"""10 ms: what the echo canceller takes."""
+LEAD_S = 0.020
+"""``played`` is what is at the loudspeaker's membrane so much later than the microphone's sample is
+at its own: the canceller wants the echo 6 to 300 ms after it, and stamps are wrong by a few
+milliseconds either way. Drivers that do not know all of their delay make it more."""
+_SETTLED_S = 0.3
+_PATIENCE_SAMPLES = 3 * BLOCK_SAMPLES
+"""How long a block may wait for its reference where the loudspeaker's driver is late."""
+_MOST_OFF_SAMPLES = 1.2 * BLOCK_SAMPLES
+"""While something is played the reference is moved by whole blocks, and seldom."""
+_OFF_IN_SILENCE_SAMPLES = BLOCK_SAMPLES // 2
+_SILENCE_SAMPLES = 5_600
+"""350 ms: what the canceller needs until nobody minds that the reference moves."""
+_KEPT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SoundBlock:
+    """10 ms.
+
+    ``pcm``: what was heard, int16, 16 kHz mono, shape ``(160,)``. ``played``: what the loudspeaker
+    was given then, after volume, ducking and silence; the same shape. Its echo follows it by about
+    20 ms, and by what the devices delay without saying so. ``captured_at``: when the last sample
+    was heard, seconds of the loop's clock. ``lost_samples``: 16 kHz, before this block, by the
+    driver or because nobody took them.
+
+    ``reference_moved``: None mostly. A number where ``played`` does not simply go on: the echo
+    follows it by so many samples more from this block on. 0: a gap in one of the streams, and
+    ``played`` has been set right. It is what ``EchoCanceller.realign`` takes.
+    """
+
+    pcm: Pcm
+    played: Pcm
+    captured_at: float
+    lost_samples: int = 0
+    reference_moved: int | None = None
+
+
+class _Stream:
+    """One device's samples at 16 kHz, with their numbers and times; gaps are counted."""
+
+    def __init__(self, rate_hz: int) -> None:
+        self.clock = StreamClock(rate_hz)
+        self._rate_hz = rate_hz
+        self._resampler = Resampler(rate_hz, LISTEN_RATE)
+        self._next = 0
+
+    def take(self, piece: Piece) -> tuple[Pcm, int, int]:
+        """Samples at 16 kHz; how many were lost before them on their way to us; and by how many
+        the device's own clock jumped (less than 0: it comes earlier)."""
+        missed = piece.first - self._next
+        self._next = piece.first + len(piece.pcm)
+        jumped = self.clock.look(piece.first, piece.at_s, piece.xrun)
+        return self._resampler.feed(piece.pcm), self._listened(missed), self._listened(jumped)
+
+    def time_of(self, number: float) -> float:
+        """When the device's sample that is number ``number`` at 16 kHz is at the membrane."""
+        return self.clock.time_of(number * self._rate_hz / LISTEN_RATE)
+
+    def _listened(self, samples: int) -> int:
+        return round(samples * LISTEN_RATE / self._rate_hz)
+
+
+class Pairing:
+    """One microphone and one loudspeaker, from opening to closing."""
+
+    def __init__(self, microphone_hz: int, speaker_hz: int) -> None:
+        self._heard = _Stream(microphone_hz)
+        self._played = _Stream(speaker_hz)
+        self._reference = AudioHistory(round(_KEPT_S * LISTEN_RATE))
+        self._inserted = 0
+        """Samples of silence in the reference that the loudspeaker's counter knows nothing of."""
+        self._held = EMPTY
+        self._number = 0
+        """Of the first held sample, lost ones counted as the microphone's stream counts them."""
+        self._lost = 0
+        self._offset: int | None = None
+        self._moved: int | None = None
+        self._silent_samples = 0
+        self.moves = 0
+        """How often the reference was moved because the clocks had drifted apart by a block."""
+        self.gaps = 0
+        """How often one of the streams jumped."""
+
+    def played(self, piece: Piece) -> None:
+        """What the loudspeaker's driver has taken."""
+        pcm, missed, jumped = self._played.take(piece)
+        if missed > 0:
+            self._reference.append(np.zeros(missed, np.int16))
+        if jumped and self._offset is not None:
+            self._gap()
+            if jumped > 0:
+                # The device made silence of its own.
+                self._insert(jumped)
+            else:
+                self._offset -= jumped
+        self._reference.append(pcm)
+
+    def heard(self, piece: Piece) -> Iterator[SoundBlock]:
+        """What the microphone's driver brings. Yields the blocks that are whole."""
+        pcm, missed, jumped = self._heard.take(piece)
+        if missed > 0:
+            self._lose(missed, counted=True)
+        if jumped > 0:
+            self._lose(jumped, counted=False)
+        elif jumped and self._offset is not None:
+            self._gap()
+            self._offset += jumped
+        self._held = np.concatenate((self._held, pcm)) if len(self._held) else pcm
+        return self.blocks()
+
+    def blocks(self) -> Iterator[SoundBlock]:
+        """The blocks that have become whole."""
+        while len(self._held) >= BLOCK_SAMPLES and self._ready():
+            yield self._block()
+
+    def off_ms(self) -> float:
+        """How far ``played`` is from where the clocks say; 0 before they are known."""
+        return 0.0 if self._offset is None else self._off(self._offset) / LISTEN_RATE * 1000
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _lose(self, samples: int, counted: bool) -> None:
+        """``counted``: the microphone's numbers know of them already."""
+        # What is held is from before the gap; a block has no gap within, so its rest goes too.
+        samples_held = len(self._held)
+        self._held = EMPTY
+        self._number += samples_held + (samples if counted else 0)
+        self._lost += samples_held + samples
+        if self._offset is not None:
+            self._gap()
+            if not counted:
+                self._offset += samples
+
+    def _gap(self) -> None:
+        self.gaps += 1
+        self._moved = self._moved or 0
+
+    def _insert(self, samples: int) -> None:
+        self._reference.append(np.zeros(samples, np.int16))
+        self._inserted += samples
+
+    def _ready(self) -> bool:
+        if self._offset is None:
+            self._offset = self._align()
+        if self._offset is None:
+            return True
+        needed = self._number + BLOCK_SAMPLES + self._offset
+        return needed <= self._reference.end or len(self._held) > _PATIENCE_SAMPLES
+
+    def _align(self) -> int | None:
+        if min(self._heard.clock.known_s, self._played.clock.known_s) < _SETTLED_S:
+            return None
+        return round(self._off(0))
+
+    def _off(self, offset: int) -> float:
+        """By how many samples more the reference ought to be ahead."""
+        at_s = self._heard.time_of(self._number) + LEAD_S
+        number = self._number + offset - self._inserted
+        return (at_s - self._played.time_of(number)) * LISTEN_RATE
+
+    def _block(self) -> SoundBlock:
+        pcm, self._held = self._held[:BLOCK_SAMPLES], self._held[BLOCK_SAMPLES:]
+        played = self._reference_block()
+        moved, self._moved = self._moved, None
+        lost, self._lost = self._lost, 0
+        self._number += BLOCK_SAMPLES
+        return SoundBlock(pcm, played, self._heard.time_of(self._number - 1), lost, moved)
+
+    def _reference_block(self) -> Pcm:
+        if self._offset is None:
+            return np.zeros(BLOCK_SAMPLES, np.int16)
+        self._offset += self._move(self._off(self._offset))
+        start = self._number + self._offset
+        there = self._reference.read(start, start + BLOCK_SAMPLES)
+        if len(there) < BLOCK_SAMPLES:
+            block = np.zeros(BLOCK_SAMPLES, np.int16)
+            first = max(0, self._reference.start - start)
+            block[first : first + len(there)] = there
+            there = block
+        self._silent_samples = 0 if there.any() else self._silent_samples + BLOCK_SAMPLES
+        return there
+
+    def _move(self, off: float) -> int:
+        """By how many samples the reference is moved, because it is off by so many."""
+        silent = self._silent_samples >= _SILENCE_SAMPLES
+        if abs(off) <= (_OFF_IN_SILENCE_SAMPLES if silent else _MOST_OFF_SAMPLES):
+            return 0
+        step = round(off) if silent else BLOCK_SAMPLES if off > 0 else -BLOCK_SAMPLES
+        self._moved = (self._moved or 0) + step
+        self.moves += 1
+        return step

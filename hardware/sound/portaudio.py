@@ -1,0 +1,245 @@
+"""PortAudio, through sounddevice: the only file that knows it.
+
+Two streams, also where microphone and loudspeaker are one device: PortAudio's full-duplex stream on
+ALSA waits for both sides at once, and over the PulseAudio plug-in it often never begins
+(``docs/sound.md``). ``hardware/sound/pairing.py`` brings the two together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any
+
+from hardware.sound.devices import RATES_HZ, Device
+from hardware.sound.driver import Latency, Plan
+from hardware.sound.driver_thread import DriverThread
+from hardware.sound.errors import RateRefused, driver_hangs, no_portaudio, not_opened
+
+BLOCK_MS = 5
+HEARD_LATENCY_S = 0.010
+PLAYED_LATENCY_S = 0.015
+"""What is queued in the driver must be out soon after a flush; less, and PulseAudio's sinks run dry
+in bursts."""
+_PATIENCE_S = 5.0
+"""An idle PulseAudio sink takes 1.7 s to start; USB devices enumerate within one."""
+_CLOSE_S = 2.0
+_BAD_RATE = -9997
+"""PortAudio's paInvalidSampleRate."""
+
+
+class PortAudio:
+    """The machine's sound devices. One at a time: the library is one for the whole process."""
+
+    def __init__(self) -> None:
+        self._thread = DriverThread("portaudio")
+        self._streams: list[Any] = []
+
+    async def devices(self) -> Sequence[Device]:
+        try:
+            return await self._thread.call(self._look, _PATIENCE_S)
+        except TimeoutError:
+            raise driver_hangs("the sound system") from None
+
+    async def open(self, plan: Plan) -> Latency:
+        try:
+            return await self._thread.call(partial(self._open, plan), _PATIENCE_S)
+        except TimeoutError:
+            raise driver_hangs(plan.microphone.name) from None
+
+    async def close(self) -> bool:
+        try:
+            await self._thread.call(self._close, _CLOSE_S)
+        except TimeoutError:
+            return False
+        return True
+
+    async def rates(self, device: Device) -> tuple[int, ...]:
+        """Which of 16, 24 and 48 kHz it can be opened with now, as whatever it is; Hz."""
+        try:
+            return await self._thread.call(partial(_rates, device), _PATIENCE_S)
+        except TimeoutError:
+            raise driver_hangs(device.name) from None
+
+    def end(self) -> None:
+        """No call comes any more."""
+        self._thread.end()
+
+    # --- on the thread ----------------------------------------------------------------------------
+
+    def _look(self) -> list[Device]:
+        sounddevice = load()
+        self._close()
+        # PortAudio lists what was there when it began.
+        with contextlib.suppress(sounddevice.PortAudioError):
+            sounddevice._terminate()
+        sounddevice._initialize()
+        return listed(sounddevice)
+
+    def _open(self, plan: Plan) -> Latency:
+        sounddevice = load()
+        self._close()
+        try:
+            microphone = self._start(
+                partial(_input, sounddevice, plan),
+                partial(RateRefused, "microphone", plan.microphone.name, plan.microphone_hz),
+            )
+            speaker = self._start(
+                partial(_output, sounddevice, plan),
+                partial(RateRefused, "loudspeaker", plan.speaker.name, plan.speaker_hz),
+            )
+        except BaseException:
+            self._close()
+            raise
+        return Latency(microphone.latency, speaker.latency)
+
+    def _start(self, make: Callable[[], Any], refused: Callable[[], RateRefused]) -> Any:
+        sounddevice = load()
+        try:
+            with _quiet_stderr():
+                stream = make()
+                self._streams.append(stream)
+                stream.start()
+        except sounddevice.PortAudioError as error:
+            no = refused()
+            if len(error.args) > 1 and error.args[1] == _BAD_RATE:
+                raise no from error
+            raise not_opened(no.role, no.name, _said(error)) from error
+        return stream
+
+    def _close(self) -> None:
+        streams, self._streams = self._streams, []
+        for stream in streams:
+            for step in (partial(stream.abort, ignore_errors=True), stream.close):
+                # A device that was unplugged fails at both.
+                with contextlib.suppress(Exception):
+                    step()
+
+
+def load() -> Any:
+    """The ``sounddevice`` module. Raises ``SoundError`` without the PortAudio library."""
+    try:
+        import sounddevice
+    except (ImportError, OSError) as error:
+        raise no_portaudio(str(error)) from error
+    _quiet_alsa()
+    return sounddevice
+
+
+@cache
+def _quiet_alsa() -> object:
+    """ALSA's library tells every xrun and every absent card on stderr, in the middle of a terminal
+    view; what matters of it comes to us as flags and errors."""
+    import ctypes
+
+    kind = ctypes.CFUNCTYPE(
+        None, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p
+    )
+    say_nothing = kind(lambda *_: None)
+    try:
+        ctypes.CDLL("libasound.so.2").snd_lib_error_set_handler(say_nothing)
+    except (OSError, AttributeError):
+        return None  # No ALSA here.
+    return say_nothing  # As long as the program runs.
+
+
+def listed(sounddevice: Any) -> list[Device]:
+    """PortAudio's list, with the system's defaults marked."""
+    default_input, default_output = sounddevice.default.device
+    return [
+        Device(
+            index=entry["index"],
+            name=str(entry["name"]),
+            inputs=int(entry["max_input_channels"]),
+            outputs=int(entry["max_output_channels"]),
+            rate_hz=int(entry["default_samplerate"]),
+            default_input=entry["index"] == default_input,
+            default_output=entry["index"] == default_output,
+        )
+        for entry in sounddevice.query_devices()
+    ]
+
+
+@contextlib.contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """PortAudio prints lines of its own source where a device refuses; the error says enough."""
+    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
+
+
+def _rates(device: Device) -> tuple[int, ...]:
+    sounddevice = load()
+    checks = [sounddevice.check_input_settings] if device.serves("microphone") else []
+    checks += [sounddevice.check_output_settings] if device.serves("loudspeaker") else []
+    taken = []
+    for rate_hz in sorted(RATES_HZ):
+        with contextlib.suppress(sounddevice.PortAudioError), _quiet_stderr():
+            for check in checks:
+                check(device=device.index, channels=1, dtype="int16", samplerate=rate_hz)
+            taken.append(rate_hz)
+    return tuple(taken)
+
+
+def _input(sounddevice: Any, plan: Plan) -> Any:
+    on_heard = plan.on_heard
+
+    def heard(data: Any, frames: int, times: Any, flags: Any) -> None:
+        now_s = time.monotonic()
+        at_s = _at(now_s, stream.time, times.inputBufferAdcTime, -stream.latency)
+        on_heard(memoryview(data), at_s, now_s, bool(flags.input_overflow))
+
+    stream = sounddevice.RawInputStream(
+        samplerate=plan.microphone_hz,
+        blocksize=plan.microphone_hz * BLOCK_MS // 1000,
+        device=plan.microphone.index,
+        channels=plan.channels,
+        dtype="int16",
+        latency=HEARD_LATENCY_S,
+        callback=heard,
+        finished_callback=partial(plan.on_ended, "microphone"),
+    )
+    return stream
+
+
+def _output(sounddevice: Any, plan: Plan) -> Any:
+    on_asked = plan.on_asked
+
+    def asked(out: Any, frames: int, times: Any, flags: Any) -> None:
+        now_s = time.monotonic()
+        at_s = _at(now_s, stream.time, times.outputBufferDacTime, stream.latency)
+        out[:] = on_asked(frames, at_s, now_s, bool(flags.output_underflow)).tobytes()
+
+    stream = sounddevice.RawOutputStream(
+        samplerate=plan.speaker_hz,
+        blocksize=plan.speaker_hz * BLOCK_MS // 1000,
+        device=plan.speaker.index,
+        channels=1,
+        dtype="int16",
+        latency=PLAYED_LATENCY_S,
+        callback=asked,
+        finished_callback=partial(plan.on_ended, "loudspeaker"),
+    )
+    return stream
+
+
+def _at(now_s: float, driver_now_s: float, driver_at_s: float, otherwise_s: float) -> float:
+    """On our clock; PortAudio's is another one, and some of its back ends leave the time 0."""
+    if not driver_at_s:
+        return now_s + otherwise_s
+    return now_s + driver_at_s - driver_now_s
+
+
+def _said(error: Exception) -> str:
+    said = str(error.args[0] if error.args else error)
+    host = error.args[2] if len(error.args) > 2 else None
+    text = host[2] if isinstance(host, tuple) and len(host) == 3 else ""
+    return f"{said} {text}".strip()

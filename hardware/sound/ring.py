@@ -1,0 +1,63 @@
+"""A bounded queue between a driver's thread and the event loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from pipeline.audio import Pcm
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Consecutive samples of one device's stream, at its own rate.
+
+    ``first``: number of the first sample, counted by the device from the stream's start. ``at_s``:
+    when that sample was at the membrane, in seconds of the loop's clock. ``xrun``: the driver says
+    that samples before it were lost.
+    """
+
+    pcm: Pcm
+    first: int
+    at_s: float
+    xrun: bool = False
+
+
+class Ring:
+    """Keeps the newest ``capacity_samples``; what falls out is counted.
+
+    One thread puts, another takes: each step is one operation of a ``deque``, which is atomic, so
+    that the driver's thread waits for nobody. A piece is taken whole.
+    """
+
+    def __init__(self, capacity_samples: int) -> None:
+        self._capacity_samples = capacity_samples
+        self._pieces: deque[Piece] = deque()
+        self._put_samples = 0
+        self._left_samples = 0
+        self.dropped_samples = 0
+        """In all; written by the thread that puts."""
+
+    def put(self, piece: Piece) -> None:
+        self._put_samples += len(piece.pcm)
+        self._pieces.append(piece)
+        while (
+            self._put_samples - self._left_samples - self.dropped_samples > self._capacity_samples
+        ):
+            try:
+                oldest = self._pieces.popleft()
+            except IndexError:
+                return
+            self.dropped_samples += len(oldest.pcm)
+
+    def take(self) -> Piece | None:
+        """The oldest piece, or None."""
+        try:
+            piece = self._pieces.popleft()
+        except IndexError:
+            return None
+        self._left_samples += len(piece.pcm)
+        return piece
+
+    def _held(self) -> int:
+        return self._put_samples - self._left_samples - self.dropped_samples

@@ -1,0 +1,220 @@
+"""What the loudspeaker is given, and how much of each sound it has let out.
+
+Pure: a driver's thread calls ``fill`` and nothing here waits, but for the microseconds in which
+the event loop's thread appends to the queue.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hardware.sound.clock import StreamClock
+from hardware.sound.ring import Piece, Ring
+from hardware.sound.sounds import Sound
+from pipeline.audio import Pcm
+
+RAMP_MS = 10
+"""Ducking: slow enough not to click, fast enough to be at once."""
+FADE_MS = 3
+"""At a flush: no click, and still silence at once."""
+QUEUE_S = 180.0
+"""The longest answer that is made ahead of its playing."""
+AHEAD_S = 0.5
+"""As long as the event loop may be busy with something else."""
+_PIECE_MS = 100
+_SOUNDS = 64
+"""Whose positions are remembered."""
+_KEPT_S = 2.0
+
+
+class Speaker:
+    """One loudspeaker for as long as the program runs, opened again and again if need be.
+
+    ``tap`` has what was given out, with all of volume, ducking, fades and silence, at ``rate_hz``.
+    """
+
+    def __init__(self, volume: float) -> None:
+        self.volume = volume
+        self.rate_hz = 0
+        """0 while it is not open."""
+        self.tap = Ring(0)
+        self.xruns = 0
+        self.dropped_s = 0.0
+        """What did not fit into the queue, or had no device."""
+        self.last_s: float | None = None
+        self._lock = Lock()
+        self._clock = StreamClock(1)
+        self._given = 0
+        self._queue: deque[tuple[Sound, Pcm]] = deque()
+        self._queued = 0
+        self._raw: deque[tuple[Sound, Pcm, int]] = deque()
+        """What is not yet at the device's rate; the event loop's alone."""
+        self._raw_s = 0.0
+        self._newest: Sound | None = None
+        self._sounds: OrderedDict[str, Sound] = OrderedDict()
+        self._gain = self._target = 1.0
+        self._ramp_left = 0
+
+    # --- the event loop's thread ------------------------------------------------------------------
+
+    def opened(self, rate_hz: int) -> None:
+        """A stream begins, with silence; ``heard_s`` of earlier sounds stays as it is."""
+        with self._lock:
+            self._drop_queue()
+            self.rate_hz = rate_hz
+            self.tap = Ring(round(_KEPT_S * rate_hz))
+            self._clock = StreamClock(rate_hz)
+            self._given = 0
+            self.last_s = None
+            self._newest = None
+
+    def closed(self, now_s: float) -> None:
+        """The stream is gone: what is queued is dropped, and what had not come out never will."""
+        with self._lock:
+            out = self._out(now_s)
+            for sound in self._sounds.values():
+                sound.settle(out)
+            self._drop_queue()
+            self.rate_hz = 0
+
+    def play(self, pcm: Pcm, rate: int, sound_id: str) -> None:
+        """Behind what is queued. Another ``sound_id`` ends the sound before it."""
+        with self._lock:
+            sound = self._sound(sound_id)
+        room_s = QUEUE_S - self.queued_s() if self.rate_hz else 0.0
+        taken = pcm[: max(0, round(room_s * rate))]
+        if len(taken) < len(pcm):
+            self.dropped_s += (len(pcm) - len(taken)) / rate
+            sound.cut = True
+        piece = max(1, rate * _PIECE_MS // 1000)
+        for start in range(0, len(taken), piece):
+            self._raw.append((sound, taken[start : start + piece], rate))
+        self._raw_s += len(taken) / rate
+        self.convert_ahead()
+
+    def convert_ahead(self) -> None:
+        """Keep half a second ready for the driver; more at once would hold up the event loop."""
+        while self._raw and self._queued < AHEAD_S * self.rate_hz:
+            sound, pcm, rate = self._raw.popleft()
+            self._raw_s -= len(pcm) / rate
+            if self._newest is not None and self._newest is not sound:
+                self._append(self._newest, self._newest.end())
+            self._newest = sound
+            self._append(sound, sound.convert(pcm, rate, self.rate_hz))
+
+    def flush(self) -> None:
+        """Nothing more of what is queued, after a fade."""
+        with self._lock:
+            fade = self._take_queued(round(FADE_MS * self.rate_hz / 1000)) if self.rate_hz else []
+            self._drop_queue()
+            total = sum(len(pcm) for _, pcm in fade)
+            ramp = np.linspace(1.0, 0.0, total, dtype=np.float32)
+            at = 0
+            for sound, pcm in fade:
+                faded = (pcm * ramp[at : at + len(pcm)]).astype(np.int16)
+                self._queue.append((sound, faded))
+                self._queued += len(pcm)
+                at += len(pcm)
+            self._newest = None
+
+    def duck(self, by_db: float) -> None:
+        """Quieter by so much from now on; 0 is full again."""
+        with self._lock:
+            self._target = 10 ** (-abs(by_db) / 20)
+            self._ramp_left = max(1, round(RAMP_MS * (self.rate_hz or 1000) / 1000))
+
+    def heard_s(self, sound_id: str, now_s: float) -> float:
+        """Seconds of this sound that have come out by then; 0 for one that is not known."""
+        with self._lock:
+            sound = self._sounds.get(sound_id)
+            return 0.0 if sound is None else sound.heard_s(self._out(now_s))
+
+    def queued_s(self) -> float:
+        """Seconds that are not yet given to the driver."""
+        return self._raw_s + (self._queued / self.rate_hz if self.rate_hz else 0.0)
+
+    # --- the driver's thread ----------------------------------------------------------------------
+
+    def fill(self, frames: int, at_s: float, now_s: float, xrun: bool) -> Pcm:
+        """What to play next: int16, shape ``(frames,)``. ``at_s``: when its first sample will be at
+        the membrane."""
+        with self._lock:
+            first = self._given
+            pcm = self._mix(frames, first)
+            self._given += frames
+            self._clock.look(first, at_s, xrun)
+        self.xruns += xrun
+        self.last_s = now_s
+        self.tap.put(Piece(pcm, first, at_s, xrun))
+        return pcm
+
+    def _mix(self, frames: int, first: int) -> Pcm:
+        mixed = np.zeros(frames, np.int16)
+        at = 0
+        for sound, pcm in self._take_queued(frames):
+            mixed[at : at + len(pcm)] = pcm
+            sound.given(first + at, len(pcm))
+            at += len(pcm)
+        gain = self._gains(frames)
+        if at and (isinstance(gain, np.ndarray) or gain != 1.0):
+            mixed = (mixed * gain).astype(np.int16)
+        return mixed
+
+    def _gains(self, frames: int) -> NDArray[np.float32] | np.float32:
+        if not self._ramp_left:
+            return np.float32(self._gain * self.volume)
+        steps = min(frames, self._ramp_left)
+        slope = (self._target - self._gain) / self._ramp_left
+        gains = np.full(frames, self._gain + slope * steps, np.float32)
+        gains[:steps] = self._gain + slope * np.arange(1, steps + 1, dtype=np.float32)
+        self._gain += slope * steps
+        self._ramp_left -= steps
+        if not self._ramp_left:
+            self._gain = self._target
+        return gains * np.float32(self.volume)
+
+    # --- under the lock ---------------------------------------------------------------------------
+
+    def _out(self, now_s: float) -> float:
+        """The number of the sample that is at the membrane now."""
+        return self._clock.number_at(now_s) if self._given else 0.0
+
+    def _sound(self, sound_id: str) -> Sound:
+        sound = self._sounds.get(sound_id)
+        if sound is None:
+            sound = self._sounds[sound_id] = Sound()
+            while len(self._sounds) > _SOUNDS:
+                self._sounds.popitem(last=False)
+        return sound
+
+    def _append(self, sound: Sound, pcm: Pcm) -> None:
+        if len(pcm):
+            with self._lock:
+                sound.queued(len(pcm))
+                self._queue.append((sound, pcm))
+                self._queued += len(pcm)
+
+    def _take_queued(self, frames: int) -> list[tuple[Sound, Pcm]]:
+        taken: list[tuple[Sound, Pcm]] = []
+        while frames and self._queue:
+            sound, pcm = self._queue.popleft()
+            if len(pcm) > frames:
+                self._queue.appendleft((sound, pcm[frames:]))
+                pcm = pcm[:frames]
+            taken.append((sound, pcm))
+            frames -= len(pcm)
+            self._queued -= len(pcm)
+        return taken
+
+    def _drop_queue(self) -> None:
+        for sound, pcm in self._queue:
+            sound.dropped(len(pcm))
+        for sound, _, _ in self._raw:
+            sound.cut = True
+        self._queue.clear()
+        self._raw.clear()
+        self._queued, self._raw_s = 0, 0.0

@@ -1,0 +1,186 @@
+"""The XVF3800's control protocol, without any USB: requests, payloads and answers.
+
+After the SDK of reachy-mini 1.13.0, Seeed's host tool and XMOS's ``host_xvf_control`` 3.0.0: vendor
+control transfers to the device, ``bRequest`` 0, ``wValue`` the command (with bit 7 for a read),
+``wIndex`` the servicer; little-endian payloads. An answer begins with one byte of status.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hardware.xvf3800.errors import (
+    ArrayBusy,
+    ArrayRefused,
+    NotReadable,
+    NotWritable,
+    WrongAnswer,
+    WrongValues,
+)
+from hardware.xvf3800.parameters import Parameter, Type, Value
+
+READ_TYPE, WRITE_TYPE = 0xC0, 0x40
+"""``bmRequestType``: vendor, to the device; in and out."""
+READ_BIT = 0x80
+STATUS_BYTES = 1
+OK, RETRY = 0, 64
+
+_REFUSED = {
+    1: "it cannot do that (CONTROL_REGISTRATION_FAILED)",
+    2: "it does not know the command (CONTROL_BAD_COMMAND)",
+    3: "the length is wrong (CONTROL_DATA_LENGTH_ERROR)",
+    4: "its transport failed (CONTROL_OTHER_TRANSPORT_ERROR)",
+    5: "it has no such servicer (CONTROL_BAD_RESOURCE)",
+    6: "the payload is malformed (CONTROL_MALFORMED_PACKET)",
+    7: "it was ignored (CONTROL_COMMAND_IGNORED_IN_DEVICE)",
+    8: "something failed inside (CONTROL_ERROR)",
+    65: "it does not know the command (SERVICER_WRONG_COMMAND_ID)",
+    66: "the length is wrong (SERVICER_WRONG_COMMAND_LEN)",
+    67: "it does not like the value (SERVICER_WRONG_PAYLOAD)",
+}
+_QUEUE_FULL = 68
+
+_FORMATS: dict[Type, str] = {
+    "char": "B",
+    "uint8": "B",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "float": "f",
+    "radians": "f",
+}
+_LIMITS: dict[Type, tuple[int, int]] = {
+    "char": (0, 255),
+    "uint8": (0, 2**8 - 1),
+    "uint16": (0, 2**16 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "uint32": (0, 2**32 - 1),
+}
+_LARGEST_FLOAT = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
+
+Values = tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The setup packet of one control transfer. ``data``: what is written, or None for a read of
+    ``length`` bytes."""
+
+    request_type: int
+    value: int
+    index: int
+    length: int
+    data: bytes | None = None
+
+
+def read_request(parameter: Parameter) -> Request:
+    """Raises ``NotReadable``."""
+    if parameter.access == "wo":
+        raise NotReadable(
+            f"{parameter.name} cannot be read",
+            why=f"it is an order ({parameter.meaning})",
+            fix=f"Set it instead: reachy-voice xvf set {parameter.name} ...",
+        )
+    length = STATUS_BYTES + parameter.payload_bytes
+    return Request(READ_TYPE, READ_BIT | parameter.command, parameter.resource, length)
+
+
+def write_request(parameter: Parameter, values: Sequence[Value]) -> Request:
+    """Raises ``NotWritable`` and ``WrongValues``."""
+    check_values(parameter, values)
+    whole = parameter.type in _LIMITS
+    cast = [int(value) if whole else float(value) for value in values]
+    data = struct.pack(f"<{parameter.count}{_FORMATS[parameter.type]}", *cast)
+    return Request(WRITE_TYPE, parameter.command, parameter.resource, len(data), data)
+
+
+def check_values(parameter: Parameter, values: Sequence[Value]) -> None:
+    """Raises ``NotWritable`` and ``WrongValues``: access, count, type and range."""
+    if parameter.access == "ro":
+        raise NotWritable(f"{parameter.name} can only be read", why=f"it is {parameter.meaning}")
+    if len(values) != parameter.count:
+        raise _wrong(parameter, f"it takes {parameter.count}, not {len(values)}")
+    for value in values:
+        _check_value(parameter, value)
+    # The third value of PP_MGSCALE is read-only, and the least gain is no more than the most.
+    if parameter.name == "PP_MGSCALE" and values[0] < values[1]:
+        raise _wrong(parameter, "the first, the most, is less than the second, the least")
+
+
+def _check_value(parameter: Parameter, value: Value) -> None:
+    if not math.isfinite(value):
+        raise _wrong(parameter, f"{value} is no number")
+    if parameter.type in _LIMITS:
+        least, most = _LIMITS[parameter.type]
+        if value != int(value):
+            raise _wrong(parameter, f"{value:g} is not a whole number")
+        if not least <= value <= most:
+            raise _wrong(parameter, f"{value:g} does not fit into {parameter.type}")
+    elif abs(value) > _LARGEST_FLOAT:
+        raise _wrong(parameter, f"{value:g} does not fit into a 32-bit float")
+    if parameter.ranges and not any(a <= value <= b for a, b in parameter.ranges):
+        raise _wrong(parameter, f"{value:g} is not {in_words(parameter)}")
+
+
+def _wrong(parameter: Parameter, why: str) -> WrongValues:
+    allowed = f" {in_words(parameter)}" if parameter.ranges else ""
+    plural = "value" if parameter.count == 1 else "values"
+    return WrongValues(
+        f"{parameter.name} cannot be set to that",
+        why=why,
+        fix=f"Give {parameter.count} {plural} of type {parameter.type}{allowed}",
+    )
+
+
+def in_words(parameter: Parameter) -> str:
+    """The range: ``0 to 5 or 10 to 15``; empty where there is none."""
+    return " or ".join(f"{a:g}" if a == b else f"{a:g} to {b:g}" for a, b in parameter.ranges)
+
+
+def is_retry(answer: bytes) -> bool:
+    """Whether the chip asks for the same read once more."""
+    return len(answer) > 0 and answer[0] == RETRY
+
+
+def decode(parameter: Parameter, answer: bytes) -> Values | str:
+    """An answer's values; text for ``char``. Raises ``ArrayBusy``, ``ArrayRefused`` and
+    ``WrongAnswer``."""
+    if not answer:
+        raise WrongAnswer(f"{parameter.name}: an empty answer")
+    check_status(parameter, answer[0])
+    payload = answer[STATUS_BYTES:]
+    if len(payload) != parameter.payload_bytes:
+        raise WrongAnswer(
+            f"{parameter.name}: {len(payload)} bytes instead of {parameter.payload_bytes}"
+        )
+    if parameter.type == "char":
+        return payload.split(b"\0", 1)[0].decode("ascii", errors="replace").strip()
+    values: Values = struct.unpack(f"<{parameter.count}{_FORMATS[parameter.type]}", payload)
+    return values
+
+
+def check_status(parameter: Parameter, status: int) -> None:
+    """Raises the named error of each status but 0."""
+    if status == OK:
+        return
+    if status == RETRY:
+        raise ArrayBusy(f"{parameter.name}: no value was ready in time (SERVICER_COMMAND_RETRY)")
+    if status == _QUEUE_FULL:
+        raise ArrayBusy(f"{parameter.name}: its queue is full (SERVICER_QUEUE_FULL)")
+    if why := _REFUSED.get(status):
+        raise ArrayRefused(f"{parameter.name}: {why}")
+    raise WrongAnswer(f"{parameter.name}: status {status}, which nobody has documented")
+
+
+def same(parameter: Parameter, left: Sequence[Value], right: Sequence[Value]) -> bool:
+    """Whether two lists of values mean the same to the chip, which keeps 32-bit floats."""
+    if len(left) != len(right):
+        return False
+    if parameter.name == "PP_MGSCALE":
+        left, right = left[:2], right[:2]
+    return all(
+        math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-6) for a, b in zip(left, right, strict=True)
+    )

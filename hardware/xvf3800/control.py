@@ -1,0 +1,46 @@
+"""What every way to an array can do: USB, the robot's daemon, or one around another."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from hardware.xvf3800.boards import Board
+from hardware.xvf3800.codec import Values
+from hardware.xvf3800.errors import WrongAnswer
+from hardware.xvf3800.parameters import Value
+
+Via = Literal["usb", "daemon"]
+
+
+class ArrayControl(Protocol):
+    """Blocking, and one call at a time: calls from several threads wait for one another.
+
+    ``firmware``: as in ``"2.1.4"``. Each call raises an ``ArrayError``: over USB within 250 ms.
+    """
+
+    @property
+    def board(self) -> Board: ...
+    @property
+    def firmware(self) -> str: ...
+    @property
+    def via(self) -> Via: ...
+
+    def read(self, name: str) -> Values | str:
+        """Numbers, or text for a ``char``; NaN where the chip has none."""
+        ...
+
+    def write(self, name: str, *values: Value) -> None:
+        """Takes effect within 0.1 s, and lasts until the board restarts."""
+        ...
+
+    def close(self) -> None:
+        """Twice does no harm. Raises nothing."""
+        ...
+
+
+def numbers(control: ArrayControl, name: str) -> Values:
+    """Read a parameter that is no text."""
+    values = control.read(name)
+    if isinstance(values, str):
+        raise WrongAnswer(f"{name}: text instead of numbers")
+    return values

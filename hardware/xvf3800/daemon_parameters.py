@@ -1,0 +1,150 @@
+"""The array of a robot whose daemon holds it: the same parameters, through the daemon's REST.
+
+Paths and shapes are those of reachy-mini 1.13.0 (``daemon/app/routers/audio_config.py`` and
+``state.py``). Two processes on one USB device would get each other's answers, so while the daemon
+runs on the machine that has the array, this is the way.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from typing import TYPE_CHECKING, Any
+
+from hardware.xvf3800.boards import Board
+from hardware.xvf3800.codec import Values, check_values, read_request
+from hardware.xvf3800.control import Via
+from hardware.xvf3800.errors import (
+    ArrayBusy,
+    ArrayGone,
+    ArrayNotFound,
+    ArrayRefused,
+    DaemonUnavailable,
+    NotReadable,
+    WrongAnswer,
+)
+from hardware.xvf3800.parameters import Parameter, Value, parameter
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_S = 0.3
+ANSWER_S = 1.5
+"""The daemon repeats a read up to 100 times, 10 ms apart, and waits 0.1 s after each write."""
+DIRECTION = "DOA_VALUE_RADIANS"
+"""The daemon reads it by itself, and keeps it."""
+
+
+class DaemonArray:
+    """A robot's array, by the URL of its daemon. Closes its connection with ``close``."""
+
+    via: Via = "daemon"
+    board: Board = "reachy"
+
+    def __init__(self, url: str, connect_s: float = CONNECT_S, answer_s: float = ANSWER_S) -> None:
+        """Ask for its version. Raises ``ArrayError``. ``url``: as in http://localhost:8000."""
+        import httpx
+
+        self._lock = threading.Lock()
+        self._url = url.rstrip("/")
+        self._wait_s = connect_s + answer_s
+        self._client = httpx.Client(
+            base_url=f"{self._url}/api/",
+            timeout=httpx.Timeout(answer_s, connect=connect_s),
+            trust_env=False,
+        )
+        try:
+            self.firmware = ".".join(str(part) for part in self.read("VERSION"))
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, name: str) -> Values | str:
+        wanted = parameter(self.board, name)
+        if wanted.type == "char":
+            raise NotReadable(
+                f"{wanted.name} cannot be read through the robot's daemon",
+                why="it gives numbers only",
+                fix="End the daemon to read it over USB",
+            )
+        read_request(wanted)
+        if wanted.name == DIRECTION:
+            return self._direction()
+        answer = self._ask("GET", f"audio/config/parameter/{wanted.name}")
+        return _values(wanted, answer)
+
+    def write(self, name: str, *values: Value) -> None:
+        wanted = parameter(self.board, name)
+        check_values(wanted, values)
+        pair = {"name": wanted.name, "values": list(values)}
+        # What cannot be read cannot be verified: the daemon would say that it failed.
+        body = {"config": [pair], "verify": wanted.access == "rw"}
+        answer = self._ask("POST", "audio/config/apply", body)
+        if not isinstance(answer, dict) or answer.get("applied") is not True:
+            raise ArrayRefused(f"{wanted.name}: the daemon's log says why it was not applied")
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _direction(self) -> Values:
+        answer = self._ask("GET", "state/doa")
+        if answer is None:
+            raise ArrayBusy(f"{DIRECTION}: the daemon has no reading yet")
+        if not isinstance(answer, dict) or not isinstance(answer.get("angle"), (int, float)):
+            raise WrongAnswer(f"{DIRECTION}: no angle in the daemon's answer")
+        return float(answer["angle"]), float(bool(answer.get("speech_detected")))
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        """One request; the parsed JSON of its answer."""
+        import httpx
+
+        if not self._lock.acquire(timeout=self._wait_s):
+            raise ArrayBusy(f"{path}: another command has not ended")
+        try:
+            if self._client.is_closed:
+                raise ArrayGone(f"{path}: it was closed")
+            response = self._client.request(method, path, json=body)
+        except httpx.HTTPError as error:
+            raise DaemonUnavailable(f"{self._url}: {type(error).__name__} {error}") from error
+        finally:
+            self._lock.release()
+        return self._parsed(path, response)
+
+    def _parsed(self, path: str, response: httpx.Response) -> Any:
+        if response.status_code == 200:
+            try:
+                return response.json()
+            except json.JSONDecodeError as error:
+                raise WrongAnswer(f"{path}: the daemon's answer is no JSON") from error
+        detail = _detail(response)
+        if response.status_code == 503:
+            raise ArrayNotFound(f"the robot's daemon says: {detail}")
+        if response.status_code == 404 and path.startswith("audio/config/parameter"):
+            raise ArrayRefused(f"{path}: {detail}")
+        if response.status_code == 500:
+            raise ArrayBusy(f"{path}: {detail}")
+        raise DaemonUnavailable(f"{self._url}/api/{path}: {response.status_code} {detail}")
+
+
+def _values(wanted: Parameter, answer: Any) -> Values:
+    values = answer.get("values") if isinstance(answer, dict) else None
+    if not isinstance(values, list) or len(values) != wanted.count:
+        raise WrongAnswer(f"{wanted.name}: not {wanted.count} values in the daemon's answer")
+    # JSON has no NaN: an angle without speech arrives as null.
+    numbers = [math.nan if value is None else value for value in values]
+    if not all(isinstance(value, (int, float)) for value in numbers):
+        raise WrongAnswer(f"{wanted.name}: the daemon's values are no numbers")
+    whole = wanted.type not in ("float", "radians")
+    if whole and not all(math.isfinite(value) for value in numbers):
+        raise WrongAnswer(f"{wanted.name}: the daemon has no value")
+    return tuple(int(value) if whole else float(value) for value in numbers)
+
+
+def _detail(response: httpx.Response) -> str:
+    """What FastAPI says about a failure."""
+    try:
+        said = response.json()
+    except json.JSONDecodeError:
+        return response.reason_phrase
+    return str(said.get("detail", said)) if isinstance(said, dict) else str(said)

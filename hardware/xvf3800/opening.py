@@ -1,0 +1,60 @@
+"""Which way to an array: USB, or the daemon that holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from typing import Any
+from urllib.parse import urlsplit
+
+from hardware.settings import Array
+from hardware.xvf3800.control import ArrayControl
+from hardware.xvf3800.daemon_parameters import DaemonArray
+from hardware.xvf3800.device import UsbArray, find_device, usb_backend
+from hardware.xvf3800.errors import ArrayBusy, ArrayError, ArrayNotFound, NoPermission, NoUsbLibrary
+
+
+def open_array(settings: Array, robot_url: str | None, backend: Any = None) -> ArrayControl:
+    """Find an array and open it. Blocking, at most some seconds.
+
+    A Reachy Mini's array whose daemon runs on this machine: through that daemon, because two
+    programs on the device would disturb each other. Else USB; and the daemon where USB has none, or
+    will not let us.
+
+    ``backend``: pyusb's, for tests; None is libusb. Raises ``ArrayError`` by name.
+    """
+    if settings.control == "never":
+        raise ArrayNotFound("array.control is never")
+    try:
+        backend = backend or usb_backend()
+        _, board = find_device(backend)
+        if board == "reachy" and robot_url and is_local(robot_url):
+            # No daemon that answers: then nobody disturbs.
+            with contextlib.suppress(ArrayError):
+                return DaemonArray(robot_url)
+        return UsbArray(backend)
+    except (ArrayNotFound, NoPermission, NoUsbLibrary, ArrayBusy) as over_usb:
+        if robot_url is None:
+            raise
+        return _through_daemon(robot_url, over_usb)
+
+
+def _through_daemon(url: str, over_usb: ArrayError) -> ArrayControl:
+    try:
+        return DaemonArray(url)
+    except ArrayError as error:
+        # An array that is here is worth more words than a robot that is not.
+        if not isinstance(over_usb, ArrayNotFound):
+            raise over_usb from error
+        raise
+
+
+def is_local(url: str) -> bool:
+    """Whether a URL names this machine by its loopback."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,31 @@
+"""The udev rule that lets ordinary users control the array on Linux.
+
+Only control transfers need it; sound goes through the kernel's own driver. ``uaccess`` gives the
+device to who sits at the machine (which is why the file's number is below 73), the group ``audio``
+to who may use microphones anyway, as over ssh.
+"""
+
+from __future__ import annotations
+
+from hardware.xvf3800.boards import USB_IDS
+
+RULES_NAME = "70-reachy-voice.rules"
+RULES_PATH = f"/etc/udev/rules.d/{RULES_NAME}"
+INSTALL = "reachy-voice xvf udev --install"
+SECOND_STEP = "Then unplug the array and plug it in again. Over ssh: sudo usermod -aG audio $USER"
+RELOAD = (
+    ("udevadm", "control", "--reload"),
+    ("udevadm", "trigger", "--subsystem-match=usb", "--action=add"),
+)
+"""What makes udev read the rule and give out devices that are plugged in already."""
+
+
+def _rule(vendor: int, product: int) -> str:
+    return (
+        f'SUBSYSTEM=="usb", ENV{{DEVTYPE}}=="usb_device", ATTR{{idVendor}}=="{vendor:04x}", '
+        f'ATTR{{idProduct}}=="{product:04x}", MODE="0660", GROUP="audio", TAG+="uaccess"'
+    )
+
+
+RULES = "\n".join(_rule(vendor, product) for vendor, product in USB_IDS)
+"""One line for each board."""

@@ -1,0 +1,207 @@
+"""Direction, speech and health of an array, ten times a second, as long as it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hardware.xvf3800.boards import Board, version_of
+from hardware.xvf3800.control import ArrayControl, Via, numbers
+from hardware.xvf3800.errors import TRANSIENT, ArrayError, ArrayRefused
+from hardware.xvf3800.threads import InThread, in_thread
+from pipeline.direction import Direction
+
+log = logging.getLogger(__name__)
+
+PERIOD_S = 0.1
+"""As often as the robot's daemon asks the array for a direction."""
+HEALTH_EVERY = 10
+"""Readings from one question for ``AEC_AECCONVERGED`` to the next."""
+ENERGY_EVERY = {"usb": 1, "daemon": 5}
+"""Readings from one question for the beams' energies to the next. Over USB it takes milliseconds;
+the daemon opens the device anew, and its event loop waits for it."""
+PATIENCE = 10
+"""So many failures in a row, and the device is closed and looked for anew."""
+BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Before each search; the last one again and again."""
+AUTO_SELECT = 3
+"""Which of the four beams is the chosen one."""
+DOA_APART_FROM_LIGHTS = (2, 0, 10)
+"""Before this firmware of Seeed's, DOA_VALUE moves only while the lights show the direction."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayReading:
+    """``beam_energies``: of the speech in beam 1, beam 2, the free-running and the chosen one, 0
+    for none. ``aec_converged``: None while unknown. ``at``: seconds of the event loop's clock."""
+
+    direction: Direction
+    beam_energies: tuple[float, ...]
+    aec_converged: bool | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayFound:
+    """The array is there, for the first time or again."""
+
+    board: Board
+    firmware: str
+    via: Via
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayLost:
+    """It is not there, or may not be controlled. It is looked for until it is."""
+
+    error: ArrayError
+
+
+ArrayNotice = ArrayReading | ArrayFound | ArrayLost
+
+
+class ArrayWatch:
+    """Opens an array, reads it at 10 Hz, and finds it again when it was unplugged.
+
+    ``open``: blocking, as ``open_array``. ``notify``: called on the event loop for every reading,
+    and once for each time that the array is found, lost, or cannot be had for another reason.
+    """
+
+    def __init__(
+        self,
+        open: Callable[[], ArrayControl],
+        notify: Callable[[ArrayNotice], None],
+        call: InThread = in_thread,
+    ) -> None:
+        self._open, self._notify, self._call = open, notify, call
+        self.latest: ArrayReading | None = None
+        """None while there is no array."""
+        self.control: ArrayControl | None = None
+        """The open array, for others to write to. None while there is none."""
+        self._told: type[ArrayError] | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled. What was opened is closed then."""
+        attempt = 0
+        while True:
+            try:
+                await self._until_lost()
+            except ArrayError as error:
+                if self.latest is not None:
+                    attempt = 0
+                self.latest = None
+                if type(error) is not self._told:
+                    self._notify(ArrayLost(error))
+                self._told = type(error)
+            await asyncio.sleep(BACK_OFF_S[min(attempt, len(BACK_OFF_S) - 1)])
+            attempt += 1
+
+    async def _until_lost(self) -> None:
+        """Raises ``ArrayError``: it cannot be opened, or it is gone."""
+        try:
+            await self._call(self._keep_open)
+            control = self.control
+            assert control is not None
+            self._told = None
+            self._notify(ArrayFound(control.board, control.firmware, control.via))
+            await self._read_on(control)
+        finally:
+            await self._call(self._close)
+
+    def _keep_open(self) -> None:
+        # Kept at once, in the thread: who is cancelled meanwhile must know what to close.
+        self.control = self._open()
+
+    def _close(self) -> None:
+        control, self.control = self.control, None
+        if control is not None:
+            control.close()
+
+    async def _read_on(self, control: ArrayControl) -> None:
+        loop = asyncio.get_running_loop()
+        view = _View(control)
+        failures, due = 0, loop.time()
+        while True:
+            try:
+                reading = await self._call(lambda: view.look(loop.time()))
+            except TRANSIENT as error:
+                failures += 1
+                log.debug("The array gave no reading: %s", error)
+                if failures >= PATIENCE:
+                    raise
+            else:
+                failures, self.latest = 0, reading
+                self._notify(reading)
+            # Readings that took too long are left out, not made up for.
+            due += PERIOD_S * max(1, math.ceil((loop.time() - due) / PERIOD_S))
+            await asyncio.sleep(due - loop.time())
+
+
+class _View:
+    """One open array, and what of it is asked less often."""
+
+    def __init__(self, control: ArrayControl) -> None:
+        self._control = control
+        self._looks = 0
+        self._azimuth_deg = 90.0
+        self._energies: tuple[float, ...] = (0.0,) * 4
+        self._converged: bool | None = None
+        self._unknown: set[str] = set()
+        self._direction = _direction_parameter(control)
+
+    def look(self, now: float) -> ArrayReading:
+        """Blocking: one to three reads. Raises ``ArrayError``."""
+        look, self._looks = self._looks, self._looks + 1
+        if look % ENERGY_EVERY[self._control.via] == 0:
+            self._energies = tuple(
+                value if math.isfinite(value) else 0.0
+                for value in self._optional("AEC_SPENERGY_VALUES")
+            )
+        if look % HEALTH_EVERY == 0:
+            self._converged = next((bool(v) for v in self._optional("AEC_AECCONVERGED")), None)
+        azimuth_deg, speech = self._azimuth()
+        # Without speech some firmware has no angle: the last one stays.
+        if math.isfinite(azimuth_deg):
+            self._azimuth_deg = azimuth_deg % 360
+        direction = Direction(self._azimuth_deg, speech, self._energy())
+        return ArrayReading(direction, self._energies, self._converged, now)
+
+    def _azimuth(self) -> tuple[float, bool]:
+        """Degrees, NaN for none; and whether somebody speaks."""
+        name = self._direction
+        try:
+            values = numbers(self._control, name)
+        except ArrayRefused:
+            if name == "AEC_AZIMUTH_VALUES":
+                raise
+            self._direction = "AEC_AZIMUTH_VALUES"
+            return self._azimuth()
+        if name == "DOA_VALUE":
+            return float(values[0]), bool(values[1])
+        if name == "DOA_VALUE_RADIANS":
+            return math.degrees(values[0]), bool(values[1])
+        return math.degrees(values[AUTO_SELECT]), self._energy() > 0
+
+    def _energy(self) -> float:
+        return self._energies[AUTO_SELECT] if len(self._energies) > AUTO_SELECT else 0.0
+
+    def _optional(self, name: str) -> tuple[float, ...]:
+        """Empty where this firmware does not know it; it is not asked again."""
+        if name in self._unknown:
+            return ()
+        try:
+            return tuple(map(float, numbers(self._control, name)))
+        except ArrayRefused as error:
+            log.info("Without %s: %s", name, error.why)
+            self._unknown.add(name)
+            return ()
+
+
+def _direction_parameter(control: ArrayControl) -> str:
+    if control.board == "reachy":
+        return "DOA_VALUE_RADIANS"
+    new = version_of(control.firmware) >= DOA_APART_FROM_LIGHTS
+    return "DOA_VALUE" if new else "AEC_AZIMUTH_VALUES"

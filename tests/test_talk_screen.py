@@ -1,0 +1,202 @@
+"""What the terminal of ``talk`` shows, and the keys that it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import pty
+import re
+import termios
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from app.talk.conversation import Connected, Disconnected
+from app.talk.keys import has_keys, pressed
+from app.talk.state import FLOOR_DB, TalkState
+from app.talk.view import PlainView, draw, latency_bar, live_view, meter, pointer
+from hardware.sound.pairing import SoundBlock
+from pipeline.audio import AudioFormat
+from pipeline.direction import Direction
+from pipeline.engines import Usage
+from pipeline.events import (
+    DirectionHeard,
+    Refused,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyText,
+    SpeechRejected,
+    SpeechStarted,
+    SpeechStopped,
+    Timeline,
+    TranscriptPartial,
+    TranscriptReady,
+)
+
+
+def block(level: int = 0, played: int = 0) -> SoundBlock:
+    return SoundBlock(np.full(160, level, np.int16), np.full(160, played, np.int16), 0.0)
+
+
+def shown(state: TalkState, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(draw(state, "[q] quit"))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def turn(state: TalkState) -> None:
+    state.note(Connected())
+    state.note(SpeechStarted("a", 0, 135.0))
+    state.note(TranscriptPartial("a", "what [time"))
+    state.note(TranscriptPartial("a", " is"))
+
+
+def test_a_turn_on_the_screen() -> None:
+    state = TalkState(devices="mic -> speaker, 16000 Hz")
+    assert "connecting" in shown(state)
+    turn(state)
+    text = shown(state)
+    assert "hearing you" in text
+    assert "what [time is" in text  # nothing of it is markup
+    assert "↗ 135°" in text
+    state.note(SpeechStopped("a", 900))
+    assert "thinking" in shown(state)
+    state.note(TranscriptReady("a", "what [time] is it", 1.0))
+    state.note(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
+    state.note(ReplyText("r", "b", 0, "It is [bold]two."))
+    state.heard(block(played=1000))
+    text = shown(state)
+    assert "speaking" in text
+    assert "It is [bold]two." in text
+    state.note(ReplyFinished("r", "completed", (), Usage()))
+    state.note(Timeline("r", 160, 210, 300, 320, 380))
+    state.heard(block())
+    text = shown(state)
+    assert "listening" in text
+    assert "380 ms" in text
+    assert "transcript 210" in text
+    assert text.index("what [time] is it") < text.index("It is [bold]two.")
+    assert "mic -> speaker, 16000 Hz   [q] quit" in text
+
+
+def test_what_is_out_of_band_is_not_shown() -> None:
+    state = TalkState()
+    state.note(ReplyStarted("r", "text", False, "", AudioFormat(), None, None))
+    state.note(ReplyText("r", "b", 0, "secret"))
+    state.note(ReplyFinished("r", "completed", (), Usage()))
+    assert "secret" not in shown(state)
+    assert not state.lines
+
+
+def test_noise_is_no_turn() -> None:
+    state = TalkState()
+    turn(state)
+    state.note(SpeechStopped("a", 900))
+    state.note(SpeechRejected("a"))
+    assert state.doing == "listening"
+    assert "what" not in shown(state)
+
+
+def test_troubles_are_said() -> None:
+    state = TalkState()
+    state.note(Connected())
+    state.missing = "Reachy Mini Audio"
+    assert "waiting for the device Reachy Mini Audio" in shown(state)
+    state.missing = ""
+    state.note(Disconnected("it is gone", 1.0))
+    assert "connecting" in shown(state)
+    assert "it is gone" in shown(state)
+    state.note(Refused(None, "x", "That cannot be."))
+    state.note(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
+    state.note(ReplyFinished("r", "failed", (), Usage(), error="The voice broke"))
+    text = shown(state)
+    assert "That cannot be." in text
+    assert "The voice broke" in text
+
+
+def test_the_level_rises_at_once_and_falls_slowly() -> None:
+    state = TalkState()
+    assert state.level_db == FLOOR_DB
+    state.heard(block(32767))
+    assert state.level_db == pytest.approx(0, abs=0.01)
+    state.heard(block())
+    assert state.level_db == pytest.approx(-2, abs=0.01)
+    for _ in range(100):
+        state.heard(block())
+    assert state.level_db == FLOOR_DB
+    assert meter(FLOOR_DB).plain.count("▮") == 0
+    assert meter(0).plain.count("▯") == 0
+    assert meter(-30).plain.count("▮") == meter(-30).plain.count("▯")
+
+
+def test_an_arrow_points_at_who_speaks() -> None:
+    assert [pointer(deg) for deg in (0, 90, 180, 270, 359)] == ["←", "↑", "→", "↓", "←"]
+    state = TalkState()
+    state.note(DirectionHeard(Direction(10.0, speech=False)))
+    assert state.direction_deg is None
+
+
+def test_the_latency_bar_has_every_stage_once() -> None:
+    stages = {"endpoint": 160.0, "first_audio": 400.0, "first_token": 300.0, "unknown": 9.0}
+    bar = latency_bar(stages).plain
+    assert bar.count("█") == 48
+    assert re.findall(r"(\w+ \w+) (\d+)", bar.split("\n")[1]) == [
+        ("turn over", "160"),
+        ("first token", "300"),
+        ("first audio", "400"),
+    ]
+    assert latency_bar({}).plain == ""
+
+
+def test_lines_for_a_pipe_are_told_once() -> None:
+    state, console = TalkState(), Console(file=io.StringIO(), width=40)
+    view = PlainView(state, console)
+    for number in range(30):
+        state.say(f"number [{number}]")
+        view.changed()
+        view.changed()
+    state.say("twice")
+    state.say("twice")
+    view.changed()
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    told = file.getvalue().splitlines()
+    assert told == [f"note: number [{n}]" for n in range(30)] + ["note: twice"] * 2
+
+
+def test_the_live_picture_is_drawn_and_leaves_the_terminal_as_it_was() -> None:
+    state = TalkState()
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with live_view(state, console, "[q] quit") as view:
+        state.say("hello there")
+        view.changed()
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    assert "hello there" in file.getvalue()
+    assert file.getvalue().rstrip().endswith("\x1b[?25h")  # the cursor is back
+
+
+async def test_keys_come_one_by_one_and_the_terminal_is_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    main, side = pty.openpty()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(fileno=lambda: side))
+    before = termios.tcgetattr(side)
+    keys: asyncio.Queue[str] = asyncio.Queue()
+    with pressed(keys.put_nowait):
+        os.write(main, b"m q")
+        assert [await keys.get() for _ in range(3)] == ["m", " ", "q"]
+        assert termios.tcgetattr(side) != before
+    assert termios.tcgetattr(side) == before
+    os.close(main)
+    os.close(side)
+
+
+def test_a_pipe_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert not has_keys()
