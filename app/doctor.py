@@ -19,6 +19,7 @@ from app.catalogue import Catalogue
 from app.choices import choice_warnings
 from app.doctor_check import Check as Check
 from app.doctor_check import State as State
+from app.doctor_hardware import check_hardware
 from app.doctor_memory import check_memory as check_memory
 from app.doctor_memory import memory_mb as memory_mb
 from app.doctor_stack import check_installed, check_machine, setup_command
@@ -67,6 +68,7 @@ def examine(
     checks += [check_compiler(modules), *check_libc(modules), *engines]
     checks += check_servers(settings, specs)
     checks += check_choices(settings)
+    checks += check_hardware(settings)
     checks += [*check_stack_and_room(settings, environ, setup), check_cpu(_cpu_flags())]
     return [*checks, check_port(settings.server.host, settings.server.port)]
 

@@ -68,13 +68,15 @@ class Talk:
 
     def _read_lines(self) -> None:
         assert self.process.stdout
-        for line in self.process.stdout:
-            self._lines.put(line)
+        with self.process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
         self._lines.put(None)
 
     def _read_errors(self) -> None:
         assert self.process.stderr
-        self.errors = self.process.stderr.read()
+        with self.process.stderr as errors:
+            self.errors = errors.read()
 
 
 @contextmanager

@@ -19,8 +19,6 @@ from hardware.xvf3800.errors import ArrayError, ArrayNotFound
 from hardware.xvf3800.lights import Lights, Shown
 from hardware.xvf3800.opening import open_array
 from hardware.xvf3800.presets import tuned
-from hardware.xvf3800.rebooting import restart
-from hardware.xvf3800.threads import in_thread
 from hardware.xvf3800.watch import ArrayFound, ArrayLost, ArrayNotice, ArrayReading, ArrayWatch
 from pipeline.audio import LISTEN_RATE
 from pipeline.direction import Direction
@@ -105,11 +103,10 @@ class Embodiment:
                 self._news.set()
             case ArrayFound():
                 self._state.say(f"array found, firmware {notice.firmware}")
-            case ArrayLost(error=ArrayNotFound()):
-                self._state.direction_deg = None  # most machines have none: nothing to tell
             case ArrayLost():
-                self._state.direction_deg = None
-                self._tell(notice.error)
+                self._state.direction_deg = self._state.aec_converged = None
+                if not isinstance(notice.error, ArrayNotFound):  # most machines have none
+                    self._tell(notice.error)
 
     def _robot_says(self, error: RobotError) -> None:
         self._tell(error)
@@ -135,9 +132,7 @@ class Embodiment:
                 await self._restart()
 
     async def _restart(self) -> None:
-        control, now = self._watch.control, asyncio.get_running_loop().time()
-        if control is None:
-            return
+        now = asyncio.get_running_loop().time()
         if self._restarted_at is not None and now - self._restarted_at < REBOOT_AGAIN_S:
             self._state.say(
                 "The array still gives zeros after a restart: unplug it and plug it in again; if "
@@ -147,7 +142,7 @@ class Embodiment:
         self._restarted_at = now
         self._state.say("The array gives nothing but zeros; it is restarted, which takes 5 s")
         try:
-            await in_thread(lambda: restart(control))
+            await self._watch.restart()
         except ArrayError as error:
             self._tell(error)
 

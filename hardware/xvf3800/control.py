@@ -38,7 +38,17 @@ class ArrayControl(Protocol):
         ...
 
 
-def numbers(control: ArrayControl, name: str) -> Values:
+class Readable(Protocol):
+    """The reading half of an ``ArrayControl``."""
+
+    @property
+    def board(self) -> Board: ...
+    @property
+    def firmware(self) -> str: ...
+    def read(self, name: str) -> Values | str: ...
+
+
+def numbers(control: Readable, name: str) -> Values:
     """Read a parameter that is no text."""
     values = control.read(name)
     if isinstance(values, str):

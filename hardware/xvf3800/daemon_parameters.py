@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import httpx
 
 CONNECT_S = 0.3
-ANSWER_S = 1.5
+ANSWER_S = 1.2
 """The daemon repeats a read up to 100 times, 10 ms apart, and waits 0.1 s after each write."""
 DIRECTION = "DOA_VALUE_RADIANS"
 """The daemon reads it by itself, and keeps it."""
@@ -88,9 +88,15 @@ class DaemonArray:
         self._client.close()
 
     def _direction(self) -> Values:
-        answer = self._ask("GET", "state/doa")
+        """The reading that the daemon keeps, at no cost; else one of the device: where the daemon
+        has its robot asleep (503), or has read nothing yet (null)."""
+        try:
+            answer = self._ask("GET", "state/doa")
+        except ArrayNotFound:
+            answer = None
         if answer is None:
-            raise ArrayBusy(f"{DIRECTION}: the daemon has no reading yet")
+            wanted = parameter(self.board, DIRECTION)
+            return _values(wanted, self._ask("GET", f"audio/config/parameter/{DIRECTION}"))
         if not isinstance(answer, dict) or not isinstance(answer.get("angle"), (int, float)):
             raise WrongAnswer(f"{DIRECTION}: no angle in the daemon's answer")
         return float(answer["angle"]), float(bool(answer.get("speech_detected")))

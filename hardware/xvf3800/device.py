@@ -30,8 +30,9 @@ from hardware.xvf3800.parameters import Value, parameter
 if TYPE_CHECKING:
     import usb.core
 
-CALL_S = 0.25
-"""The longest that one read or write may take, with all its repetitions and waits."""
+CALL_S = 0.22
+"""The longest that one read or write may take, with all its repetitions and waits. Who calls is
+never kept for more than 250 ms; the rest is for a thread that comes late on a busy machine."""
 TRANSFER_S = 0.2
 """The longest that one transfer may take; an answer takes some milliseconds."""
 RETRY_PAUSE_S = 0.01

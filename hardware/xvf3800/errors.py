@@ -104,6 +104,13 @@ class ArrayRefused(DeviceError):
     FIX = "Update its firmware (docs/xvf3800.md), or use another parameter"
 
 
+class NotTaken(DeviceError):
+    """What is read back is not what was written."""
+
+    WHAT = "The microphone array did not take a value"
+    FIX = "The chip may change it by itself, as PP_AGCGAIN while PP_AGCONOFF is 1"
+
+
 class TransferFailed(DeviceError):
     """Any other failure of the USB stack."""
 

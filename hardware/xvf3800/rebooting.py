@@ -43,8 +43,7 @@ async def reboot(
 ) -> ArrayControl:
     """Restart ``control`` and close it; give the array that comes back, opened by ``open``.
 
-    Where an ``ArrayWatch`` has the array, call ``restart`` with its control instead: it finds the
-    array by itself. Raises ``RebootFailed`` after 15 s.
+    Where an ``ArrayWatch`` has the array, use its ``restart``. Raises ``RebootFailed`` after 15 s.
     """
 
     def restart_and_close() -> None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from hardware.xvf3800.boards import Board, version_of
 from hardware.xvf3800.control import ArrayControl, Via, numbers
-from hardware.xvf3800.errors import TRANSIENT, ArrayError, ArrayRefused
+from hardware.xvf3800.errors import TRANSIENT, ArrayError, ArrayNotFound, ArrayRefused
+from hardware.xvf3800.rebooting import restart
 from hardware.xvf3800.threads import InThread, in_thread
 from pipeline.direction import Direction
 
@@ -46,7 +47,7 @@ class ArrayReading:
 
 @dataclass(frozen=True, slots=True)
 class ArrayFound:
-    """The array is there, for the first time or again."""
+    """The array is there and gives readings, for the first time or again."""
 
     board: Board
     firmware: str
@@ -93,11 +94,25 @@ class ArrayWatch:
                 if self.latest is not None:
                     attempt = 0
                 self.latest = None
-                if type(error) is not self._told:
-                    self._notify(ArrayLost(error))
-                self._told = type(error)
+                self._tell(error)
             await asyncio.sleep(BACK_OFF_S[min(attempt, len(BACK_OFF_S) - 1)])
             attempt += 1
+
+    async def restart(self) -> None:
+        """Restart the chip, as for a microphone that gives only zeros. ``run`` finds it again.
+
+        Does nothing without an array. Raises ``ArrayError`` where the order is not taken.
+        """
+        control = self.control
+        if control is not None:
+            await self._call(lambda: restart(control))
+
+    def _tell(self, error: ArrayError) -> None:
+        """Each reason once. That there is none is no news after it has gone."""
+        known = self._told is not None and isinstance(error, ArrayNotFound)
+        if type(error) is not self._told and not known:
+            self._notify(ArrayLost(error))
+        self._told = type(error)
 
     async def _until_lost(self) -> None:
         """Raises ``ArrayError``: it cannot be opened, or it is gone."""
@@ -105,8 +120,6 @@ class ArrayWatch:
             await self._call(self._keep_open)
             control = self.control
             assert control is not None
-            self._told = None
-            self._notify(ArrayFound(control.board, control.firmware, control.via))
             await self._read_on(control)
         finally:
             await self._call(self._close)
@@ -133,6 +146,9 @@ class ArrayWatch:
                 if failures >= PATIENCE:
                     raise
             else:
+                if self.latest is None:
+                    self._told = None
+                    self._notify(ArrayFound(control.board, control.firmware, control.via))
                 failures, self.latest = 0, reading
                 self._notify(reading)
             # Readings that took too long are left out, not made up for.

@@ -1,0 +1,245 @@
+"""``reachy-voice xvf``: what the XVF3800 microphone array says, and what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.settings import Settings
+from app.settings_load import load_settings
+from app.xvf_text import NOT_KEPT, lines_of, reading_line, shown, told
+from app.xvf_udev import install_rule
+from hardware.xvf3800.boards import BOARD_NAMES
+from hardware.xvf3800.codec import Values, same
+from hardware.xvf3800.control import ArrayControl, numbers
+from hardware.xvf3800.errors import (
+    ArrayError,
+    ArrayRefused,
+    ArrayStalled,
+    NotReadable,
+    NotTaken,
+    ParameterError,
+    WrongAnswer,
+    WrongValues,
+)
+from hardware.xvf3800.opening import open_array
+from hardware.xvf3800.parameters import LASTING, PARAMETERS, Parameter, Value, parameter
+from hardware.xvf3800.presets import PRESETS, apply_preset
+from hardware.xvf3800.rebooting import reboot as restart_and_wait
+from hardware.xvf3800.udev import RULES, RULES_PATH
+from hardware.xvf3800.watch import ArrayNotice, ArrayReading, ArrayWatch
+
+app = typer.Typer(
+    no_args_is_help=True, help="Read, set and watch an XVF3800 microphone array on USB."
+)
+
+SETTLE_S = 0.1
+"""From a write to the moment in which the chip gives the new value (SDK of reachy-mini)."""
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in `xvf dump`; any case.")]
+
+
+@contextlib.contextmanager
+def opened(settings: Settings) -> Iterator[ArrayControl]:
+    """The array that these settings mean, closed afterwards."""
+    control = _open(settings)
+    try:
+        yield control
+    finally:
+        control.close()
+
+
+def _open(settings: Settings) -> ArrayControl:
+    # Who asks for the array by a command wants it, whatever `talk` is told.
+    array = settings.array.model_copy(update={"control": "auto"})
+    return open_array(array, settings.robot.url)
+
+
+@app.command()
+def get(name: NameArgument, config: ConfigOption = None, overrides: SetOption = None) -> None:
+    """Read one parameter."""
+    with opened(load_settings(config, overrides or ()).settings) as control:
+        values = control.read(name)
+        typer.echo(shown(parameter(control.board, name), values))
+
+
+@app.command("set", context_settings={"ignore_unknown_options": True})
+def set_(
+    name: NameArgument,
+    values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="Numbers; 0x… too.")],
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Write one parameter, and read it back. It lasts until the board restarts."""
+    with opened(load_settings(config, overrides or ()).settings) as control:
+        wanted = parameter(control.board, name)
+        if wanted.name == "REBOOT":
+            raise ParameterError("REBOOT is a command of its own", fix="reachy-voice xvf reboot")
+        asked = tuple(_number(wanted, text) for text in values)
+        before = numbers(control, wanted.name) if wanted.access == "rw" else None
+        control.write(wanted.name, *asked)
+        if before is None or wanted.name in LASTING:
+            typer.echo(f"{wanted.name} done ({wanted.meaning})")
+            return
+        time.sleep(SETTLE_S)
+        typer.echo(_taken(control, wanted, asked, before))
+
+
+def _taken(control: ArrayControl, wanted: Parameter, asked: Values, before: Values) -> str:
+    after = numbers(control, wanted.name)
+    if not same(wanted, asked, after):
+        raise NotTaken(
+            f"{wanted.name} is {shown(wanted, after)} after it was set to {shown(wanted, asked)}"
+        )
+    return f"{wanted.name} = {shown(wanted, after)} (was {shown(wanted, before)})\n{NOT_KEPT}"
+
+
+def _number(wanted: Parameter, text: str) -> Value:
+    try:
+        return int(text, 0)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise WrongValues(
+            f"{wanted.name} cannot be set to that", why=f"{text} is no number", fix="Give numbers"
+        ) from None
+
+
+@app.command()
+def dump(
+    config: ConfigOption = None, overrides: SetOption = None, as_json: JsonOption = False
+) -> None:
+    """Read every parameter."""
+    with opened(load_settings(config, overrides or ()).settings) as control:
+        read = {
+            each.name: _read_or_why(control, each.name)
+            for each in PARAMETERS[control.board].values()
+            if each.access != "wo"
+        }
+        if as_json:
+            typer.echo(json.dumps(_as_json(control, read), indent=2))
+        else:
+            typer.echo(f"{BOARD_NAMES[control.board]}, firmware {control.firmware}")
+            typer.echo("\n".join(lines_of(control.board, read)))
+
+
+def _read_or_why(control: ArrayControl, name: str) -> Values | str | ArrayError:
+    """What a firmware or the daemon does not give is no reason to end."""
+    try:
+        return control.read(name)
+    except (ArrayRefused, ArrayStalled, WrongAnswer, NotReadable) as error:
+        return error
+
+
+def _as_json(control: ArrayControl, read: dict[str, Values | str | ArrayError]) -> dict[str, Any]:
+    def plain(values: Values | str | ArrayError) -> Any:
+        if isinstance(values, ArrayError):
+            return None
+        if isinstance(values, str):
+            return values
+        return [value if math.isfinite(value) else None for value in values]
+
+    return {
+        "board": control.board,
+        "firmware": control.firmware,
+        "via": control.via,
+        "parameters": {name: plain(values) for name, values in read.items()},
+    }
+
+
+@app.command()
+def watch(
+    readings: Annotated[
+        int | None, typer.Option("--readings", min=1, help="End after so many.")
+    ] = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show who speaks from where, ten times a second, until Ctrl-C."""
+    settings = load_settings(config, overrides or ()).settings
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_watch(settings, readings, as_json))
+
+
+async def _watch(settings: Settings, readings: int | None, as_json: bool) -> None:
+    left = readings
+    enough = asyncio.Event()
+
+    def note(notice: ArrayNotice) -> None:
+        nonlocal left
+        if enough.is_set():
+            return
+        if not isinstance(notice, ArrayReading):
+            typer.echo(told(notice), err=True)
+            return
+        typer.echo(reading_line(notice, as_json))
+        if left is not None:
+            left -= 1
+            if left == 0:
+                enough.set()
+
+    running = asyncio.create_task(ArrayWatch(lambda: _open(settings), note).run())
+    ended = asyncio.create_task(enough.wait())
+    try:
+        await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+    finally:
+        for task in (running, ended):
+            task.cancel()
+        await asyncio.gather(running, ended, return_exceptions=True)
+
+
+@app.command()
+def reboot(config: ConfigOption = None, overrides: SetOption = None) -> None:
+    """Restart the chip: for a microphone that gives only zeros, and to forget what was set."""
+    settings = load_settings(config, overrides or ()).settings
+    control = _open(settings)
+    typer.echo("Restarting; its sound is gone for some seconds ...")
+    back = asyncio.run(restart_and_wait(control, lambda: _open(settings)))
+    back.close()
+    typer.echo(f"Back: {BOARD_NAMES[back.board]}, firmware {back.firmware}")
+
+
+@app.command()
+def presets(
+    apply: Annotated[
+        str | None, typer.Option("--apply", metavar="NAME", help="Write this one now.")
+    ] = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """List the tunings for `array.preset`, or apply one."""
+    if apply is None:
+        for name, preset in PRESETS.items():
+            typer.echo(f"{name}: {preset.meaning}")
+            for parameter_name, values in preset.settings:
+                typer.echo(f"    {parameter_name} {' '.join(f'{value:g}' for value in values)}")
+        return
+    with opened(load_settings(config, overrides or ()).settings) as control:
+        apply_preset(control, apply)
+    typer.echo(f"{apply} is applied\n{NOT_KEPT}")
+
+
+@app.command()
+def udev(
+    install: Annotated[
+        bool, typer.Option("--install", help=f"Write it to {RULES_PATH}; needs root.")
+    ] = False,
+) -> None:
+    """Print the rule that lets you control the array on Linux, or install it."""
+    if install:
+        install_rule(typer.echo)
+    else:
+        typer.echo(RULES)

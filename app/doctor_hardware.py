@@ -1,0 +1,261 @@
+"""The doctor's look at the microphone array: quick, and silent about what is not there.
+
+Most machines have none, which is fine. Nothing here fails: without control of the array its sound
+works all the same.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.doctor_check import Check
+from app.settings import Settings
+from hardware.xvf3800.boards import BOARD_NAMES, is_array_name, version_of
+from hardware.xvf3800.codec import Values
+from hardware.xvf3800.control import ArrayControl, Readable, numbers
+from hardware.xvf3800.errors import ArrayBusy, ArrayError, ArrayNotFound, NotReadable, NoUsbLibrary
+from hardware.xvf3800.opening import open_array
+from hardware.xvf3800.routing import in_words, is_speech
+
+ARRAY = "microphone array"
+UPDATE = "Update its firmware: docs/xvf3800.md"
+REACHY_GOOD = (2, 1, 4)
+"""Earlier ones give only zeros after a suspend or a USB reset (Pollen's firmware changelog)."""
+SEEED_GOOD = (2, 0, 10)
+"""Earlier ones may not capture after a USB reset (Seeed's firmware changelog)."""
+RATE_HZ = 16000
+LOOK_S = 0.4
+"""After that, nothing more is asked of the array; one answer takes 0.25 s at most, or through a
+daemon 1.2 s, and usually some milliseconds."""
+MIXER_S = 0.3
+
+SpeakerOf = Callable[[Settings], str | None]
+Opened = Callable[[Settings], ArrayControl]
+
+
+def speaker_of(settings: Settings) -> str | None:
+    """The name of the device that answers are played on; None where it is not known."""
+    return None if settings.sound.speaker == "auto" else settings.sound.speaker
+
+
+def _opened(settings: Settings) -> ArrayControl:
+    return open_array(settings.array, settings.robot.url)
+
+
+def check_hardware(
+    settings: Settings,
+    *,
+    speaker: SpeakerOf = speaker_of,
+    opened: Opened = _opened,
+    asound: Path = Path("/proc/asound"),
+    mixer: Callable[[int], str | None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Check]:
+    """Array, firmware, permission, channels, echo path, echo canceller, sample rate and volume.
+
+    Takes less than 2 s, whatever hangs. ``speaker``: who knows the playback device. The others are
+    for tests.
+    """
+    card = find_card(asound)
+    end = clock() + LOOK_S
+    control, finding = _open(settings, opened, card)
+    yield finding
+    if control is not None:
+        try:
+            yield from _check_chip(_Hurried(control, clock, end))
+        finally:
+            control.close()
+    if control is None and card is None:
+        return
+    if control is None or control.via == "usb":
+        yield check_echo_path(speaker(settings))
+    yield check_rate(settings.sound.rate_hz, card)
+    if card is not None and sys.platform == "linux":
+        yield check_volume(card.number, (mixer or _mixer)(card.number))
+
+
+def _open(
+    settings: Settings, opened: Opened, card: Card | None
+) -> tuple[ArrayControl | None, Check]:
+    if settings.array.control == "never":
+        return None, Check(ARRAY, "ok", "not looked for (array.control: never)")
+    try:
+        control = opened(settings)
+    except ArrayNotFound as error:
+        if card is None:
+            return None, Check(ARRAY, "ok", "none here")
+        detail = f"{card.name} is a sound card, but not to be controlled: {error.why}"
+        return None, Check(ARRAY, "warn", detail, error.fix)
+    except ArrayError as error:
+        if isinstance(error, NoUsbLibrary) and card is None and settings.robot.url is None:
+            return None, Check(ARRAY, "ok", "none here, as far as can be seen without libusb")
+        return None, Check(ARRAY, "warn", f"{error.what}: {error.why}", error.fix)
+    way = "through the robot's daemon" if control.via == "daemon" else "over USB"
+    detail = f"{BOARD_NAMES[control.board]}, firmware {control.firmware}, {way}"
+    return control, Check(ARRAY, "ok", detail)
+
+
+# --- the chip ----------------------------------------------------------------------------------
+
+
+def _check_chip(control: Readable) -> Iterator[Check]:
+    for check in (check_firmware, check_channels, check_canceller):
+        try:
+            yield check(control)
+        except ArrayError as error:
+            yield Check("array control", "warn", f"{error.what}: {error.why}", error.fix)
+            return
+
+
+class _Hurried:
+    """An array that is asked nothing after ``end``."""
+
+    def __init__(self, control: ArrayControl, clock: Callable[[], float], end: float) -> None:
+        self._control, self._clock, self._end = control, clock, end
+        self.board, self.firmware = control.board, control.firmware
+
+    def read(self, name: str) -> Values | str:
+        if self._clock() > self._end:
+            raise ArrayBusy("it answers too slowly to be examined")
+        return self._control.read(name)
+
+
+def check_firmware(control: Readable) -> Check:
+    """Versions and builds that are known to be bad."""
+    build = _build(control)
+    said = f"{control.firmware} {build}".strip()
+    if re.search(r"io48|48k", build):
+        why = "a build for 48 kHz, whose echo canceller never settles"
+        return Check("array firmware", "warn", f"{said}: {why}", f"{UPDATE} (a build for 16 kHz)")
+    if control.board == "seeed" and "lin" in build:
+        why = "a Reachy Mini with a firmware from before 2.1"
+        return Check("array firmware", "warn", f"{said}: {why}", UPDATE)
+    version = version_of(control.firmware)
+    if control.board == "reachy" and version < REACHY_GOOD:
+        why = "gives only zeros after a suspend or USB reset, until it is restarted"
+        return Check("array firmware", "warn", f"{said}: {why}", f"{UPDATE}, to 2.1.4")
+    if control.board == "seeed" and version < SEEED_GOOD:
+        why = "may give no sound after a USB reset"
+        return Check("array firmware", "warn", f"{said}: {why}", UPDATE)
+    return Check("array firmware", "ok", said)
+
+
+def _build(control: Readable) -> str:
+    """As in ``ua-io16-lin``; empty where the daemon is between, which gives numbers only."""
+    try:
+        return str(control.read("BLD_MSG"))
+    except NotReadable:
+        return ""
+
+
+def check_channels(control: Readable) -> Check:
+    """What is on the two channels."""
+    asr = bool(numbers(control, "AEC_ASROUTONOFF")[0])
+    left, right = (
+        tuple(map(int, numbers(control, name))) for name in ("AUDIO_MGR_OP_L", "AUDIO_MGR_OP_R")
+    )
+    words = f"1: {in_words(left[0], left[1], asr)}; 2: {in_words(right[0], right[1], asr)}"
+    if is_speech(left[0]):
+        return Check("array channels", "ok", words)
+    fix = "Run: reachy-voice xvf set AUDIO_MGR_OP_L 8 0 (the processed beam)"
+    return Check("array channels", "warn", words, fix)
+
+
+def check_canceller(control: Readable) -> Check:
+    """0 is no fault where nothing was played since the start."""
+    if numbers(control, "SHF_BYPASS")[0]:
+        fix = "Run: reachy-voice xvf set SHF_BYPASS 0"
+        return Check("array echo canceller", "warn", "switched off (SHF_BYPASS)", fix)
+    if numbers(control, "AEC_AECCONVERGED")[0]:
+        return Check("array echo canceller", "ok", "settled")
+    detail = "not settled; it does within 30 s of playing something through the array"
+    return Check("array echo canceller", "ok", detail)
+
+
+# --- sound -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A sound card of ALSA. ``rates_hz``: what it can be opened with; empty if not known."""
+
+    number: int
+    name: str
+    rates_hz: frozenset[int] = frozenset()
+
+
+def find_card(asound: Path) -> Card | None:
+    """The array's sound card, from /proc/asound; None where there is none, or no Linux."""
+    try:
+        text = (asound / "cards").read_text()
+    except OSError:
+        return None
+    for number, name in re.findall(r"^ *(\d+) \[.*?\]: (.*\n.*)$", text, re.MULTILINE):
+        if is_array_name(name):
+            shown = name.splitlines()[0].rpartition(" - ")[2].strip()
+            return Card(int(number), shown, _rates(asound / f"card{number}" / "stream0"))
+    return None
+
+
+def _rates(stream: Path) -> frozenset[int]:
+    try:
+        lines = re.findall(r"Rates: (.*)", stream.read_text())
+    except OSError:
+        return frozenset()
+    return frozenset(int(rate) for line in lines for rate in re.findall(r"\d+", line))
+
+
+def check_echo_path(speaker: str | None) -> Check:
+    """The chip takes out only what is played through itself."""
+    if speaker is None:
+        return Check("array echo path", "ok", "answers are to be played through the array")
+    if is_array_name(speaker):
+        return Check("array echo path", "ok", f"played through {speaker}")
+    detail = f"played through {speaker}: the array cannot take out what it does not play"
+    fix = (
+        "Set sound.speaker to auto and plug the loudspeaker into the array, or sound.echo: software"
+    )
+    return Check("array echo path", "warn", detail, fix)
+
+
+def check_rate(rate_hz: int | None, card: Card | None) -> Check:
+    """The array is at home at 16 kHz."""
+    if card is not None and card.rates_hz and RATE_HZ not in card.rates_hz:
+        rates = ", ".join(map(str, sorted(card.rates_hz)))
+        detail = f"{rates} Hz only: a firmware whose echo canceller never settles"
+        return Check("array sample rate", "warn", detail, f"{UPDATE} (a build for 16 kHz)")
+    if rate_hz not in (None, RATE_HZ):
+        detail = f"sound.rate_hz is {rate_hz}: the system resamples what the array has at 16000"
+        return Check("array sample rate", "warn", detail, "Set sound.rate_hz to null or 16000")
+    return Check("array sample rate", "ok", "16000 Hz")
+
+
+def check_volume(card: int, mixer: str | None) -> Check:
+    """The second PCM control of an XVF3800 must be at 100 %: a known trap of its sound on Linux.
+
+    ``mixer``: what ``amixer -c CARD sget PCM,1`` prints; None if it does not.
+    """
+    levels = [int(level) for level in re.findall(r"\[(\d+)%\]", mixer or "")]
+    if mixer is None or not levels:
+        return Check("array volume", "ok", "amixer does not know it")
+    level = min(levels)
+    muted = "[off]" in mixer
+    if level == 100 and not muted:
+        return Check("array volume", "ok", "100 %")
+    detail = f"{level} %{', muted' if muted else ''}; it must be 100 %"
+    return Check("array volume", "warn", detail, f"Run: amixer -c {card} set PCM,1 100% unmute")
+
+
+def _mixer(card: int) -> str | None:
+    command = ["amixer", "-c", str(card), "sget", "PCM,1"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MIXER_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

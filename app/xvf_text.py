@@ -1,0 +1,68 @@
+"""What ``reachy-voice xvf`` prints."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+
+from hardware.xvf3800.boards import BOARD_NAMES, Board
+from hardware.xvf3800.codec import Values
+from hardware.xvf3800.errors import ArrayError
+from hardware.xvf3800.parameters import Parameter, parameter
+from hardware.xvf3800.routing import in_words
+from hardware.xvf3800.watch import ArrayFound, ArrayLost, ArrayReading
+
+NOT_KEPT = (
+    "It is volatile: gone when the board restarts. "
+    "To keep all that is set now: reachy-voice xvf set SAVE_CONFIGURATION 1"
+)
+
+
+def shown(wanted: Parameter, values: Values | str) -> str:
+    """Values as they can be typed; angles in degrees behind them, colours as hexadecimals."""
+    if isinstance(values, str):
+        return values
+    if wanted.name.endswith("_COLOR"):
+        return " ".join(f"0x{int(value):06x}" for value in values)
+    typed = " ".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values)
+    if wanted.type == "radians" and wanted.name != "DOA_VALUE_RADIANS":
+        degrees = " ".join("-" if math.isnan(v) else f"{math.degrees(v):.0f}°" for v in values)
+        return f"{typed}  ({degrees})"
+    return typed
+
+
+def lines_of(board: Board, read: Mapping[str, Values | str | ArrayError]) -> Iterator[str]:
+    """A line for each parameter: name, values, meaning."""
+    width = max(map(len, read))
+    asr = read.get("AEC_ASROUTONOFF")
+    asr_beams = bool(asr[0]) if isinstance(asr, tuple) else None
+    for name, values in read.items():
+        wanted = parameter(board, name)
+        if isinstance(values, ArrayError):
+            yield f"{name:<{width}}  -  ({values.why or values.what})"
+            continue
+        meaning = wanted.meaning
+        if name in ("AUDIO_MGR_OP_L", "AUDIO_MGR_OP_R") and isinstance(values, tuple):
+            meaning = in_words(int(values[0]), int(values[1]), asr_beams)
+        yield f"{name:<{width}}  {shown(wanted, values)}  ({meaning})"
+
+
+def reading_line(reading: ArrayReading, as_json: bool) -> str:
+    """One reading as a line."""
+    if as_json:
+        return json.dumps(asdict(reading))
+    direction = reading.direction
+    echo = {None: "?", True: "settled", False: "not settled"}[reading.aec_converged]
+    speech = "speech" if direction.speech else "      "
+    energies = " ".join(f"{energy:9.3g}" for energy in reading.beam_energies)
+    return f"{direction.azimuth_deg:4.0f}°  {speech}  beams {energies}  echo canceller {echo}"
+
+
+def told(notice: ArrayFound | ArrayLost) -> str:
+    """A notice as a person reads it."""
+    if isinstance(notice, ArrayLost):
+        return str(notice.error)
+    through = " through the robot's daemon" if notice.via == "daemon" else ""
+    return f"{BOARD_NAMES[notice.board]}, firmware {notice.firmware}{through}"

@@ -1,0 +1,313 @@
+"""The XVF3800's parameters and its protocol, without any device."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from hardware.xvf3800 import errors
+from hardware.xvf3800.boards import Board, is_array_name, version_of
+from hardware.xvf3800.codec import (
+    check_values,
+    decode,
+    read_request,
+    same,
+    write_request,
+)
+from hardware.xvf3800.errors import (
+    ArrayBusy,
+    ArrayError,
+    ArrayRefused,
+    DeviceError,
+    NotReadable,
+    NotWritable,
+    UnknownParameter,
+    WrongAnswer,
+    WrongValues,
+)
+from hardware.xvf3800.parameters import PARAMETERS, SIZES, Parameter, parameter
+from hardware.xvf3800.udev import RULES
+
+REFERENCE: dict[str, tuple[int, int, int, str, str]] = {
+    "VERSION": (48, 0, 3, "ro", "uint8"),
+    "BLD_MSG": (48, 1, 50, "ro", "char"),
+    "BLD_HOST": (48, 2, 30, "ro", "char"),
+    "BLD_REPO_HASH": (48, 3, 40, "ro", "char"),
+    "REBOOT": (48, 7, 1, "wo", "uint8"),
+    "USB_BIT_DEPTH": (48, 8, 2, "rw", "uint8"),
+    "SAVE_CONFIGURATION": (48, 9, 1, "wo", "uint8"),
+    "CLEAR_CONFIGURATION": (48, 10, 1, "wo", "uint8"),
+    "GPO_READ_VALUES": (20, 0, 5, "ro", "uint8"),
+    "GPO_WRITE_VALUE": (20, 1, 2, "wo", "uint8"),
+    "LED_EFFECT": (20, 12, 1, "rw", "uint8"),
+    "LED_BRIGHTNESS": (20, 13, 1, "rw", "uint8"),
+    "LED_SPEED": (20, 15, 1, "rw", "uint8"),
+    "LED_COLOR": (20, 16, 1, "rw", "uint32"),
+    "LED_DOA_COLOR": (20, 17, 2, "rw", "uint32"),
+    "AEC_AZIMUTH_VALUES": (33, 75, 4, "ro", "radians"),
+    "AEC_SPENERGY_VALUES": (33, 80, 4, "ro", "float"),
+    "AEC_AECCONVERGED": (33, 3, 1, "ro", "int32"),
+    "AEC_FAR_EXTGAIN": (33, 5, 1, "rw", "float"),
+    "AEC_RT60": (33, 9, 1, "ro", "float"),
+    "AEC_HPFONOFF": (33, 1, 1, "rw", "int32"),
+    "AEC_ASROUTONOFF": (33, 35, 1, "rw", "int32"),
+    "AEC_ASROUTGAIN": (33, 36, 1, "rw", "float"),
+    "SHF_BYPASS": (33, 70, 1, "rw", "uint8"),
+    "AUDIO_MGR_MIC_GAIN": (35, 0, 1, "rw", "float"),
+    "AUDIO_MGR_REF_GAIN": (35, 1, 1, "rw", "float"),
+    "AUDIO_MGR_SELECTED_AZIMUTHS": (35, 11, 2, "ro", "radians"),
+    "AUDIO_MGR_SELECTED_CHANNELS": (35, 12, 2, "rw", "uint8"),
+    "AUDIO_MGR_OP_L": (35, 15, 2, "rw", "uint8"),
+    "AUDIO_MGR_OP_R": (35, 19, 2, "rw", "uint8"),
+    "AUDIO_MGR_OP_ALL": (35, 23, 12, "rw", "uint8"),
+    "AUDIO_MGR_SYS_DELAY": (35, 26, 1, "rw", "int32"),
+    "PP_AGCONOFF": (17, 10, 1, "rw", "int32"),
+    "PP_AGCMAXGAIN": (17, 11, 1, "rw", "float"),
+    "PP_AGCDESIREDLEVEL": (17, 12, 1, "rw", "float"),
+    "PP_AGCGAIN": (17, 13, 1, "rw", "float"),
+    "PP_MIN_NS": (17, 21, 1, "rw", "float"),
+    "PP_MIN_NN": (17, 22, 1, "rw", "float"),
+    "PP_ECHOONOFF": (17, 23, 1, "rw", "int32"),
+    "PP_GAMMA_E": (17, 24, 1, "rw", "float"),
+    "PP_GAMMA_ETAIL": (17, 25, 1, "rw", "float"),
+    "PP_GAMMA_ENL": (17, 26, 1, "rw", "float"),
+    "PP_NLATTENONOFF": (17, 27, 1, "rw", "int32"),
+    "PP_MGSCALE": (17, 29, 3, "rw", "float"),
+    "PP_DTSENSITIVE": (17, 31, 1, "rw", "int32"),
+    "PP_ATTNS_MODE": (17, 32, 1, "rw", "int32"),
+    "PP_ATTNS_NOMINAL": (17, 33, 1, "rw", "float"),
+    "PP_ATTNS_SLOPE": (17, 34, 1, "rw", "float"),
+}
+"""What the reference lists as needed (C3), for both boards."""
+
+OWN: dict[Board, dict[str, tuple[int, int, int, str, str]]] = {
+    "reachy": {
+        "DOA_VALUE": (20, 18, 2, "ro", "uint32"),
+        "DOA_VALUE_RADIANS": (20, 19, 2, "ro", "radians"),
+    },
+    "seeed": {
+        "DOA_VALUE": (20, 18, 2, "ro", "uint16"),
+        "LED_RING_COLOR": (20, 19, 12, "rw", "uint32"),
+    },
+}
+
+BOARDS: list[Board] = ["reachy", "seeed"]
+EVERY = [p for board in BOARDS for p in PARAMETERS[board].values()]
+
+
+def shape(found: Parameter) -> tuple[int, int, int, str, str]:
+    kind = found.type
+    return found.resource, found.command, found.count, found.access, kind
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_the_table_has_all_that_the_reference_names(board: Board) -> None:
+    for name, expected in {**REFERENCE, **OWN[board]}.items():
+        assert shape(PARAMETERS[board][name]) == expected
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_no_two_parameters_of_a_board_share_an_id(board: Board) -> None:
+    ids = [(p.resource, p.command) for p in PARAMETERS[board].values()]
+    assert len(ids) == len(set(ids))
+
+
+def test_what_is_another_boards_is_said_to_be() -> None:
+    with pytest.raises(UnknownParameter, match="only another board has it"):
+        parameter("reachy", "led_ring_color")
+
+
+def test_a_bad_name_gets_a_suggestion() -> None:
+    with pytest.raises(UnknownParameter) as caught:
+        parameter("reachy", "pp_min_nss")
+    assert "PP_MIN_NS" in caught.value.fix
+
+
+def test_every_setup_packet_is_sound() -> None:
+    for each in EVERY:
+        assert 0 <= each.command < 0x80
+        assert 1 + each.payload_bytes <= 64, "the chip's control buffer"
+
+
+# --- requests ----------------------------------------------------------------------------------
+
+
+def test_a_read_is_the_reference_s_setup_packet() -> None:
+    request = read_request(parameter("reachy", "AUDIO_MGR_OP_L"))
+    assert (request.request_type, request.value, request.index) == (0xC0, 143, 35)
+    assert (request.length, request.data) == (3, None)
+
+
+def test_a_write_is_the_reference_s_setup_packet() -> None:
+    request = write_request(parameter("reachy", "AUDIO_MGR_OP_L"), (3, 0))
+    assert (request.request_type, request.value, request.index) == (0x40, 15, 35)
+    assert request.data == b"\x03\x00"
+
+
+def test_the_printed_answers_of_the_reference_are_read() -> None:
+    doa = parameter("reachy", "DOA_VALUE")
+    assert decode(doa, bytes([0, 133, 0, 0, 0, 1, 0, 0, 0])) == (133, 1)
+    seeed = parameter("seeed", "DOA_VALUE")
+    assert decode(seeed, bytes([0, 133, 0, 1, 0])) == (133, 1)
+    assert decode(parameter("reachy", "AUDIO_MGR_OP_L"), bytes([0, 8, 0])) == (8, 0)
+    text = decode(parameter("reachy", "BLD_MSG"), b"\0" + b"ua-io16-lin".ljust(50, b"\0"))
+    assert text == "ua-io16-lin"
+
+
+def test_orders_cannot_be_read_and_facts_cannot_be_written() -> None:
+    with pytest.raises(NotReadable, match="cannot be read"):
+        read_request(parameter("reachy", "REBOOT"))
+    with pytest.raises(NotWritable, match="can only be read"):
+        write_request(parameter("reachy", "VERSION"), (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "why"),
+    [
+        ("PP_MIN_NS", (1.5,), "1.5 is not 0 to 1"),
+        ("PP_MIN_NS", (), "takes 1, not 0"),
+        ("AUDIO_MGR_OP_R", (7,), "takes 2, not 1"),
+        ("AUDIO_MGR_OP_R", (7, 256), "does not fit into uint8"),
+        ("PP_DTSENSITIVE", (7,), "7 is not 0 to 5 or 10 to 15"),
+        ("PP_DTSENSITIVE", (1.5,), "not a whole number"),
+        ("PP_MIN_NS", (math.nan,), "no number"),
+        ("AUDIO_MGR_MIC_GAIN", (1e39,), "32-bit float"),
+        ("PP_MGSCALE", (1.0, 4.0, 1.0), "less than"),
+    ],
+)
+def test_values_are_checked_before_anything_is_sent(
+    name: str, values: tuple[float, ...], why: str
+) -> None:
+    with pytest.raises(WrongValues, match=re.escape(why)) as caught:
+        check_values(parameter("reachy", name), values)
+    assert caught.value.fix
+
+
+def test_both_ranges_of_one_parameter_are_allowed() -> None:
+    for value in (0, 5, 10, 15):
+        check_values(parameter("reachy", "PP_DTSENSITIVE"), (value,))
+
+
+# --- round trips -------------------------------------------------------------------------------
+
+
+def values_of(wanted: Parameter) -> some.SearchStrategy[tuple[float, ...]]:
+    limits = {"uint8": (0, 255), "uint16": (0, 65535), "int32": (-(2**31), 2**31 - 1)}
+    limits["uint32"] = (0, 2**32 - 1)
+    ranges = wanted.ranges or (limits.get(wanted.type, (-1e30, 1e30)),)
+    one: some.SearchStrategy[Any]
+    if wanted.type in limits:
+        one = some.one_of(*(some.integers(int(a), int(b)) for a, b in ranges))
+    else:
+        # Inwards, because the nearest 32-bit float of a limit may lie outside.
+        one = some.one_of(
+            *(
+                some.floats(a, b).map(lambda v: struct.unpack("<f", struct.pack("<f", v))[0])
+                for a, b in ranges
+            )
+        ).filter(lambda v: any(a <= v <= b for a, b in ranges))
+    many = some.tuples(*[one] * wanted.count)
+    if wanted.name == "PP_MGSCALE":
+        return many.map(lambda v: (max(v[:2]), min(v[:2]), v[2]))
+    return many
+
+
+@given(some.data())
+def test_what_is_written_is_what_would_be_read(data: some.DataObject) -> None:
+    wanted = data.draw(some.sampled_from([p for p in EVERY if p.access == "rw"]))
+    values = data.draw(values_of(wanted))
+    request = write_request(wanted, values)
+    assert request.data is not None
+    assert len(request.data) == request.length == wanted.count * SIZES[wanted.type]
+    read = decode(wanted, b"\0" + request.data)
+    assert read == values
+    assert not isinstance(read, str)
+    assert same(wanted, read, values)
+
+
+@given(some.sampled_from(EVERY), some.binary(max_size=70))
+def test_no_answer_does_more_than_raise_a_named_error(wanted: Parameter, answer: bytes) -> None:
+    try:
+        values = decode(wanted, answer)
+    except (WrongAnswer, ArrayBusy, ArrayRefused):
+        return
+    assert answer[0] == 0
+    assert isinstance(values, str) or len(values) == wanted.count
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "said"),
+    [
+        (64, ArrayBusy, "SERVICER_COMMAND_RETRY"),
+        (65, ArrayRefused, "SERVICER_WRONG_COMMAND_ID"),
+        (66, ArrayRefused, "SERVICER_WRONG_COMMAND_LEN"),
+        (67, ArrayRefused, "SERVICER_WRONG_PAYLOAD"),
+        (68, ArrayBusy, "SERVICER_QUEUE_FULL"),
+        (2, ArrayRefused, "CONTROL_BAD_COMMAND"),
+        (3, ArrayRefused, "CONTROL_DATA_LENGTH_ERROR"),
+        (5, ArrayRefused, "CONTROL_BAD_RESOURCE"),
+        (200, WrongAnswer, "status 200"),
+    ],
+)
+def test_every_status_has_a_name(status: int, kind: type[ArrayError], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        decode(parameter("reachy", "PP_MIN_NS"), bytes([status, 0, 0, 0, 0]))
+
+
+# --- errors and small things -------------------------------------------------------------------
+
+
+def _all(kind: type[DeviceError]) -> list[type[DeviceError]]:
+    return [kind, *(each for child in kind.__subclasses__() for each in _all(child))]
+
+
+@pytest.mark.parametrize("kind", [k for k in _all(DeviceError) if k is not DeviceError])
+def test_every_error_says_what_why_and_what_to_do(kind: type[DeviceError]) -> None:
+    error = kind("because")
+    assert error.what
+    assert error.why == "because"
+    assert error.fix
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again)) == (kind, str(error))
+
+
+def test_without_permission_the_rule_is_printed() -> None:
+    assert RULES in errors.NoPermission("errno 13").fix
+    for ids in ("38fb", "1001", "2886", "001a"):
+        assert f'=="{ids}"' in RULES
+
+
+def test_the_shipped_rules_file_is_what_is_printed() -> None:
+    from app.settings_load import config_dir
+
+    shipped = (config_dir() / "udev" / "70-reachy-voice.rules").read_text()
+    rules = [line for line in shipped.splitlines() if line and not line.startswith("#")]
+    assert "\n".join(rules) == RULES
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Reachy Mini Audio: USB Audio (hw:2,0)", True),
+        ("Echo Cancelling Speakerphone (Reachy Mini Audio)", True),
+        ("ReSpeaker XVF3800 4-Mic Array", True),
+        ("HDA Intel PCH: ALC256", False),
+    ],
+)
+def test_sound_devices_of_arrays_are_known_by_name(name: str, expected: bool) -> None:
+    assert is_array_name(name) is expected
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    assert version_of("2.0.10") > version_of("2.0.9")
+    assert version_of("unknown") == ()
