@@ -1,0 +1,336 @@
+"""Echo through a sound card: ``talk`` as it runs, in a simulated room, in real time.
+
+    python -m benchmarks.talk_echo --corpus DIR [--minutes 10] [--seed N] [--answers N] [--out FILE]
+
+PortAudio opens a private PulseAudio (``tests/virtual_sound.py``). A room stands between its two
+null sinks: what the loudspeaker gives is bent, sent through a simulated room
+(``benchmarks.echo_rooms``), and fed to the microphone with noise and with people who interrupt.
+Card, session, Silero, Smart Turn, Moonshine and Piper are the real ones; the language model tells
+stories.
+
+- ``stopped``, ``held``: answers cut off, or made softer, while nobody but the robot spoke.
+- Interruptions at +6, 0 and -6 dB to the echo: from the onset at the microphone's sink until the
+  loudspeaker is told to be silent, and how many were noticed within a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.commands.models import open_cache
+from app.compose import Assistant
+from app.settings_load import load_settings
+from app.talk.local import LocalConversation
+from app.talk.talking import Talking
+from benchmarks.echo_rooms import LOUDSPEAKERS, Loudspeaker, bent, draw_room, in_band
+from benchmarks.echo_scenes import FRESH_TEXTS, Clip, active_dbfs, clips_of_people
+from benchmarks.turns.acoustics import Signal, gained, noise, to_pcm, to_signal
+from hardware.sound.card import SoundCard
+from pipeline.audio import LISTEN_RATE
+from pipeline.card_hearing import CardHearing
+from pipeline.commands import CreateResponse
+from pipeline.echo.given import CardEcho
+from pipeline.events import ReplyFinished, ReplyHeld, SpeechIgnored, SpeechStarted
+from tests.scripted import ScriptedLlm
+from tests.virtual_sound import NAME, VirtualSound
+
+BLOCK = LISTEN_RATE // 100
+SER_DB = (6, 0, -6)
+ECHO_DBFS = -22.0
+NOISE_UNDER_ECHO_DB = 35.0
+SENTENCES = 5
+BEGIN_S = (2.0, 6.0)
+NOTICED_S = 1.0
+
+
+class RoomLink:
+    """From the loudspeaker's monitor to the microphone's sink, 10 ms at a time."""
+
+    def __init__(self, card: VirtualSound, response: Signal, loudspeaker: Loudspeaker) -> None:
+        self._response, self._loudspeaker = response, loudspeaker
+        self._size = 1 << (len(response) + BLOCK).bit_length()
+        self._spectrum = np.fft.rfft(response, self._size)
+        self._past = np.zeros(self._size - BLOCK, np.float32)
+        self._near: list[Signal] = []
+        self._lock = threading.Lock()
+        self._floor = gained(
+            noise("pink", 10 * LISTEN_RATE, np.random.default_rng(1)),
+            ECHO_DBFS - NOISE_UNDER_ECHO_DB,
+        )
+        self._at = 0
+        self.robot_s = 0.0
+        env = {**os.environ, **card.environment}
+        shape = ("--rate=16000", "--channels=1", "--format=s16le", "--raw")
+        self._ear = subprocess.Popen(
+            ["parec", "--device=speaker.monitor", "--latency-msec=10", *shape],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
+        )  # fmt: skip
+        self._mouth = subprocess.Popen(
+            ["pacat", "--playback", "--device=micfeed", "--latency-msec=20", *shape],
+            stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def say(self, signal: Signal) -> None:
+        """From the next block on."""
+        with self._lock:
+            self._near.append(signal)
+
+    def close(self) -> None:
+        self._ear.kill()
+        self._ear.wait()
+        self._thread.join()
+        self._mouth.kill()
+        self._mouth.wait()
+        for pipe in (self._ear.stdout, self._mouth.stdin):
+            assert pipe
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass
+
+    def _run(self) -> None:
+        assert self._ear.stdout
+        assert self._mouth.stdin
+        while len(data := self._ear.stdout.read(BLOCK * 2)) == BLOCK * 2:
+            heard = to_pcm(self._mixed(to_signal(np.frombuffer(data, "<i2"))))
+            self._mouth.stdin.write(heard.tobytes())
+            self._mouth.stdin.flush()
+
+    def _mixed(self, played: Signal) -> Signal:
+        self.robot_s += 0.01 * bool(np.abs(played).max() > 1e-3)
+        whole = np.concatenate((self._past, bent(played, self._loudspeaker)))
+        self._past = whole[BLOCK:]
+        echo = np.fft.irfft(np.fft.rfft(whole, self._size) * self._spectrum, self._size)[-BLOCK:]
+        floor = self._floor[self._at : self._at + BLOCK]
+        self._at = (self._at + BLOCK) % (len(self._floor) - BLOCK)
+        with self._lock:
+            said = self._near[0][:BLOCK] if self._near else np.zeros(0, np.float32)
+            if self._near:
+                self._near[0] = self._near[0][BLOCK:]
+                if not len(self._near[0]):
+                    self._near.pop(0)
+        mixed = (echo + floor).astype(np.float32)
+        mixed[: len(said)] += said
+        return mixed
+
+
+@dataclass
+class Interruption:
+    """``stopped_ms``: from the onset to the decision; ``None``: the answer went on."""
+
+    clip: str
+    ser_db: int
+    stopped_ms: float | None
+
+
+@dataclass
+class Evening:
+    seed: int
+    seconds: float = 0.0
+    robot_s: float = 0.0
+    delay_ms: int | None = None
+    found_s: float | None = None
+    stopped_s: list[float] = field(default_factory=list)
+    held_s: list[float] = field(default_factory=list)
+    interruptions: list[Interruption] = field(default_factory=list)
+    dropped_samples: int = 0
+    load: tuple[float, float] = (0.0, 0.0)
+
+
+class Room:
+    """One seed's: responses from loudspeaker and talker, both scaled to the echo's level."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng([seed, 83])
+        room = draw_room(rng)
+        self.loudspeaker = LOUDSPEAKERS[int(rng.integers(len(LOUDSPEAKERS)))]
+        response = in_band(np.pad(room.response(room.loudspeaker), (0, 64)))
+        sample = bent(gained(noise("pink", LISTEN_RATE, rng), -20.0), self.loudspeaker)
+        level = active_dbfs(np.convolve(sample, response[:2000])[: len(sample)].astype(np.float32))
+        self.echo = (response * 10 ** ((ECHO_DBFS - level) / 20)).astype(np.float32)
+        self.near = room.response(room.talker)
+
+    def said(self, clip: Clip, ser_db: int) -> tuple[Signal, int]:
+        """What comes to the microphone, and the sample of its onset."""
+        said = np.convolve(clip.signal, self.near)[: len(clip.signal) + 4800].astype(np.float32)
+        onset = clip.onset + int(np.abs(self.near).argmax())
+        return gained(said, ECHO_DBFS + ser_db - active_dbfs(said)), onset
+
+
+@contextmanager
+def linked(room: Room) -> Iterator[RoomLink]:
+    with tempfile.TemporaryDirectory() as folder, VirtualSound(Path(folder)) as card:
+        link = RoomLink(card, room.echo, room.loudspeaker)
+        try:
+            yield link
+        finally:
+            link.close()
+
+
+async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
+    """One talk in one room. Odd answers are interrupted, where there are clips."""
+    settings = load_settings("default", ["sound.microphone=" + NAME, "sound.speaker=" + NAME])
+    told, room, rng = Evening(seed), Room(seed), np.random.default_rng([seed, 84])
+    chosen = settings.settings
+    assistant = Assistant(chosen, open_cache(chosen))
+    with linked(room) as link:
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(assistant.run())
+            await assistant.ready.wait()
+            assistant.stages.llm = Storyteller(rng)
+            card = SoundCard(chosen.sound, lambda notice: None)
+            opened = group.create_task(card.run())
+            path = CardEcho(assistant.stages.vad.window_samples)
+            conversation = LocalConversation(assistant, CardHearing(path))
+            story = _Story(told, room, link, path, clips, rng)
+            talking = Talking(card, conversation, story.note)
+            tasks = [group.create_task(conversation.run()), group.create_task(talking.run())]
+            await story.run(conversation, seconds)
+            told.delay_ms, told.dropped_samples = path.delay_ms, card.state().dropped_samples
+            for task in (*tasks, opened):
+                task.cancel()
+            assistant.close()
+            running.cancel()
+    told.robot_s, told.seconds = round(link.robot_s, 1), seconds
+    return told
+
+
+class Storyteller(ScriptedLlm):
+    """Five sentences for each answer, another five each time."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        texts = [FRESH_TEXTS[int(n)] for n in rng.permutation(len(FRESH_TEXTS))]
+        words = [f"{word} " for text in texts[:SENTENCES] for word in text.split()]
+        super().__init__(deltas=tuple(words))
+
+
+@dataclass
+class _Story:
+    told: Evening
+    room: Room
+    link: RoomLink
+    path: CardEcho
+    clips: Sequence[Clip]
+    rng: np.random.Generator
+    began: float = field(default_factory=time.monotonic)
+    quiet: asyncio.Event = field(default_factory=asyncio.Event)
+    onset: float | None = None
+    noticed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note(self, at: float, event: Any) -> None:
+        now = round(time.monotonic() - self.began, 2)
+        if self.path.found and self.told.found_s is None:
+            self.told.found_s = now
+        match event:
+            case SpeechStarted() if not self.quiet.is_set():
+                if self.onset is None:
+                    self.told.stopped_s.append(now)
+                self.noticed.set()
+            case ReplyHeld() if self.onset is None:
+                self.told.held_s.append(now)
+            case ReplyFinished():
+                self.quiet.set()
+            case SpeechIgnored():
+                pass
+
+    async def run(self, conversation: LocalConversation, seconds: float) -> None:
+        answers = 0
+        await asyncio.sleep(2.0)
+        while time.monotonic() - self.began < seconds:
+            self.quiet.clear()
+            self.noticed.clear()
+            self.onset = None
+            await conversation.submit(CreateResponse())
+            answers += 1
+            if self.clips and answers % 2 == 0:
+                await self._interrupt()
+            async with asyncio.timeout(120):
+                await self.quiet.wait()
+            await asyncio.sleep(3.0)
+
+    async def _interrupt(self) -> None:
+        clip = self.clips[int(self.rng.integers(len(self.clips)))]
+        ser_db = SER_DB[len(self.told.interruptions) % len(SER_DB)]
+        said, onset = self.room.said(clip, ser_db)
+        await asyncio.sleep(float(self.rng.uniform(*BEGIN_S)))
+        if self.quiet.is_set() or self.noticed.is_set():
+            return
+        self.onset = time.monotonic() + onset / LISTEN_RATE
+        self.link.say(said)
+        stopped_ms: float | None = None
+        try:
+            async with asyncio.timeout(len(said) / LISTEN_RATE + NOTICED_S):
+                await self.noticed.wait()
+                stopped_ms = round((time.monotonic() - self.onset) * 1000)
+        except TimeoutError:
+            pass
+        self.told.interruptions.append(Interruption(clip.name, ser_db, stopped_ms))
+
+
+def figures(evenings: Sequence[Evening]) -> dict[str, Any]:
+    robot_h = sum(each.robot_s for each in evenings) / 3600
+    stopped = sum(len(each.stopped_s) for each in evenings)
+    held = sum(len(each.held_s) for each in evenings)
+    found: dict[str, Any] = {
+        "rooms": len(evenings),
+        "robot_h": round(robot_h, 3),
+        "stopped": stopped,
+        "held": held,
+        "echo_found": sum(each.delay_ms is not None for each in evenings),
+        "delay_ms": [each.delay_ms for each in evenings],
+        "dropped_samples": sum(each.dropped_samples for each in evenings),
+        "load": [each.load for each in evenings],
+    }
+    for ser_db in SER_DB:
+        these = [i for each in evenings for i in each.interruptions if i.ser_db == ser_db]
+        times = sorted(i.stopped_ms for i in these if i.stopped_ms is not None)
+        found[f"{ser_db:+d} dB"] = {
+            "n": len(these),
+            "stopped": len(times),
+            "p50_ms": times[len(times) // 2] if times else None,
+            "max_ms": times[-1] if times else None,
+        }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--corpus", type=Path, action="append", default=[])
+    parser.add_argument("--minutes", type=float, default=3.0, help="in each room")
+    parser.add_argument("--rooms", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=5000)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    clips = clips_of_people(asked.corpus) if asked.corpus else []
+    evenings = []
+    for seed in range(asked.seed, asked.seed + asked.rooms):
+        before = os.getloadavg()[0]
+        told = asyncio.run(evening(seed, asked.minutes * 60, clips))
+        told.load = round(before, 2), round(os.getloadavg()[0], 2)
+        evenings.append(told)
+        print(json.dumps(asdict(told)), flush=True)
+    found = figures(evenings)
+    print(json.dumps(found, indent=2))
+    if asked.out:
+        content = {"figures": found, "evenings": [asdict(each) for each in evenings]}
+        asked.out.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
