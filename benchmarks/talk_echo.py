@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,10 +99,8 @@ class RoomLink:
         self._mouth.wait()
         for pipe in (self._ear.stdout, self._mouth.stdin):
             assert pipe
-            try:
+            with suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
 
     def _run(self) -> None:
         assert self._ear.stdout

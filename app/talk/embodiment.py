@@ -54,8 +54,7 @@ class Embodiment:
         self._face = face
         self._watch = ArrayWatch(open_control or self._open_array, self._array_says)
         self._lights = Lights(lambda: self._watch.control)
-        in_head = settings.robot.url is not None
-        self._body = RobotBody(settings.robot, self._robot_says, array_in_head=in_head)
+        self._body = RobotBody(settings.robot, self._robot_says)
         self._news = asyncio.Event()
         """A direction to hand on, something else to show, or a chip to restart."""
         self._direction: Direction | None = None
@@ -102,6 +101,7 @@ class Embodiment:
                 self._body.heard(notice.direction)
                 self._news.set()
             case ArrayFound():
+                self._body.array_in_head = notice.board == "reachy"
                 self._state.say(f"array found, firmware {notice.firmware}")
             case ArrayLost():
                 self._state.direction_deg = self._state.aec_converged = None

@@ -16,7 +16,7 @@ from pipeline.events import Event
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 10.0
 """Before it looks again for a daemon that is not there; doubled from one time to the next."""
-STEADY_S = 5.0
+STEADY_S = 1.0
 """A connection that held so long ends the trouble before it."""
 
 
@@ -38,11 +38,12 @@ class RobotBody:
     ) -> None:
         self._settings = settings
         self._notify = notify
-        self._array_in_head = array_in_head
+        self.array_in_head = array_in_head
         self._posture = Posture()
         self._found = Found()
         self._presence: Presence | None = None
         self._told: set[str] = set()
+        self._moved_at: float | None = None
 
     async def run(self) -> None:
         """Until it is cancelled; then the robot is led to rest, which takes up to 4 s. Returns at
@@ -52,16 +53,14 @@ class RobotBody:
         wait_s = FIRST_WAIT_S
         clock = asyncio.get_running_loop().time
         while True:
-            began = clock()
+            self._moved_at = None
             try:
                 await self._embody(self._settings.url)
-            except* RobotError as errors:
-                if clock() - began >= STEADY_S:
+            except RobotError as error:
+                if self._moved_at is not None and clock() - self._moved_at >= STEADY_S:
                     wait_s = FIRST_WAIT_S
                     self._told.clear()
-                self._tell(_first(errors))
-            if (task := asyncio.current_task()) and task.cancelling():
-                raise asyncio.CancelledError  # the task group had a trouble to raise instead
+                self._tell(error)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
@@ -71,6 +70,7 @@ class RobotBody:
             async with daemon.targets() as targets:
                 presence = Presence(daemon, self._posture, self._found, self._notify)
                 self._presence = presence
+                self._moved_at = asyncio.get_running_loop().time()
                 try:
                     await presence.run(targets)
                 finally:
@@ -90,7 +90,7 @@ class RobotBody:
     def heard(self, direction: Direction) -> None:
         """What the array hears, just now; about 10 times a second."""
         now = asyncio.get_running_loop().time()
-        if not self._array_in_head:
+        if not self.array_in_head:
             self._posture.heard(direction, now, 0.0)
         elif self._presence is not None:
             head_yaw = self._presence.head_yaw()
@@ -103,11 +103,3 @@ class RobotBody:
         """``pcm`` (int16, mono, shape ``(n,)``, ``rate`` Hz) is heard from the loudspeaker from
         ``at`` on, in seconds of the loop's clock; may be told up to a minute ahead."""
         self._posture.played(pcm, rate, at)
-
-
-def _first(errors: BaseExceptionGroup[RobotError]) -> RobotError:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, RobotError)
-    return error

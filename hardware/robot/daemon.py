@@ -37,40 +37,50 @@ async def open_daemon(url: str) -> AsyncIterator[Daemon]:
     Raises ``RobotNotFound`` for what is no such URL.
     """
     base = _base(url)
-    client = await asyncio.to_thread(_client, base)
-    async with client:
-        yield Daemon(base, client)
+    try:
+        opening = await asyncio.to_thread(_client, base)
+    except ValueError as error:
+        raise not_found(url, f"robot.url is no URL: {error}") from error
+    async with opening as client:
+        yield Daemon(url, base, client)
 
 
 def _base(url: str) -> str:
-    text = url.strip().rstrip("/")
-    if "://" not in text:
-        text = f"http://{text}"
+    text = url.strip()
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(text if "://" in text else f"http://{text}")
         _ = parts.port
     except ValueError as error:
         raise not_found(url, f"robot.url is no URL: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise not_found(url, "robot.url is no http:// URL with a host")
-    return text
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def _client(base: str) -> httpx.AsyncClient:
     import anyio
     import httpx
+    import websockets.asyncio.client  # noqa: F401  (here, not on the loop: it reads files)
 
     anyio.run(anyio.sleep, 0)  # loads what httpx would load with its first request, on the loop
-    # The robot is near: a proxy for the Internet would not find it.
-    return httpx.AsyncClient(base_url=f"{base}/api/", timeout=ANSWER_S, trust_env=False)
+    # The robot is near: a proxy for the Internet would not find it. Without TLS, no certificates
+    # are read at each try.
+    verify = base.startswith("https:")
+    try:
+        return httpx.AsyncClient(
+            base_url=f"{base}/api/", timeout=ANSWER_S, trust_env=False, verify=verify
+        )
+    except httpx.InvalidURL as error:
+        raise ValueError(str(error)) from error
 
 
 class Daemon:
     """Every call raises ``RobotNotFound`` (nobody, or not ready), ``RobotLost`` (too late, or
     broken off) or ``RobotRefuses``."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+    def __init__(self, url: str, base: str, client: httpx.AsyncClient) -> None:
         self.url = url
+        self._base = base
         self._client = client
 
     async def check(self) -> None:
@@ -134,7 +144,7 @@ class Daemon:
         from websockets.asyncio.client import connect
         from websockets.exceptions import WebSocketException
 
-        url = f"ws{self.url.removeprefix('http')}/api/move/ws/set_target"
+        url = f"ws{self._base.removeprefix('http')}/api/move/ws/set_target"
         try:
             socket = await connect(
                 url,
@@ -147,7 +157,7 @@ class Daemon:
                 max_queue=4,
                 write_limit=1024,
             )
-        except (OSError, WebSocketException) as error:
+        except (OSError, ValueError, WebSocketException) as error:
             raise lost(self.url, f"it takes no targets: {_said(error)}") from error
         async with socket:
             yield Targets(self.url, socket)

@@ -57,11 +57,6 @@ class Motion:
         self._speeds = Axes(*(speed for _, speed in steps))
         return self.pose
 
-    def arrived(self, wanted: Pose) -> bool:
-        """Whether less than a hundredth of each limit is left of the way."""
-        axes = zip(self._at, to_axes(wanted), LIMITS, strict=True)
-        return all(abs(at - goal) < limit / 100 for at, goal, limit in axes)
-
 
 def _step(
     at: float, speed: float, goal: float, seconds: float, fastest: float

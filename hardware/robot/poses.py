@@ -63,9 +63,9 @@ LIMITS = Axes(
     pitch=math.radians(15),
     neck_yaw=math.radians(45),
     body_yaw=math.radians(80),
-    x=0.008,
-    y=0.008,
-    z=0.008,
+    x=0.006,
+    y=0.004,
+    z=0.006,
     right_antenna=3.05,
     left_antenna=3.05,
 )
@@ -73,7 +73,7 @@ LIMITS = Axes(
 against body 65°, body 160° (SDK's "Core concepts"; ``max_relative_yaw`` and ``max_body_yaw`` in
 ``kinematics/analytical_kinematics.py``, 1.13.0); antennas: its folded ones. It names
 none for x, y and z, nor for all axes at once: with these, its kinematics (1.13.0) reaches every
-corner to 0.01 rad and 1 mm, where with 20° and 10 mm it does not."""
+corner to 0.01 rad and 1 mm, where with 15° and 8 mm it does not."""
 
 SPEED_LIMITS = Axes(
     roll=1.2,
@@ -130,6 +130,22 @@ def swayed(pose: Pose, sway: HeadPose) -> Pose:
             for at, more, limit in zip(axes, added, LIMITS, strict=True)
         ]
     )
+
+
+def near(pose: Pose, other: Pose) -> bool:
+    """Whether no axis differs by more than a fiftieth of its limit: 0.3°, 0.1 mm."""
+    return _differ_by_less(pose, other, [limit / 50 for limit in LIMITS])
+
+
+def far(pose: Pose, other: Pose) -> bool:
+    """Whether they differ by more than a robot lags behind what it is told."""
+    angle, length, antenna = math.radians(25), 0.02, 1.0
+    return not _differ_by_less(pose, other, [*[angle] * 4, *[length] * 3, *[antenna] * 2])
+
+
+def _differ_by_less(pose: Pose, other: Pose, most: Sequence[float]) -> bool:
+    axes = zip(to_axes(pose), to_axes(other), most, strict=True)
+    return all(abs(at - there) <= limit for at, there, limit in axes)
 
 
 NECK_ALONE_RAD = math.radians(30)

@@ -56,7 +56,7 @@ class Posture:
     def mode(self, now: float) -> Mode:
         """What it does now."""
         if self._mode == "speaking" and self._reply is None and now >= self.wobble.over_at:
-            self._silent_since = self.wobble.over_at
+            self._silent_since = now
             self._become("idle", now)
         if self._mode == "thinking" and now - self._since >= THINKS_S:
             self._become("idle", now)

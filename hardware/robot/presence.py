@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from hardware.robot.daemon import Daemon, Targets
 from hardware.robot.errors import RobotError, busy
 from hardware.robot.motion import Motion
-from hardware.robot.poses import NEUTRAL, Pose, swayed
+from hardware.robot.poses import NEUTRAL, Pose, far, near, swayed
 from hardware.robot.posture import Posture
 
 PERIOD_S = 0.02
@@ -19,6 +20,9 @@ LOOK_S = 1.0
 """How often it asks who else moves the robot. The daemon tells nobody of itself."""
 REST_S = 4.0
 """The longest way back to rest; then the robot stays as it is."""
+AFTER_APP_S = 30.0
+"""Longer than a daemon takes to fold the robot after an app: a grace of 15 s, and 9 s of moving
+(``IDLE_RESET_HANDOFF_GRACE_S`` and ``goto_sleep`` in ``daemon/backend/abstract.py``, 1.13.0)."""
 TURNING_RAD_PER_S, SETTLED_S = 0.15, 0.3
 """From such a turn of the head until so long after it, the array's directions are blurred."""
 
@@ -46,6 +50,8 @@ class Presence:
         self._motion: Motion | None = None
         """``None`` while it keeps still."""
         self._told: str | None = None
+        self._app_seen_at: float | None = None
+        """The last time an app had it, until that is over and done with."""
         self._turned_at = float("-inf")
         self._last_step = self._clock()
 
@@ -56,14 +62,12 @@ class Presence:
         return self._motion.pose.head.yaw
 
     async def run(self, targets: Targets) -> None:
-        """Until it is cancelled: then the robot goes to rest. Raises ``RobotError``, alone or in
-        a group, when the connection does not hold."""
+        """Until it is cancelled: then the robot goes to rest. Raises ``RobotError`` when the
+        connection does not hold."""
         try:
             await self._look(waking=True)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._move(targets))
-                group.create_task(self._keep_looking())
-                group.create_task(targets.watch())
+            works = self._move(targets), self._keep_looking(), targets.watch()
+            raise await _first_error(*works)
         except asyncio.CancelledError:
             with suppress(RobotError, TimeoutError):
                 async with asyncio.timeout(REST_S):
@@ -82,17 +86,29 @@ class Presence:
             self._motion = None
             if self._told != why:
                 self._notify(busy(why))
-        elif self._motion is None:
-            self._motion = Motion(await self._daemon.pose(), self._found.pose)
-            self._last_step = self._clock()
+        else:
+            there = await self._daemon.pose()
+            if self._motion is None or far(self._motion.pose, there):
+                # Somebody has moved it. From anywhere else the way would begin with a jerk.
+                self._motion = Motion(there, self._found.pose)
+                self._last_step = self._clock()
         self._told = why
 
     async def _obstacle(self, *, waking: bool) -> str | None:
         if holder := await self._daemon.holder():
+            self._app_seen_at = self._clock()
             return f"an app holds the robot ({holder})"
-        if await self._daemon.plays_a_move():
+        mode, plays = await self._daemon.motors(), await self._daemon.plays_a_move()
+        if self._app_seen_at is not None:
+            # Seconds after an app the daemon folds the robot and switches its motors off, which
+            # it does not show as a move; to move meanwhile would be a fight.
+            over = mode == "disabled" and not plays
+            if not over and self._clock() - self._app_seen_at < AFTER_APP_S:
+                return self._told
+            self._app_seen_at = None
+            waking = True
+        if plays:
             return "the daemon plays a move"
-        mode = await self._daemon.motors()
         if mode == "disabled" and waking:
             self._found.motors_off = True
             self._found.pose = await self._daemon.pose()
@@ -107,25 +123,52 @@ class Presence:
         due = self._clock()
         while True:
             now = self._clock()
-            await self._step(targets, self._posture.wanted(now), now)
+            if self._motion is not None:
+                await self._step(targets, self._posture.wanted(now), now)
             due = max(due + PERIOD_S, now)
             await asyncio.sleep(due - self._clock())
 
-    async def _step(self, targets: Targets, wanted: Pose, now: float) -> None:
+    async def _step(self, targets: Targets, wanted: Pose, now: float) -> Pose:
+        """One step on the way to ``wanted``; returns where it led."""
         passed, self._last_step = now - self._last_step, now
-        if self._motion is None:
-            return
-        pose = self._motion.step(wanted, passed)
+        assert self._motion is not None
+        pose = swayed(self._motion.step(wanted, passed), self._posture.sway(now))
         if abs(self._motion.yaw_speed) > TURNING_RAD_PER_S:
             self._turned_at = now
-        await targets.send(swayed(pose, self._posture.sway(now)))
+        await targets.send(pose)
+        return pose
 
     async def _rest(self, targets: Targets) -> None:
-        """Back to neutral; or to where it was found without power, and without power again."""
+        """Back to neutral; or to where it was found without power, and without power again.
+        What somebody else has is left as it is."""
         home = self._found.pose if self._found.motors_off else NEUTRAL
-        while self._motion is not None and not self._motion.arrived(home):
-            await self._step(targets, home, self._clock())
+        self._posture.wobble.hush(self._clock())
+        while self._motion is not None:
+            if near(await self._step(targets, home, self._clock()), home):
+                break
             await asyncio.sleep(PERIOD_S)
-        if self._found.motors_off and self._motion is not None:
+        if self._motion is not None:
+            await targets.send(home)
+        if self._found.motors_off and self._told is None:
             await self._daemon.set_motors("disabled")
             self._found.motors_off = False
+
+
+async def _first_error(*works: Coroutine[Any, Any, None]) -> RobotError:
+    """Runs all, for ever, until one fails. A task group by itself would let its errors win over
+    a cancellation in the same moment, and nobody could end what goes on after an error."""
+    failed: asyncio.Future[RobotError] = asyncio.get_running_loop().create_future()
+
+    async def until_it_fails(work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except RobotError as error:
+            if not failed.done():
+                failed.set_result(error)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(until_it_fails(work)) for work in works]
+        error = await failed
+        for task in tasks:
+            task.cancel()
+    return error

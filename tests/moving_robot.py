@@ -1,0 +1,93 @@
+"""A body that moves the mocked-up robot of ``robot_daemon``, and what its poses look like."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from hardware.robot.body import RobotBody
+from hardware.robot.errors import RobotError
+from hardware.settings import Robot
+from pipeline.events import SpeechStarted, SpeechStopped
+
+State = dict[str, Any]
+STARTED, STOPPED = SpeechStarted("item_1", 0), SpeechStopped("item_1", 900)
+FOLDED_RAD = 3.05
+FOLDED = {
+    "head_pose": {"x": -0.015, "z": -0.05, "pitch": 0.538},
+    "antennas": [-FOLDED_RAD, FOLDED_RAD],
+    "duration": 1.0,
+}
+"""As a robot lies without power."""
+
+
+@dataclass
+class Notices:
+    """What a person was told, in order."""
+
+    all: list[RobotError] = field(default_factory=list)
+    _new: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __call__(self, error: RobotError) -> None:
+        self.all.append(error)
+        self._new.set()
+
+    def kinds(self) -> list[type[RobotError]]:
+        return [type(error) for error in self.all]
+
+    async def until(self, kind: type[RobotError]) -> RobotError:
+        async with asyncio.timeout(10):
+            while kind not in self.kinds():
+                await self._new.wait()
+                self._new.clear()
+        return next(error for error in self.all if isinstance(error, kind))
+
+
+@asynccontextmanager
+async def moving(
+    url: str | None, notices: Notices | None = None, *, array_in_head: bool = True
+) -> AsyncIterator[RobotBody]:
+    """A body that runs, and is cancelled at the end."""
+    told = notices or Notices()
+    body = RobotBody(Robot(url=url), told, array_in_head=array_in_head)
+    running = asyncio.create_task(body.run())
+    try:
+        yield body
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+    assert running.cancelled(), running.exception()
+    if notices is None:
+        assert told.all == []
+
+
+def yaw_deg(state: State) -> float:
+    return math.degrees(state["head_pose"]["yaw"])
+
+
+def antennas(state: State) -> float:
+    """How far the farther one is from upright, in rad."""
+    return max(map(abs, state["antennas_position"]))
+
+
+def is_neutral(state: State) -> bool:
+    head = state["head_pose"]
+    still = all(abs(head[key]) < 0.02 for key in head)
+    return still and abs(state["body_yaw"]) < 0.03 and 0.1 < antennas(state) < 0.25
+
+
+def is_folded(state: State) -> bool:
+    return antennas(state) > FOLDED_RAD - 0.1 and state["head_pose"]["z"] < -0.045
+
+
+def listens(state: State) -> bool:
+    return 0.5 < antennas(state) < 0.6 and math.degrees(state["head_pose"]["roll"]) > 3
+
+
+def thinks(state: State) -> bool:
+    right, left = state["antennas_position"]
+    return right < -0.7 and left < 0.25 and math.degrees(state["head_pose"]["roll"]) < -5
