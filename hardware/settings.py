@@ -12,7 +12,8 @@ ChannelNumber = Annotated[int, Field(ge=1, le=64)]
 
 
 class Sound(BaseModel):
-    """The microphone and the loudspeaker of ``talk``. ``channel``: counted from 1."""
+    """The microphone and the loudspeaker of ``talk``. ``channel``: counted from 1.
+    ``push_to_talk``: listens only between two presses of a key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
