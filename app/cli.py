@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.commands import access, ask, bench, config, doctor, models, replay, serve, talk, xvf
+from app.commands import access, ask, bench, config, doctor, models, pair, replay, serve, talk, xvf
 from pipeline.errors import ReachyVoiceError
 
 cli = typer.Typer(
@@ -25,6 +25,7 @@ cli.command()(ask.ask)
 cli.command()(bench.bench)
 cli.command("replay")(replay.replay_command)
 cli.command()(access.allow)
+cli.command()(pair.pair)
 cli.command()(doctor.doctor)
 cli.add_typer(access.app, name="key")
 cli.add_typer(models.app, name="models")

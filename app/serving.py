@@ -12,8 +12,10 @@ from typing import Any
 
 from app.compose import Assistant, first_error
 from app.control import answer_requests, socket_path
+from app.discovery import stay_announced
 from app.gate import Access, host_names
 from app.live_settings import LiveSettings
+from app.pairing.callers import note_callers
 from app.server import bind, build_app, serve
 from app.settings import Settings, TlsFiles
 from app.tls import ServerTls, tls_from_files, tls_generated
@@ -56,6 +58,7 @@ async def run_server(
         access=access,
         limits=limits,
     )
+    note_callers(app)
 
     real_port = listener.getsockname()[1]
 
@@ -79,6 +82,9 @@ async def run_server(
                 aside.append(group.create_task(answering))
             if tls is not None:
                 aside.append(group.create_task(tls.keep_fresh()))
+            if settings.announce:
+                found = _be_found(assistant, settings.host, real_port, encrypted=tls is not None)
+                aside.append(group.create_task(found))
             await serve(
                 app,
                 settings.host,
@@ -94,6 +100,14 @@ async def run_server(
             assistant.close()
     except* ReachyVoiceError as errors:
         raise first_error(errors) from None
+
+
+async def _be_found(assistant: Assistant, host: str, port: int, *, encrypted: bool) -> None:
+    await assistant.ready.wait()
+    try:
+        await stay_announced(port, host, encrypted)
+    except Exception as error:  # of a network that we know nothing about; the server goes on
+        log.warning("this server is not announced by mDNS: %s", error)
 
 
 async def _follow_files(assistant: Assistant, live: LiveSettings) -> None:

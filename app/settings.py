@@ -87,6 +87,8 @@ class ServerSettings(Section):
     """Seconds in which a client that lost its connection finds its conversation again; 0: none."""
     tls: Tls | None = None
     """Encrypt: `generate` a certificate, or use {certificate: FILE, key: FILE}."""
+    announce: bool = True
+    """Let others find the server by mDNS, where the network can reach it."""
 
 
 class AccessSettings(Section):

@@ -1,0 +1,294 @@
+"""Finding and being found by mDNS (RFC 6762) and DNS-SD (RFC 6763): robots, and this server.
+
+``zeroconf`` is imported where it is needed: a server that only this machine can reach never opens a
+socket of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import ipaddress
+import logging
+import re
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from pipeline.errors import ReachyVoiceError
+
+if TYPE_CHECKING:
+    from zeroconf import ServiceInfo, ServiceStateChange, Zeroconf
+    from zeroconf.asyncio import AsyncZeroconf
+
+log = logging.getLogger("reachy_voice.discovery")
+
+ROBOTS = "_reachy-mini._tcp"
+"""What the daemon of a Reachy Mini announces (reachy-mini 1.13.0, ``utils/discovery.py``)."""
+
+VOICES = "_reachy-voice._tcp"
+"""What this server announces."""
+
+PATH = "/v1/realtime"
+USUAL_PORT = 8765
+RESOLVE_S = 1.5
+"""For one service's port, address and texts; in a local network the answer takes milliseconds."""
+
+LONGEST_LABEL_BYTES = 63
+"""RFC 1035, 2.3.4."""
+
+Interfaces = Sequence[str]
+"""Addresses of interfaces; empty: all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One service. ``addresses``: likeliest first, in the form that a socket takes."""
+
+    name: str
+    host: str
+    port: int
+    addresses: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class CannotAnnounce(ReachyVoiceError):
+    """Nobody can find this server by mDNS; everything else works."""
+
+
+# --- looking -----------------------------------------------------------------------------------
+
+
+async def find(
+    service: str, timeout_s: float, interfaces: Interfaces = (), *, enough: int | None = None
+) -> list[Found]:
+    """Who announces ``service`` (as ``_reachy-mini._tcp``) within ``timeout_s``, in the order of
+    their names. With ``enough``, as soon as so many are found.
+
+    Empty where the network allows no multicast. Never raises for the network's sake.
+    """
+    try:
+        zeroconf = await _open(interfaces)
+    except OSError as error:
+        log.debug("no mDNS here: %s", error)
+        return []
+    try:
+        return await _browse(zeroconf, f"{service}.local.", timeout_s, enough)
+    finally:
+        await zeroconf.async_close()
+
+
+async def _browse(
+    zeroconf: AsyncZeroconf, kind: str, timeout_s: float, enough: int | None
+) -> list[Found]:
+    from zeroconf import ServiceStateChange
+    from zeroconf.asyncio import AsyncServiceBrowser
+
+    found: dict[str, Found] = {}
+    complete = asyncio.Event()
+    async with asyncio.TaskGroup() as asking:
+
+        async def ask(name: str) -> None:
+            one = await _resolve(zeroconf, kind, name)
+            if one is not None:
+                found[name] = one
+                if enough is not None and len(found) >= enough:
+                    complete.set()
+
+        def changed(
+            zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange
+        ) -> None:
+            if state_change is ServiceStateChange.Removed:
+                found.pop(name, None)
+            else:
+                asking.create_task(ask(name))
+
+        browser = AsyncServiceBrowser(zeroconf.zeroconf, [kind], handlers=[changed])
+        try:
+            async with asyncio.timeout(timeout_s):
+                await complete.wait()  # nobody says that there is no more
+        except TimeoutError:
+            pass
+        finally:
+            await browser.async_cancel()
+    return sorted(found.values(), key=lambda one: one.name)
+
+
+async def _resolve(zeroconf: AsyncZeroconf, kind: str, name: str) -> Found | None:
+    from zeroconf import Error
+    from zeroconf.asyncio import AsyncServiceInfo
+
+    info = AsyncServiceInfo(kind, name)
+    # The robot's daemon gives no address record, only one of the texts (seen: 1.13.0): the request
+    # then ends without success, although port and texts came.
+    try:
+        await info.async_request(zeroconf.zeroconf, RESOLVE_S * 1000)
+    except Error as error:  # whatever somebody calls a service
+        log.debug("%r cannot be resolved: %s", name, type(error).__name__)
+        return None
+    if info.port is None:
+        return None
+    texts = {
+        key.decode("utf-8", "replace"): (value or b"").decode("utf-8", "replace")
+        for key, value in info.properties.items()
+    }
+    own = [texts["address"]] if _is_address(texts.get("address", "")) else []
+    addresses = dict.fromkeys([*own, *info.parsed_scoped_addresses()])
+    host = (info.server or "").removesuffix(".")
+    return Found(
+        name.removesuffix(f".{kind}"),
+        host,
+        info.port,
+        tuple(sorted(addresses, key=_likelihood)),
+        texts,
+    )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return not ipaddress.ip_address(text).is_unspecified
+    except ValueError:
+        return False
+
+
+def _likelihood(address: str) -> tuple[bool, bool]:
+    """IPv4 first, because servers listen on 0.0.0.0; link-local last, which needs a zone."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    return parsed.version == 6, parsed.is_link_local
+
+
+async def addresses_of(host: str, timeout_s: float, interfaces: Interfaces = ()) -> list[str]:
+    """What mDNS itself says of a ``.local`` name, for machines whose resolver knows no mDNS."""
+    try:
+        zeroconf = await _open(interfaces)
+    except OSError:
+        return []
+    from zeroconf import AddressResolver  # type: ignore[attr-defined]
+
+    try:
+        resolver = AddressResolver(f"{host.rstrip('.')}.")
+        await resolver.async_request(zeroconf.zeroconf, timeout_s * 1000)
+        return sorted(resolver.parsed_scoped_addresses(), key=_likelihood)
+    finally:
+        await zeroconf.async_close()
+
+
+# --- being found -------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def announce(
+    port: int, host: str, tls: bool = False, *, interfaces: Interfaces = ()
+) -> AsyncIterator[str]:
+    """``_reachy-voice._tcp`` for as long as the context lasts; gives the name that it got.
+
+    ``host`` is what the server listens on. A name that another machine has already gets a number.
+    The goodbye is sent in the end. Raises ``CannotAnnounce``.
+    """
+    try:
+        addresses = await asyncio.to_thread(_listening, host)
+        zeroconf = await _open(interfaces or ([host] if _is_address(host) else []))
+    except OSError as error:
+        raise _cannot(error) from error
+    from zeroconf import Error
+
+    try:
+        info = await asyncio.to_thread(_info, port, addresses, tls)
+        try:
+            await (await zeroconf.async_register_service(info, allow_name_change=True))
+        except (OSError, Error) as error:
+            raise _cannot(error) from error
+        yield info.name.removesuffix(f".{info.type}")
+    finally:
+        await zeroconf.async_close()  # which says goodbye
+
+
+async def stay_announced(
+    port: int, host: str, tls: bool, on_named: Callable[[str], None] = lambda name: None
+) -> None:
+    """Until cancelled. A server that listens on this machine only is never announced; one that
+    cannot be announced logs why, and works."""
+    if is_loopback(host):
+        return
+    try:
+        async with announce(port, host, tls) as name:
+            log.info("found by mDNS as %r (%s)", name, VOICES)
+            on_named(name)
+            await asyncio.Event().wait()
+    except CannotAnnounce as error:
+        log.warning("%s", error)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches a server that listens on ``host``."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _cannot(error: Exception) -> CannotAnnounce:
+    return CannotAnnounce(
+        "This server is not announced by mDNS",
+        why=str(error) or type(error).__name__,
+        fix="Robots still reach it by its address; server.announce: false stops trying",
+    )
+
+
+def _info(port: int, addresses: Sequence[str], tls: bool) -> ServiceInfo:
+    from zeroconf import ServiceInfo
+
+    kind = f"{VOICES}.local."
+    machine = machine_name(socket.gethostname())
+    return ServiceInfo(
+        kind,
+        f"{_instance(machine, port)}.{kind}",
+        port=port,
+        parsed_addresses=list(addresses),
+        properties={"path": PATH, "version": version("reachy-voice"), "tls": "1" if tls else "0"},
+        server=f"{machine}.local.",
+    )
+
+
+def machine_name(hostname: str) -> str:
+    """The first label of a host name, made fit for ``.local``."""
+    label = re.sub(r"[^A-Za-z0-9-]+", "-", hostname.partition(".")[0]).strip("-")
+    return label[:LONGEST_LABEL_BYTES] or "reachy-voice"
+
+
+def _instance(machine: str, port: int) -> str:
+    """Two servers of one machine do not hear each other's objections (what is sent to the shared
+    port 5353 goes to one of them), so their names differ from the beginning."""
+    before, after = "reachy-voice on ", "" if port == USUAL_PORT else f", port {port}"
+    room = LONGEST_LABEL_BYTES - len(before + after + "-99")  # the number that a conflict adds
+    return before + machine[:room] + after
+
+
+def _listening(host: str) -> list[str]:
+    """This machine's addresses at which a server of ``host`` is reached; raises ``OSError``."""
+    import ifaddr
+
+    if _is_address(host):
+        return [host]
+    if host not in ("0.0.0.0", "::", ""):
+        return list(dict.fromkeys(str(info[4][0]) for info in socket.getaddrinfo(host, None)))
+    every = [ip for adapter in ifaddr.get_adapters() for ip in adapter.ips]
+    found = [str(ip.ip) for ip in every if ip.is_IPv4]
+    if host != "0.0.0.0":
+        found += [str(ip.ip[0]) for ip in every if not ip.is_IPv4]
+    parsed = map(ipaddress.ip_address, found)
+    # A link-local IPv6 address is of no use without the name of the other side's interface.
+    usable = [ip for ip in parsed if not (ip.is_loopback or (ip.version == 6 and ip.is_link_local))]
+    return sorted(map(str, dict.fromkeys(usable)), key=_likelihood)
+
+
+async def _open(interfaces: Interfaces) -> AsyncZeroconf:
+    """Raises ``OSError``."""
+    await asyncio.to_thread(importlib.import_module, "zeroconf.asyncio")  # reads many files
+    from zeroconf import InterfaceChoice
+    from zeroconf.asyncio import AsyncZeroconf
+
+    return AsyncZeroconf(interfaces=list(interfaces) or InterfaceChoice.All)

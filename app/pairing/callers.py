@@ -1,0 +1,124 @@
+"""Who has knocked at this server, by address: so that ``pair`` can tell a robot that is refused
+from one that never arrives.
+
+Kept in memory, bounded, and shown to nobody but this machine.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.access import Caller, caller_of
+from app.api_errors import error_response
+from app.gate import CALLER
+
+PATH = "/callers"
+MAX_REMEMBERED = 256
+"""Addresses; the one that is quiet for longest is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knocks:
+    """WebSockets of one address. ``status``: of the last refusal, as HTTP; ``closed``: the code
+    with which the server ended the last connection, ``None`` where the client did."""
+
+    open: int = 0
+    opened: int = 0
+    refused: int = 0
+    status: int | None = None
+    closed: int | None = None
+
+
+def read_callers(body: Any) -> Mapping[str, Knocks]:
+    """What ``GET /callers`` answered. Raises ``ValueError`` if it is something else."""
+    try:
+        return {str(one.pop("address")): Knocks(**one) for one in body["callers"]}
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError("that is no list of callers") from error
+
+
+class Callers:
+    """The list of one server. Use it on the event loop."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Knocks] = OrderedDict()
+
+    def get(self, address: str) -> Knocks:
+        return self._known.get(address, Knocks())
+
+    def put(self, address: str, knocks: Knocks) -> None:
+        self._known[address] = knocks
+        self._known.move_to_end(address)
+        while len(self._known) > MAX_REMEMBERED:
+            quiet = (name for name, one in self._known.items() if not one.open)
+            del self._known[next(quiet, next(iter(self._known)))]
+
+    def shown(self) -> list[dict[str, Any]]:
+        return [{"address": name, **asdict(one)} for name, one in self._known.items()]
+
+
+class CallersTap:
+    """ASGI middleware, outside of all others: sees who comes, and what becomes of it."""
+
+    def __init__(self, app: ASGIApp, callers: Callers) -> None:
+        self._app = app
+        self._callers = callers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "websocket":
+            await self._app(scope, receive, send)
+            return
+        address = caller_of(scope).place
+        accepted = False
+
+        async def watched(message: Message) -> None:
+            nonlocal accepted
+            before = self._callers.get(address)
+            match message["type"]:
+                case "websocket.accept":
+                    accepted = True
+                    more = replace(
+                        before, open=before.open + 1, opened=before.opened + 1, closed=None
+                    )
+                    self._callers.put(address, more)
+                case "websocket.close" if accepted:
+                    self._callers.put(address, replace(before, closed=message.get("code", 1000)))
+                case "websocket.close":
+                    self._refused(address, before, 403)  # as uvicorn answers then
+                case "websocket.http.response.start":
+                    self._refused(address, before, message["status"])
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            if accepted:
+                now = self._callers.get(address)
+                self._callers.put(address, replace(now, open=max(0, now.open - 1)))
+
+    def _refused(self, address: str, before: Knocks, status: int) -> None:
+        self._callers.put(address, replace(before, refused=before.refused + 1, status=status))
+
+
+def note_callers(app: Starlette) -> None:
+    """Before ``app`` serves: count who comes, and show it at ``GET /callers`` to this machine."""
+    callers = Callers()
+
+    async def show(request: Request) -> Response:
+        caller: Caller = request.scope[CALLER]
+        if not caller.from_here or caller.forwarded:
+            why = "Only programs on the server's own machine may ask who is connected."
+            return error_response(403, "only_here", why)
+        return JSONResponse({"callers": callers.shown()})
+
+    app.add_middleware(CallersTap, callers=callers)
+    app.router.routes.append(Route(PATH, show))

@@ -1,0 +1,239 @@
+"""Has the robot's app arrived at this server? If not, why? Judged from what both sides saw."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from app.pairing.app_rpc import AppSays
+from app.pairing.callers import Knocks
+from app.pairing.steps import PairError, Robot, in_url
+
+TURNED_AWAY = 1008
+"""The close code of a server whose places are all taken."""
+
+_REFUSED = ("refused", "errno 111", "errno 61")
+_UNREACHABLE = ("no route", "unreachable", "name or service", "nodename", "getaddrinfo")
+_SILENT = ("timed out", "timeout", "cancellederror")
+_TLS = ("ssl", "tls", "certificate")
+
+Sightings = Mapping[str, Knocks]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """``before`` and ``now``: who had knocked at the server before the app was told of it, and
+    since; ``None`` where the server does not say. ``app``: what it says last, if it answers."""
+
+    robot: Robot
+    port: int
+    app: AppSays | None
+    before: Sightings | None = None
+    now: Sightings | None = None
+    settled: bool = True
+    """The app has let go of the connection that it had before."""
+
+    @property
+    def ours(self) -> str:
+        return f"{in_url(self.robot.ours)}:{self.port}"
+
+
+def arrived(seen: Evidence) -> bool:
+    """The app has opened a connection since, and both sides have it still."""
+    if seen.app is None or not seen.app.connected:
+        return False
+    if seen.before is None or seen.now is None:
+        return seen.settled and seen.app.points_at(seen.robot.ours, seen.port)
+    is_open = seen.now.get(seen.robot.address, Knocks()).open > 0
+    return is_open and _since(seen, seen.robot.address).opened > 0
+
+
+def turned_down(seen: Evidence) -> bool:
+    """The server has refused the robot for a reason that waiting does not change."""
+    knocks = _since(seen, seen.robot.address)
+    return knocks.refused > 0 and knocks.open == 0 and knocks.status in (401, 403)
+
+
+def why_not(seen: Evidence, firewall: str) -> PairError:
+    """The likeliest reason, and what to do. ``firewall``: how to open the port here."""
+    for judge in (_at_the_door, _by_another_address, _came_and_went, _not_told):
+        if (error := judge(seen)) is not None:
+            return error
+    return _never_came(seen, firewall)
+
+
+def _since(seen: Evidence, address: str) -> Knocks:
+    """What is new from one address."""
+    before = (seen.before or {}).get(address, Knocks())
+    now = (seen.now or {}).get(address, Knocks())
+    # After a restart of the server the counts begin anew.
+    return Knocks(
+        now.open,
+        now.opened - before.opened if now.opened >= before.opened else now.opened,
+        now.refused - before.refused if now.refused >= before.refused else now.refused,
+        now.status,
+        now.closed,
+    )
+
+
+def _at_the_door(seen: Evidence) -> PairError | None:
+    """The robot reaches the server, and is not let in."""
+    knocks = _since(seen, seen.robot.address)
+    heard = seen.app.error if seen.app else ""
+    status = knocks.status if knocks.refused else None
+    if status is None and not knocks.opened:  # the server does not say; the app may
+        status = next((code for code in (401, 403, 503) if f"HTTP {code}" in heard), None)
+    what = "The robot reaches this server, which refuses it"
+    match status:
+        case None:
+            return None
+        case 401:
+            return PairError(
+                f"{what} (401)",
+                why="the server uses another list of allowed addresses than this command",
+                fix="Give pair the --config and --set with which the server was started",
+            )
+        case 403:
+            return PairError(
+                f"{what} (403)",
+                why="it comes under another name than the server has, perhaps through a proxy",
+                fix="See the server's console, and access.hosts in docs/security.md",
+            )
+        case 503:
+            return PairError(
+                f"{what} (503)",
+                why="an engine is not ready",
+                fix="Look at the server's console; pair again when it says Ready",
+            )
+        case _:
+            return PairError(f"{what} ({status})", fix="See the server's console")
+
+
+def _by_another_address(seen: Evidence) -> PairError | None:
+    for address in seen.now or {}:
+        knocks = _since(seen, address)
+        if address == seen.robot.address or not knocks.refused or knocks.status != 401:
+            continue
+        return PairError(
+            f"Somebody knocked from {address} and was refused",
+            why=f"nobody came from {seen.robot.address}; a robot may have two addresses, as with "
+            "Wi-Fi and cable",
+            fix=f"If that is the robot: reachy-voice pair {address}",
+        )
+    return None
+
+
+def _came_and_went(seen: Evidence) -> PairError | None:
+    knocks = _since(seen, seen.robot.address)
+    if not knocks.opened:
+        return None
+    if knocks.closed == TURNED_AWAY:
+        return PairError(
+            "The robot reached this server, which has no place for it",
+            why="all conversations are taken (server.max_sessions)",
+            fix="End another conversation, or raise server.max_sessions",
+        )
+    said = f"the app says: {seen.app.error}" if seen.app and seen.app.error else ""
+    if knocks.open:
+        said = said or "its app does not say that it is connected"
+    return PairError(
+        "The robot reached this server, but the conversation did not begin",
+        why=said or f"the connection was closed ({knocks.closed or 'by the robot'})",
+        fix="See the server's console and the app's log, then pair again",
+    )
+
+
+def _not_told(seen: Evidence) -> PairError | None:
+    """The app is gone, waits for a restart, or goes somewhere else."""
+    if seen.app is None:
+        return PairError(
+            "The robot's app stopped answering after it was told of this server",
+            why="it has crashed, or the robot's network is gone",
+            fix="Look at the robot's dashboard, start the app, and pair again",
+        )
+    if seen.app.state == "restart_required" or seen.app.needs_restart:
+        return PairError(
+            "The robot's app has taken the address, but must be restarted to use it",
+            fix="Restart the conversation app in the robot's dashboard",
+        )
+    if not seen.app.points_at(seen.robot.ours, seen.port):
+        other = f"{seen.app.mode or 'unknown'} {seen.app.host}".strip()
+        return PairError(
+            "The robot's app did not keep the address of this server",
+            why=f"its connection is now: {other}",
+            fix=f"In the app: Settings -> Connection -> Local, host {seen.robot.ours}, "
+            f"port {seen.port}",
+        )
+    return None
+
+
+def _never_came(seen: Evidence, firewall: str) -> PairError:
+    assert seen.app is not None
+    error = seen.app.error
+    said = f"; the app says: {error}" if error else ""
+    lower = error.lower()
+    what = f"The robot cannot reach this machine at {seen.ours}"
+    if seen.app.connected:
+        return PairError(
+            "The robot's app says that it is connected, but not to this server",
+            why=f"another machine answers at {seen.ours} for the robot",
+            fix="Are robot and this machine in one network, without VPN or guest Wi-Fi?",
+        )
+    if any(word in lower for word in _TLS):
+        why = f"something between them wants TLS, which the app does not speak{said}"
+        return PairError(what, why=why, fix="Pair without a proxy between them")
+    if any(word in lower for word in _REFUSED):
+        why = f"its connection is refused, by a firewall or by another machine{said}"
+        return PairError(what, why=why, fix=firewall)
+    if any(word in lower for word in _UNREACHABLE):
+        why = f"its network has no way to that address{said}"
+        return PairError(what, why=why, fix=_same_network(seen))
+    if not error or any(word in lower for word in _SILENT):
+        why = f"nothing arrived here, so a firewall drops it{said}"
+        return PairError(what, why=why, fix=firewall)
+    return PairError(
+        "The robot's app could not connect", why=f"it says: {error}", fix=f"If in doubt: {firewall}"
+    )
+
+
+def _same_network(seen: Evidence) -> str:
+    return (
+        f"Put both into one network, without guest Wi-Fi; on the robot, try: ping {seen.robot.ours}"
+    )
+
+
+def firewall_advice(
+    robot: Robot,
+    port: int,
+    system: str = sys.platform,
+    release: str = platform.release(),
+    found: Callable[[str], str | None] = shutil.which,
+) -> str:
+    """How to let the robot through to ``port`` on this machine."""
+    if system == "darwin":
+        return (
+            "Open it: System Settings -> Network -> Firewall -> Options, and allow incoming "
+            "connections for Python"
+        )
+    windows = (
+        "New-NetFirewallRule -DisplayName reachy-voice -Direction Inbound -Protocol TCP "
+        f"-LocalPort {port} -Action Allow"
+    )
+    if system == "win32":
+        return f"Open it, in PowerShell as administrator: {windows}"
+    if "microsoft" in release.lower():
+        return (
+            f"Open it, in Windows' PowerShell as administrator: {windows}; and WSL needs "
+            "networkingMode=mirrored in .wslconfig"
+        )
+    commands = {
+        "ufw": f"sudo ufw allow from {robot.address} to any port {port} proto tcp",
+        "firewall-cmd": f"sudo firewall-cmd --add-port={port}/tcp (and again with --permanent)",
+    }
+    known = [command for program, command in commands.items() if found(program)]
+    if not known:
+        return f"Open TCP port {port} in this machine's firewall, or: {commands['ufw']}"
+    return f"Open it: {'; or '.join(known)}"

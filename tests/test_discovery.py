@@ -1,0 +1,223 @@
+"""mDNS on the loopback interface: what is announced is really found, and what a real daemon says
+is understood."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+import pytest
+from zeroconf import ServiceInfo, ServiceStateChange, Zeroconf
+from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
+
+from app import discovery
+from app.discovery import (
+    CannotAnnounce,
+    addresses_of,
+    announce,
+    find,
+    is_loopback,
+    machine_name,
+    stay_announced,
+)
+
+HERE = ["127.0.0.1"]
+LOOK_S = 20.0
+"""Far more than it takes: who has just spoken is silent for a second (RFC 6762, 6)."""
+
+
+def _multicast() -> bool:
+    """Whether a datagram to mDNS's group comes back on loopback."""
+    group = socket.inet_aton("224.0.0.251") + socket.inet_aton("127.0.0.1")
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as heard:
+            heard.bind(("", 0))
+            heard.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+            heard.settimeout(1)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as speaker:
+                here = socket.inet_aton("127.0.0.1")
+                speaker.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
+                speaker.sendto(b"?", ("224.0.0.251", heard.getsockname()[1]))
+            return heard.recv(1) == b"?"
+    except OSError:
+        return False
+
+
+SERVICE = f"_rv{os.getpid()}._tcp"
+"""Of this run alone: there may be real robots and servers around."""
+
+MULTICAST = _multicast()
+needs_multicast = pytest.mark.skipif(
+    not MULTICAST and not os.environ.get("CI"), reason="no multicast on loopback in this sandbox"
+)
+
+
+@pytest.fixture(autouse=True)
+def announced_for_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "VOICES", SERVICE)
+
+
+@asynccontextmanager
+async def robot(name: str, port: int, **texts: str) -> AsyncIterator[None]:
+    """As reachy-mini 1.13.0 announces itself: without an address record."""
+    zeroconf = AsyncZeroconf(interfaces=HERE)
+    info = ServiceInfo(
+        f"{SERVICE}.local.",
+        f"{name}.{SERVICE}.local.",
+        port=port,
+        properties={"version": "1.13.0", "robot_name": name, "ws_path": "/ws/sdk", **texts},
+        server="reachy-mini.local.",
+    )
+    try:
+        await (await zeroconf.async_register_service(info, allow_name_change=True))
+        yield
+    finally:
+        await zeroconf.async_close()
+
+
+@needs_multicast
+async def test_what_is_announced_is_found() -> None:
+    async with announce(8765, "127.0.0.1", interfaces=HERE) as name:
+        (found,) = await find(SERVICE, LOOK_S, HERE, enough=1)
+        assert await addresses_of(found.host, LOOK_S, HERE) == HERE
+    assert found.name == name
+    assert found.host == f"{machine_name(socket.gethostname())}.local"
+    assert (found.port, found.addresses) == (8765, ("127.0.0.1",))
+    own = version("reachy-voice")
+    assert found.properties == {"path": "/v1/realtime", "version": own, "tls": "0"}
+
+
+@needs_multicast
+async def test_tls_is_said() -> None:
+    async with announce(443, "127.0.0.1", tls=True, interfaces=HERE):
+        (found,) = await find(SERVICE, LOOK_S, HERE, enough=1)
+    assert found.properties["tls"] == "1"
+
+
+@needs_multicast
+async def test_another_machine_s_server_gets_another_name() -> None:
+    """Each machine has an address of its own, to which the other one's objection is sent."""
+    one = announce(8765, "127.0.0.1", interfaces=HERE)
+    async with one as first, announce(8765, "127.0.0.2", interfaces=["127.0.0.2"]) as second:
+        assert second == f"{first}-2"
+        found = await find(SERVICE, LOOK_S, HERE, enough=2)
+    assert [one.name for one in found] == [first, second]
+
+
+def test_a_machine_s_second_server_has_another_name() -> None:
+    assert discovery._instance("desk", 8765) == "reachy-voice on desk"
+    assert discovery._instance("desk", 8766) == "reachy-voice on desk, port 8766"
+
+
+@needs_multicast
+async def test_the_end_is_announced_too() -> None:
+    """Else it would be listed for an hour and more."""
+    changes: asyncio.Queue[ServiceStateChange] = asyncio.Queue()
+
+    def changed(
+        zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange
+    ) -> None:
+        changes.put_nowait(state_change)
+
+    zeroconf = AsyncZeroconf(interfaces=HERE)
+    browser = AsyncServiceBrowser(zeroconf.zeroconf, [f"{SERVICE}.local."], handlers=[changed])
+    async with announce(8765, "127.0.0.1", interfaces=HERE):
+        assert await changes.get() is ServiceStateChange.Added
+    while await changes.get() is not ServiceStateChange.Removed:
+        pass
+    await browser.async_cancel()
+    await zeroconf.async_close()
+
+
+@needs_multicast
+async def test_a_robot_is_found_by_its_text() -> None:
+    async with robot("reachy_mini", 8000, address="192.168.1.7", model="Reachy Mini Wireless"):
+        (found,) = await find(SERVICE, LOOK_S, HERE, enough=1)
+    assert (found.name, found.host, found.port) == ("reachy_mini", "reachy-mini.local", 8000)
+    assert found.addresses == ("192.168.1.7",)
+    assert found.properties["model"] == "Reachy Mini Wireless"
+
+
+@needs_multicast
+async def test_a_text_that_is_no_address() -> None:
+    odd = [robot(f"odd-{text}", 8000, address=text) for text in ("", "nonsense", "0.0.0.0")]
+    async with odd[0], odd[1], odd[2]:
+        found = await find(SERVICE, LOOK_S, HERE, enough=3)
+    assert [one.addresses for one in found] == [(), (), ()]
+
+
+async def test_nobody_is_found_where_nobody_is() -> None:
+    assert await find("_nobody-here._tcp", 0.1, HERE) == []
+
+
+async def test_looking_ends_with_its_caller() -> None:
+    looking = asyncio.create_task(find(SERVICE, 3600, HERE))
+    await asyncio.sleep(0.1)
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+
+
+async def test_without_a_network_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_open", _no_network)
+    assert await find(SERVICE, 60) == []
+    assert await addresses_of("reachy-mini.local", 60) == []
+
+
+# --- the server's side -------------------------------------------------------------------------
+
+
+async def _no_network(interfaces: discovery.Interfaces) -> AsyncZeroconf:
+    raise OSError("Network is unreachable")
+
+
+async def test_loopback_only_opens_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(interfaces: discovery.Interfaces) -> AsyncZeroconf:
+        raise AssertionError("mDNS was touched")
+
+    monkeypatch.setattr(discovery, "_open", never)
+    for host in ("127.0.0.1", "localhost", "::1"):
+        await stay_announced(8765, host, tls=False)
+
+
+async def test_a_failure_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(discovery, "_open", _no_network)
+    with pytest.raises(CannotAnnounce):
+        async with announce(8765, "0.0.0.0"):
+            pass
+    with caplog.at_level(logging.WARNING):
+        await stay_announced(8765, "0.0.0.0", tls=False)
+    assert caplog.messages == [
+        "This server is not announced by mDNS: Network is unreachable. Robots still reach it by "
+        "its address; server.announce: false stops trying"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("host", "only_here"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False)],
+)
+def test_who_reaches_it(host: str, only_here: bool) -> None:
+    assert is_loopback(host) == only_here
+
+
+@pytest.mark.parametrize(
+    ("hostname", "label"),
+    [
+        ("desk", "desk"),
+        ("desk.fritz.box", "desk"),
+        ("Kurt's PC", "Kurt-s-PC"),
+        ("äöü", "reachy-voice"),
+        ("x" * 80, "x" * 63),
+    ],
+)
+def test_a_host_name_becomes_a_label(hostname: str, label: str) -> None:
+    assert machine_name(hostname) == label
+    assert len(discovery._instance(label, 65535).encode()) <= 60

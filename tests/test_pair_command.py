@@ -1,0 +1,151 @@
+"""The verb ``pair``, as a shell calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+import app.pairing.flow
+import app.pairing.place
+from app.commands import pair as command
+from app.commands.pair import Cancelled, pair
+from app.pairing.flow import Pairing
+from app.pairing.steps import Outcome, PairError, Robot, Step, Times
+
+KITCHEN = Robot("kitchen", "192.168.1.7", "192.168.1.5")
+FAILED = PairError("It does not come", why="a wall", fix="Open the door")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("REACHY_VOICE__SERVER__PORT", "8770")
+    cli = typer.Typer()
+    cli.command()(pair)
+    return lambda *words: CliRunner().invoke(cli, words)
+
+
+@pytest.fixture
+def wishes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """Pairings that succeed; what was asked of them."""
+    asked: list[tuple[Any, Any]] = []
+
+    async def succeed(self: Pairing) -> Robot:
+        asked.append((self._wish, self._doors))
+        self._tell(Outcome(Step.ROBOT, "ok", KITCHEN.place))
+        self._tell(Outcome(Step.WAY_BACK, "ok", "it is connected"))
+        return KITCHEN
+
+    monkeypatch.setattr(Pairing, "run", succeed)
+    return asked
+
+
+async def _fail(self: Pairing) -> Robot:
+    self._tell(Outcome(Step.WAY_BACK, "failed", FAILED.what, FAILED.why, FAILED.fix))
+    self._tell(Outcome(Step.SETTING, "left", "Not set back", "gone", "In the app: Settings"))
+    self._tell(Outcome(Step.ACCESS, "undone", "192.168.1.7 is off the list again"))
+    raise FAILED
+
+
+def test_each_step_is_a_line(run: Callable[..., Result], wishes: list[tuple[Any, Any]]) -> None:
+    result = run("kitchen")
+    assert result.exit_code == 0
+    assert result.output.splitlines() == [
+        "ok      robot: kitchen (192.168.1.7)",
+        "ok      way back: it is connected",
+        "Say something to it.",
+    ]
+    ((wish, doors),) = wishes
+    assert (wish.robot, wish.port, wish.start, wish.daemon_port) == ("kitchen", 8770, False, None)
+    assert doors.loopback
+
+
+def test_options_and_settings_reach_it(
+    run: Callable[..., Result], wishes: list[tuple[Any, Any]], tmp_path: Path
+) -> None:
+    own = tmp_path / "own.json"
+    words = ["--port", "9000", "--start", "--daemon-port", "8001"]
+    sets = [f"paths.access_file={own}", "access.loopback=false", 'access.addresses=["10.0.0.0/8"]']
+    for one in sets:
+        words += ["--set", one]
+    assert run(*words).exit_code == 0
+    ((wish, doors),) = wishes
+    assert (wish.robot, wish.port, wish.start, wish.daemon_port) == (None, 9000, True, 8001)
+    assert (doors.file.path, doors.loopback) == (own, False)
+    assert doors.in_settings == ("10.0.0.0/8",)
+
+
+def test_a_failure_is_an_error_with_a_next_step(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pairing, "run", _fail)
+    result = run("kitchen")
+    assert result.exception is FAILED
+    assert FAILED.exit_code == 23
+    assert result.output.splitlines() == [
+        "failed  way back",
+        "left    setting: Not set back. In the app: Settings",
+        "undone  access: 192.168.1.7 is off the list again",
+    ]
+
+
+def test_json_for_programs(
+    run: Callable[..., Result], wishes: list[tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = json.loads(run("kitchen", "--json").output)
+    assert said["paired"] is True
+    assert said["robot"]["address"] == "192.168.1.7"
+    assert said["steps"][0] == {"step": "robot", "state": "ok", "what": KITCHEN.place}
+
+    monkeypatch.setattr(Pairing, "run", _fail)
+    result = run("kitchen", "--json")
+    assert result.exit_code == 23
+    said = json.loads(result.output)
+    assert said["paired"] is False
+    assert said["error"] == {"what": FAILED.what, "why": FAILED.why, "do": FAILED.fix}
+    assert said["steps"][0]["do"] == FAILED.fix
+
+
+def test_find_only_lists(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [KITCHEN, Robot("reachy_mini", "127.0.0.1", "127.0.0.1")]
+
+    async def around(times: Times, daemon_port: int | None) -> list[Robot]:
+        return found
+
+    monkeypatch.setattr(app.pairing.place, "robots_around", around)
+    assert run("--find").output.splitlines() == [
+        f"{'kitchen':<24} 192.168.1.7",
+        f"{'reachy_mini':<24} on this machine",
+    ]
+    listed = json.loads(run("--find", "--json").output)["robots"]
+    assert [one["here"] for one in listed] == [False, True]
+    found.clear()
+    nobody = "None was found. By address: reachy-voice pair 192.168.1.7"
+    assert run("--find").output.splitlines() == [nobody]
+
+
+def test_ctrl_c_ends_with_130(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, wishes: list[tuple[Any, Any]]
+) -> None:
+    def interrupted(work: Coroutine[Any, Any, Any]) -> None:
+        work.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asyncio, "run", interrupted)
+    result = run("kitchen")
+    assert isinstance(result.exception, Cancelled)
+    assert result.exception.exit_code == 130
+    assert result.exception.fix == "What was changed has been changed back"
+
+
+def test_the_command_loads_nothing_heavy() -> None:
+    """It is imported whenever any verb is called."""
+    assert not {"httpx", "websockets", "zeroconf"} & set(vars(command))
