@@ -9,7 +9,20 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.commands import access, ask, bench, config, doctor, models, pair, replay, serve, talk, xvf
+from app.commands import (
+    access,
+    ask,
+    bench,
+    config,
+    devices,
+    doctor,
+    models,
+    pair,
+    replay,
+    serve,
+    talk,
+    xvf,
+)
 from pipeline.errors import ReachyVoiceError
 
 cli = typer.Typer(
@@ -30,6 +43,7 @@ cli.command()(doctor.doctor)
 cli.add_typer(access.app, name="key")
 cli.add_typer(models.app, name="models")
 cli.add_typer(config.app, name="config")
+cli.add_typer(devices.app, name="devices")
 cli.add_typer(xvf.app, name="xvf")
 
 

@@ -22,6 +22,7 @@ from app.doctor_check import State as State
 from app.doctor_hardware import check_hardware
 from app.doctor_memory import check_memory as check_memory
 from app.doctor_memory import memory_mb as memory_mb
+from app.doctor_sound import check_sound, look
 from app.doctor_stack import check_installed, check_machine, setup_command
 from app.download import SPARE_BYTES
 from app.engine_memory import STACK_EXTRAS
@@ -68,7 +69,11 @@ def examine(
     checks += [check_compiler(modules), *check_libc(modules), *engines]
     checks += check_servers(settings, specs)
     checks += check_choices(settings)
-    checks += check_hardware(settings)
+    sound = look(settings.sound)
+    checks.append(check_sound(settings.sound, sound))
+    checks += check_hardware(
+        settings, speaker=lambda _: sound[1] if isinstance(sound, tuple) else None
+    )
     checks += [*check_stack_and_room(settings, environ, setup), check_cpu(_cpu_flags())]
     return [*checks, check_port(settings.server.host, settings.server.port)]
 

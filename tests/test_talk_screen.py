@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import os
 import pty
 import re
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from app.talk.conversation import Connected, Disconnected
 from app.talk.keys import has_keys, pressed
+from app.talk.log import into
 from app.talk.state import FLOOR_DB, TalkState
 from app.talk.view import PlainView, draw, latency_bar, live_view, meter, pointer
 from hardware.sound.pairing import SoundBlock
@@ -200,3 +202,12 @@ async def test_keys_come_one_by_one_and_the_terminal_is_as_before(
 def test_a_pipe_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert not has_keys()
+
+
+def test_warnings_are_on_the_screen_for_as_long_as_it_is_there() -> None:
+    state = TalkState()
+    with into(state):
+        logging.getLogger("reachy_voice.talk").warning("the room in %s is odd", "here")
+        logging.getLogger("reachy_voice.talk").info("not this")
+    logging.getLogger("reachy_voice.talk").warning("nor this")
+    assert [line.text for line in state.lines] == ["the room in here is odd"]

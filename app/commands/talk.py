@@ -78,8 +78,10 @@ async def _talk(
 ) -> None:
     # Only here: sound, USB and the robot are of no use to other verbs.
     from app.talk.evening import Evening
+    from app.talk.log import into
     from app.talk.state import TalkState
     from app.talk.view import PlainView, View, live_view
+    from hardware.sound.portaudio import quiet_stderr
 
     state = TalkState()
     evening = Evening(settings, state, assistant, url, settings.paths.cache(os.environ))
@@ -101,6 +103,9 @@ async def _talk(
             view = stack.enter_context(live_view(state, console, _keys(settings)))
         else:
             view = PlainView(state, console)
+        # PortAudio writes there when a device is gone, in the middle of the picture.
+        stack.enter_context(quiet_stderr())
+        stack.enter_context(into(state))
         if has_keys():
             stack.enter_context(pressed(key))
         evening.on_change = view.changed

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
 from hardware.settings import Sound
 from hardware.sound.devices import Device, Role, channel_of
 from hardware.sound.driver import Latency, Plan, SoundDriver
-from hardware.sound.errors import RateRefused, SoundError
+from hardware.sound.errors import RateRefused, SoundError, driver_hangs
 from hardware.sound.inbox import BlockInbox
 from hardware.sound.microphone import Level, Microphone, Zeros
 from hardware.sound.notices import Lost, Opened, SoundNotice, Waiting
@@ -24,6 +25,8 @@ _STALLED_S = 1.0
 """A driver that is silent for so long has lost its device."""
 _RETRY_S = 0.5
 _MOST_RETRY_S = 5.0
+_HUNG_S = 30.0
+"""A sound system that is busy comes back in seconds; a PortAudio thread that spins never does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class _Opening:
 
     def wake(self) -> None:
         """From the driver's thread."""
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # The loop may be gone.
             self._loop.call_soon_threadsafe(self.arrived.set)
 
 
@@ -104,7 +107,8 @@ class SoundCard:
     async def run(self) -> None:
         """Open the devices, deliver, and open them again when they are lost; until cancelled.
 
-        Raises ``SoundError`` when they cannot be opened at the very start.
+        Raises ``SoundError`` when they cannot be opened at the very start, and when a driver hangs
+        for half a minute: no call to it helps then, only a new process.
         """
         try:
             devices = await self._driver.devices()
@@ -220,9 +224,14 @@ class SoundCard:
 
     async def _find_again(self, name: str) -> _Opening:
         retry_s = _RETRY_S
+        loop = asyncio.get_running_loop()
+        answered_s = loop.time()
         while True:
             # Whatever hangs or fails here is what is waited for.
-            await self._driver.close()
+            if await self._driver.close():
+                answered_s = loop.time()
+            elif loop.time() - answered_s > _HUNG_S:
+                raise driver_hangs(name)
             self._notify(Waiting(name, retry_s))
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, _MOST_RETRY_S)

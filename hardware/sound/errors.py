@@ -8,7 +8,7 @@ from pipeline.errors import ReachyVoiceError
 class SoundError(ReachyVoiceError):
     """A microphone or a loudspeaker is absent, busy, or not as the settings say."""
 
-    exit_code = 8
+    exit_code = 22
 
 
 def no_portaudio(why: str) -> SoundError:
@@ -73,5 +73,5 @@ def driver_hangs(name: str) -> SoundError:
     return SoundError(
         f"The driver of {name} does not answer",
         why="a call to it has not come back",
-        fix="Plug the device out and in; if that does not help, restart the sound system",
+        fix="Start this program again; if that does not help, plug the device out and in",
     )

@@ -7,6 +7,7 @@ ALSA waits for both sides at once, and over the PulseAudio plug-in it often neve
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import time
@@ -37,6 +38,8 @@ class PortAudio:
     def __init__(self) -> None:
         self._thread = DriverThread("portaudio")
         self._streams: list[Any] = []
+        self._muted = contextlib.ExitStack()
+        """Holds stderr shut while the driver hangs."""
 
     async def devices(self) -> Sequence[Device]:
         try:
@@ -54,7 +57,11 @@ class PortAudio:
         try:
             await self._thread.call(self._close, _CLOSE_S)
         except TimeoutError:
+            # A thread of PortAudio's that spins writes 80 MB a second there.
+            self._muted.close()
+            self._muted.enter_context(quiet_stderr())
             return False
+        self._muted.close()
         return True
 
     async def rates(self, device: Device) -> tuple[int, ...]:
@@ -66,6 +73,7 @@ class PortAudio:
 
     def end(self) -> None:
         """No call comes any more."""
+        self._muted.close()
         self._thread.end()
 
     # --- on the thread ----------------------------------------------------------------------------
@@ -99,7 +107,7 @@ class PortAudio:
     def _start(self, make: Callable[[], Any], refused: Callable[[], RateRefused]) -> Any:
         sounddevice = load()
         try:
-            with _quiet_stderr():
+            with quiet_stderr():
                 stream = make()
                 self._streams.append(stream)
                 stream.start()
@@ -125,6 +133,8 @@ def load() -> Any:
         import sounddevice
     except (ImportError, OSError) as error:
         raise no_portaudio(str(error)) from error
+    # At the end of the program it would close every stream, and wait for a driver that hangs.
+    atexit.unregister(sounddevice._exit_handler)
     _quiet_alsa()
     return sounddevice
 
@@ -164,7 +174,7 @@ def listed(sounddevice: Any) -> list[Device]:
 
 
 @contextlib.contextmanager
-def _quiet_stderr() -> Iterator[None]:
+def quiet_stderr() -> Iterator[None]:
     """PortAudio prints lines of its own source where a device refuses; the error says enough."""
     saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -182,7 +192,7 @@ def _rates(device: Device) -> tuple[int, ...]:
     checks += [sounddevice.check_output_settings] if device.serves("loudspeaker") else []
     taken = []
     for rate_hz in sorted(RATES_HZ):
-        with contextlib.suppress(sounddevice.PortAudioError), _quiet_stderr():
+        with contextlib.suppress(sounddevice.PortAudioError), quiet_stderr():
             for check in checks:
                 check(device=device.index, channels=1, dtype="int16", samplerate=rate_hz)
             taken.append(rate_hz)

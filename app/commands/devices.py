@@ -1,0 +1,118 @@
+"""``reachy-voice devices``: which microphones and loudspeakers are there, and do they work?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.devices import DeviceLine, DeviceList, SoundTest, list_devices, run_test
+from app.settings_load import load_settings
+
+app = typer.Typer()
+
+_LATE_MS = 300.0
+"""The echo canceller's reach."""
+_SOON_MS = 6.0
+
+
+@app.callback(invoke_without_command=True)
+def devices(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the sound devices, and which the settings mean; `devices test` tries those."""
+    if context.invoked_subcommand is not None:
+        return
+    listed = asyncio.run(list_devices(load_settings(config, overrides or []).settings.sound))
+    if as_json:
+        typer.echo(json.dumps(asdict(listed), indent=2, ensure_ascii=False))
+    else:
+        _print_list(listed)
+
+
+@app.command("test")
+def try_devices(
+    config: ConfigOption = None, overrides: SetOption = None, as_json: JsonOption = False
+) -> None:
+    """Listen, play three chirps, and say what came back: level, latency, echo."""
+    tested = asyncio.run(run_test(load_settings(config, overrides or []).settings.sound))
+    if as_json:
+        typer.echo(json.dumps(asdict(tested), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        _print_test(tested)
+
+
+def _print_list(listed: DeviceList) -> None:
+    from rich.table import Table
+
+    console = Console(emoji=False, highlight=False)
+    if not listed.devices:
+        console.print("This machine has no sound devices.")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "in", "out", "rates (Hz)", ""):
+        table.add_column(heading, overflow="fold")
+    for line in listed.devices:
+        rates = " ".join(str(rate) for rate in line.rates_hz) or "cannot be opened now"
+        marks = ", ".join(_marks(line))
+        table.add_row(escape(line.name), str(line.inputs), str(line.outputs), rates, marks)
+    if listed.devices:
+        console.print(table)
+    for problem in listed.problems:
+        console.print(f"[yellow]{escape(problem)}[/]")
+    console.print("Next step: reachy-voice devices test")
+
+
+def _marks(line: DeviceLine) -> list[str]:
+    marks = ["XVF3800"] if line.array else []
+    marks += ["microphone"] if line.microphone else []
+    return marks + (["loudspeaker"] if line.speaker else [])
+
+
+def _print_test(tested: SoundTest) -> None:
+    console = Console(emoji=False, highlight=False)
+    heard, played = tested.driver_latency_ms
+    console.print(
+        f"microphone   {escape(tested.microphone)}, {tested.microphone_hz} Hz, driver {heard:g} ms"
+    )
+    console.print(
+        f"loudspeaker  {escape(tested.speaker)}, {tested.speaker_hz} Hz, driver {played:g} ms"
+    )
+    console.print(f"room         {tested.room_dbfs:g} dBFS")
+    if tested.loopback_ms is not None and tested.echo_delay_ms is not None:
+        console.print(f"loop-back    {tested.loopback_ms:g} ms")
+        console.print(
+            f"echo         {tested.echo_return_loss_db:g} dB quieter than what is played,"
+            f" {tested.echo_delay_ms:g} ms after it"
+        )
+    console.print(f"losses       {tested.lost_samples} samples, {tested.xruns} xruns")
+    for advice in advise(tested):
+        console.print(f"[yellow]-> {escape(advice)}[/]")
+
+
+def advise(tested: SoundTest) -> list[str]:
+    """What these figures mean, where they are not good."""
+    if tested.all_zero and tested.loopback_ms is None:
+        return [
+            "The microphone gives only zeros: it is muted, or that channel is not connected."
+            " Unmute it in the system's sound settings, or set sound.channel to another one"
+        ]
+    if tested.echo_delay_ms is None:
+        return [
+            "Nothing of the chirps was heard. With an XVF3800 that is right: its chip takes them"
+            " out. Else turn the loudspeaker up, and check sound.speaker"
+        ]
+    if not _SOON_MS <= tested.echo_delay_ms <= _LATE_MS:
+        return [
+            f"The echo comes {tested.echo_delay_ms:g} ms after what is played; echo cancelling"
+            " reaches from 6 to 300. Choose another loudspeaker (Bluetooth is too late), or set"
+            " sound.echo to half-duplex"
+        ]
+    return []

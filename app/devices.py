@@ -1,0 +1,235 @@
+"""What ``reachy-voice devices`` shows: the sound devices, and a test of the chosen two."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from math import log10
+
+import numpy as np
+
+from app.compose import first_error
+from hardware.settings import Sound
+from hardware.sound.card import SoundCard
+from hardware.sound.devices import choose, choose_speaker
+from hardware.sound.errors import SoundError
+from hardware.sound.loopback import CHIRP_S, Echo, chirp, find_echo
+from hardware.sound.microphone import SILENCE_DBFS
+from hardware.sound.notices import AllZero, Lost, SoundNotice
+from hardware.sound.opening import resolve
+from hardware.sound.pairing import SoundBlock
+from hardware.sound.portaudio import PortAudio
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.errors import ReachyVoiceError
+
+_SETTLE_S = 1.0
+_ROOM_S = 2.2
+"""Long enough to find a microphone that gives only zeros."""
+_CHIRPS = 3
+_ROUND_S = 1.5
+"""A chirp, its echo, and silence until the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLine:
+    """One device. ``rates_hz``: those it takes now; none where it is there and cannot be opened.
+    ``microphone``, ``speaker``: the settings mean this one. ``array``: an XVF3800."""
+
+    name: str
+    inputs: int
+    outputs: int
+    rates_hz: tuple[int, ...]
+    array: bool
+    microphone: bool = False
+    speaker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceList:
+    """``problems``: why the settings mean no microphone, or no loudspeaker."""
+
+    devices: list[DeviceLine]
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SoundTest:
+    """``room_dbfs``: the microphone while nothing is played. ``loopback_ms``: from the call that
+    plays a sound to the block in which it comes back. ``echo_delay_ms``: how far the echo follows
+    what the canceller is given, 6 to 300 are good. ``echo_return_loss_db``: how much quieter the
+    echo is than what is played. The last three are None where no echo is heard."""
+
+    microphone: str
+    speaker: str
+    microphone_hz: int
+    speaker_hz: int
+    driver_latency_ms: tuple[float, float]
+    room_dbfs: float
+    all_zero: bool
+    loopback_ms: float | None
+    echo_delay_ms: float | None
+    echo_return_loss_db: float | None
+    lost_samples: int
+    xruns: int
+
+
+async def list_devices(sound: Sound) -> DeviceList:
+    """Raises ``SoundError`` without PortAudio."""
+    driver = PortAudio()
+    try:
+        devices = await driver.devices()
+        problems: list[str] = []
+        microphone = speaker = None
+        try:
+            microphone = choose(devices, "microphone", sound.microphone)
+        except SoundError as error:
+            problems.append(str(error))
+        try:
+            speaker = choose_speaker(devices, sound.speaker, microphone)
+        except SoundError as error:
+            problems.append(str(error))
+        lines = [
+            DeviceLine(
+                name=device.name,
+                inputs=device.inputs,
+                outputs=device.outputs,
+                rates_hz=await driver.rates(device),
+                array=device.array,
+                microphone=device is microphone,
+                speaker=device is speaker,
+            )
+            for device in devices
+        ]
+        return DeviceList(lines, problems)
+    finally:
+        driver.end()
+
+
+async def chosen_devices(sound: Sound) -> tuple[str, str]:
+    """Names of the microphone and the loudspeaker that the settings mean. Raises ``SoundError``."""
+    driver = PortAudio()
+    try:
+        chosen = resolve(await driver.devices(), sound)
+        return chosen.microphone, chosen.speaker
+    finally:
+        driver.end()
+
+
+async def run_test(sound: Sound) -> SoundTest:
+    """Listens for 2 s, then plays three chirps. Raises ``SoundError``."""
+    test = _Test(sound)
+    error: ReachyVoiceError | None = None
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(test.card.run())
+            reading = tasks.create_task(test.read())
+            await test.go()
+            result = test.result()
+            running.cancel()
+            await reading
+    except* ReachyVoiceError as errors:
+        # What a person reads is the one error, not the group around it.
+        error = first_error(errors)
+    if error is not None:
+        raise error
+    return result
+
+
+class _Test:
+    def __init__(self, sound: Sound) -> None:
+        self.card = SoundCard(sound, self._notice)
+        self._blocks: list[SoundBlock] = []
+        self._came_s: list[float] = []
+        self._played_s: list[float] = []
+        self._lost: Lost | None = None
+        self._all_zero = False
+        self._room_blocks = (0, 0)
+
+    async def read(self) -> None:
+        loop = asyncio.get_running_loop()
+        async for block in self.card.blocks():
+            self._blocks.append(block)
+            self._came_s.append(loop.time())
+
+    async def go(self) -> None:
+        await asyncio.sleep(_SETTLE_S)
+        begin = len(self._blocks)
+        await asyncio.sleep(_ROOM_S)
+        self._room_blocks = begin, len(self._blocks)
+        for number in range(_CHIRPS):
+            self._played_s.append(asyncio.get_running_loop().time())
+            self.card.play(chirp(), LISTEN_RATE, f"chirp {number}")
+            await asyncio.sleep(_ROUND_S)
+
+    def result(self) -> SoundTest:
+        state = self.card.state()
+        if self._lost is not None or state.latency is None or not self._blocks:
+            name = self._lost.name if self._lost else state.microphone
+            why = self._lost.why if self._lost else "nothing came from it"
+            raise SoundError(
+                f"{name} was lost during the test", why=why, fix="Check its cable, and test again"
+            )
+        heard = _joined([block.pcm for block in self._blocks])
+        begin, end = self._room_blocks
+        room = _power(_joined([block.pcm for block in self._blocks[begin:end]]))
+        echoes = self._echoes(heard, room)
+        delays = [echo.delay_samples / LISTEN_RATE * 1000 for _, echo in echoes]
+        return SoundTest(
+            microphone=state.microphone,
+            speaker=state.speaker,
+            microphone_hz=state.microphone_hz,
+            speaker_hz=state.speaker_hz,
+            driver_latency_ms=(
+                round(state.latency.microphone_s * 1000, 1),
+                round(state.latency.speaker_s * 1000, 1),
+            ),
+            room_dbfs=round(_dbfs(room), 1),
+            all_zero=self._all_zero,
+            loopback_ms=_median([late_ms for late_ms, _ in echoes]),
+            echo_delay_ms=_median(delays),
+            echo_return_loss_db=_median([echo.return_loss_db for _, echo in echoes]),
+            lost_samples=sum(block.lost_samples for block in self._blocks),
+            xruns=state.microphone_xruns + state.speaker_xruns,
+        )
+
+    def _echoes(self, heard: Pcm, room: float) -> list[tuple[float, Echo]]:
+        """Of each chirp that came back: milliseconds from its call, and what it was like."""
+        played = _joined([block.played for block in self._blocks])
+        size = len(self._blocks[0].pcm)
+        length = round(CHIRP_S * LISTEN_RATE)
+        found = []
+        at = 0
+        for played_s in self._played_s:
+            begin = next((n for n, s in enumerate(self._came_s) if s >= played_s), 0) * size
+            sounding = np.flatnonzero(played[max(begin - 10 * size, at) :])
+            if not len(sounding):
+                break
+            first = max(begin - 10 * size, at) + int(sounding[0])
+            at = first + length
+            until = first + round((CHIRP_S + 0.6) * LISTEN_RATE)
+            echo = find_echo(played[first:at], heard[first:until], room)
+            if echo is not None:
+                block = (first + echo.delay_samples) // size
+                found.append(((self._came_s[block] - played_s) * 1000, echo))
+        return found
+
+    def _notice(self, notice: SoundNotice) -> None:
+        if isinstance(notice, Lost):
+            self._lost = self._lost or notice
+        self._all_zero |= isinstance(notice, AllZero)
+
+
+def _joined(pieces: list[Pcm]) -> Pcm:
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.int16)
+
+
+def _power(pcm: Pcm) -> float:
+    return float(np.mean(pcm.astype(np.float64) ** 2)) if len(pcm) else 0.0
+
+
+def _dbfs(power: float) -> float:
+    return max(10 * log10(power / 32768**2), SILENCE_DBFS) if power > 0 else SILENCE_DBFS
+
+
+def _median(values: list[float]) -> float | None:
+    return round(float(np.median(values)), 1) if values else None

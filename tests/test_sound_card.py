@@ -1,0 +1,349 @@
+"""The sound card over a driver that does what each test says, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+from virtual_time import run_virtual
+
+from hardware.settings import Sound
+from hardware.sound.card import SoundCard
+from hardware.sound.devices import Device, Role
+from hardware.sound.driver import Latency, Plan
+from hardware.sound.errors import RateRefused, SoundError, driver_hangs, not_opened
+from hardware.sound.notices import AllZero, Dropped, Lost, Opened, SoundNotice, Sounds, Waiting
+from hardware.sound.pairing import SoundBlock
+from pipeline.audio import Pcm
+
+ARRAY = Device(0, "Reachy Mini Audio: USB Audio (hw:1,0)", 2, 2, 16_000)
+LAPTOP = Device(1, "Laptop", 2, 2, 48_000, default_input=True, default_output=True)
+
+
+class ScriptedDriver:
+    """Two streams that tick every 5 ms while they are open."""
+
+    def __init__(self, *devices: Device) -> None:
+        self.there = list(devices)
+        self.plan: Plan | None = None
+        self.refused: list[SoundError] = []
+        self.hangs = 0
+        self.close_hangs = False
+        self.mic_stalls = self.speaker_stalls = False
+        self.level = 100
+        self.given: list[Pcm] = []
+        self.opened: list[tuple[str, str, int, int]] = []
+        self.ended = False
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def devices(self) -> Sequence[Device]:
+        if self.hangs:
+            self.hangs -= 1
+            raise driver_hangs("the sound system")
+        return list(self.there)
+
+    async def open(self, plan: Plan) -> Latency:
+        if self.refused:
+            raise self.refused.pop(0)
+        self.plan = plan
+        self.opened.append(
+            (plan.microphone.name, plan.speaker.name, plan.microphone_hz, plan.speaker_hz)
+        )
+        self._ticking = asyncio.create_task(self._tick(plan))
+        return Latency(0.01, 0.01)
+
+    async def close(self) -> bool:
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
+            self._ticking = None
+        if self.close_hangs:
+            await asyncio.sleep(2)
+        return not self.close_hangs
+
+    def end(self) -> None:
+        self.ended = True
+
+    def unplug(self, role: Role, *stay: Device) -> None:
+        assert self.plan is not None
+        assert self._ticking is not None
+        self.there = list(stay)
+        self._ticking.cancel()
+        self.plan.on_ended(role)
+
+    async def _tick(self, plan: Plan) -> None:
+        loop = asyncio.get_running_loop()
+        frames = np.full((plan.microphone_hz // 200, plan.channels), self.level, np.int16)
+        while True:
+            now_s = loop.time()
+            if not self.speaker_stalls:
+                wanted = plan.speaker_hz // 200
+                self.given.append(plan.on_asked(wanted, now_s + 0.015, now_s, False))
+            if not self.mic_stalls:
+                frames[:] = self.level
+                frames[:, :-1] = 0
+                plan.on_heard(memoryview(frames.tobytes()), now_s - 0.015, now_s, False)
+            await asyncio.sleep(0.005)
+
+
+class Scene:
+    def __init__(self, driver: ScriptedDriver, **settings: object) -> None:
+        self.driver = driver
+        self.notices: list[SoundNotice] = []
+        self.blocks: list[SoundBlock] = []
+        self.card = SoundCard(Sound.model_validate(settings), self.notices.append, driver)
+
+    @asynccontextmanager
+    async def running(self, reads: bool = True) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(self.card.run())
+            if reads:
+                tasks.create_task(self.read())
+            await asyncio.sleep(1)
+            yield
+            running.cancel()
+
+    async def read(self) -> None:
+        async for block in self.card.blocks():
+            self.blocks.append(block)
+
+
+def test_it_delivers_what_is_heard_with_what_is_played() -> None:
+    scene = Scene(ScriptedDriver(ARRAY), channel="asr")
+
+    async def main() -> None:
+        async with scene.running():
+            scene.card.play(np.full(16_000, 700, np.int16), 16_000, "a")
+            await asyncio.sleep(0.5)
+            assert scene.card.heard_s("a") == pytest.approx(0.485, abs=0.006)
+            assert scene.card.queued_s() == pytest.approx(0.5, abs=0.01)
+            state = scene.card.state()
+            assert (state.microphone_hz, state.latency) == (16_000, Latency(0.01, 0.01))
+            assert state.level_dbfs == pytest.approx(-50.3, abs=0.1)
+            await asyncio.sleep(1)
+        assert scene.card.heard_s("a") == pytest.approx(1.0)
+
+    run_virtual(main())
+    assert scene.notices == [Opened(ARRAY.name, ARRAY.name, 16_000)]
+    assert all(block.pcm.tolist() == [100] * 160 for block in scene.blocks)
+    played = np.concatenate([block.played for block in scene.blocks])
+    assert np.count_nonzero(played == 700) == 16_000
+    assert sum(block.lost_samples for block in scene.blocks) == 0
+    assert len(scene.blocks) == pytest.approx(250, abs=4)
+    assert scene.driver.ended
+
+
+def test_no_device_at_the_very_start_is_an_error() -> None:
+    scene = Scene(ScriptedDriver(LAPTOP), microphone="Blue Yeti")
+    with pytest.raises(SoundError, match="no microphone called 'Blue Yeti'"):
+        run_virtual(scene.card.run())
+
+
+def test_a_device_that_cannot_be_opened_at_the_very_start_is_an_error() -> None:
+    scene = Scene(ScriptedDriver(LAPTOP))
+    scene.driver.refused = [not_opened("microphone", "Laptop", "it is busy")]
+    with pytest.raises(SoundError, match="cannot be opened: it is busy"):
+        run_virtual(scene.card.run())
+
+
+def test_rates_are_tried_until_one_is_taken() -> None:
+    scene = Scene(ScriptedDriver(LAPTOP))
+    scene.driver.refused = [
+        RateRefused("microphone", "Laptop", 48_000),
+        RateRefused("loudspeaker", "Laptop", 48_000),
+    ]
+
+    async def main() -> None:
+        async with scene.running():
+            pass
+
+    run_virtual(main())
+    assert scene.driver.opened == [("Laptop", "Laptop", 24_000, 24_000)]
+
+
+def test_a_wanted_rate_that_is_refused_is_an_error() -> None:
+    scene = Scene(ScriptedDriver(LAPTOP), rate_hz=24_000)
+    scene.driver.refused = [RateRefused("microphone", "Laptop", 24_000)]
+    with pytest.raises(SoundError, match="Laptop does not take 24000 samples per second"):
+        run_virtual(scene.card.run())
+
+
+def test_unplug_and_replug() -> None:
+    """Never another device; the same one under another number is found with back-off."""
+    scene = Scene(ScriptedDriver(ARRAY, LAPTOP))
+    again = Device(4, "Reachy Mini Audio: USB Audio (hw:2,0)", 2, 2, 16_000)
+
+    async def main() -> None:
+        async with scene.running():
+            scene.card.play(np.full(160_000, 700, np.int16), 16_000, "a")
+            await asyncio.sleep(1)
+            scene.driver.unplug("microphone", LAPTOP)
+            await asyncio.sleep(2)
+            assert scene.card.heard_s("a") == pytest.approx(0.985, abs=0.01)
+            assert scene.card.queued_s() == 0
+            assert scene.card.state().latency is None
+            scene.card.play(np.full(1600, 700, np.int16), 16_000, "b")
+            assert scene.card.state().unplayed_s == pytest.approx(0.1)
+            scene.driver.there = [LAPTOP, again]
+            await asyncio.sleep(5)
+            scene.card.play(np.full(1600, 700, np.int16), 16_000, "c")
+            await asyncio.sleep(1)
+            assert scene.card.heard_s("a") == pytest.approx(0.985, abs=0.01)
+            assert scene.card.heard_s("c") == pytest.approx(0.1)
+
+    run_virtual(main())
+    assert scene.notices == [
+        Opened(ARRAY.name, ARRAY.name, 16_000),
+        Lost(ARRAY.name, "its stream has ended"),
+        Waiting(ARRAY.name, 0.5),
+        Waiting(ARRAY.name, 1.0),
+        Waiting(ARRAY.name, 2.0),
+        Opened(again.name, again.name, 16_000),
+    ]
+    assert {name for name, *_ in scene.driver.opened} == {ARRAY.name, again.name}
+    lost = [block for block in scene.blocks if block.lost_samples]
+    assert len(lost) == 1
+    assert lost[0].lost_samples == pytest.approx(3.5 * 16_000, abs=400)
+    assert lost[0].reference_moved == 0
+
+
+def test_back_off_ends_at_five_seconds_and_survives_what_fails_meanwhile() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running():
+            scene.driver.unplug("loudspeaker", ARRAY)
+            scene.driver.hangs = 2
+            scene.driver.refused = [
+                not_opened("microphone", ARRAY.name, "it is busy") for _ in range(4)
+            ]
+            await asyncio.sleep(40)
+
+    run_virtual(main())
+    waits = [notice.retry_s for notice in scene.notices if isinstance(notice, Waiting)]
+    assert waits == [0.5, 1, 2, 4, 5, 5, 5]
+    assert isinstance(scene.notices[-1], Opened)
+
+
+@pytest.mark.parametrize("which", ["microphone", "loudspeaker"])
+def test_a_driver_that_falls_silent_is_lost_within_a_second_and_a_bit(which: str) -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running():
+            if which == "microphone":
+                scene.driver.mic_stalls = True
+            else:
+                scene.driver.speaker_stalls = True
+            await asyncio.sleep(1.1)
+            assert isinstance(scene.notices[1], Lost)
+            scene.driver.mic_stalls = scene.driver.speaker_stalls = False
+            await asyncio.sleep(1)
+
+    run_virtual(main())
+    assert [type(notice) for notice in scene.notices] == [Opened, Lost, Waiting, Opened]
+
+
+def test_a_driver_that_never_begins_is_given_five_seconds() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+    scene.driver.mic_stalls = True
+
+    async def main() -> None:
+        async with scene.running():
+            await asyncio.sleep(3.9)
+            assert len(scene.notices) == 1
+            await asyncio.sleep(0.2)
+            assert isinstance(scene.notices[1], Lost)
+
+    run_virtual(main())
+
+
+def test_a_driver_that_never_comes_back_ends_it_with_a_reason() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        running = asyncio.create_task(scene.card.run())
+        await asyncio.sleep(1)
+        scene.driver.close_hangs = True
+        scene.driver.hangs = 100
+        scene.driver.unplug("microphone", ARRAY)
+        began_s = asyncio.get_running_loop().time()
+        with pytest.raises(SoundError, match="does not answer"):
+            await running
+        assert 30 < asyncio.get_running_loop().time() - began_s < 45
+
+    run_virtual(main())
+
+
+def test_a_driver_that_hangs_for_a_while_is_waited_for() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running():
+            scene.driver.close_hangs = True
+            scene.driver.hangs = 3
+            scene.driver.unplug("microphone", ARRAY)
+            await asyncio.sleep(12)
+            scene.driver.close_hangs = False
+            await asyncio.sleep(10)
+
+    run_virtual(main())
+    assert isinstance(scene.notices[-1], Opened)
+
+
+def test_zeros_are_explained_and_their_end_told() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running():
+            scene.driver.level = 0
+            await asyncio.sleep(2.1)
+            assert scene.notices[1:] == [AllZero(2.0)]
+            scene.driver.level = 5
+            await asyncio.sleep(0.1)
+
+    run_virtual(main())
+    assert scene.notices[1:] == [AllZero(2.0), Sounds()]
+
+
+def test_a_late_reader_loses_the_oldest_and_is_told() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running(reads=False):
+            await asyncio.sleep(4)
+            async for block in scene.card.blocks():
+                scene.blocks.append(block)
+                if len(scene.blocks) == 250:
+                    break
+
+    run_virtual(main())
+    dropped = [notice.samples for notice in scene.notices if isinstance(notice, Dropped)]
+    assert len(dropped) == 1
+    assert scene.blocks[0].lost_samples == dropped[0] == pytest.approx(3 * 16_000, abs=800)
+    assert scene.blocks[0].reference_moved == 0
+    assert all(block.lost_samples == 0 for block in scene.blocks[1:])
+    assert scene.card.state().dropped_samples == dropped[0]
+
+
+def test_flush_and_duck_reach_the_loudspeaker() -> None:
+    scene = Scene(ScriptedDriver(ARRAY), volume=0.5)
+
+    async def main() -> None:
+        async with scene.running():
+            scene.card.play(np.full(16_000, 8000, np.int16), 16_000, "a")
+            await asyncio.sleep(0.1)
+            scene.card.duck(6.02)
+            await asyncio.sleep(0.1)
+            scene.card.flush()
+            await asyncio.sleep(0.1)
+
+    run_virtual(main())
+    given = np.concatenate(scene.driver.given)
+    loud = np.flatnonzero(given)
+    assert loud[-1] - loud[0] == pytest.approx(0.2 * 16_000, abs=260)
+    assert given[loud[0]] == 4000
+    assert given[loud[-1] - 400] == pytest.approx(2000, abs=2)

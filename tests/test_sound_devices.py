@@ -1,0 +1,104 @@
+"""Which device a setting means."""
+
+from __future__ import annotations
+
+import pytest
+
+from hardware.settings import Sound
+from hardware.sound.devices import Device, channel_of, choose, choose_both, rates_to_try
+from hardware.sound.errors import RateRefused, SoundError
+from hardware.sound.opening import Chosen, Rates, plain_name, resolve
+
+LAPTOP = Device(0, "HDA Intel PCH: ALC257 Analog (hw:0,0)", 2, 2, 44_100)
+HDMI = Device(1, "HDA Intel PCH: HDMI 0 (hw:0,3)", 0, 8, 44_100)
+REACHY = Device(2, "Reachy Mini Audio: USB Audio (hw:1,0)", 2, 2, 16_000)
+SEEED = Device(3, "reSpeaker XVF3800 4-Mic Array: USB Audio (hw:2,0)", 6, 2, 16_000)
+MONITOR = Device(4, "Monitor of Reachy Mini Audio", 2, 0, 48_000)
+DEFAULT = Device(5, "default", 32, 32, 48_000, default_input=True, default_output=True)
+
+
+def test_auto_takes_the_array_first() -> None:
+    heard, played = choose_both([LAPTOP, MONITOR, REACHY, DEFAULT], "auto", "auto")
+    assert (heard, played) == (REACHY, REACHY)
+
+
+def test_auto_without_an_array_takes_the_default() -> None:
+    assert choose_both([LAPTOP, HDMI, DEFAULT], "auto", "auto") == (DEFAULT, DEFAULT)
+
+
+def test_auto_without_a_default_takes_what_is_able() -> None:
+    assert choose([HDMI, LAPTOP], "microphone", "auto") is LAPTOP
+
+
+def test_the_loudspeaker_follows_the_arrays_microphone_only() -> None:
+    heard, played = choose_both([LAPTOP, REACHY, SEEED], "respeaker", "auto")
+    assert (heard, played) == (SEEED, SEEED)
+    heard, played = choose_both([LAPTOP, REACHY, SEEED], "auto", "analog")
+    assert (heard, played) == (REACHY, LAPTOP)
+
+
+def test_an_exact_name_wins_over_a_part() -> None:
+    longer = Device(9, "default: front", 2, 2, 48_000)
+    assert choose([longer, DEFAULT], "microphone", "default") is DEFAULT
+
+
+def test_a_monitor_is_no_microphone() -> None:
+    with pytest.raises(SoundError, match="There is no microphone called 'monitor of'"):
+        choose([MONITOR, REACHY], "microphone", "monitor of")
+
+
+def test_an_absent_device_names_what_there_is() -> None:
+    with pytest.raises(SoundError) as caught:
+        choose([LAPTOP, REACHY, HDMI], "microphone", "Blue Yeti")
+    assert "ALC257" in caught.value.why
+    assert "HDMI" not in caught.value.why
+    assert "sound.microphone" in caught.value.fix
+
+
+def test_no_device_at_all() -> None:
+    with pytest.raises(SoundError, match="no loudspeaker"):
+        choose([], "loudspeaker", "auto")
+
+
+@pytest.mark.parametrize(("channel", "number"), [("processed", 1), ("asr", 2), (6, 6)])
+def test_channels(channel: str | int, number: int) -> None:
+    assert channel_of(SEEED, channel) == number
+
+
+def test_a_channel_that_is_not_there() -> None:
+    with pytest.raises(SoundError, match="has no channel 3: it has 2"):
+        channel_of(REACHY, 3)
+
+
+def test_rates() -> None:
+    assert rates_to_try(REACHY, None)[0] == 16_000
+    assert rates_to_try(LAPTOP, None) == (48_000, 24_000, 16_000)
+    assert rates_to_try(Device(0, "x", 1, 1, 24_000), None) == (24_000, 48_000, 16_000)
+    assert rates_to_try(REACHY, 48_000) == (48_000,)
+
+
+def test_refused_rates_are_tried_one_after_the_other() -> None:
+    rates = Rates.of(REACHY, LAPTOP, None)
+    assert rates.first() == (16_000, 48_000)
+    assert rates.refuse(RateRefused("loudspeaker", "x", 48_000))
+    assert rates.first() == (16_000, 24_000)
+    assert rates.refuse(RateRefused("loudspeaker", "x", 24_000))
+    assert not rates.refuse(RateRefused("loudspeaker", "x", 16_000))
+
+
+def test_the_chosen_device_stays_the_chosen_one() -> None:
+    chosen = resolve([LAPTOP, REACHY, DEFAULT], Sound())
+    again = Device(7, "Reachy Mini Audio: USB Audio (hw:3,0)", 2, 2, 16_000)
+    assert chosen == Chosen(REACHY.name, REACHY.name)
+    assert chosen.among([LAPTOP, SEEED, DEFAULT]) == (None, None)
+    assert chosen.among([LAPTOP, again]) == (again, again)
+
+
+def test_two_alike_are_told_apart_while_both_are_there() -> None:
+    twin = Device(8, "Reachy Mini Audio: USB Audio (hw:4,0)", 2, 2, 16_000)
+    assert Chosen(twin.name, twin.name).among([REACHY, twin]) == (twin, twin)
+
+
+def test_plain_names() -> None:
+    assert plain_name(REACHY.name) == "Reachy Mini Audio: USB Audio"
+    assert plain_name("default") == "default"

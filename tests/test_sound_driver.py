@@ -1,0 +1,162 @@
+"""The driver's thread, PortAudio's absence, and what a chirp says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hardware.sound import portaudio
+from hardware.sound.devices import Device
+from hardware.sound.driver_thread import DriverThread
+from hardware.sound.errors import RateRefused, SoundError
+from hardware.sound.loopback import chirp, find_echo
+from pipeline.audio import Pcm
+
+
+async def test_calls_run_off_the_loop_one_after_the_other() -> None:
+    thread = DriverThread("test")
+    names = await asyncio.gather(
+        *(thread.call(lambda: threading.current_thread().name, 5) for _ in range(3))
+    )
+    assert names == ["test"] * 3
+    thread.end()
+
+
+async def test_what_a_call_raises_comes_back() -> None:
+    thread = DriverThread("test")
+
+    def fail() -> None:
+        raise SoundError("no")
+
+    with pytest.raises(SoundError, match="no"):
+        await thread.call(fail, 5)
+    assert await thread.call(lambda: 7, 5) == 7
+    thread.end()
+
+
+async def test_a_call_that_hangs_is_left_behind_and_the_next_waits_for_it() -> None:
+    thread, release = DriverThread("test"), threading.Event()
+    with pytest.raises(TimeoutError):
+        await thread.call(release.wait, 0.01)
+    with pytest.raises(TimeoutError):
+        await thread.call(lambda: 1, 0.01)
+    release.set()
+    assert await thread.call(lambda: 2, 5) == 2
+    thread.end()
+
+
+async def test_a_cancelled_call_still_runs_and_disturbs_nobody() -> None:
+    thread, release = DriverThread("test"), threading.Event()
+    done: list[int] = []
+
+    def work() -> None:
+        release.wait()
+        done.append(1)
+
+    call = asyncio.ensure_future(thread.call(work, 5))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    release.set()
+    assert await thread.call(lambda: list(done), 5) == [1]
+    thread.end()
+
+
+async def test_a_hanging_close_is_told_and_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(portaudio, "_CLOSE_S", 0.01)
+    release = threading.Event()
+    driver = portaudio.PortAudio()
+    driver._streams = [SimpleNamespace(abort=lambda **_: release.wait(), close=lambda: None)]
+    assert not await driver.close()
+    assert not await driver.close()
+    os.write(2, b"a line without end")
+    release.set()
+    monkeypatch.setattr(portaudio, "_CLOSE_S", 5)
+    assert await driver.close()
+    os.write(2, b"heard again")
+    assert capfd.readouterr().err == "heard again"
+    driver.end()
+
+
+async def test_without_the_library_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    driver = portaudio.PortAudio()
+    with pytest.raises(SoundError) as caught:
+        await driver.devices()
+    driver.end()
+    assert "sudo apt install libportaudio2" in caught.value.fix
+
+
+def test_the_list_marks_the_defaults() -> None:
+    entries = [
+        {
+            "index": index,
+            "name": name,
+            "max_input_channels": 2,
+            "max_output_channels": 0,
+            "default_samplerate": 44100.0,
+        }
+        for index, name in enumerate(["one", "two"])
+    ]
+    module = SimpleNamespace(
+        default=SimpleNamespace(device=[1, -1]), query_devices=lambda: list(entries)
+    )
+    assert portaudio.listed(module) == [
+        Device(0, "one", 2, 0, 44_100),
+        Device(1, "two", 2, 0, 44_100, default_input=True),
+    ]
+
+
+def test_times_are_brought_to_our_clock() -> None:
+    assert portaudio._at(10.0, 500.0, 500.02, 1.0) == pytest.approx(10.02)
+    assert portaudio._at(10.0, 500.0, 0.0, 0.015) == pytest.approx(10.015)
+
+
+def test_a_refusal_survives_pickling() -> None:
+    error = pickle.loads(pickle.dumps(RateRefused("microphone", "Laptop", 24_000)))
+    assert (error.role, error.name, error.rate_hz) == ("microphone", "Laptop", 24_000)
+
+
+def _heard(delay: int, gain: float, noise: float) -> Pcm:
+    rng = np.random.default_rng(4)
+    heard = rng.normal(0, noise, 8000 + 9600)
+    heard[delay : delay + 8000] += chirp() * gain
+    return heard.astype(np.int16)
+
+
+@pytest.mark.parametrize("loss_db", [6, 20, 30])
+def test_an_echo_in_noise_is_found_and_measured(loss_db: int) -> None:
+    echo = find_echo(chirp(), _heard(700, 10 ** (-loss_db / 20), 50), noise_power=2500)
+    assert echo is not None
+    assert echo.delay_samples == 700
+    assert echo.return_loss_db == pytest.approx(loss_db, abs=0.5)
+
+
+def test_an_echo_that_is_turned_round_is_found_too() -> None:
+    echo = find_echo(chirp(), _heard(300, -0.2, 20), noise_power=400)
+    assert echo is not None
+    assert echo.delay_samples == 300
+
+
+@pytest.mark.parametrize("noise", [0.0, 300.0])
+def test_where_nothing_comes_back_there_is_no_echo(noise: float) -> None:
+    assert find_echo(chirp(), _heard(0, 0.0, noise), noise_power=noise**2) is None
+
+
+def test_a_chirp_frightens_nobody() -> None:
+    assert len(chirp()) == 8000
+    assert np.abs(chirp()).max() <= 8000
+    assert abs(int(chirp()[0])) < 100
+    assert abs(int(chirp()[-1])) < 100

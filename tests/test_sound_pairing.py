@@ -1,0 +1,194 @@
+"""Microphone and loudspeaker on one counter, with clocks that differ, stall and lose samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hardware.sound.pairing import BLOCK_SAMPLES, LEAD_S, Pairing, SoundBlock
+from hardware.sound.ring import Piece
+from pipeline.audio import EMPTY, Pcm
+
+RATE = 16_000
+SOUND: Pcm = np.random.default_rng(3).normal(0, 3000, RATE * 40).astype(np.int16)
+ECHO_S = 0.002
+IN_S, OUT_S = 0.012, 0.015
+
+
+class World:
+    """A loudspeaker that plays ``SOUND``, and a microphone that hears it 2 ms later; 5 ms pieces,
+    clocks of their own. The air is at 16 kHz of true time."""
+
+    def __init__(self, mic_ppm: float = 0.0, spk_ppm: float = 0.0) -> None:
+        self.pairing = Pairing(RATE, RATE)
+        self.blocks: list[SoundBlock] = []
+        self.mic_rate, self.spk_rate = RATE * (1 + mic_ppm * 1e-6), RATE * (1 + spk_ppm * 1e-6)
+        self.air = np.zeros(RATE * 45, np.float32)
+        self.mic_first = self.spk_first = 0
+        self.mic_start_s, self.spk_start_s = 1.0, 1.0
+        self.spk_sample = 0
+        self.now_s = 1.0
+        self.xrun = False
+        self.quiet = False
+
+    def run(self, seconds: float) -> None:
+        end = self.now_s + seconds
+        while self.now_s < end:
+            self.now_s += 0.001
+            while self._spk_at(self.spk_first) <= self.now_s + OUT_S:
+                self._play()
+            while self._mic_at(self.mic_first + 80) <= self.now_s - IN_S + 0.005:
+                self._hear()
+
+    def _spk_at(self, first: int) -> float:
+        return self.spk_start_s + first / self.spk_rate
+
+    def _mic_at(self, first: int) -> float:
+        return self.mic_start_s + first / self.mic_rate
+
+    def _play(self) -> None:
+        pcm = SOUND[self.spk_sample : self.spk_sample + 80]
+        if self.quiet:
+            pcm = np.zeros(80, np.int16)
+        at_s = self._spk_at(self.spk_first)
+        start = round((at_s + ECHO_S) * RATE)
+        self.air[start : start + 80] = pcm
+        self.pairing.played(Piece(pcm, self.spk_first, at_s, self.xrun))
+        self.xrun = False
+        self.spk_first += 80
+        self.spk_sample += 80
+
+    def _hear(self) -> None:
+        at_s = self._mic_at(self.mic_first)
+        places = np.round((at_s + np.arange(80) / self.mic_rate) * RATE).astype(int)
+        piece = Piece(self.air[places].astype(np.int16), self.mic_first, at_s, False)
+        self.blocks.extend(self.pairing.heard(piece))
+        self.mic_first += 80
+
+    # what comes of it
+
+    def lag_ms(self, at: int, blocks: int = 20) -> float:
+        """By how much the echo follows ``played``, around block number ``at``."""
+        played = np.concatenate([b.played for b in self.blocks[at : at + blocks]]).astype(float)
+        heard = np.concatenate([b.pcm for b in self.blocks[at - 5 : at + blocks + 10]])
+        cross = np.correlate(heard.astype(float), played, "valid")
+        return (int(np.argmax(cross)) - 5 * BLOCK_SAMPLES) / RATE * 1000
+
+    def moves(self) -> list[int]:
+        return [b.reference_moved for b in self.blocks if b.reference_moved is not None]
+
+
+LEAD_MS = (LEAD_S + ECHO_S) * 1000
+
+
+def test_the_echo_follows_by_the_lead() -> None:
+    world = World()
+    world.run(3)
+    assert world.lag_ms(60) == pytest.approx(LEAD_MS, abs=0.5)
+    assert world.lag_ms(250) == pytest.approx(LEAD_MS, abs=0.5)
+    assert world.moves() == []
+    assert all(block.lost_samples == 0 for block in world.blocks)
+    assert all(len(block.pcm) == len(block.played) == BLOCK_SAMPLES for block in world.blocks)
+
+
+def test_blocks_come_soon_and_know_when_they_were_heard() -> None:
+    world = World()
+    world.run(2)
+    last = world.blocks[-1]
+    assert world.now_s - last.captured_at < 0.030
+    steps = np.diff([block.captured_at for block in world.blocks[50:]])
+    assert np.allclose(steps, 0.010, atol=1e-4)
+
+
+@pytest.mark.parametrize("ppm", [-200.0, 200.0])
+def test_clocks_that_differ_stay_within_a_block_and_each_move_is_told(ppm: float) -> None:
+    world = World(spk_ppm=ppm)
+    world.run(36)
+    ends = world.lag_ms(100), world.lag_ms(len(world.blocks) - 60)
+    assert all(abs(lag - LEAD_MS) < 11 for lag in ends)
+    drift_ms = 36 * ppm * 1e-3
+    assert abs(drift_ms) < 11 or world.moves()
+    told_ms = sum(world.moves()) / RATE * 1000
+    # What the move did to the echo's delay is what was told, and the rest is the clocks'.
+    assert ends[1] - ends[0] == pytest.approx(told_ms - drift_ms, abs=1.5)
+
+
+def test_in_silence_the_reference_is_set_right_at_once() -> None:
+    world = World(spk_ppm=250)
+    world.run(25)
+    assert world.moves() == []
+    world.quiet = True
+    world.run(1)
+    world.quiet = False
+    world.run(2)
+    assert len(world.moves()) == 1
+    assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=1.5)
+
+
+def test_a_loudspeaker_that_stalls() -> None:
+    """30 ms of silence that the device made of its own."""
+    world = World()
+    world.run(2)
+    world.spk_start_s += 0.030
+    world.xrun = True
+    world.run(2)
+    assert world.moves() == [0]
+    assert world.pairing.gaps == 1
+    assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=0.5)
+
+
+def test_a_loudspeaker_that_leaves_something_out() -> None:
+    world = World()
+    world.run(2)
+    world.spk_start_s -= 0.012
+    world.run(2)
+    assert world.moves() == [0]
+    assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=0.5)
+
+
+def test_a_microphone_that_loses_samples() -> None:
+    world = World()
+    world.run(2)
+    world.mic_start_s += 0.050
+    world.run(2)
+    assert sum(block.lost_samples for block in world.blocks) == pytest.approx(800, abs=161)
+    assert world.moves() == [0]
+    assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=0.5)
+
+
+def test_samples_that_our_own_ring_dropped() -> None:
+    world = World()
+    world.run(2)
+    world.mic_first += 1600
+    world.run(2)
+    assert sum(block.lost_samples for block in world.blocks) in range(1600, 1761)
+    assert world.moves() == [0]
+    assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=0.5)
+
+
+def test_a_reference_that_does_not_come_holds_nothing_up_for_long() -> None:
+    pairing = Pairing(RATE, RATE)
+    blocks: list[SoundBlock] = []
+    for first in range(0, RATE, 80):
+        if first < RATE // 2:
+            pairing.played(Piece(SOUND[first : first + 80], first, 1 + first / RATE))
+        piece = Piece(SOUND[:80], first, 1 + first / RATE)
+        blocks.extend(pairing.heard(piece))
+    assert len(blocks) >= RATE // BLOCK_SAMPLES - 4
+    assert not blocks[-1].played.any()
+
+
+@pytest.mark.parametrize("rate", [24_000, 48_000])
+def test_other_rates_come_as_16_khz(rate: int) -> None:
+    pairing = Pairing(rate, rate)
+    tone = (np.sin(np.arange(rate) * 2 * np.pi * 1000 / rate) * 8000).astype(np.int16)
+    step = rate // 200
+    blocks: list[SoundBlock] = []
+    for first in range(0, rate, step):
+        piece = Piece(tone[first : first + step], first, 1 + first / rate)
+        pairing.played(piece)
+        blocks.extend(pairing.heard(piece))
+    heard = np.concatenate([EMPTY, *(block.pcm for block in blocks)])
+    assert 15_500 <= len(heard) <= 16_000
+    wanted = np.sin(np.arange(len(heard)) * 2 * np.pi * 1000 / RATE) * 8000
+    assert np.abs(heard[200:] - wanted[200:]).max() < 100
