@@ -48,7 +48,8 @@ class Assistant:
         self.engines = EngineSet(settings, cache)
         self.stages = self.engines.stages
         self.ready = self.engines.ready
-        self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self.sessions: weakref.WeakKeyDictionary[Session, str] = weakref.WeakKeyDictionary()
+        """And the place of each one's client."""
         self._rooms = Rooms()
         self.tape: Tape | None = None
         """Where sessions that begin now are recorded."""
@@ -115,7 +116,7 @@ class Assistant:
             hearing = self._far_away(place)
         begun = (self.stages, config, session_settings, bus, new_id, memory, hearing)
         session = RecordedSession(self.tape, *begun) if self.tape else Session(*begun)
-        self.sessions.add(session)
+        self.sessions[session] = place
         return session
 
     def _far_away(self, place: str) -> Hearing:

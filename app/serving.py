@@ -16,6 +16,7 @@ from app.discovery import stay_announced
 from app.gate import Access, host_names
 from app.live_settings import LiveSettings
 from app.pairing.callers import note_callers
+from app.robot_directions import robot_directions
 from app.server import bind, build_app, serve
 from app.settings import Settings, TlsFiles
 from app.tls import ServerTls, tls_from_files, tls_generated
@@ -82,6 +83,8 @@ async def run_server(
                 aside.append(group.create_task(answering))
             if tls is not None:
                 aside.append(group.create_task(tls.keep_fresh()))
+            if assistant.settings.robot.url is not None:
+                aside.append(group.create_task(robot_directions(assistant)))
             if settings.announce:
                 found = _be_found(assistant, settings.host, real_port, encrypted=tls is not None)
                 aside.append(group.create_task(found))

@@ -33,6 +33,11 @@ class Inbox:
             )
             await self._waiting.put(piece)
 
+    def offer(self, command: Command) -> None:
+        """Hand a command over that may be lost: it is, while the inbox is full."""
+        if not self._waiting.full():
+            self._waiting.put_nowait(command)
+
     async def get(self) -> Command:
         """The next command."""
         return await self._waiting.get()

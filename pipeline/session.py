@@ -177,6 +177,10 @@ class Session:
         """Hand a command over; waits while the inbox is full."""
         await self._inbox.put(command)
 
+    def offer(self, command: NoteDirection) -> None:
+        """Hand a direction over, at once; it is lost while the inbox is full."""
+        self._inbox.offer(command)
+
     @property
     def echo_delay_ms(self) -> int | None:
         """How long after it is sent an answer comes back through the microphone; ``None`` as long

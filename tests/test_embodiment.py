@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
+from scripted_array import ScriptedArray
 
 from app.settings import Settings
 from app.settings_load import load_settings
@@ -17,39 +17,13 @@ from app.talk.conversation import Connected
 from app.talk.embodiment import Embodiment
 from app.talk.state import TalkState
 from hardware.sound.pairing import SoundBlock
-from hardware.xvf3800.errors import ArrayGone, NoPermission
+from hardware.xvf3800.errors import NoPermission
 from pipeline.direction import Direction
 from pipeline.events import SpeechStarted
 
 
-@dataclass
-class ScriptedArray:
-    """A ReSpeaker as its control interface shows it."""
-
-    board: str = "seeed"
-    firmware: str = "2.0.12"
-    via: str = "usb"
-    azimuth: int = 120
-    speech: int = 1
-    gone: bool = False
-    written: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
-    closed: int = 0
-
-    def read(self, name: str) -> tuple[Any, ...]:
-        if self.gone:
-            raise ArrayGone("it is gone")
-        values: dict[str, tuple[Any, ...]] = {
-            "DOA_VALUE": (self.azimuth, self.speech),
-            "AEC_SPENERGY_VALUES": (0.0, 0.0, 0.0, 7.0),
-            "AEC_AECCONVERGED": (1,),
-        }
-        return values[name]
-
-    def write(self, name: str, *values: Any) -> None:
-        self.written.append((name, values))
-
-    def close(self) -> None:
-        self.closed += 1
+def respeaker() -> ScriptedArray:
+    return ScriptedArray(board="seeed", firmware="2.0.12")
 
 
 DEFAULT = load_settings(None, (), {}).settings
@@ -97,9 +71,9 @@ async def embodied(
 
 
 async def test_directions_go_on_and_the_lights_follow() -> None:
-    array = ScriptedArray()
+    array = respeaker()
     async with embodied(array) as told:
-        assert await told.faced.get() == Direction(120.0, True, 7.0)
+        assert await told.faced.get() == Direction(90.0, True, 3.0)
         assert "firmware 2.0.12" in told.said
         assert told.state.aec_converged is True
         told.state.note(Connected())
@@ -107,24 +81,24 @@ async def test_directions_go_on_and_the_lights_follow() -> None:
         told.body.note(SpeechStarted("a", 0))
         for _ in range(2):
             await told.faced.get()
-        assert ("LED_EFFECT", (4,)) in array.written
-    assert array.closed == 1
+        assert ("LED_EFFECT", (4,)) in array.writes
+    assert not array.open
 
 
 async def test_lights_can_be_left_alone() -> None:
-    array = ScriptedArray()
+    array = respeaker()
     async with embodied(array, settings(lights=False)) as told:
         for _ in range(3):
             await told.faced.get()
-    assert array.written == []
+    assert array.writes == []
 
 
 async def test_without_control_nothing_is_opened() -> None:
-    array = ScriptedArray()
+    array = respeaker()
     async with embodied(array, settings(control="never")) as told:
         told.body.all_zero()
         await asyncio.sleep(0)
-    assert array.closed == 0
+    assert array.reads == []
     assert told.said == ""
 
 
@@ -137,29 +111,29 @@ async def test_what_is_not_allowed_is_said_with_what_to_do() -> None:
 
 
 async def test_zeros_restart_the_chip_once() -> None:
-    array = ScriptedArray()
+    array = respeaker()
     async with embodied(array) as told:
         await told.faced.get()
         told.body.all_zero()
         await told.until_said("it is restarted")
         told.body.all_zero()
         await told.until_said("still gives zeros after a restart")
-    assert [name for name, _ in array.written].count("REBOOT") == 1
+    assert [name for name, _ in array.writes].count("REBOOT") == 1
 
 
 async def test_a_chip_is_not_restarted_where_that_is_not_wanted() -> None:
-    array = ScriptedArray()
+    array = respeaker()
     async with embodied(array, settings(reboot=False)) as told:
         await told.faced.get()
         told.body.all_zero()
         for _ in range(2):
             await told.faced.get()
-    assert [name for name, _ in array.written].count("REBOOT") == 0
+    assert [name for name, _ in array.writes].count("REBOOT") == 0
 
 
 @pytest.mark.parametrize("sounding", [True, False])
 async def test_what_is_played_reaches_the_robot(sounding: bool) -> None:
-    async with embodied(ScriptedArray()) as told:
+    async with embodied(respeaker()) as told:
         pieces: list[np.ndarray] = []
         told.body._body.played = lambda pcm, rate, at: pieces.append(pcm)
         told.state.sounding = sounding

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.bus import Bus, Published
 from pipeline.chat import AudioPart, MessageItem
-from pipeline.commands import AddItem, AppendAudio, Command, SessionConfig
+from pipeline.commands import AddItem, AppendAudio, Command, NoteDirection, SessionConfig
 from pipeline.echo.path import EchoWindow
 from pipeline.echo.sent import ClientEcho
 from pipeline.hearing import EchoHearing, Hearing
@@ -171,6 +171,10 @@ class RecordedSession(Session):
         # Ending takes a moment: this is when it began.
         self._recording.stop()
         super()._stop_everything()
+
+    def offer(self, command: NoteDirection) -> None:
+        self._recording.command(command)
+        super().offer(command)
 
     async def submit(self, command: Command) -> None:
         self._recording.command(command)
