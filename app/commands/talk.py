@@ -58,6 +58,8 @@ def talk(
     console = Console(highlight=False, emoji=False)
     if settings.sound.push_to_talk and not has_keys():
         raise typer.BadParameter("needs a terminal with a keyboard", param_hint="--push-to-talk")
+    if settings.array.preset is not None:
+        _require_preset(settings.array.preset)
     assistant = None if url else Assistant(settings, open_cache(settings))
 
     def tell(line: str) -> None:
@@ -71,6 +73,13 @@ def talk(
             asyncio.run(_talk(settings, assistant, url, console, live))
         except KeyboardInterrupt:
             console.print("Bye.")
+
+
+def _require_preset(name: str) -> None:
+    """Raises ``UnknownPreset`` at once, and not each time that an array is found."""
+    from hardware.xvf3800.presets import preset
+
+    preset(name)
 
 
 async def _talk(
