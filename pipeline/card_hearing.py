@@ -66,16 +66,33 @@ class ChipHearing:
         pass
 
 
-class HalfDuplexHearing:
+class HalfDuplex:
     """Nothing is heard while the loudspeaker sounds, and 600 ms longer."""
+
+    def __init__(self) -> None:
+        self._heard = 0
+        self._deaf_until = 0
+
+    def heard(self, pcm: Pcm, given: Pcm | None) -> Pcm:
+        """The next samples at 16 kHz, and what the loudspeaker was given then; what is left of
+        them."""
+        begin, self._heard = self._heard, self._heard + len(pcm)
+        # What was given in this very piece silences all of it.
+        if given is not None and (given.max() > _SILENT_PEAK or given.min() < -_SILENT_PEAK):
+            self._deaf_until = self._heard + _TAIL_SAMPLES
+        deaf = min(max(0, self._deaf_until - begin), len(pcm))
+        return np.concatenate((np.zeros(deaf, np.int16), pcm[deaf:]))
+
+
+class HalfDuplexHearing:
+    """Half-duplex, for a session here."""
 
     itself: bool | None = False
     delay_ms: int | None = None
 
     def __init__(self, window_samples: int) -> None:
         self._framer = Framer(window_samples)
-        self._heard = 0
-        self._deaf_until = 0
+        self._half_duplex = HalfDuplex()
         self._given: Pcm | None = None
 
     def note(self, published: Published) -> None:
@@ -85,14 +102,8 @@ class HalfDuplexHearing:
         self._given = pcm
 
     def windows(self, pcm: Pcm, now: float) -> Iterator[EchoWindow]:
-        begin, self._heard = self._heard, self._heard + len(pcm)
         given, self._given = self._given, None
-        # What was given in this very piece silences all of it.
-        if given is not None and (given.max() > _SILENT_PEAK or given.min() < -_SILENT_PEAK):
-            self._deaf_until = self._heard + _TAIL_SAMPLES
-        deaf = min(max(0, self._deaf_until - begin), len(pcm))
-        heard = np.concatenate((np.zeros(deaf, np.int16), pcm[deaf:]))
-        for frame in self._framer.feed(heard):
+        for frame in self._framer.feed(self._half_duplex.heard(pcm, given)):
             yield EchoWindow(frame)
 
     def close(self) -> None:

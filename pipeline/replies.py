@@ -337,6 +337,8 @@ class Replies:
         """End a reply early; the conversation keeps what was heard of it."""
         heard = reply.heard
         reply.cancel(reason)
+        if self._held is reply:
+            self._held = None
         if heard and reply.plan.in_conversation:
             self._place_item(heard)
         self._forget(reply)

@@ -339,11 +339,11 @@ class Session:
 
     async def _hear(self, command: AppendAudio) -> None:
         pcm = self._listener.resample(command.pcm, command.rate)
-        if command.given is not None:
-            self._hearing.given(command.given, command.given_moved)
         if command.begins:
             self._overflowed = False
         if self._config.turn_detection:
+            if command.given is not None:
+                self._hearing.given(command.given, command.given_moved)
             await self._turns.hear(pcm)  # lets others in between two windows
             return
         await asyncio.sleep(0)

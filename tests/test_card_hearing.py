@@ -12,7 +12,7 @@ from virtual_time import run_virtual
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.card_hearing import CardHearing, ChipHearing, HalfDuplexHearing
-from pipeline.commands import AppendAudio
+from pipeline.commands import AppendAudio, SessionConfig
 from pipeline.echo.given import CardEcho, GivenReference
 from pipeline.echo.path import EchoWindow, Room
 from pipeline.events import ReplyAudio, ReplyHeld, ReplyStarted, ReplyWentOn, SpeechStarted
@@ -173,3 +173,15 @@ def test_a_card_hears_itself_only_where_it_does() -> None:
     hearing = CardHearing(CardEcho(WINDOW))
     assert hearing.itself is None
     assert hearing.delay_ms is None
+
+
+def test_push_to_talk_keeps_nothing_of_what_is_played() -> None:
+    hearing = CardHearing(CardEcho(WINDOW))
+    config = SessionConfig(instructions="", turn_detection=None)
+
+    async def main() -> None:
+        async with scene(hearing=hearing, config=config) as told:
+            await answer(told, 3000, 2.0)
+
+    run_virtual(main())
+    assert len(hearing._path._card._ahead) == 0

@@ -14,10 +14,10 @@ from scripted_array import ScriptedArray
 from app.settings import Settings
 from app.settings_load import load_settings
 from app.talk.conversation import Connected
-from app.talk.embodiment import Embodiment
+from app.talk.embodiment import EVERYBODY, Embodiment
 from app.talk.state import TalkState
 from hardware.sound.pairing import SoundBlock
-from hardware.xvf3800.errors import NoPermission
+from hardware.xvf3800.errors import ArrayNotFound, NoPermission
 from pipeline.direction import Direction
 from pipeline.events import SpeechStarted
 
@@ -83,6 +83,16 @@ async def test_directions_go_on_and_the_lights_follow() -> None:
             await told.faced.get()
         assert ("LED_EFFECT", (4,)) in array.writes
     assert not array.open
+
+
+@pytest.mark.parametrize("control", ["auto", "never"])
+async def test_that_everybody_is_heard_is_said_where_only_some_should_be(control: str) -> None:
+    chosen = settings(control=control, accept_deg=90.0)
+    said = asyncio.Event()
+    async with embodied(ArrayNotFound("none is there"), chosen) as told:
+        told.state.say = lambda text: said.set() if text == EVERYBODY else None  # type: ignore[method-assign]
+        async with asyncio.timeout(10):
+            await said.wait()
 
 
 async def test_lights_can_be_left_alone() -> None:

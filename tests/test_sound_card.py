@@ -329,6 +329,22 @@ def test_a_late_reader_loses_the_oldest_and_is_told() -> None:
     assert scene.card.state().dropped_samples == dropped[0]
 
 
+def test_what_nobody_could_hear_yet_is_not_missed() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running(reads=False):
+            await asyncio.sleep(4)
+            scene.card.forget()
+            async for block in scene.card.blocks():
+                assert block.lost_samples == 0
+                assert block.captured_at > asyncio.get_running_loop().time() - 0.1
+                break
+
+    run_virtual(main())
+    assert not [notice for notice in scene.notices if isinstance(notice, Dropped)]
+
+
 def test_flush_and_duck_reach_the_loudspeaker() -> None:
     scene = Scene(ScriptedDriver(ARRAY), volume=0.5)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 import websockets.asyncio.server
+import websockets.utils
 from scripted_server import Served, servers
 from staged_server import StagedAssistant
 
@@ -148,6 +150,68 @@ async def test_a_server_that_refuses_is_said() -> None:
         with pytest.raises(TurnFailed) as refused:
             await conversation.run()
     assert refused.value.why == "Not you."
+
+
+async def test_a_server_that_refuses_later_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "RETRIES_S", (0.01,))
+    visits = 0
+
+    async def serve(socket: websockets.asyncio.server.ServerConnection) -> None:
+        nonlocal visits
+        visits += 1
+        await socket.recv()
+        refusal = {"type": "error", "error": {"message": "Too many."}}
+        for nonsense in ("{", "[]", "{}", '{"type": "response.done"}'):
+            await socket.send(nonsense)
+        await socket.send(json.dumps({"type": "session.updated"} if visits != 2 else refusal))
+        if visits > 2:
+            await socket.wait_closed()
+
+    async with websockets.asyncio.server.serve(serve, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        async with talking(f"127.0.0.1:{port}") as (_, reader):
+            for _ in range(2):
+                await reader.until(Connected)
+    assert visits == 3
+
+
+async def test_a_server_that_hangs_is_not_waited_for() -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Takes the connection and our session, and nothing after that."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        key = next(x for x in head.decode().split("\r\n") if x.startswith("Sec-WebSocket-Key"))
+        accept = websockets.utils.accept_key(key.partition(": ")[2])
+        text = json.dumps({"type": "session.updated"}).encode()
+        writer.write(
+            f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Accept: {accept}\r\n\r\n".encode()
+            + bytes((0x81, len(text)))
+            + text
+        )
+        try:
+            await asyncio.sleep(20)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    conversation = RemoteConversation(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    running = asyncio.create_task(conversation.run())
+    await Reader(conversation).until(Connected)
+    running.cancel()
+    _, late = await asyncio.wait({running}, timeout=3)
+    assert not late
+    server.close()
+
+
+def test_half_duplex_sends_silence_while_the_loudspeaker_sounds() -> None:
+    conversation = RemoteConversation("127.0.0.1:9", half_duplex=True)
+    loud, quiet = np.full(160, 3000, np.int16), np.zeros(160, np.int16)
+    sent = []
+    for given in (loud, *(quiet for _ in range(80))):
+        for message in conversation._messages(AppendAudio(loud, LISTEN_RATE, given=given)):
+            sent.append(base64.b64decode(message["audio"]))
+    assert not np.frombuffer(b"".join(sent[:60]), np.int16).any()
+    assert np.frombuffer(sent[-1], np.int16).any()
 
 
 def test_what_is_not_known_tells_nothing() -> None:

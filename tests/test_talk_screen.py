@@ -86,6 +86,43 @@ def test_a_turn_on_the_screen() -> None:
     assert "mic -> speaker, 16000 Hz   [q] quit" in text
 
 
+def test_nothing_that_is_said_is_obeyed() -> None:
+    state = TalkState()
+    state.say("\x1b]0;title\x07 and\r\nyou: more")
+    state.note(TranscriptPartial("a", "a\x1b[2Jb\\\\\\"))
+    state.note(Disconnected("\x1b[31mgone", 1.0))
+    state.note(TranscriptPartial("a", "c\\\\\\"))
+    text = shown(state)
+    assert "\x1b" not in text
+    assert "[/]" not in text
+    assert " ]0;title  and  you: more" in text
+    assert "you    c\\\\\\" in text
+
+
+def test_in_a_low_terminal_the_newest_words_are_seen() -> None:
+    state = TalkState(devices="mic -> speaker")
+    for number in range(8):
+        state.say(f"number {number} " + "and so on " * 10)
+    state.saying = "the newest"
+    console = Console(file=io.StringIO(), force_terminal=True, width=40, height=12)
+    lines = console.render_lines(draw(state, "[q] quit"))
+    told = ["".join(segment.text for segment in line).strip() for line in lines]
+    assert len(told) < 12
+    assert told[0].startswith("● connecting")
+    assert told[-3:] == ["reachy the newest", "", "mic -> speaker   [q] quit"]
+
+
+def test_what_was_said_before_the_connection_broke_stays() -> None:
+    state = TalkState()
+    turn(state)
+    state.note(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
+    state.note(ReplyText("r", "b", 0, "It is"))
+    state.note(Disconnected("gone", 1.0))
+    assert [line.text for line in state.lines] == ["It is ..."]
+    assert not state.saying
+    assert not state.partial
+
+
 def test_what_is_out_of_band_is_not_shown() -> None:
     state = TalkState()
     state.note(ReplyStarted("r", "text", False, "", AudioFormat(), None, None))
@@ -196,6 +233,25 @@ async def test_keys_come_one_by_one_and_the_terminal_is_as_before(
         assert termios.tcgetattr(side) != before
     assert termios.tcgetattr(side) == before
     os.close(main)
+    os.close(side)
+
+
+async def test_a_terminal_that_goes_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    main, side = pty.openpty()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(fileno=lambda: side))
+    reads: list[int] = []
+    read = os.read
+
+    def counted(descriptor: int, size: int) -> bytes:
+        reads.append(descriptor)
+        return read(descriptor, size)
+
+    monkeypatch.setattr("os.read", counted)
+    with pressed(lambda character: None):
+        os.close(main)
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+    assert len(reads) == 1
     os.close(side)
 
 

@@ -119,3 +119,11 @@ def test_somebody_asks_and_hears_the_answer(card: VirtualSound, question: Path) 
         assert running.end() == 0
         assert running.errors == ""
     assert sounding_s(recorder.pcm) > 0.1 * len(said.split())
+
+
+def test_killed_it_ends_as_it_does_when_asked_to(card: VirtualSound) -> None:
+    with talk("--microphone", NAME) as running:
+        running.until(lambda line: "vad is ready" in line)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.end() == 0
+        assert running.errors == ""

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, scene
 from scripted_card import ScriptedCard
@@ -16,13 +17,22 @@ from virtual_time import run_virtual
 from app.talk.conversation import Connected, Disconnected
 from app.talk.state import TalkState
 from app.talk.talking import DUCKED_DB, Talking
+from hardware.sound.pairing import SoundBlock
 from pipeline.audio import AudioFormat
 from pipeline.bus import Published
 from pipeline.card_hearing import ChipHearing
 from pipeline.chat import AudioPart, MessageItem
-from pipeline.commands import Command, SessionConfig, TruncateItem
+from pipeline.commands import AppendAudio, Command, SessionConfig, TruncateItem
 from pipeline.direction import Direction
-from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
+from pipeline.events import (
+    Refused,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyStarted,
+    SpeechIgnored,
+    SpeechStarted,
+    TranscriptReady,
+)
 from pipeline.session_settings import SessionSettings
 
 CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
@@ -233,3 +243,57 @@ def test_it_ends_when_the_card_ends() -> None:
             await told.card.hear(0.1)
 
     run_virtual(main())
+
+
+def test_what_moved_while_nobody_was_heard_is_told_afterwards() -> None:
+    async def main() -> Talk:
+        async with talk() as told:
+            silence = np.zeros(160, np.int16)
+            for muted, moved in ((False, 5), (True, 160), (True, None), (True, -3), (False, None)):
+                told.talking.muted = muted
+                await told.card._blocks.put(SoundBlock(silence, silence, 0.0, 0, moved))
+                await asyncio.sleep(0.01)
+            await told.card.hear(0.01)
+        return told
+
+    heard = run_virtual(main()).commands(AppendAudio)
+    assert [piece.given_moved for piece in heard] == [5, 157, None]
+
+
+def test_push_to_talk_for_a_moment_asks_for_nothing() -> None:
+    async def main() -> Talk:
+        async with talk(push_to_talk=True) as told:
+            await told.talking.press()
+            await told.card.say(0.05)
+            assert not await told.talking.release()
+            await told.card.hear(2.0)
+            await told.talking.press()
+            await told.card.say(0.5)
+            assert await told.talking.release()
+            await told.card.hear(2.0)
+        return told
+
+    told = run_virtual(main())
+    assert len(told.played.events(ReplyFinished)) == 1
+    assert told.played.events(Refused) == []
+
+
+def test_after_a_key_nothing_more_is_played_of_the_answer() -> None:
+    async def main() -> Talk:
+        async with talk(push_to_talk=True) as told:
+            bus = told.played.session._bus
+            bus.publish(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
+            bus.publish(ReplyAudio("r", "a", 0, np.full(16_000, 700, np.int16), 16_000))
+            await told.card.hear(0.3)
+            await told.talking.press()
+            bus.publish(ReplyAudio("r", "a", 0, np.full(16_000, 700, np.int16), 16_000))
+            await told.card.hear(0.3)
+            assert not told.card.playing
+        return told
+
+    told = run_virtual(main())
+    (cut,) = told.commands(TruncateItem)
+    assert cut.audio_end_ms == pytest.approx(300, abs=11)
+    # There is no such item; that our own cut is refused is nobody's business.
+    assert told.played.events(Refused)
+    assert [line.text for line in told.state.lines] == []

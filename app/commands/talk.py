@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import ExitStack
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from typing import Annotated
 
 import typer
@@ -37,6 +40,19 @@ PushOption = Annotated[
 PlainOption = Annotated[bool, typer.Option("--plain", help="Lines instead of a live picture.")]
 
 
+class _Console(Console):
+    """Whoever reads our lines may stop (``talk --plain | head``); then ``on_gone`` is called."""
+
+    on_gone: Callable[[], None] = staticmethod(lambda: None)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # what Python still holds of it goes there
+        os.close(nowhere)
+        self.on_gone()
+
+
 def talk(
     url: UrlArgument = None,
     config: ConfigOption = None,
@@ -55,7 +71,7 @@ def talk(
     sets += [f"sound.speaker={speaker}"] if speaker else []
     sets += ["sound.push_to_talk=true"] if push_to_talk else []
     settings = load_settings(config, sets).settings
-    console = Console(highlight=False, emoji=False)
+    console = _Console(highlight=False, emoji=False)
     if settings.sound.push_to_talk and not has_keys():
         raise typer.BadParameter("needs a terminal with a keyboard", param_hint="--push-to-talk")
     if settings.array.preset is not None:
@@ -83,7 +99,7 @@ def _require_preset(name: str) -> None:
 
 
 async def _talk(
-    settings: Settings, assistant: Assistant | None, url: str | None, console: Console, live: bool
+    settings: Settings, assistant: Assistant | None, url: str | None, console: _Console, live: bool
 ) -> None:
     # Only here: sound, USB and the robot are of no use to other verbs.
     from app.talk.evening import Evening
@@ -101,6 +117,14 @@ async def _talk(
             ended.set()
         else:
             evening.key(character)
+
+    with suppress(NotImplementedError, AttributeError):  # Windows
+        # Killed, or the terminal is closed: it ends all the same as after q, and the terminal, the
+        # robot and what was learnt of the room are left as they should be.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+
+    console.on_gone = ended.set
 
     def ready(kind: Kind) -> None:
         state.say(f"{kind} is ready")

@@ -27,6 +27,7 @@ from pipeline.events import Event
 
 REBOOT_AGAIN_S = 60.0
 """A chip that gives zeros again so soon after a restart is not helped by another one."""
+EVERYBODY = "array.accept_deg needs the array: everybody is heard, wherever they are"
 _SHOWN: dict[Doing, Shown] = {
     "connecting": "idle",
     "waiting": "idle",
@@ -66,6 +67,8 @@ class Embodiment:
         async with asyncio.TaskGroup() as group:
             if self._settings.array.control == "auto":
                 group.create_task(self._watch.run())
+            elif self._settings.array.accepted:
+                self._state.say(EVERYBODY)
             group.create_task(self._body.run())
             group.create_task(self._hand_on())
 
@@ -107,6 +110,8 @@ class Embodiment:
                 self._state.direction_deg = self._state.aec_converged = None
                 if not isinstance(notice.error, ArrayNotFound):  # most machines have none
                     self._tell(notice.error)
+                if self._settings.array.accepted:
+                    self._state.say(EVERYBODY)
 
     def _robot_says(self, error: RobotError) -> None:
         self._tell(error)

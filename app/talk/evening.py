@@ -36,6 +36,11 @@ ALL_ZERO = (
 )
 
 
+HALF_DUPLEX = "half-duplex: you are not heard while the robot speaks"
+ALL_ACCEPTED = "array.accept_deg needs engines of this machine: that server answers everybody"
+TOO_SHORT = "too short: press space, speak, and press it again when you are done"
+
+
 class Evening:
     """``run`` it; it lasts until it is cancelled."""
 
@@ -96,6 +101,7 @@ class Evening:
         self._talking = Talking(
             self._card, conversation, self._note, self._heard, push_to_talk=push_to_talk
         )
+        self._card.forget()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(conversation.run())
@@ -108,7 +114,12 @@ class Evening:
         push_to_talk = self._settings.sound.push_to_talk
         if self._assistant is None:
             assert self._url
-            return RemoteConversation(self._url, push_to_talk)
+            half_duplex = self._settings.sound.echo == "half-duplex"
+            if half_duplex:
+                self._state.say(HALF_DUPLEX)
+            if self._settings.array.accepted:
+                self._state.say(ALL_ACCEPTED)
+            return RemoteConversation(self._url, push_to_talk, half_duplex)
         return LocalConversation(self._assistant, await self._hearing(opened), push_to_talk)
 
     async def _hearing(self, opened: Opened) -> Hearing:
@@ -118,7 +129,7 @@ class Evening:
         if mode == "chip":
             return ChipHearing(window_samples)
         if mode == "half-duplex":
-            self._state.say("half-duplex: you are not heard while the robot speaks")
+            self._state.say(HALF_DUPLEX)
             return HalfDuplexHearing(window_samples)
         room = await asyncio.to_thread(self._rooms.of, *_pair(opened))
         return CardHearing(CardEcho(window_samples, room, self._keep))
@@ -185,8 +196,13 @@ class Evening:
                 talking.muted = not talking.muted
                 self._state.say("muted" if talking.muted else "not muted any more")
             elif character == " " and self._settings.sound.push_to_talk:
-                await (talking.release() if talking.pressed else talking.press())
-                self._state.say("speak now" if talking.pressed else "sent")
+                if not talking.pressed:
+                    await talking.press()
+                    self._state.say("speak now")
+                elif await talking.release():
+                    self._state.say("sent")
+                else:
+                    self._state.say(TOO_SHORT)
             self.on_change()
 
 

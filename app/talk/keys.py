@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 def has_keys() -> bool:
@@ -26,7 +26,13 @@ def pressed(on_key: Callable[[str], None]) -> Iterator[None]:
     before = termios.tcgetattr(descriptor)
 
     def read() -> None:
-        for character in os.read(descriptor, 64).decode(errors="ignore"):
+        try:
+            characters = os.read(descriptor, 64)
+        except OSError:
+            characters = b""
+        if not characters:
+            loop.remove_reader(descriptor)  # The terminal is gone; it would be readable for ever.
+        for character in characters.decode(errors="ignore"):
             on_key(character)
 
     tty.setcbreak(descriptor, termios.TCSANOW)
@@ -35,4 +41,5 @@ def pressed(on_key: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         loop.remove_reader(descriptor)
-        termios.tcsetattr(descriptor, termios.TCSANOW, before)
+        with suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection
@@ -20,6 +22,7 @@ from app.realtime_client import RATE, NoServer, TurnFailed, dial
 from app.talk.conversation import Connected, Disconnected
 from pipeline.audio import LISTEN_RATE, AudioFormat, Resampler, pcm_from_bytes, pcm_to_bytes
 from pipeline.bus import Published
+from pipeline.card_hearing import HalfDuplex
 from pipeline.commands import (
     AppendAudio,
     CancelResponse,
@@ -44,15 +47,22 @@ from pipeline.events import (
     TranscriptReady,
 )
 
+log = logging.getLogger("reachy_voice.talk")
+
 RETRIES_S = (1.0, 2.0, 5.0)
 """Between attempts to reach a server again; then always the last."""
 _UNREAD = 1024
+_CLOSE_S = 1.0
+"""For a server to answer that we go."""
 _STAGES = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
 
 
 class RemoteConversation:
-    def __init__(self, url: str, push_to_talk: bool = False) -> None:
+    def __init__(self, url: str, push_to_talk: bool = False, half_duplex: bool = False) -> None:
+        """``half_duplex``: the server hears nothing while the loudspeaker here sounds."""
         self._url = url
+        self._half_duplex = HalfDuplex() if half_duplex else None
+        self._attempt, self._known = 0, False
         self._push_to_talk = push_to_talk
         self._socket: ClientConnection | None = None
         self._resampler = Resampler(LISTEN_RATE, RATE)
@@ -60,23 +70,26 @@ class RemoteConversation:
         self._spoken: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Raises ``NoServer``, the first time; ``TurnFailed`` where the server refuses."""
-        attempt, known = 0, False
+        """Raises ``NoServer``, or ``TurnFailed`` where the server refuses; both only the first
+        time."""
         while True:
             try:
                 async with dial(self._url) as socket:
-                    attempt, known = 0, True
-                    await self._converse(socket)
-            except NoServer as error:
-                if not known:
+                    try:
+                        await self._converse(socket)
+                    except asyncio.CancelledError:
+                        await _leave(socket)
+                        raise
+            except (NoServer, TurnFailed) as error:
+                if not self._known:
                     raise
                 why = error.why
             except (ConnectionClosed, OSError) as error:
                 why = str(error)
             finally:
                 self._socket = None
-            retry_s = RETRIES_S[min(attempt, len(RETRIES_S) - 1)]
-            attempt += 1
+            retry_s = RETRIES_S[min(self._attempt, len(RETRIES_S) - 1)]
+            self._attempt += 1
             await self._events.put(Disconnected(why, retry_s))
             await asyncio.sleep(retry_s)
 
@@ -101,7 +114,10 @@ class RemoteConversation:
             case AppendAudio():
                 if command.rate != self._resampler.from_rate:
                     self._resampler = Resampler(command.rate, RATE)
-                if len(pcm := self._resampler.feed(command.pcm)):
+                heard = command.pcm
+                if self._half_duplex:
+                    heard = self._half_duplex.heard(heard, command.given)
+                if len(pcm := self._resampler.feed(heard)):
                     audio = base64.b64encode(pcm_to_bytes(pcm)).decode()
                     yield {"type": "input_audio_buffer.append", "audio": audio}
             case ClearAudio():
@@ -111,14 +127,14 @@ class RemoteConversation:
             case CreateResponse():
                 yield {"type": "response.create"}
             case CancelResponse():
-                yield {"type": "response.cancel"}
+                yield {"type": "response.cancel"} | _named(command)
             case TruncateItem():
                 yield {
                     "type": "conversation.item.truncate",
                     "item_id": command.item_id,
                     "content_index": command.content_index,
                     "audio_end_ms": command.audio_end_ms,
-                }
+                } | _named(command)
 
     def _session(self) -> dict[str, Any]:
         input: dict[str, Any] = {"transcription": {"model": "default"}}
@@ -132,17 +148,35 @@ class RemoteConversation:
         await socket.send(json.dumps({"type": "session.update", "session": self._session()}))
         loop = asyncio.get_running_loop()
         async for text in socket:
-            message: dict[str, Any] = json.loads(text)
-            match message["type"]:
+            try:
+                message: dict[str, Any] = json.loads(text)
+                kind, happened = message["type"], list(events_of(message))
+            except (LookupError, TypeError, ValueError):
+                log.warning("the server has sent what is no message of the Realtime API")
+                continue
+            match kind:
                 case "session.updated" if self._socket is None:
                     self._socket = socket
+                    self._attempt, self._known = 0, True
                     await self._events.put(Connected())
                 case "error" if self._socket is None:
                     raise TurnFailed("The server refused", why=message["error"]["message"])
                 case _:
-                    for event in events_of(message):
+                    for event in happened:
                         await self._events.put(Published(loop.time(), event))
         raise ConnectionResetError("the server has closed the connection")
+
+
+def _named(command: CancelResponse | TruncateItem) -> dict[str, str]:
+    return {} if command.event_id is None else {"event_id": command.event_id}
+
+
+async def _leave(socket: ClientConnection) -> None:
+    """Say that we go; a server that hangs is not waited for."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_S):
+            await socket.close()
+    socket.transport.abort()
 
 
 def events_of(message: dict[str, Any]) -> Iterator[Event]:

@@ -38,12 +38,21 @@ _SILENT_PEAK = 2
 _LINES = 8
 
 
+def printable(text: str) -> str:
+    """On one line, and without what a terminal would obey: models and servers write what they
+    like."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Something that was said, or a word of our own."""
+    """Something that was said, or a word of our own; printable."""
 
     who: Literal["you", "reachy", "note"]
     text: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", printable(self.text))
 
 
 @dataclass
@@ -98,8 +107,11 @@ class TalkState:
             case Connected():
                 self.connected, self.disconnected = True, ""
             case Disconnected():
-                self.connected, self.disconnected = False, event.why
+                self.connected, self.disconnected = False, printable(event.why)
                 self._speech_open = self._owed = False
+                self.partial = ""
+                self._in_conversation.clear()
+                self._said(" ...")
             case DirectionHeard():
                 if event.direction.speech:
                     self.direction_deg = event.direction.azimuth_deg
@@ -125,7 +137,7 @@ class TalkState:
             case SpeechRejected():
                 self._owed, self.partial = False, ""
             case TranscriptPartial():
-                self.partial += event.text
+                self.partial += printable(event.text)
             case TranscriptReady():
                 self.partial = ""
                 if event.text:
@@ -143,16 +155,18 @@ class TalkState:
                 self.saying = ""
                 self._in_conversation.add(event.reply_id)
             case ReplyText() if event.reply_id in self._in_conversation:
-                self.saying += event.text
+                self.saying += printable(event.text)
             case ReplyFinished() if event.reply_id in self._in_conversation:
                 self._in_conversation.discard(event.reply_id)
                 self._owed = False
-                said, self.saying = self.saying.strip(), ""
-                if said:
-                    cut = " ..." if event.status == "cancelled" else ""
-                    self.lines.append(Line("reachy", said + cut))
+                self._said(" ..." if event.status == "cancelled" else "")
                 if event.status == "failed":
                     self.say(event.error or "the answer failed")
+
+    def _said(self, end: str) -> None:
+        said, self.saying = self.saying.strip(), ""
+        if said:
+            self.lines.append(Line("reachy", said + end))
 
 
 def _level_db(pcm: np.ndarray) -> float:

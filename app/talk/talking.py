@@ -27,6 +27,7 @@ from pipeline.commands import (
 from pipeline.direction import Direction
 from pipeline.events import (
     Event,
+    Refused,
     ReplyAudio,
     ReplyFinished,
     ReplyHeld,
@@ -39,6 +40,11 @@ DUCKED_DB = 12.0
 """How much softer an answer is while it is not known whether somebody interrupts it."""
 _LEAST_CUT_S = 0.05
 """What was left unheard of an answer by less than this was heard."""
+_LEAST_SAID_S = 0.15
+"""The Realtime API refuses to commit less than 100 ms; nobody says anything in so little."""
+_CUT = "talk_cut"
+"""The event id with which we end and cut answers. The session does so, too: where it has cut more
+already, or the answer has just ended, it refuses ours, and nobody needs to know."""
 
 
 class Card(Protocol):
@@ -78,6 +84,8 @@ class Talking:
         self._answering = False
         self._given_s: dict[str, float] = {}
         """Of each item of that answer, how much was given to the loudspeaker."""
+        self._said_s = 0.0
+        """Sent since ``press``."""
         self.muted = False
         self.pressed = False
 
@@ -92,17 +100,24 @@ class Talking:
 
     async def press(self) -> None:
         """Somebody begins to speak, by push to talk; an answer ends."""
+        answering, self._answering = self._answering, False
+        self._reply_id = ""  # what of it is still on its way is not played
         await self._interrupt()
-        if self._answering:
-            await self._conversation.submit(CancelResponse())
+        if answering:
+            await self._conversation.submit(CancelResponse(event_id=_CUT))
         await self._conversation.submit(ClearAudio())
+        self._said_s = 0.0
         self.pressed = True
 
-    async def release(self) -> None:
-        """They are done."""
+    async def release(self) -> bool:
+        """They are done. False where that was too short to be answered."""
         self.pressed = False
+        if self._said_s < _LEAST_SAID_S:
+            await self._conversation.submit(ClearAudio())
+            return False
         await self._conversation.submit(CommitAudio())
         await self._conversation.submit(CreateResponse())
+        return True
 
     async def face(self, direction: Direction) -> None:
         """An array says from where somebody speaks."""
@@ -111,18 +126,19 @@ class Talking:
     # -- in
 
     async def _listen(self) -> None:
+        moved: int | None = None
+        """By how much, since something was sent: while it is muted, the reference moves, too."""
         async for block in self._card.blocks():
             self._heard(block)
+            if block.reference_moved is not None:
+                moved = (moved or 0) + block.reference_moved
             if self.muted or (self._push_to_talk and not self.pressed):
                 continue
+            self._said_s += len(block.pcm) / LISTEN_RATE
             await self._conversation.submit(
-                AppendAudio(
-                    block.pcm,
-                    LISTEN_RATE,
-                    given=block.played,
-                    given_moved=block.reference_moved,
-                )
+                AppendAudio(block.pcm, LISTEN_RATE, given=block.played, given_moved=moved)
             )
+            moved = None
 
     # -- out
 
@@ -130,10 +146,13 @@ class Talking:
         async for happened in self._conversation.events():
             if not isinstance(happened, Published):
                 if isinstance(happened, Disconnected):
+                    self._reply_id, self._answering = "", False
                     self._silence()
                 self._note(asyncio.get_running_loop().time(), happened)
                 continue
             at, event = happened
+            if isinstance(event, Refused) and event.event_id == _CUT:
+                continue
             await self._follow(event)
             self._note(at, event)
 
@@ -163,7 +182,8 @@ class Talking:
     async def _interrupt(self) -> None:
         """The loudspeaker first; then it is told what was really heard."""
         for item_id, heard_s in self._silence().items():
-            await self._conversation.submit(TruncateItem(item_id, 0, round(heard_s * 1000)))
+            cut = TruncateItem(item_id, 0, round(heard_s * 1000), event_id=_CUT)
+            await self._conversation.submit(cut)
 
     def _silence(self) -> dict[str, float]:
         """Items of which something was left unheard, and how much was heard."""

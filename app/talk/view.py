@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.text import Text
 
 from app.talk.state import FLOOR_DB, Doing, Line, TalkState
@@ -38,7 +38,7 @@ _STAGES = {
     "first_clause": ("first clause", "yellow"),
     "first_audio": ("first audio", "magenta"),
 }
-_WHO = {"you": "[bold]you    [/]", "reachy": "[bold magenta]reachy [/]", "note": "[dim]       [/]"}
+_WHO = {"you": ("you    ", "bold"), "reachy": ("reachy ", "bold magenta"), "note": ("       ", "")}
 
 
 class View(Protocol):
@@ -89,21 +89,42 @@ class _Drawn:
 
 def draw(state: TalkState, keys: str = "") -> RenderableType:
     """The state as a person reads it."""
-    rows: list[RenderableType] = [_head(state), Text("")]
-    rows += [Text.from_markup(f"{_WHO[line.who]}{_shown(line)}") for line in state.lines]
+    # A copy: another thread draws, and any may add a line meanwhile.
+    lines = list(state.lines)
+    rows = [_row(line.who, line.text, "dim" if line.who == "note" else "") for line in lines]
     if state.partial:
-        rows.append(Text.from_markup(f"{_WHO['you']}[dim italic]{escape(state.partial)}[/]"))
+        rows.append(_row("you", state.partial, "dim italic"))
     if state.saying:
-        rows.append(Text.from_markup(f"{_WHO['reachy']}[magenta]{escape(state.saying)}[/]"))
-    rows.append(Text(""))
+        rows.append(_row("reachy", state.saying, "magenta"))
+    below = [Text("")]
     if state.stages_ms:
-        rows += [latency_bar(state.stages_ms), Text("")]
-    rows.append(Text(f"{state.devices}   {keys}".strip(), style="dim"))
-    return Group(*rows)
+        below += [latency_bar(state.stages_ms), Text("")]
+    below.append(Text(f"{state.devices}   {keys}".strip(), style="dim"))
+    return _Picture(Group(_head(state), Text("")), Group(*rows), Group(*below))
 
 
-def _shown(line: Line) -> str:
-    return f"[dim]{escape(line.text)}[/]" if line.who == "note" else escape(line.text)
+class _Picture:
+    """What does not fit the terminal is the oldest of what was said."""
+
+    def __init__(self, above: Group, said: Group, below: Group) -> None:
+        self._parts = above, said, below
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        above, said, below = (
+            console.render_lines(part, options.update(height=None), pad=False)
+            for part in self._parts
+        )
+        if console.is_terminal:
+            room = max(1, console.size.height - 1 - len(above) - len(below))
+            said = said[-room:]
+        for row in (*above, *said, *below):
+            yield from row
+            yield Segment.line()
+
+
+def _row(who: str, text: str, style: str) -> Text:
+    name, name_style = _WHO[who]
+    return Text.assemble((name, name_style), (text, style))
 
 
 def _head(state: TalkState) -> Text:

@@ -79,7 +79,7 @@ class _Opening:
 class SoundCard:
     """Two devices as one: what is heard, with what was played then.
 
-    ``play``, ``flush``, ``duck`` and ``heard_s`` are called on the event loop's thread. ``notify``
+    All but ``run`` are called on the event loop's thread. ``notify``
     is called there too, and must not wait.
     """
 
@@ -132,6 +132,11 @@ class SoundCard:
         """What is heard, 10 ms each, for one reader; ends when ``run`` does. Where the reader is
         more than 2 s late the oldest are dropped, and counted."""
         return self._inbox.blocks()
+
+    def forget(self) -> None:
+        """What was heard while nobody was there to listen, as while engines are loaded, is gone,
+        and nobody's loss."""
+        self._inbox.forget()
 
     def play(self, pcm: Pcm, rate: int, sound_id: str) -> None:
         """Behind what is queued; int16 mono, any ``rate`` in Hz. What a device that is away or a

@@ -36,6 +36,11 @@ class BlockInbox:
             self._moved = (self._moved or 0) + (oldest.reference_moved or 0)
         self._changed.set()
 
+    def forget(self) -> None:
+        """What waits here has nobody missed."""
+        self._blocks.clear()
+        self._lost, self._moved = 0, None
+
     def end(self) -> None:
         self._ended = True
         self._changed.set()
