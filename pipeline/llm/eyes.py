@@ -127,7 +127,8 @@ class Eyes:
         self._inputs = int(library().llama_model_n_embd_inp(model.handle))
         self._looking = ThreadPoolExecutor(1, "llama-eyes")
         self._looked_at: dict[Future[Any], Media] = {}
-        weakref.finalize(self, self._looking.shutdown, wait=True).atexit = False
+        # What is being looked at keeps this object, so the thread has nothing to do by then.
+        weakref.finalize(self, self._looking.shutdown, wait=False).atexit = False
         self.needs_whole = bool(api.mtmd_decode_use_non_causal(self.handle, None))
         """Whether cells of a picture see those behind them, too: it is read in one pass."""
         self._room_tokens = room_tokens
@@ -150,14 +151,18 @@ class Eyes:
 
     def look(self, media: Media) -> Future[NDArray[np.float32]]:
         """Begin to look at one part, in a thread of the eyes' own."""
-        # The thread must not keep what nobody wants any more, so it gets no ``Media``.
-        work = functools.partial(_look, self.handle, media.chunk, (media.cells, self._inputs))
+        # The thread must not keep what nobody wants any more, so it gets no ``Media``; these eyes it
+        # keeps while it looks.
+        work = functools.partial(self._look, media.chunk, (media.cells, self._inputs))
         job = self._looking.submit(work)
         # Until then the C objects that it works with are needed; a callback of the job that had
         # them would keep them for ever, for the job stands in them.
         self._looked_at[job] = media
         job.add_done_callback(self._looked_at.pop)
         return job
+
+    def _look(self, chunk: Any, shape: tuple[int, int]) -> NDArray[np.float32]:
+        return _look(self.handle, chunk, shape)
 
     def _chunks(self, data: bytes) -> Any | None:
         api = multimodal()
