@@ -151,8 +151,8 @@ class Eyes:
 
     def look(self, media: Media) -> Future[NDArray[np.float32]]:
         """Begin to look at one part, in a thread of the eyes' own."""
-        # The thread must not keep what nobody wants any more, so it gets no ``Media``; these eyes it
-        # keeps while it looks.
+        # The thread must not keep what nobody wants any more, so it gets no ``Media``. These eyes
+        # are kept while it looks.
         work = functools.partial(self._look, media.chunk, (media.cells, self._inputs))
         job = self._looking.submit(work)
         # Until then the C objects that it works with are needed; a callback of the job that had
