@@ -100,7 +100,9 @@ class Listening(StagedAssistant):
     def __init__(self, announce: bool) -> None:
         super().__init__()
         self.settings = SimpleNamespace(
-            server=ServerSettings(announce=announce), limits=LimitSettings()
+            robot=SimpleNamespace(url=None),
+            server=ServerSettings(announce=announce),
+            limits=LimitSettings(),
         )
         self.ready = asyncio.Event()
         self.closed = asyncio.Event()
