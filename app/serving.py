@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -81,13 +81,7 @@ async def run_server(
                 aside.append(group.create_task(_follow_files(assistant, live)))
                 answering = _answer_commands(assistant, live, real_port, commands)
                 aside.append(group.create_task(answering))
-            if tls is not None:
-                aside.append(group.create_task(tls.keep_fresh()))
-            if assistant.settings.robot.url is not None:
-                aside.append(group.create_task(robot_directions(assistant)))
-            if settings.announce:
-                found = _be_found(assistant, settings.host, real_port, encrypted=tls is not None)
-                aside.append(group.create_task(found))
+            aside += map(group.create_task, _beside(assistant, real_port, tls))
             await serve(
                 app,
                 settings.host,
@@ -103,6 +97,19 @@ async def run_server(
             assistant.close()
     except* ReachyVoiceError as errors:
         raise first_error(errors) from None
+
+
+def _beside(
+    assistant: Assistant, port: int, tls: ServerTls | None
+) -> Iterator[Coroutine[Any, Any, None]]:
+    """What goes on for as long as the server serves."""
+    settings = assistant.settings
+    if tls is not None:
+        yield tls.keep_fresh()
+    if settings.robot.url is not None:
+        yield robot_directions(assistant)
+    if settings.server.announce:
+        yield _be_found(assistant, settings.server.host, port, encrypted=tls is not None)
 
 
 async def _be_found(assistant: Assistant, host: str, port: int, *, encrypted: bool) -> None:

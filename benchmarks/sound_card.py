@@ -6,8 +6,8 @@
     python -m benchmarks.sound_card unplug --times 100
 
 The real PortAudio on a private PulseAudio (``tests/virtual_sound.py``); a recorder that is no part
-of us (``parec``) says what came out, and when: late by what it gathers, about 5 ms. Say what else
-ran: the load average is printed with each result.
+of us (``parec``) says what came out, and when: late by what it gathers, about 5 ms. What
+else the machine did, and when its host stopped it, is printed with each result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sound_card_drift import DriftingEcho, Listening, offline
+from benchmarks.air import Air
+from benchmarks.machine import Machine
+from benchmarks.sound_card_drift import AIR_MS, DriftingEcho, Listening, offline
 from hardware.settings import Sound
 from hardware.sound.card import SoundCard
 from hardware.sound.notices import Dropped, Lost, Opened, SoundNotice
@@ -232,7 +234,7 @@ async def duplex(sound: VirtualSound, options: argparse.Namespace) -> dict[str, 
     delays: list[float] = []
     seconds = options.minutes * 60
     async with Running(NAME, options.rate, keep=False).running() as scene:
-        with DriftingEcho(sound, options.ppm):
+        with Air(sound, RATE, DriftingEcho(options.ppm), AIR_MS) as air:
             await asyncio.sleep(2)
 
             def on_block(block: SoundBlock, came_s: float) -> None:
@@ -258,6 +260,7 @@ async def duplex(sound: VirtualSound, options: argparse.Namespace) -> dict[str, 
         "dropped_samples": state.dropped_samples,
         "dropped_notices": sum(isinstance(notice, Dropped) for notice in scene.notices),
         "lost_samples": listening.lost_samples,
+        "air_ran_dry": air.dry,
         "echo_after_played_ms_every_10_s": delays,
         "xruns": [state.microphone_xruns, state.speaker_xruns],
         "block_to_pipeline_ms": {
@@ -346,22 +349,26 @@ def main() -> None:
     options = parser.parse_args()
     report: dict[str, Any] = {}
     for what in options.what:
-        began, load = time.monotonic(), os.getloadavg()[0]
-        if what == "offline":
-            result = offline(options.hours, options.ppm)
-        else:
-            with (
-                tempfile.TemporaryDirectory() as folder,
-                VirtualSound(Path(folder) / "sound") as sound,
-            ):
-                result = asyncio.run(_live(LIVE[what], sound, options))
+        began = time.monotonic()
+        with Machine() as machine:
+            result = _measured(what, options)
         report[what] = result | {
             "took_s": round(time.monotonic() - began),
-            "load_average": [load, os.getloadavg()[0]],
+            "machine": machine.report,
         }
         print(json.dumps({what: report[what]}, indent=2), flush=True)
     if options.out:
         options.out.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def _measured(what: str, options: argparse.Namespace) -> dict[str, Any]:
+    if what == "offline":
+        return offline(options.hours, options.ppm)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        VirtualSound(Path(folder) / "sound") as sound,
+    ):
+        return asyncio.run(_live(LIVE[what], sound, options))
 
 
 async def _live(

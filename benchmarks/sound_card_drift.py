@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from threading import Thread
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +11,12 @@ from hardware.sound.pairing import LEAD_S, Pairing, SoundBlock
 from hardware.sound.ring import Piece
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.canceller import EchoCanceller
-from tests.virtual_sound import RATE, VirtualSound
+from tests.virtual_sound import RATE
 
 Samples = NDArray[np.float64]
-_CUSHION_S = 0.100
-"""What the resampler holds at the beginning: 100 ppm fast use up 60 ms in ten minutes."""
+_CUSHION_S = 0.060
+"""What the air holds besides its own delay: 100 ppm slow use up 60 ms in ten minutes."""
+AIR_MS = 60
 
 
 class Stretch:
@@ -49,64 +46,16 @@ class Stretch:
 
 
 class DriftingEcho:
-    """From the virtual loudspeaker to the virtual microphone, 12 dB quieter, too fast by ``ppm``,
-    as long as the context lasts."""
+    """What ``Air`` puts between loudspeaker and microphone: 12 dB quieter, too fast by ``ppm``."""
 
-    def __init__(self, sound: VirtualSound, ppm: float) -> None:
-        self._environment = {**os.environ, **sound.environment}
+    def __init__(self, ppm: float) -> None:
         self._stretch = Stretch(ppm)
-        self._programs: list[subprocess.Popen[bytes]] = []
-        self._thread = Thread(target=self._run)
+        self._cushion = np.zeros(round(_CUSHION_S * RATE), np.int16)
 
-    def __enter__(self) -> Self:
-        common = ["--raw", f"--rate={RATE}", "--channels=1", "--format=s16le"]
-        self._programs = [
-            subprocess.Popen(
-                ["parec", "--device=speaker.monitor", "--latency-msec=10", *common],
-                stdout=subprocess.PIPE,
-                env=self._environment,
-            ),
-            subprocess.Popen(
-                ["pacat", "--playback", "--device=micfeed", "--latency-msec=20", *common],
-                stdin=subprocess.PIPE,
-                env=self._environment,
-            ),
-        ]
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        ears, mouth = self._programs
-        ears.terminate()
-        self._thread.join()
-        assert ears.stdout is not None
-        ears.stdout.close()
-        mouth.terminate()
-        for program in self._programs:
-            program.wait()
-
-    def _run(self) -> None:
-        ears, mouth = self._programs
-        assert ears.stdout is not None
-        assert mouth.stdin is not None
-        mouth.stdin.write(bytes(2 * round(_CUSHION_S * RATE)))
-        odd = b""
-        while data := os.read(ears.stdout.fileno(), 4096):
-            data, odd = _whole(odd + data)
-            out = self._stretch.feed(np.frombuffer(data, "<i2") * 0.25)
-            mouth.stdin.write(np.rint(out).astype("<i2").tobytes())
-            mouth.stdin.flush()
-        mouth.stdin.close()
-
-
-def _whole(data: bytes) -> tuple[bytes, bytes]:
-    even = len(data) // 2 * 2
-    return data[:even], data[even:]
+    def __call__(self, pcm: Pcm) -> Pcm:
+        out = np.rint(self._stretch.feed(pcm * 0.25)).astype(np.int16)
+        cushion, self._cushion = self._cushion, self._cushion[:0]
+        return np.concatenate((cushion, out))
 
 
 class Listening:

@@ -18,13 +18,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,11 +34,13 @@ from app.compose import Assistant
 from app.settings_load import load_settings
 from app.talk.local import LocalConversation
 from app.talk.talking import Talking
+from benchmarks.air import Air
 from benchmarks.echo_rooms import LOUDSPEAKERS, Loudspeaker, bent, draw_room, in_band
 from benchmarks.echo_scenes import FRESH_TEXTS, Clip, active_dbfs, clips_of_people
+from benchmarks.machine import Machine
 from benchmarks.turns.acoustics import Signal, gained, noise, to_pcm, to_signal
 from hardware.sound.card import SoundCard
-from pipeline.audio import LISTEN_RATE
+from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.card_hearing import CardHearing
 from pipeline.commands import CreateResponse
 from pipeline.echo.given import CardEcho
@@ -49,6 +49,7 @@ from tests.scripted import ScriptedLlm
 from tests.virtual_sound import NAME, VirtualSound
 
 BLOCK = LISTEN_RATE // 100
+AIR_MS = 60
 SER_DB = (6, 0, -6)
 ECHO_DBFS = -22.0
 NOISE_UNDER_ECHO_DB = 35.0
@@ -57,10 +58,10 @@ BEGIN_S = (2.0, 6.0)
 NOTICED_S = 1.0
 
 
-class RoomLink:
-    """From the loudspeaker's monitor to the microphone's sink, 10 ms at a time."""
+class RoomAir:
+    """A simulated room, its noise and its people: what ``Air`` does with 10 ms."""
 
-    def __init__(self, card: VirtualSound, response: Signal, loudspeaker: Loudspeaker) -> None:
+    def __init__(self, response: Signal, loudspeaker: Loudspeaker) -> None:
         self._response, self._loudspeaker = response, loudspeaker
         self._size = 1 << (len(response) + BLOCK).bit_length()
         self._spectrum = np.fft.rfft(response, self._size)
@@ -73,42 +74,14 @@ class RoomLink:
         )
         self._at = 0
         self.robot_s = 0.0
-        env = {**os.environ, **card.environment}
-        shape = ("--rate=16000", "--channels=1", "--format=s16le", "--raw")
-        self._ear = subprocess.Popen(
-            ["parec", "--device=speaker.monitor", "--latency-msec=10", *shape],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
-        )  # fmt: skip
-        self._mouth = subprocess.Popen(
-            ["pacat", "--playback", "--device=micfeed", "--latency-msec=20", *shape],
-            stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
-        )  # fmt: skip
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
 
     def say(self, signal: Signal) -> None:
-        """From the next block on."""
+        """From the next block on; at the microphone it is ``AIR_MS`` later."""
         with self._lock:
             self._near.append(signal)
 
-    def close(self) -> None:
-        self._ear.kill()
-        self._ear.wait()
-        self._thread.join()
-        self._mouth.kill()
-        self._mouth.wait()
-        for pipe in (self._ear.stdout, self._mouth.stdin):
-            assert pipe
-            with suppress(BrokenPipeError):
-                pipe.close()
-
-    def _run(self) -> None:
-        assert self._ear.stdout
-        assert self._mouth.stdin
-        while len(data := self._ear.stdout.read(BLOCK * 2)) == BLOCK * 2:
-            heard = to_pcm(self._mixed(to_signal(np.frombuffer(data, "<i2"))))
-            self._mouth.stdin.write(heard.tobytes())
-            self._mouth.stdin.flush()
+    def __call__(self, pcm: Pcm) -> Pcm:
+        return to_pcm(self._mixed(to_signal(pcm)))
 
     def _mixed(self, played: Signal) -> Signal:
         self.robot_s += 0.01 * bool(np.abs(played).max() > 1e-3)
@@ -148,7 +121,8 @@ class Evening:
     held_s: list[float] = field(default_factory=list)
     interruptions: list[Interruption] = field(default_factory=list)
     dropped_samples: int = 0
-    load: tuple[float, float] = (0.0, 0.0)
+    air_ran_dry: int = 0
+    machine: dict[str, Any] = field(default_factory=dict)
 
 
 class Room:
@@ -172,13 +146,13 @@ class Room:
 
 
 @contextmanager
-def linked(room: Room) -> Iterator[RoomLink]:
+def linked(room: Room, told: Evening) -> Iterator[RoomAir]:
+    through = RoomAir(room.echo, room.loudspeaker)
     with tempfile.TemporaryDirectory() as folder, VirtualSound(Path(folder)) as card:
-        link = RoomLink(card, room.echo, room.loudspeaker)
-        try:
-            yield link
-        finally:
-            link.close()
+        air = Air(card, LISTEN_RATE, through, AIR_MS)
+        with air:
+            yield through
+        told.air_ran_dry = air.dry
 
 
 async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
@@ -187,7 +161,7 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
     told, room, rng = Evening(seed), Room(seed), np.random.default_rng([seed, 84])
     chosen = settings.settings
     assistant = Assistant(chosen, open_cache(chosen))
-    with linked(room) as link:
+    with linked(room, told) as air:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(assistant.run())
             await assistant.ready.wait()
@@ -196,7 +170,7 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
             opened = group.create_task(card.run())
             path = CardEcho(assistant.stages.vad.window_samples)
             conversation = LocalConversation(assistant, CardHearing(path))
-            story = _Story(told, room, link, path, clips, rng)
+            story = _Story(told, room, air, path, clips, rng)
             talking = Talking(card, conversation, story.note)
             tasks = [group.create_task(conversation.run()), group.create_task(talking.run())]
             await story.run(conversation, seconds)
@@ -205,7 +179,7 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
                 task.cancel()
             assistant.close()
             running.cancel()
-    told.robot_s, told.seconds = round(link.robot_s, 1), seconds
+    told.robot_s, told.seconds = round(air.robot_s, 1), seconds
     return told
 
 
@@ -222,7 +196,7 @@ class Storyteller(ScriptedLlm):
 class _Story:
     told: Evening
     room: Room
-    link: RoomLink
+    air: RoomAir
     path: CardEcho
     clips: Sequence[Clip]
     rng: np.random.Generator
@@ -269,8 +243,8 @@ class _Story:
         await asyncio.sleep(float(self.rng.uniform(*BEGIN_S)))
         if self.quiet.is_set() or self.noticed.is_set():
             return
-        self.onset = time.monotonic() + onset / LISTEN_RATE
-        self.link.say(said)
+        self.onset = time.monotonic() + AIR_MS / 1000 + onset / LISTEN_RATE
+        self.air.say(said)
         stopped_ms: float | None = None
         try:
             async with asyncio.timeout(len(said) / LISTEN_RATE + NOTICED_S):
@@ -293,7 +267,8 @@ def figures(evenings: Sequence[Evening]) -> dict[str, Any]:
         "echo_found": sum(each.delay_ms is not None for each in evenings),
         "delay_ms": [each.delay_ms for each in evenings],
         "dropped_samples": sum(each.dropped_samples for each in evenings),
-        "load": [each.load for each in evenings],
+        "air_ran_dry": sum(each.air_ran_dry for each in evenings),
+        "machine": [each.machine for each in evenings],
     }
     for ser_db in SER_DB:
         these = [i for each in evenings for i in each.interruptions if i.ser_db == ser_db]
@@ -318,9 +293,9 @@ def main() -> None:
     clips = clips_of_people(asked.corpus) if asked.corpus else []
     evenings = []
     for seed in range(asked.seed, asked.seed + asked.rooms):
-        before = os.getloadavg()[0]
-        told = asyncio.run(evening(seed, asked.minutes * 60, clips))
-        told.load = round(before, 2), round(os.getloadavg()[0], 2)
+        with Machine() as machine:
+            told = asyncio.run(evening(seed, asked.minutes * 60, clips))
+        told.machine = machine.report
         evenings.append(told)
         print(json.dumps(asdict(told)), flush=True)
     found = figures(evenings)

@@ -6,9 +6,8 @@ The real pyusb over ``tests/fake_usb.py``, whose transfers really take their tim
 hang its whole time-out. Three threads, as ``talk`` has them at most, read and write at once while
 the device stalls, asks for retries, answers short or with wrong statuses, hangs, refuses, and is
 unplugged and plugged in again. Counts each call's end by name and its wall time. Writes a JSON, and
-ends with 1 if a failure has no name, a handle is left, or a call took longer than 250 ms while a
-thread beside it, which does nothing but sleep, was not late itself: a machine that stops everybody
-is not the device's hang.
+ends with 1 if a failure has no name, a handle is left, or a call took longer than 250 ms besides
+what the machine itself stood still (``benchmarks.machine``), which is not the device's hang.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.machine import Machine
 from hardware.xvf3800.device import UsbArray
 from hardware.xvf3800.errors import ArrayError, ArrayGone, DeviceError
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 BAR_MS = 250
 THREADS = 3
-BEAT_S, LATE_S = 0.005, 0.002
 FAULTY = 0.2
 """Share of the transfers that go wrong."""
 
@@ -74,35 +73,6 @@ def faults(random_: random.Random) -> Fault:
             fake_usb.gone,
         ]
     )
-
-
-class Heartbeat:
-    """A thread that sleeps, and notes when it slept too long: (begin, end) in seconds."""
-
-    def __init__(self) -> None:
-        self.stops: list[tuple[float, float]] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat)
-
-    def __enter__(self) -> Heartbeat:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        last = time.monotonic()
-        while not self._ended.wait(BEAT_S):
-            now = time.monotonic()
-            if now - last > BEAT_S + LATE_S:
-                self.stops.append((last + BEAT_S, now))
-            last = now
-
-    def stopped_s(self, begin: float, end: float) -> float:
-        """For how long, between two moments, everybody was stopped."""
-        return sum(max(0.0, min(end, b) - max(begin, a)) for a, b in self.stops)
 
 
 class Scene:
@@ -164,19 +134,19 @@ def run(calls: int, seed: int) -> dict[str, Any]:
             scene.call(work)
 
     threads = [threading.Thread(target=calling, args=(work,)) for work in works]
-    with Heartbeat() as heartbeat:
+    with Machine() as machine:
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     scene.array.close()
-    return report(scene, heartbeat, seed)
+    return report(scene, machine, seed)
 
 
-def report(scene: Scene, heartbeat: Heartbeat, seed: int) -> dict[str, Any]:
+def report(scene: Scene, machine: Machine, seed: int) -> dict[str, Any]:
     walls = np.array([end - begin for begin, end in scene.calls]) * 1000
     over = [call for call, wall_ms in zip(scene.calls, walls, strict=True) if wall_ms > BAR_MS]
-    hangs = [a for a, b in over if (b - a - heartbeat.stopped_s(a, b)) * 1000 > BAR_MS]
+    hangs = [a for a, b in over if (b - a - machine.stopped_s(a, b)) * 1000 > BAR_MS]
     unnamed = sum(count for end, count in scene.ends.items() if end.startswith("not named"))
     return {
         "calls": len(walls),
@@ -191,7 +161,7 @@ def report(scene: Scene, heartbeat: Heartbeat, seed: int) -> dict[str, Any]:
         },
         "over_bar": len(over),
         "of_them_hangs": len(hangs),
-        "machine_stopped_ms": round(max((b - a for a, b in heartbeat.stops), default=0) * 1000, 1),
+        "machine": machine.report,
         "handles_left": scene.bus.open_handles,
         "passed": len(hangs) == unnamed == scene.bus.open_handles == 0,
     }

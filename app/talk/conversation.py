@@ -8,7 +8,6 @@ from typing import Protocol
 
 from pipeline.bus import Published
 from pipeline.commands import Command
-from pipeline.events import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,3 @@ class Conversation(Protocol):
     def events(self) -> AsyncIterator[Published | Connected | Disconnected]:
         """What happens, in order; for one reader."""
         ...
-
-
-__all__ = ["Connected", "Conversation", "Disconnected", "Event", "Published"]
