@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,28 +17,15 @@ import numpy as np
 import psutil
 import pytest
 import soundfile
+from commands import run
 from recordings import recording
 
-from app import cli
 from app.bench import spawned_server
 from app.commands.serve import Admitted, banner
 from app.realtime_client import NoServer, connect, realtime_url
 from app.serving import lan_addresses
 from app.settings_load import load_settings
 from benchmarks.wer import word_errors
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """Exit code and everything printed."""
-    before, sys.argv = sys.argv, ["reachy-voice", *arguments]
-    try:
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    finally:
-        sys.argv = before
-    printed = capsys.readouterr()
-    code = ended.value.code
-    return (code if isinstance(code, int) else 0), printed.out + printed.err
 
 
 def test_a_file_that_is_no_recording(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from clients.robot_app import COMPLETED, DELTA, STARTED, RobotApp, robot_app
 from small_engines import GATE, install
+from watched_log import WatchedLog, watched_log
 
 from app import memory_room
 from app.compose import Assistant
@@ -70,30 +70,10 @@ def settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-class Logged(logging.Handler):
-    """Waits for what is logged of the settings."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: asyncio.Queue[str] = asyncio.Queue()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.put_nowait(record.getMessage())
-
-    async def until(self, text: str) -> None:
-        while text not in await self.lines.get():
-            pass
-
-
 @pytest.fixture
-def logged() -> Iterator[Logged]:
-    handler, log = Logged(), logging.getLogger("reachy_voice.settings")
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    yield handler
-    log.setLevel(level)
-    log.removeHandler(handler)
+def logged() -> Iterator[WatchedLog]:
+    with watched_log("reachy_voice.settings") as log:
+        yield log
 
 
 @asynccontextmanager
@@ -251,7 +231,7 @@ async def test_recordings_are_of_one_set_of_engines(
 
 
 async def test_an_edited_file_exchanges_what_it_changes(
-    settings_file: Path, cache: WeightsCache, logged: Logged
+    settings_file: Path, cache: WeightsCache, logged: WatchedLog
 ) -> None:
     async with running(settings_file, cache) as server, robot_app(server.url) as app:
         await turn(app, 1)
@@ -366,7 +346,7 @@ async def test_no_request_and_no_trouble_with_files_ends_the_server(
 
 
 async def test_one_section_that_fails_does_not_keep_the_others_back(
-    settings_file: Path, cache: WeightsCache, logged: Logged
+    settings_file: Path, cache: WeightsCache, logged: WatchedLog
 ) -> None:
     async with running(settings_file, cache) as server:
         text = await asyncio.to_thread(settings_file.read_text)

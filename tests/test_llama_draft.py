@@ -9,9 +9,21 @@ from typing import Any
 
 import pytest
 import tiny_gguf
-from llama_talk import FRANCE, LONG, MODEL, SPAIN, SYSTEM, Token, answer, replies, warm
+from llama_talk import (
+    FRANCE,
+    LONG,
+    MODEL,
+    SPAIN,
+    SYSTEM,
+    Token,
+    answer,
+    at_once,
+    dialogue,
+    replies,
+    warm,
+)
 
-from pipeline.engines import Cancelled, Finished, Message, Sampling, TextDelta
+from pipeline.engines import Cancelled, Message, Sampling
 from pipeline.errors import EngineError, WeightsError
 from pipeline.llm import draft as draft_module
 from pipeline.llm.draft import Draft
@@ -165,36 +177,14 @@ def test_it_reads_ahead_as_well(random_draft: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_conversation_goes_on_from_what_was_said(plain: LlamaCpp, itself: LlamaCpp) -> None:
-    def dialogue(engine: LlamaCpp) -> list[str]:
-        session, messages, found = engine.open(), [SYSTEM], []
-        known = 0
-        for question in (ASKED[1], ASKED[0]):
-            messages.append(Message("user", question))
-            text, finished = answer(session, messages, sampling=GREEDY)
-            assert finished.usage.cached >= known, "wrong guesses are gone, the rest is there"
-            known = finished.usage.prompt + finished.usage.generated - 2
-            messages.append(Message("assistant", text))
-            found.append(text)
-        session.close()
-        return found
-
-    assert dialogue(itself) == dialogue(plain)
+    asked = (ASKED[1], ASKED[0])
+    assert dialogue(itself, asked, GREEDY) == dialogue(plain, asked, GREEDY)
 
 
 def test_two_who_talk_at_once_do_not_disturb_each_other(itself: LlamaCpp) -> None:
     asked = (FRANCE, SPAIN)
     alone = [answer(itself.open(), messages)[0] for messages in asked]
-    streams = [replies(itself.open(), messages) for messages in asked]
-    texts = ["", ""]
-    running = {0, 1}
-    while running:
-        for number in sorted(running):
-            part = next(streams[number], None)
-            if isinstance(part, TextDelta):
-                texts[number] += part.text
-            elif isinstance(part, Finished):
-                running.discard(number)
-    assert texts == alone
+    assert at_once(itself, asked) == alone
 
 
 @pytest.mark.parametrize("looks", [3, 12, 30])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llama_talk import FRANCE, MODEL, SPAIN, SYSTEM, Token, answer, replies
+from llama_talk import FRANCE, MODEL, SPAIN, SYSTEM, Token, answer, at_once, dialogue, replies
 
 from pipeline.engines import Cancelled, Finished, Message, Sampling, TextDelta
 from pipeline.llm.llama_context import Context
@@ -130,35 +130,13 @@ def test_the_answer_is_the_same(
 def test_two_who_talk_at_once_do_not_disturb_each_other(guessing: LlamaCpp) -> None:
     asked = (FRANCE, SPAIN)
     alone = [answer(guessing.open(), messages)[0] for messages in asked]
-    streams = [replies(guessing.open(), messages) for messages in asked]
-    texts = ["", ""]
-    running = {0, 1}
-    while running:
-        for number in sorted(running):
-            part = next(streams[number], None)
-            if isinstance(part, TextDelta):
-                texts[number] += part.text
-            elif isinstance(part, Finished):
-                running.discard(number)
-    assert texts == alone
+    assert at_once(guessing, asked) == alone
 
 
 @pytest.mark.real
 def test_a_conversation_goes_on_from_what_was_said(plain: LlamaCpp, guessing: LlamaCpp) -> None:
-    def dialogue(engine: LlamaCpp) -> list[str]:
-        session, messages, found = engine.open(), [SYSTEM], []
-        known = 0
-        for question in (ASKED[0], ASKED[3]):
-            messages.append(Message("user", question))
-            text, finished = answer(session, messages, sampling=GREEDY)
-            assert finished.usage.cached >= known, "wrong guesses are gone, the rest is there"
-            known = finished.usage.prompt + finished.usage.generated - 2
-            messages.append(Message("assistant", text))
-            found.append(text)
-        session.close()
-        return found
-
-    assert dialogue(guessing) == dialogue(plain)
+    asked = (ASKED[0], ASKED[3])
+    assert dialogue(guessing, asked, GREEDY) == dialogue(plain, asked, GREEDY)
 
 
 @pytest.mark.real

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import soundfile
+from commands import run_flat
 from recorded_scenarios import barge_in, question, speculation, user_text
 from recorded_scene import record, recorded_scene
 from recordings import recording
 
-from app import cli
 from app.settings_load import load_settings
 from pipeline.commands import AddItem, CreateResponse
 from pipeline.recording.reading import read_file
 from pipeline.recording.tape import Tape
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """Exit code and everything printed, spaces and line ends as one space."""
-    before, sys.argv = sys.argv, ["reachy-voice", *arguments]
-    try:
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    finally:
-        sys.argv = before
-    printed = capsys.readouterr()
-    code = ended.value.code
-    return (code if isinstance(code, int) else 0), " ".join((printed.out + printed.err).split())
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +40,7 @@ def file(tmp_path: Path) -> Path:
 def test_it_prints_each_turn_and_that_all_was_as_recorded(
     capsys: pytest.CaptureFixture[str], file: Path
 ) -> None:
-    code, printed = run(capsys, "replay", str(file))
+    code, printed = run_flat(capsys, "replay", str(file))
     assert code == 0, printed
     assert printed.count("As recorded:") == 2
     assert "recorded by test" in printed
@@ -68,7 +54,9 @@ def test_one_session_by_its_name_and_all_events_in_a_file(
     _, second = read_file(file).sessions
     outs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for out in outs:
-        code, printed = run(capsys, "replay", str(file), "--session", second, "--out", str(out))
+        code, printed = run_flat(
+            capsys, "replay", str(file), "--session", second, "--out", str(out)
+        )
         assert code == 0, printed
         assert printed.count("As recorded:") == 1
     lines = [json.loads(line) for line in outs[0].read_text().splitlines()]
@@ -87,7 +75,7 @@ def test_a_difference_is_told_and_is_a_failure(
             '"is":"TranscriptReady","item_id":"item_1","text":"hallo"',
         )
     )
-    code, printed = run(capsys, "replay", str(file))
+    code, printed = run_flat(capsys, "replay", str(file))
     assert code == 1
     assert "Not as recorded." in printed
     assert "text is 'hallo' in the recording, and 'hello' in the replay" in printed
@@ -100,13 +88,13 @@ def test_what_was_said_is_for_the_owner_only_and_never_written_over_the_recordin
     out = tmp_path / "o.jsonl"
     out.write_text("old")
     out.chmod(0o644)
-    code, printed = run(capsys, "replay", str(file), "--out", str(out))
+    code, printed = run_flat(capsys, "replay", str(file), "--out", str(out))
     assert code == 0, printed
     assert out.stat().st_mode & 0o777 == 0o600
     assert "old" not in out.read_text()
     before = file.read_bytes()
     for same in (str(file), f"{tmp_path}/../{tmp_path.name}/{file.name}"):
-        code, printed = run(capsys, "replay", str(file), "--out", same)
+        code, printed = run_flat(capsys, "replay", str(file), "--out", same)
         assert code == 7
         assert "it is the recording itself" in printed
     assert file.read_bytes() == before
@@ -116,7 +104,7 @@ def test_a_narrow_terminal_shows_the_words_below_the_numbers(
     capsys: pytest.CaptureFixture[str], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    code, printed = run(capsys, "replay", str(file))
+    code, printed = run_flat(capsys, "replay", str(file))
     assert code == 0, printed
     for words in (
         "answered said hello heard Hello there",
@@ -142,10 +130,10 @@ def test_what_somebody_typed_does_nothing_to_the_terminal(
             await played.hear(5.0)
 
     record(path, typed)
-    code, printed = run(capsys, "replay", str(path), "--out", str(tmp_path / "o.jsonl"))
+    code, printed = run_flat(capsys, "replay", str(path), "--out", str(tmp_path / "o.jsonl"))
     assert code == 0, printed
     assert "a?]0;b?c ? [red]d" in printed
-    code, printed = run(capsys, "replay", str(cut_off_before_the_answer(path)))
+    code, printed = run_flat(capsys, "replay", str(cut_off_before_the_answer(path)))
     assert "Traceback" not in printed
     assert "\x1b" not in printed
 
@@ -162,11 +150,11 @@ def test_what_if(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     record(path, speculation)
     waits = ("clear_wait_ms", "likely_wait_ms", "unsure_wait_ms")
     longer = [flag for name in waits for flag in ("--set", f"endpointing.{name}=1500")]
-    code, printed = run(capsys, "replay", str(path), *longer)
+    code, printed = run_flat(capsys, "replay", str(path), *longer)
     assert code == 0, printed
     assert "recorded:" not in printed
     shorter = [flag for name in waits for flag in ("--set", f"endpointing.{name}=100")]
-    code, printed = run(capsys, "replay", str(path), *shorter)
+    code, printed = run_flat(capsys, "replay", str(path), *shorter)
     assert code == 1
     assert "The replay stops here. After" in printed
 
@@ -178,7 +166,7 @@ def test_a_recording_that_was_cut_off_says_so(
     record(path, question)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 3 // 10])
-    code, printed = run(capsys, "replay", str(path))
+    code, printed = run_flat(capsys, "replay", str(path))
     assert code == 0, printed
     assert "is damaged or cut off" in printed
     assert "and was cut off then" in printed
@@ -204,7 +192,7 @@ def test_mistakes_have_a_message_and_a_code(
     code: int,
     words: str,
 ) -> None:
-    got, printed = run(capsys, "replay", *(str(file) if a == "FILE" else a for a in arguments))
+    got, printed = run_flat(capsys, "replay", *(str(file) if a == "FILE" else a for a in arguments))
     assert got == code, printed
     assert words in printed
     assert "do:" in printed
@@ -214,7 +202,7 @@ def test_mistakes_have_a_message_and_a_code(
 def test_a_server_that_nobody_talked_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text('{"kind":"file","format":1,"reachy_voice":"test"}\n')
-    code, printed = run(capsys, "replay", str(path))
+    code, printed = run_flat(capsys, "replay", str(path))
     assert code == 7
     assert "There is no session in" in printed
 
@@ -229,7 +217,7 @@ def test_what_cannot_be_recorded_into_is_known_before_the_engines(
         weights(name)
     letter = tmp_path / "letter.txt"
     letter.write_text("Dear Reachy")
-    code, printed = run(capsys, "serve", "--record", str(letter))
+    code, printed = run_flat(capsys, "serve", "--record", str(letter))
     assert code == 7
     assert "there is something else in it already" in printed
     assert "Warming" not in printed
@@ -241,7 +229,7 @@ def test_the_server_of_somebody_else_is_not_recorded(
     tone = tmp_path / "tone.wav"
     soundfile.write(tone, [0.0] * 1600, 16_000)
     url = "ws://127.0.0.1:9/v1/realtime"
-    code, printed = run(
+    code, printed = run_flat(
         capsys, "ask", str(tone), "--url", url, "--record", str(tmp_path / "r.jsonl")
     )
     assert code == 2
@@ -257,13 +245,13 @@ def test_a_question_to_the_real_engines_is_recorded_and_replayed(
     path, wav = tmp_path / "r.jsonl", tmp_path / "question.wav"
     soundfile.write(wav, asked.pcm, 16_000)
     sets = ["--set", "llm.threads=1", "--set", "conversation.sampling.max_tokens=12"]
-    code, printed = run(capsys, "ask", str(wav), "--record", str(path), *sets)
+    code, printed = run_flat(capsys, "ask", str(wav), "--record", str(path), *sets)
     assert code == 0, printed
     assert f"Everything that is said is kept in {path}" in printed
     assert path.stat().st_mode & 0o777 == 0o600
     outs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for out in outs:
-        code, printed = run(capsys, "replay", str(path), "--out", str(out))
+        code, printed = run_flat(capsys, "replay", str(path), "--out", str(out))
         assert code == 0, printed
         assert "As recorded:" in printed
         assert "forward" in printed

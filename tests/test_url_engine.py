@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from far_server import FarServer, Mood, free_port, problem, serving
-from url_engines import HELLO, Told, alive, answer, built, running, told
+from url_engines import HELLO, alive, answer, built, running, told
+from watched_log import WatchedLog
 
 from pipeline.by_url import engine as engine_module
 from pipeline.by_url.failures import Misconfigured
@@ -110,7 +111,7 @@ async def test_it_waits_for_a_server_that_comes_later(
     assert len(waited) == 2, "each trouble is logged once"
 
 
-async def wait_for_it(far: FarServer, port: int, pool: Pool, log: Told) -> None:
+async def wait_for_it(far: FarServer, port: int, pool: Pool, log: WatchedLog) -> None:
     engine = built(pool, Kind.LLM, CHAT, f"http://127.0.0.1:{port}/v1", start_s=60)
     life = asyncio.create_task(engine.run(lambda: None))
     await log.until("cannot be reached")

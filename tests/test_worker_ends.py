@@ -9,13 +9,14 @@ import signal
 import sys
 import threading
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import aclosing, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from running_worker import running
 
 from pipeline import process_worker
 from pipeline.engines import Cancelled, CancelToken, EngineOptions, EngineSpec, Kind, Usage
@@ -84,19 +85,6 @@ def build_broken(options: Options, weights: Path | None) -> ToyEngine:
 
 def spec(builder: Any = build) -> EngineSpec:
     return EngineSpec("toy", Kind.TTS, Options, builder)
-
-
-@asynccontextmanager
-async def running(worker: Worker) -> AsyncIterator[asyncio.Queue[None]]:
-    """Yields a queue with one entry for each later time that the engine is ready."""
-    ready: asyncio.Queue[None] = asyncio.Queue()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(worker.run(lambda: ready.put_nowait(None)))
-        await ready.get()
-        try:
-            yield ready
-        finally:
-            worker.close()
 
 
 @pytest.fixture(autouse=True)

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from running_worker import running
 
 from pipeline import process_worker, watchdog, worker_child
 from pipeline.engines import (
@@ -32,7 +33,7 @@ from pipeline.errors import EngineCrashed, EngineError
 from pipeline.process_worker import ProcessWorker
 from pipeline.stages import RemoteConversation, RemoteVad
 from pipeline.work import Priority, Work
-from pipeline.worker import ThreadWorker, Worker
+from pipeline.worker import ThreadWorker
 
 NEVER = threading.Event()
 
@@ -97,19 +98,6 @@ def build_busily(options: Options, weights: Path | None) -> ToyEngine:
 
 def spec(builder: Any = build, kind: Kind = Kind.TTS) -> EngineSpec:
     return EngineSpec("toy", kind, Options, builder)
-
-
-@asynccontextmanager
-async def running(worker: Worker) -> AsyncIterator[asyncio.Queue[None]]:
-    """Yields a queue with one entry for each later time that the engine is ready."""
-    ready: asyncio.Queue[None] = asyncio.Queue()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(worker.run(lambda: ready.put_nowait(None)))
-        await ready.get()
-        try:
-            yield ready
-        finally:
-            worker.close()
 
 
 def send(worker: ProcessWorker, number: signal.Signals) -> None:

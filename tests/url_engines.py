@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
+
+from watched_log import WatchedLog, watched_log
 
 from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
@@ -79,31 +80,9 @@ async def alive(engine: UrlEngine) -> AsyncIterator[UrlEngine]:
     life.result()
 
 
-class Told(logging.Handler):
-    """What engines by URL log, to wait for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: asyncio.Queue[str] = asyncio.Queue()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.put_nowait(record.getMessage())
-
-    async def until(self, text: str) -> None:
-        while text not in await self.lines.get():
-            pass
-
-
-@contextmanager
-def told() -> Iterator[Told]:
-    """For as long as the context lasts."""
-    log, handler = logging.getLogger("reachy_voice.by_url"), Told()
-    level = log.level
-    log.setLevel("INFO")
-    log.addHandler(handler)
-    yield handler
-    log.removeHandler(handler)
-    log.setLevel(level)
+def told() -> AbstractContextManager[WatchedLog]:
+    """What engines by URL log, for as long as the context lasts."""
+    return watched_log("reachy_voice.by_url")
 
 
 async def answer(
