@@ -68,11 +68,12 @@ def main() -> None:
         cli()
     except ReachyVoiceError as error:
         console = Console(stderr=True, highlight=False, emoji=False)
-        console.print(f"[bold red]{escape(error.what)}[/]")
+        # A command that is cut into lines cannot be copied.
+        console.print(f"[bold red]{escape(error.what)}[/]", soft_wrap=True)
         if error.why:
-            console.print(f"  why: {escape(error.why)}")
+            console.print(f"  why: {escape(error.why)}", soft_wrap=True)
         if error.fix:
-            console.print(f"  [bold]do:  {escape(error.fix)}[/]")
+            console.print(f"  [bold]do:  {escape(error.fix)}[/]", soft_wrap=True)
         raise SystemExit(error.exit_code) from None
 
 

@@ -7,17 +7,20 @@ socket of it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
 import ipaddress
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from app.address_changes import address_changes
 from pipeline.errors import ReachyVoiceError
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ VOICES = "_reachy-voice._tcp"
 
 PATH = "/v1/realtime"
 USUAL_PORT = 8765
+MAX_FOUND = 256
+"""Services of one kind; whoever announces more of them than that means no good."""
+
 RESOLVE_S = 1.5
 """For one service's port, address and texts; in a local network the answer takes milliseconds."""
 
@@ -88,22 +94,27 @@ async def _browse(
     from zeroconf.asyncio import AsyncServiceBrowser
 
     found: dict[str, Found] = {}
+    asked: set[str] = set()
     complete = asyncio.Event()
     async with asyncio.TaskGroup() as asking:
 
         async def ask(name: str) -> None:
             one = await _resolve(zeroconf, kind, name)
-            if one is not None:
-                found[name] = one
-                if enough is not None and len(found) >= enough:
-                    complete.set()
+            if one is None:
+                asked.discard(name)  # it may speak again
+                return
+            found[name] = one
+            if enough is not None and len(found) >= enough:
+                complete.set()
 
         def changed(
             zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange
         ) -> None:
             if state_change is ServiceStateChange.Removed:
                 found.pop(name, None)
-            else:
+                asked.discard(name)
+            elif name not in asked and len(asked) < MAX_FOUND:
+                asked.add(name)
                 asking.create_task(ask(name))
 
         browser = AsyncServiceBrowser(zeroconf.zeroconf, [kind], handlers=[changed])
@@ -121,10 +132,10 @@ async def _resolve(zeroconf: AsyncZeroconf, kind: str, name: str) -> Found | Non
     from zeroconf import Error
     from zeroconf.asyncio import AsyncServiceInfo
 
-    info = AsyncServiceInfo(kind, name)
     # The robot's daemon gives no address record, only one of the texts (seen: 1.13.0): the request
     # then ends without success, although port and texts came.
     try:
+        info = AsyncServiceInfo(kind, name)
         await info.async_request(zeroconf.zeroconf, RESOLVE_S * 1000)
     except Error as error:  # whatever somebody calls a service
         log.debug("%r cannot be resolved: %s", name, type(error).__name__)
@@ -135,7 +146,7 @@ async def _resolve(zeroconf: AsyncZeroconf, kind: str, name: str) -> Found | Non
         key.decode("utf-8", "replace"): (value or b"").decode("utf-8", "replace")
         for key, value in info.properties.items()
     }
-    own = [texts["address"]] if _is_address(texts.get("address", "")) else []
+    own = [texts["address"]] if _is_elsewhere(texts.get("address", "")) else []
     addresses = dict.fromkeys([*own, *info.parsed_scoped_addresses()])
     host = (info.server or "").removesuffix(".")
     return Found(
@@ -154,6 +165,12 @@ def _is_address(text: str) -> bool:
         return False
 
 
+def _is_elsewhere(text: str) -> bool:
+    """An address that means the same here as where it was written. A robot without a network yet
+    writes 127.0.0.1; the name of its interface is none of ours."""
+    return _is_address(text) and "%" not in text and not ipaddress.ip_address(text).is_loopback
+
+
 def _likelihood(address: str) -> tuple[bool, bool]:
     """IPv4 first, because servers listen on 0.0.0.0; link-local last, which needs a zone."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
@@ -166,12 +183,15 @@ async def addresses_of(host: str, timeout_s: float, interfaces: Interfaces = ())
         zeroconf = await _open(interfaces)
     except OSError:
         return []
-    from zeroconf import AddressResolver  # type: ignore[attr-defined]
+    from zeroconf import AddressResolver, Error  # type: ignore[attr-defined]
 
     try:
         resolver = AddressResolver(f"{host.rstrip('.')}.")
         await resolver.async_request(zeroconf.zeroconf, timeout_s * 1000)
         return sorted(resolver.parsed_scoped_addresses(), key=_likelihood)
+    except Error as error:  # whatever somebody types as a name
+        log.debug("%r cannot be looked up: %s", host, type(error).__name__)
+        return []
     finally:
         await zeroconf.async_close()
 
@@ -179,14 +199,42 @@ async def addresses_of(host: str, timeout_s: float, interfaces: Interfaces = ())
 # --- being found -------------------------------------------------------------------------------
 
 
+class Announcement:
+    """``_reachy-voice._tcp`` of one server, as long as ``announce`` lasts."""
+
+    def __init__(self, zeroconf: AsyncZeroconf, info: ServiceInfo, host: str) -> None:
+        self._zeroconf = zeroconf
+        self._info = info
+        self._host = host
+
+    @property
+    def name(self) -> str:
+        return self._info.name.removesuffix(f".{self._info.type}")
+
+    async def renew(self) -> None:
+        """After this machine's addresses have changed. Raises ``CannotAnnounce``."""
+        from zeroconf import Error
+
+        try:
+            addresses = await asyncio.to_thread(_listening, self._host)
+            before = self._info.parsed_addresses()
+            self._info.addresses = [ipaddress.ip_address(one).packed for one in addresses]
+            await self._zeroconf.zeroconf.async_update_interfaces()
+            if set(addresses) != set(before):
+                await (await self._zeroconf.async_update_service(self._info))
+                log.info("found by mDNS at %s", ", ".join(addresses) or "no address")
+        except (OSError, Error) as error:
+            raise _cannot(error) from error
+
+
 @asynccontextmanager
 async def announce(
     port: int, host: str, tls: bool = False, *, interfaces: Interfaces = ()
-) -> AsyncIterator[str]:
-    """``_reachy-voice._tcp`` for as long as the context lasts; gives the name that it got.
+) -> AsyncIterator[Announcement]:
+    """``_reachy-voice._tcp`` for as long as the context lasts.
 
-    ``host`` is what the server listens on. A name that another machine has already gets a number.
-    The goodbye is sent in the end. Raises ``CannotAnnounce``.
+    ``host`` is the address that the server listens on. A name that another machine has already gets
+    a number. The goodbye is sent in the end. Raises ``CannotAnnounce``.
     """
     try:
         addresses = await asyncio.to_thread(_listening, host)
@@ -201,25 +249,36 @@ async def announce(
             await (await zeroconf.async_register_service(info, allow_name_change=True))
         except (OSError, Error) as error:
             raise _cannot(error) from error
-        yield info.name.removesuffix(f".{info.type}")
+        yield Announcement(zeroconf, info, host)
     finally:
         await zeroconf.async_close()  # which says goodbye
 
 
-async def stay_announced(
-    port: int, host: str, tls: bool, on_named: Callable[[str], None] = lambda name: None
-) -> None:
-    """Until cancelled. A server that listens on this machine only is never announced; one that
-    cannot be announced logs why, and works."""
+async def stay_announced(port: int, host: str, tls: bool) -> None:
+    """Until cancelled, wherever this machine goes. A server that listens on this machine only is
+    never announced; one that cannot be announced logs why, and works."""
     if is_loopback(host):
         return
-    try:
-        async with announce(port, host, tls) as name:
-            log.info("found by mDNS as %r (%s)", name, VOICES)
-            on_named(name)
-            await asyncio.Event().wait()
-    except CannotAnnounce as error:
-        log.warning("%s", error)
+    async with address_changes() as changed:
+        while True:
+            try:
+                async with announce(port, host, tls) as announced:
+                    log.info("found by mDNS as %r (%s)", announced.name, VOICES)
+                    await _follow(announced, changed)
+            except CannotAnnounce as error:
+                log.warning("%s", error)
+            await _next(changed)  # with another address it may go
+
+
+async def _follow(announced: Announcement, changed: asyncio.Event) -> NoReturn:
+    while True:
+        await _next(changed)
+        await announced.renew()
+
+
+async def _next(changed: asyncio.Event) -> None:
+    await changed.wait()
+    changed.clear()
 
 
 def is_loopback(host: str) -> bool:
@@ -249,8 +308,22 @@ def _info(port: int, addresses: Sequence[str], tls: bool) -> ServiceInfo:
         port=port,
         parsed_addresses=list(addresses),
         properties={"path": PATH, "version": version("reachy-voice"), "tls": "1" if tls else "0"},
-        server=f"{machine}.local.",
+        server=f"{own_host()}.",
     )
+
+
+def own_host() -> str:
+    """The name in ``.local`` that this server announces for its addresses, the same as long as this
+    process lives.
+
+    The machine's own name is the business of its system, which says of each network's address only
+    there: among ours, others would find that of a container's bridge, and none after our goodbye.
+    Two machines may have one name (``raspberrypi``), but no network card is there twice.
+    """
+    card = hashlib.sha256(uuid.getnode().to_bytes(6, "big")).hexdigest()[:6]
+    before = "reachy-voice-"
+    machine = machine_name(socket.gethostname())[: LONGEST_LABEL_BYTES - len(f"{before}-{card}")]
+    return f"{before}{machine}-{card}.local".lower()
 
 
 def machine_name(hostname: str) -> str:
@@ -273,8 +346,6 @@ def _listening(host: str) -> list[str]:
 
     if _is_address(host):
         return [host]
-    if host not in ("0.0.0.0", "::", ""):
-        return list(dict.fromkeys(str(info[4][0]) for info in socket.getaddrinfo(host, None)))
     every = [ip for adapter in ifaddr.get_adapters() for ip in adapter.ips]
     found = [str(ip.ip) for ip in every if ip.is_IPv4]
     if host != "0.0.0.0":
@@ -288,7 +359,14 @@ def _listening(host: str) -> list[str]:
 async def _open(interfaces: Interfaces) -> AsyncZeroconf:
     """Raises ``OSError``."""
     await asyncio.to_thread(importlib.import_module, "zeroconf.asyncio")  # reads many files
+    # Its warnings are tracebacks about interfaces that come and go; what matters is said here.
+    logging.getLogger("zeroconf").setLevel(logging.CRITICAL)
+    import ifaddr
     from zeroconf import InterfaceChoice
     from zeroconf.asyncio import AsyncZeroconf
 
-    return AsyncZeroconf(interfaces=list(interfaces) or InterfaceChoice.All)
+    if interfaces:
+        return AsyncZeroconf(interfaces=list(interfaces))
+    if not any(ip.is_IPv4 for adapter in ifaddr.get_adapters() for ip in adapter.ips):
+        raise OSError("no interface has an IPv4 address")  # zeroconf would leak a socket first
+    return AsyncZeroconf(interfaces=InterfaceChoice.All)

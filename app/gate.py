@@ -30,6 +30,7 @@ from app.access_file import AccessFile
 from app.access_settings import key_bytes
 from app.api_errors import error_response
 from app.client_secrets import ClientSecret, ClientSecrets
+from app.discovery import own_host
 from app.settings import Settings
 
 CALLER = "reachy_voice.caller"
@@ -164,7 +165,7 @@ def access_for(settings: Settings, environ: Mapping[str, str], tell: Tell) -> Ac
         addresses=tuple(map(parse_network, given.addresses)),
         keys=key_bytes(given.keys),
         origins=frozenset(given.origins),
-        hosts=frozenset(("localhost", *host_names(), *given.hosts)),
+        hosts=frozenset(("localhost", *host_names(), own_host(), *given.hosts)),
     )
     return Access(rules, file, tell, command=partial(typed_command, settings))
 

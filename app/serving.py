@@ -61,7 +61,7 @@ async def run_server(
     )
     note_callers(app)
 
-    real_port = listener.getsockname()[1]
+    own_address, real_port = listener.getsockname()[:2]
 
     commands = asyncio.Event()
     """Set when they can be given, or never can."""
@@ -81,7 +81,7 @@ async def run_server(
                 aside.append(group.create_task(_follow_files(assistant, live)))
                 answering = _answer_commands(assistant, live, real_port, commands)
                 aside.append(group.create_task(answering))
-            aside += map(group.create_task, _beside(assistant, real_port, tls))
+            aside += map(group.create_task, _beside(assistant, own_address, real_port, tls))
             await serve(
                 app,
                 settings.host,
@@ -100,7 +100,7 @@ async def run_server(
 
 
 def _beside(
-    assistant: Assistant, port: int, tls: ServerTls | None
+    assistant: Assistant, address: str, port: int, tls: ServerTls | None
 ) -> Iterator[Coroutine[Any, Any, None]]:
     """What goes on for as long as the server serves."""
     settings = assistant.settings
@@ -109,13 +109,13 @@ def _beside(
     if settings.robot.url is not None:
         yield robot_directions(assistant)
     if settings.server.announce:
-        yield _be_found(assistant, settings.server.host, port, encrypted=tls is not None)
+        yield _be_found(assistant, address, port, encrypted=tls is not None)
 
 
-async def _be_found(assistant: Assistant, host: str, port: int, *, encrypted: bool) -> None:
+async def _be_found(assistant: Assistant, address: str, port: int, *, encrypted: bool) -> None:
     await assistant.ready.wait()
     try:
-        await stay_announced(port, host, encrypted)
+        await stay_announced(port, address, encrypted)
     except Exception as error:  # of a network that we know nothing about; the server goes on
         log.warning("this server is not announced by mDNS: %s", error)
 

@@ -50,6 +50,7 @@ class Manner:
     dies: bool = False
     """The app answers nothing more after the setting."""
     needs_restart: bool = False
+    ends_after_s: float = 0.0
     starts: bool = True
     """``False``: the app ends with an error when it is started."""
     found: bool = True
@@ -243,8 +244,9 @@ class FakeRobot:
         return await self._begin()
 
     async def _restart(self, request: Request) -> Response:
-        if self.status is None:
+        if self.status is None or self.status["state"] in ("done", "stopping"):
             return JSONResponse({"detail": "No app is currently running"}, 400)
+        await asyncio.sleep(self.manner.ends_after_s)
         await self.stop_app()
         return await self._begin()
 

@@ -37,6 +37,17 @@ def test_a_file_that_is_no_recording(capsys: pytest.CaptureFixture[str], tmp_pat
     assert "do:" in printed
 
 
+def test_a_command_is_not_cut_into_lines(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else who copies it calls half of it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "60")
+    code, printed = run(capsys, "pair", "me@host")
+    assert code == 2
+    assert "as in reachy-voice pair 192.168.1.7 or reachy-mini.local" in printed
+
+
 def test_no_server_at_the_address(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     tone = tmp_path / "tone.wav"
     soundfile.write(tone, np.zeros(1600, np.int16), 16_000)

@@ -6,16 +6,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import socket
+import sys
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
-from zeroconf import ServiceInfo, ServiceStateChange, Zeroconf
+from zeroconf import DNSOutgoing, DNSPointer, ServiceInfo, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
+from zeroconf.const import _CLASS_IN, _FLAGS_AA, _FLAGS_QR_RESPONSE, _TYPE_PTR
 
 from app import discovery
+from app.address_changes import address_changes
 from app.discovery import (
     CannotAnnounce,
     addresses_of,
@@ -23,8 +29,11 @@ from app.discovery import (
     find,
     is_loopback,
     machine_name,
+    own_host,
     stay_announced,
 )
+from app.gate import access_for
+from app.settings_load import load_settings
 
 HERE = ["127.0.0.1"]
 LOOK_S = 20.0
@@ -82,14 +91,33 @@ async def robot(name: str, port: int, **texts: str) -> AsyncIterator[None]:
 
 @needs_multicast
 async def test_what_is_announced_is_found() -> None:
-    async with announce(8765, "127.0.0.1", interfaces=HERE) as name:
+    async with announce(8765, "127.0.0.1", interfaces=HERE) as announced:
         (found,) = await find(SERVICE, LOOK_S, HERE, enough=1)
         assert await addresses_of(found.host, LOOK_S, HERE) == HERE
-    assert found.name == name
-    assert found.host == f"{machine_name(socket.gethostname())}.local"
+    assert found.name == announced.name
+    # The machine's own name is not ours to announce, or to say goodbye to.
+    assert found.host == own_host()
+    assert found.host.startswith("reachy-voice-")
     assert (found.port, found.addresses) == (8765, ("127.0.0.1",))
     own = version("reachy-voice")
     assert found.properties == {"path": "/v1/realtime", "version": own, "tls": "0"}
+
+
+def test_the_host_that_is_announced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of two machines with one name, each has its own; a client may ask for it."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "Raspberry_Pi" + "x" * 60)
+    hosts = []
+    for card in (0x0242_AC11_0002, 0x0242_AC11_0003):
+        monkeypatch.setattr(uuid, "getnode", lambda card=card: card)
+        hosts.append(own_host())
+        environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+        assert (
+            own_host() in access_for(load_settings(None, ()).settings, environ, print).rules.hosts
+        )
+    assert len(set(hosts)) == 2
+    for host in hosts:
+        assert re.fullmatch(r"reachy-voice-raspberry-pix+-[0-9a-f]{6}\.local", host)
+        assert len(host.removesuffix(".local")) == 63
 
 
 @needs_multicast
@@ -104,9 +132,9 @@ async def test_another_machine_s_server_gets_another_name() -> None:
     """Each machine has an address of its own, to which the other one's objection is sent."""
     one = announce(8765, "127.0.0.1", interfaces=HERE)
     async with one as first, announce(8765, "127.0.0.2", interfaces=["127.0.0.2"]) as second:
-        assert second == f"{first}-2"
+        assert second.name == f"{first.name}-2"
         found = await find(SERVICE, LOOK_S, HERE, enough=2)
-    assert [one.name for one in found] == [first, second]
+    assert [one.name for one in found] == [first.name, second.name]
 
 
 def test_a_machine_s_second_server_has_another_name() -> None:
@@ -151,6 +179,52 @@ async def test_a_text_that_is_no_address() -> None:
     assert [one.addresses for one in found] == [(), (), ()]
 
 
+@needs_multicast
+async def test_what_nobody_may_be_called_is_passed_over() -> None:
+    """One such record in the network must not keep anybody from finding the others."""
+    kind = f"{SERVICE}.local."
+    zeroconf = AsyncZeroconf(interfaces=HERE)
+    await zeroconf.zeroconf.async_wait_for_start()
+    answer = DNSOutgoing(_FLAGS_QR_RESPONSE | _FLAGS_AA)
+    for name in ("evil\x1b[31m.", "new\nline.", "\x00.", f"{'x' * 60}." * 5, "no\x7f.", "."):
+        pointer = DNSPointer(kind, _TYPE_PTR, _CLASS_IN, 120, f"{name}{kind}")
+        answer.add_answer_at_time(pointer, 0)
+    looking = asyncio.create_task(find(SERVICE, LOOK_S, HERE, enough=1))
+    try:
+        async with robot("reachy_mini", 8000, address="192.168.1.7"):
+            while not looking.done():
+                zeroconf.zeroconf.async_send(answer)
+                await asyncio.wait({looking}, timeout=0.1)
+    finally:
+        await zeroconf.async_close()
+    assert [one.name for one in looking.result()] == ["reachy_mini"]
+
+
+@needs_multicast
+async def test_a_text_that_means_this_machine_to_everybody() -> None:
+    """127.0.0.1 is what a robot writes that had no network when it began."""
+    odd = [
+        robot(f"odd-{n}", 8000, address=text) for n, text in enumerate(("127.0.0.1", "fe80::1%x"))
+    ]
+    async with odd[0], odd[1]:
+        found = await find(SERVICE, LOOK_S, HERE, enough=2)
+    assert [one.addresses for one in found] == [(), ()]
+
+
+async def test_a_name_that_mdns_cannot_ask_for() -> None:
+    assert await addresses_of(f"{'x' * 70}.local", 5, HERE) == []
+
+
+async def test_no_interface_has_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container without a network."""
+    monkeypatch.setattr("ifaddr.get_adapters", list)
+    assert await find(SERVICE, 60) == []
+    assert await addresses_of("reachy-mini.local", 60) == []
+    with pytest.raises(CannotAnnounce):
+        async with announce(8765, "0.0.0.0"):
+            pass
+
+
 async def test_nobody_is_found_where_nobody_is() -> None:
     assert await find("_nobody-here._tcp", 0.1, HERE) == []
 
@@ -192,12 +266,88 @@ async def test_a_failure_is_a_warning(
     with pytest.raises(CannotAnnounce):
         async with announce(8765, "0.0.0.0"):
             pass
+    tries = asyncio.Queue[str]()
+
+    async def again(interfaces: discovery.Interfaces) -> AsyncZeroconf:
+        tries.put_nowait("another one")
+        return await _no_network(interfaces)
+
+    changed = asyncio.Event()
+
+    @asynccontextmanager
+    async def changes() -> AsyncIterator[asyncio.Event]:
+        yield changed
+
+    monkeypatch.setattr(discovery, "_open", again)
+    monkeypatch.setattr(discovery, "address_changes", changes)
     with caplog.at_level(logging.WARNING):
-        await stay_announced(8765, "0.0.0.0", tls=False)
-    assert caplog.messages == [
+        staying = asyncio.create_task(stay_announced(8765, "0.0.0.0", tls=False))
+        await tries.get()
+        changed.set()  # a network comes
+        await tries.get()
+        staying.cancel()
+        await asyncio.wait({staying})
+    warning = (
         "This server is not announced by mDNS: Network is unreachable. Robots still reach it by "
         "its address; server.announce: false stops trying"
-    ]
+    )
+    assert caplog.messages[0] == warning
+
+
+@needs_multicast
+async def test_a_machine_that_gets_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another Wi-Fi: what was announced would lead nowhere."""
+    addresses = ["192.168.1.5"]
+    monkeypatch.setattr(discovery, "_listening", lambda host: list(addresses))
+    async with announce(8765, "127.0.0.1", interfaces=HERE) as announced:
+        (found,) = await find(SERVICE, LOOK_S, HERE, enough=1)
+        assert found.addresses == ("192.168.1.5",)
+        addresses[:] = ["10.0.0.5"]
+        await announced.renew()
+        (found,) = await find(SERVICE, LOOK_S, HERE, enough=1)
+        assert found.addresses == ("10.0.0.5",)
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_NETLINK"), reason="only Linux tells")
+async def test_a_new_address_is_told() -> None:
+    """In a network of its own, as root in a user namespace."""
+    script = (
+        "import asyncio, subprocess\n"
+        "from app.address_changes import address_changes\n"
+        "async def main():\n"
+        "    async with address_changes() as changed:\n"
+        "        subprocess.run(['ip', 'addr', 'add', '10.9.9.9/32', 'dev', 'lo'], check=True)\n"
+        "        await asyncio.wait_for(changed.wait(), 20)\n"
+        "asyncio.run(main())\n"
+    )
+    command = ["unshare", "--net", "--map-root-user", sys.executable, "-c", script]
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    except FileNotFoundError:
+        pytest.skip("no unshare here")
+    _, said = await process.communicate()
+    if b"unshare" in said or b"No such file" in said:
+        pytest.skip("no network namespaces here")
+    assert process.returncode == 0, said.decode()
+
+
+async def test_each_message_of_the_system_is_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.setblocking(False)
+    monkeypatch.setattr("app.address_changes._listener", lambda: ours)
+    with kernel:
+        async with address_changes() as changed:
+            for _ in range(2):
+                kernel.send(b"an address")
+                await changed.wait()
+                changed.clear()
+    assert ours.fileno() == -1
+
+
+async def test_where_nobody_tells_of_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(socket, "AF_NETLINK", raising=False)
+    async with address_changes() as changed:
+        assert not changed.is_set()
 
 
 @pytest.mark.parametrize(

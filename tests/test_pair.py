@@ -7,11 +7,12 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_robot import ADDRESS, HOSTED, Manner, fake_robot
-from pair_scene import QUICK, Scene, scene
+from pair_scene import PATIENT, QUICK, Scene, scene
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
@@ -88,6 +89,13 @@ async def test_an_app_that_needs_a_restart_gets_it(here: Scene) -> None:
         assert robot.connected
 
 
+async def test_an_app_that_takes_its_time_to_end(here: Scene) -> None:
+    """The daemon answers when it has begun anew, and gives it 20 s to end."""
+    async with fake_robot(Manner(needs_restart=True, ends_after_s=1.2)) as robot:
+        await here.pair(robot, times=replace(PATIENT, connect_s=1.0))
+        assert robot.connected
+
+
 async def test_programs_on_this_machine_need_no_permission(tmp_path: Path) -> None:
     """A Reachy Mini Lite: daemon and app run where the server runs."""
     async with scene(tmp_path, loopback=True) as here, fake_robot(address="127.0.0.1") as robot:
@@ -157,6 +165,46 @@ async def test_what_cannot_be_set_back_is_said(here: Scene) -> None:
     (left,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
     assert left.what == "The app did not get its former connection back"
     assert left.fix == "In the app: Settings -> Connection"
+
+
+async def test_a_permission_that_cannot_be_taken_back_is_said(here: Scene) -> None:
+    async with fake_robot(Manner(blocked="")) as robot:
+        task = asyncio.create_task(here.pair(robot))
+        await here.until(Step.SETTING)
+        await asyncio.to_thread(here.doors.file.path.write_text, "{")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    left = here.outcomes[-1]
+    assert (left.step, left.state) == (Step.ACCESS, "left")
+    assert left.what == f"{ADDRESS} is still allowed to connect"
+    assert left.fix == f"reachy-voice allow --remove {ADDRESS}"
+
+
+async def test_what_somebody_set_meanwhile_stays(here: Scene) -> None:
+    """By hand in the app's settings, or another machine's pair."""
+    async with fake_robot(Manner(blocked="no")) as robot:
+        task = asyncio.create_task(here.pair(robot))
+        await here.until(Step.SETTING)
+        robot.ws_url = "ws://192.168.1.9:8765/v1/realtime"
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert robot.ws_url == "ws://192.168.1.9:8765/v1/realtime"
+    (left,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
+    assert left.what == "The app has another connection by now: local 192.168.1.9:8765"
+
+
+async def test_a_setting_that_waits_for_the_next_start_is_said(here: Scene) -> None:
+    async with fake_robot(Manner(blocked="no")) as robot:
+        task = asyncio.create_task(here.pair(robot))
+        await here.until(Step.SETTING)
+        robot.manner.needs_restart = True
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    said = "The app has its former connection again, once it is restarted"
+    assert here.said(Step.SETTING)[-1] == said
 
 
 @pytest.mark.parametrize("moment", [Step.ROBOT, Step.APP, Step.ACCESS, Step.SETTING])

@@ -75,6 +75,10 @@ async def test_the_list_is_for_this_machine_only(tmp_path: Path) -> None:
         async with httpx.AsyncClient(transport=transport, trust_env=False) as client:
             assert (await client.get(url)).status_code == 200
             forwarded = await client.get(url, headers={"X-Forwarded-For": "192.168.1.9"})
+            rebound = await client.get(url, headers={"Host": f"evil.example:{here.port}"})
+            page = await client.get(url, headers={"Origin": "http://evil.example"})
+        assert (rebound.status_code, page.status_code) == (403, 403)
+        assert ADDRESS not in rebound.text + page.text
         assert forwarded.status_code == 401
         assert ADDRESS not in forwarded.text
 
@@ -101,7 +105,8 @@ class Listening(StagedAssistant):
         super().__init__()
         self.settings = SimpleNamespace(
             robot=SimpleNamespace(url=None),
-            server=ServerSettings(announce=announce),
+            # Another way to write 127.0.0.1: what is announced is where it really listens.
+            server=ServerSettings(announce=announce, host="127.1"),
             limits=LimitSettings(),
         )
         self.ready = asyncio.Event()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ import app.pairing.place
 from app.commands import pair as command
 from app.commands.pair import Cancelled, pair
 from app.pairing.flow import Pairing
-from app.pairing.steps import Outcome, PairError, Robot, Step, Times
+from app.pairing.permission import to_end
+from app.pairing.steps import Outcome, PairError, Robot, State, Step, Times
 
 KITCHEN = Robot("kitchen", "192.168.1.7", "192.168.1.5")
 FAILED = PairError("It does not come", why="a wall", fix="Open the door")
@@ -132,18 +135,61 @@ def test_find_only_lists(run: Callable[..., Result], monkeypatch: pytest.MonkeyP
     assert run("--find").output.splitlines() == [nobody]
 
 
-def test_ctrl_c_ends_with_130(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, wishes: list[tuple[Any, Any]]
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("state", "fix"),
+    [
+        ("undone", "What was changed has been changed back"),
+        ("left", "Not all that was changed could be changed back: see what is left"),
+        ("ok", "Nothing was changed"),
+    ],
+)
+def test_a_signal_waits_for_the_undoing(
+    run: Callable[..., Result],
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    state: State,
+    fix: str,
 ) -> None:
-    def interrupted(work: Coroutine[Any, Any, Any]) -> None:
-        work.close()
-        raise KeyboardInterrupt
+    """However often it comes."""
 
-    monkeypatch.setattr(asyncio, "run", interrupted)
+    async def undo(self: Pairing) -> None:
+        for _ in range(3):
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0)
+        self._tell(Outcome(Step.SETTING, state, "what became of it"))
+
+    async def wait(self: Pairing) -> Robot:
+        os.kill(os.getpid(), number)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await to_end(undo(self))
+        raise AssertionError("not reached")
+
+    monkeypatch.setattr(Pairing, "run", wait)
     result = run("kitchen")
     assert isinstance(result.exception, Cancelled)
-    assert result.exception.exit_code == 130
-    assert result.exception.fix == "What was changed has been changed back"
+    assert result.exception.exit_code == 128 + number
+    assert (result.exception.what, result.exception.fix) == ("Stopped", fix)
+    said = json.loads(run("kitchen", "--json").output)
+    assert said["error"]["do"] == fix
+
+
+def test_json_whatever_fails(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = run("--json", "--set", "nonsense=1")
+    assert bad.exit_code == 3
+    assert json.loads(bad.output)["error"]["what"] == "The settings cannot be used"
+
+    async def around(times: Times, daemon_port: int | None) -> list[Robot]:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(app.pairing.place, "robots_around", around)
+    stopped = run("--find", "--json")
+    assert stopped.exit_code == 130
+    assert json.loads(stopped.output)["error"]["do"] == "Nothing was changed"
 
 
 def test_the_command_loads_nothing_heavy() -> None:

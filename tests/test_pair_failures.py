@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from fake_robot import (
 )
 from pair_scene import QUICK, Scene, scene
 
-from app.pairing.steps import PairError
+from app.pairing.steps import PairError, Step
 from pipeline.errors import ReachyVoiceError
 
 AGAIN = f"Start it in the robot's dashboard, or: reachy-voice pair {ADDRESS} --start"
@@ -89,8 +92,11 @@ async def test_another_app_runs(here: Scene) -> None:
 async def test_the_app_is_being_stopped(here: Scene) -> None:
     async with fake_robot(app=False) as robot:
         robot.status = {"info": {"name": "conversation"}, "state": "stopping", "error": None}
-        what, _, fix = await failure(here, robot)
-    assert (what, fix) == ("The app conversation is just being stopped", AGAIN)
+        for start in (False, True):
+            here.outcomes.clear()
+            what, _, fix = await failure(here, robot, start=start)
+            assert what == "The app conversation is just being stopped"
+            assert fix == f"Wait until it has ended, then: reachy-voice pair {ADDRESS} --start"
 
 
 async def test_the_app_runs_without_a_page(here: Scene) -> None:
@@ -303,6 +309,19 @@ async def test_the_server_is_full(tmp_path: Path) -> None:
             "all conversations are taken (server.max_sessions)",
             "End another conversation, or raise server.max_sessions",
         )
+
+
+async def test_the_server_ends_meanwhile(here: Scene) -> None:
+    """No firewall is to blame."""
+    async with fake_robot(Manner(blocked="")) as robot:
+        task = asyncio.create_task(here.pair(robot, times=QUICK))
+        await here.until(Step.SETTING)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(PairError) as failed:
+            await task
+        assert robot.mode == HOSTED
+    assert failed.value.what == "No reachy-voice server runs on this machine"
+    assert failed.value.exit_code == 9
 
 
 async def test_the_firewall_is_closed(here: Scene) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.access_file import AccessFile, AccessFileError, AccessList
-from app.pairing.permission import NOTE, allowed, to_end
+from app.pairing.permission import NOTE, allowed, alone, to_end
+from app.pairing.steps import PairError
 
 ROBOT = "192.168.1.7"
 
@@ -50,11 +51,43 @@ async def test_success_keeps_it(file: SlowFile) -> None:
 
 
 async def test_an_error_takes_it_back_and_says_so(file: SlowFile) -> None:
-    undone: list[str] = []
+    undone: list[AccessFileError | None] = []
     with pytest.raises(ZeroDivisionError):
-        async with allowed(file, ROBOT, (), lambda: undone.append(ROBOT)):
+        async with allowed(file, ROBOT, (), undone.append):
             raise ZeroDivisionError
-    assert (await listed(file), undone) == ([], [ROBOT])
+    assert (await listed(file), undone) == ([], [None])
+
+
+async def test_what_cannot_be_taken_back_is_said(file: SlowFile) -> None:
+    undone: list[AccessFileError | None] = []
+
+    async def fail() -> None:
+        async with allowed(file, ROBOT, (), undone.append):
+            await asyncio.to_thread(file.path.write_text, "{")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    (error,) = undone
+    assert isinstance(error, AccessFileError)
+
+
+def test_one_pairing_at_a_time(file: SlowFile) -> None:
+    """Else the one that fails takes back what the other one needs."""
+    with alone(file):
+        with pytest.raises(PairError) as refused, alone(AccessFile(file.path)):
+            raise AssertionError("both are at work")
+        assert refused.value.what == "Another reachy-voice pair is at work on this machine"
+    with alone(file):
+        pass
+
+
+def test_a_folder_that_nobody_may_write_stops_no_pairing(tmp_path: Path) -> None:
+    """A robot on this machine needs no list."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with alone(AccessFile(blocked / "access.json")):
+        pass
 
 
 async def test_the_settings_let_it_in_already(file: SlowFile) -> None:

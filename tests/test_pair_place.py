@@ -47,13 +47,17 @@ def browse(*found: Found) -> Callable[[], Awaitable[list[Found]]]:
         (" Kitchen ", "kitchen", 7860),
         ("http://192.168.1.7:7860/", "192.168.1.7", 7860),
         ("http://192.168.1.7:8000/#apps", "192.168.1.7", 7860),
+        ("Living Room (2)", "Living Room (2)", 7860),
     ],
 )
 def test_what_people_type(text: str, host: str, port: int) -> None:
     assert parse_place(text) == Typed(host, port)
 
 
-@pytest.mark.parametrize("text", ["", "a b", "host:nine", "[fd00::7", "me@host", "host:99999"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "a b:80", "a\nb c", "http://a b/", "host:nine", "[fd00::7", "me@host", "host:99999"],
+)
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(WhichRobot) as error:
         parse_place(text)
@@ -80,6 +84,66 @@ async def test_a_name_that_the_robot_gives_itself(monkeypatch: pytest.MonkeyPatc
     robot = await robot_at(Typed("kitchen"), PATIENT, None, browse(other, kitchen))
     assert robot == Robot("Kitchen", ADDRESS, "127.0.0.1", 7860, 8001)
     assert robot.place == f"Kitchen ({ADDRESS})"
+
+
+async def test_a_name_that_two_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them may be a machine that only says so."""
+    monkeypatch.setattr(place, "look_up", _unknown)
+    monkeypatch.setattr(place, "addresses_of", _unknown)
+    real = Found("kitchen", "reachy-mini.local", 8000, (ADDRESS,))
+    liar = Found("a robot", "x.local", 8000, ("127.0.0.9",), {"robot_name": "kitchen"})
+    again = Found("kitchen-2", "x.local", 8000, ("127.0.0.9",), {"robot_name": "kitchen"})
+    with pytest.raises(WhichRobot) as error:
+        await robot_at(Typed("kitchen"), PATIENT, None, browse(liar, again, real))
+    assert error.value.what == "2 robots are called 'kitchen'"
+    assert error.value.why == f"they are at 127.0.0.9; {ADDRESS}"
+
+
+async def test_a_robot_that_announces_only_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had no network when its daemon began."""
+
+    async def known(host: str, timeout_s: float) -> list[str]:
+        return [ADDRESS] if host == "reachy-mini.local" else []
+
+    monkeypatch.setattr(place, "look_up", known)
+    monkeypatch.setattr(place, "addresses_of", _unknown)
+    only = Found("Kitchen", "reachy-mini.local", 8000)
+    assert (await robot_at(Typed("kitchen"), PATIENT, None, browse(only))).address == ADDRESS
+    async with fake_robot(app=False) as there:
+        only = replace(only, port=there.daemon_port)
+        (robot,) = await robots_around(PATIENT, None, browse(only), ())
+    assert (robot.name, robot.address) == ("Kitchen", ADDRESS)
+
+
+async def test_a_robot_whose_address_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its daemon goes on announcing the one that it had when it began."""
+
+    async def known(host: str, timeout_s: float) -> list[str]:
+        return [ADDRESS] if host == "reachy-mini.local" else []
+
+    monkeypatch.setattr(place, "look_up", known)
+    monkeypatch.setattr(place, "addresses_of", _unknown)
+    async with fake_robot(app=False) as there:
+        old = Found("Kitchen", "reachy-mini.local", there.daemon_port, ("127.0.0.9",))
+        named = await robot_at(Typed("kitchen"), PATIENT, None, browse(old))
+        (around,) = await robots_around(PATIENT, None, browse(old), ())
+    assert named == around == Robot("Kitchen", ADDRESS, "127.0.0.1", 7860, there.daemon_port)
+
+
+async def test_a_name_that_no_dns_can_have() -> None:
+    """As people type it, to a resolver that has a limit."""
+    with pytest.raises(WhichRobot):
+        await robot_at(Typed("x" * 70), PATIENT, None, browse())
+
+
+async def test_a_name_is_shown_on_one_line() -> None:
+    name = "evil\x1b]0;x\x07\n\x9b31m" + "x" * 200
+    async with fake_robot() as there:
+        found = Found(name, "x.local", there.daemon_port, (ADDRESS,))
+        (robot,) = await robots_around(PATIENT, None, browse(found), ())
+    assert robot.name.startswith("evil\\x1b]0;x")
+    assert robot.place.isprintable()
+    assert len(robot.name) == 80
 
 
 async def test_a_local_name_that_only_mdns_knows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +200,38 @@ async def test_robots_that_answer_are_found_once() -> None:
     assert the_only(around).daemon_port == port
 
 
+async def test_a_robot_with_two_addresses_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It announces that of its cable, and its usual name is that of its Wi-Fi."""
+
+    async def wifi(host: str, timeout_s: float) -> list[str]:
+        return ["127.0.0.3"]
+
+    monkeypatch.setattr(place, "look_up", wifi)
+    monkeypatch.setattr(place, "_listens", _always)
+    found = Found("kitchen", "reachy-mini.local", 8000, (ADDRESS,))
+    around = await robots_around(PATIENT, None, browse(found), ("reachy-mini.local",))
+    assert [(robot.name, robot.address) for robot in around] == [("kitchen", ADDRESS)]
+
+
+async def test_robots_that_do_not_answer_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each in turn, somebody who announces hundreds would hold everybody up for as many minutes."""
+    asked = asyncio.Event()
+    waiting = 0
+
+    async def listens(address: str, port: int, timeout_s: float) -> bool:
+        nonlocal waiting
+        waiting += 1
+        if waiting == 40:  # two addresses of ten robots, two ports each
+            asked.set()
+        await asked.wait()
+        return False
+
+    monkeypatch.setattr(place, "_listens", listens)
+    many = [Found(f"{n}", f"{n}.local", 8000, (f"127.0.1.{n}", f"127.0.2.{n}")) for n in range(10)]
+    async with asyncio.timeout(20):
+        assert await robots_around(PATIENT, None, browse(*many), ()) == []
+
+
 async def test_a_robot_on_this_machine_is_found_by_itself() -> None:
     async with fake_robot(address="127.0.0.1") as there:
         (robot,) = await robots_around(PATIENT, there.daemon_port, browse(), ("localhost",))
@@ -185,3 +281,7 @@ async def test_a_name_service_that_hangs_holds_nobody_up(monkeypatch: pytest.Mon
 
 async def _unknown(host: str, timeout_s: float) -> list[str]:
     return []
+
+
+async def _always(address: str, port: int, timeout_s: float) -> bool:
+    return True

@@ -60,6 +60,18 @@ def test_a_server_that_began_anew_counts_from_zero() -> None:
     assert arrived(seen(connected, from_robot(open=1, opened=1), before=from_robot(opened=9)))
 
 
+def test_a_server_that_began_anew_may_have_counted_as_far() -> None:
+    connected = replace(TOLD, connected=True)
+    before = from_robot(opened=1)
+    assert arrived(seen(connected, from_robot(open=1, opened=1), before=before))
+
+
+def test_a_server_that_says_no_more_has_ended() -> None:
+    """The app has not noticed it yet."""
+    connected = replace(TOLD, connected=True)
+    assert not arrived(Evidence(ROBOT, 8765, connected, before={}, now=None))
+
+
 def test_without_the_server_s_word_the_app_s_counts() -> None:
     connected = replace(TOLD, connected=True)
     assert arrived(Evidence(ROBOT, 8765, connected))
@@ -107,6 +119,13 @@ def test_another_address_of_the_robot() -> None:
     )
 
 
+def test_a_stranger_does_not_hide_what_the_robot_met() -> None:
+    """Another robot that knocks all the time."""
+    now = {"192.168.1.8": Knocks(refused=1, status=401), **from_robot(opened=1, closed=1008)}
+    what, _, _ = said(seen(now=now))
+    assert what == "The robot reached this server, which has no place for it"
+
+
 def test_all_places_are_taken() -> None:
     what, why, _ = said(seen(now=from_robot(opened=1, closed=1008)))
     assert what == "The robot reached this server, which has no place for it"
@@ -149,6 +168,12 @@ def test_the_app_goes_elsewhere() -> None:
     assert fix == "In the app: Settings -> Connection -> Local, host 192.168.1.5, port 8765"
 
 
+def test_what_the_app_says_is_no_command_for_the_terminal() -> None:
+    _, why, _ = said(seen(replace(TOLD, mode="\x9b31m", host="\x1b]0;x\x07\ud800")))
+    assert why.isprintable()
+    assert why.isascii()
+
+
 def test_connected_with_somebody_else_at_our_address() -> None:
     what, why, _ = said(seen(replace(TOLD, connected=True)))
     assert what == "The robot's app says that it is connected, but not to this server"
@@ -161,7 +186,11 @@ def test_connected_with_somebody_else_at_our_address() -> None:
         ("", "nothing arrived here, so a firewall drops it", FIREWALL),
         ("TimeoutError: timed out during opening handshake", "a firewall drops it", FIREWALL),
         ("ConnectionRefusedError: [Errno 111] x", "its connection is refused, by", FIREWALL),
-        ("OSError: [Errno 113] No route to host", "no way to that address", "Put both into one"),
+        ("TimeoutError: [Errno 110] Connect call failed x", "a firewall drops it", FIREWALL),
+        ("OSError: [Errno 101] Connect call failed x", "no way to that address", "Put both into"),
+        ("OSError: [Errno 113] No route to host", "a firewall turns it away", FIREWALL),
+        ("OSError: [Errno 113] Connect call failed x", "or its network has no way", FIREWALL),
+        ("InvalidStatus: server rejected: HTTP 401", "another machine answers", "Are robot and"),
         ("gaierror: Name or service not known", "no way to that address", "Put both into one"),
         ("SSLError: WRONG_VERSION_NUMBER", "wants TLS", "Pair without a proxy"),
     ],

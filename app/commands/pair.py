@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Coroutine
+import signal
+from collections.abc import Coroutine, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -46,10 +47,22 @@ DEFAULT_PORT = 8765
 T = TypeVar("T")
 
 
-class Cancelled(ReachyVoiceError):
-    """Ctrl-C."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, ``kill``, and a terminal that is closed."""
 
-    exit_code = 130
+
+class Cancelled(ReachyVoiceError):
+    """One of ``SIGNALS``."""
+
+    def __init__(self, number: int, outcomes: Sequence[Outcome]) -> None:
+        states = {outcome.state for outcome in outcomes}
+        fix = "Nothing was changed"
+        if "left" in states:
+            fix = "Not all that was changed could be changed back: see what is left"
+        elif "undone" in states:
+            fix = "What was changed has been changed back"
+        super().__init__("Stopped", fix=fix)
+        self.exit_code = 128 + number
 
 
 def pair(
@@ -68,13 +81,9 @@ def pair(
     is changed back where it does not.
     """
     from app.pairing.flow import Pairing, Wish
+    from app.pairing.permission import alone
     from app.pairing.place import robots_around
 
-    settings = load_settings(config, overrides or ()).settings
-    if find:
-        _show_robots(_run(robots_around(Times(), daemon_port)), as_json)
-        return
-    wish = Wish(robot, port or settings.server.port or DEFAULT_PORT, start, daemon_port)
     outcomes: list[Outcome] = []
 
     def tell(outcome: Outcome) -> None:
@@ -83,7 +92,14 @@ def pair(
             _print(outcome)
 
     try:
-        paired = _run(Pairing(wish, _doors(settings), tell).run())
+        settings = load_settings(config, overrides or ()).settings
+        if find:
+            _show_robots(_run(robots_around(Times(), daemon_port), outcomes), as_json)
+            return
+        wish = Wish(robot, port or settings.server.port or DEFAULT_PORT, start, daemon_port)
+        doors = _doors(settings)
+        with alone(doors.file):
+            paired = _run(Pairing(wish, doors, tell).run(), outcomes)
     except ReachyVoiceError as error:
         if not as_json:
             raise
@@ -104,11 +120,29 @@ def _doors(settings: Settings) -> Doors:
     return Doors(file, settings.access.addresses, settings.access.loopback)
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def _run(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcome]) -> T:
+    """Raises ``Cancelled`` after a signal, once what was done is undone."""
+    return asyncio.run(_until_stopped(work, outcomes))
+
+
+async def _until_stopped(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcome]) -> T:
+    """However often somebody presses Ctrl-C: Python's own handler would cut the undoing short at
+    the second time."""
+    loop = asyncio.get_running_loop()
+    working = asyncio.ensure_future(work)
+    came: list[int] = []
+
+    def stop(number: int) -> None:
+        came.append(number)
+        working.cancel()
+
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
+            loop.add_signal_handler(number, stop, number)
     try:
-        return asyncio.run(work)
-    except KeyboardInterrupt:
-        raise Cancelled("Stopped", fix="What was changed has been changed back") from None
+        return await working
+    except asyncio.CancelledError:
+        raise Cancelled(came[0] if came else signal.SIGINT, outcomes) from None
 
 
 # --- what is shown -----------------------------------------------------------------------------
@@ -134,7 +168,7 @@ def _place(robot: Robot) -> dict[str, Any]:
 
 
 def _print_json(what: dict[str, Any]) -> None:
-    typer.echo(json.dumps(what, indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(what, indent=2))
 
 
 def _show_robots(robots: list[Robot], as_json: bool) -> None:

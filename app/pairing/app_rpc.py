@@ -16,7 +16,7 @@ from typing import Any
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
 
-from app.pairing.steps import Robot, in_url, plain
+from app.pairing.steps import Robot, in_url, plain, read_json
 
 METHOD_NOT_FOUND = -32601
 """JSON-RPC 2.0, 5.1."""
@@ -75,6 +75,11 @@ class AppSays:
     port: int | None = None
     needs_restart: bool = False
 
+    @property
+    def waits_for_restart(self) -> bool:
+        """Its setting has no effect yet."""
+        return self.needs_restart or self.state == "restart_required"
+
     def points_at(self, address: str, port: int) -> bool:
         """Whether its setting is that address and port."""
         return self.mode == "local" and self.host == address and self.port == port
@@ -115,6 +120,13 @@ def former(before: AppSays) -> dict[str, object] | None:
     return {"hf_mode": before.mode} if before.mode == "deployed" else None
 
 
+class _Connection(connect):
+    """With the robot and nobody else: what another address answers is no word of this one's app."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
 class AppRpc:
     """The app of one robot. ``timeout_s`` is for a whole call."""
 
@@ -139,7 +151,7 @@ class AppRpc:
         request = {"jsonrpc": "2.0", "id": _ID, "method": method, "params": dict(parameters)}
         try:
             async with asyncio.timeout(self._timeout_s):
-                async with connect(
+                async with _Connection(
                     self.url,
                     proxy=None,
                     open_timeout=None,
@@ -166,7 +178,7 @@ class AppRpc:
 def _answer(frame: str | bytes) -> Mapping[str, Any] | None:
     """The result; ``None`` for what is not our answer."""
     try:
-        message = json.loads(frame)
+        message = read_json(frame)
     except ValueError:
         raise RpcFailed(Trouble.STRANGE, "a frame is not JSON") from None
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":

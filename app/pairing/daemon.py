@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+from urllib.parse import quote
 
-import httpx
-
-from app.pairing.steps import CONVERSATION_APP, Robot, in_url, plain
+from app.pairing.json_http import JsonHttp, NoAnswer
+from app.pairing.steps import CONVERSATION_APP, Robot, in_url, plain, read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +33,12 @@ class DaemonError(Exception):
         self.status = status
 
 
-class Daemon:
+class Daemon(JsonHttp):
     """The daemon of one robot. ``timeout_s`` is for one request."""
 
     def __init__(self, robot: Robot, timeout_s: float) -> None:
-        # Nothing is encrypted here, and loading certificates takes a while.
-        self._client = httpx.AsyncClient(timeout=timeout_s, trust_env=False, verify=False)
+        super().__init__(timeout_s)
         self._base = f"http://{in_url(robot.address)}:{robot.daemon_port}/api/apps"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        await self._client.aclose()
 
     async def current(self) -> RunningApp | None:
         """The app that runs or has ended last. Raises ``DaemonError``."""
@@ -65,29 +52,32 @@ class Daemon:
         names = [entry.get("name") for entry in listed if isinstance(entry, dict)]
         return [name for name in names if isinstance(name, str)]
 
-    async def start(self, name: str) -> None:
+    async def start(self, name: str, patience_s: float) -> None:
         """Raises ``DaemonError``; 400 if another app runs."""
-        await self._ask("POST", f"start-app/{name}")
+        await self._ask("POST", f"start-app/{quote(name, safe='')}", patience_s)
 
-    async def restart(self) -> None:
-        """The app that runs, or has failed. Raises ``DaemonError``; 400 if there is none."""
-        await self._ask("POST", "restart-current-app")
+    async def restart(self, patience_s: float) -> None:
+        """The app that runs, or has failed: the answer comes when it has begun anew. Raises
+        ``DaemonError``; 400 if there is none."""
+        await self._ask("POST", "restart-current-app", patience_s)
 
-    async def _ask(self, method: str, path: str) -> Any:
+    async def _ask(self, method: str, path: str, patience_s: float | None = None) -> Any:
         try:
-            answer = await self._client.request(method, f"{self._base}/{path}")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise DaemonError(plain(error) or type(error).__name__) from error
+            status, text = await self.ask(method, f"{self._base}/{path}", answer_s=patience_s)
+        except NoAnswer as error:
+            raise DaemonError(error.detail) from error
+        fine = 200 <= status < 300
         try:
-            body = answer.json()
+            body = read_json(text)
         except ValueError:
             body = None
-            if answer.is_success:
-                raise DaemonError("its answer is not JSON", answer.status_code) from None
-        if not answer.is_success:
+            if fine:
+                raise DaemonError("its answer is not JSON", status) from None
+        if not fine:
             detail = body.get("detail") if isinstance(body, dict) else None
-            shown = plain(detail) if isinstance(detail, str) else f"HTTP {answer.status_code}"
-            raise DaemonError(shown, answer.status_code)
+            raise DaemonError(
+                plain(detail) if isinstance(detail, str) else f"HTTP {status}", status
+            )
         return body
 
 

@@ -16,7 +16,7 @@ from app.pairing.own_server import OwnServer, unusable
 from app.pairing.permission import allowed, to_end
 from app.pairing.place import parse_place, robot_at, robots_around, the_only
 from app.pairing.running_app import reach_app, restart_app
-from app.pairing.steps import Outcome, PairError, Robot, Step, Times, in_url
+from app.pairing.steps import Outcome, PairError, Robot, Step, Times, in_url, plain
 from app.pairing.way_back import Evidence, Sightings, arrived, firewall_advice, turned_down, why_not
 from pipeline.errors import ReachyVoiceError
 
@@ -56,6 +56,8 @@ class Pairing:
         self._told: ReachyVoiceError | None = None
         self._changed = False
         """The app may have another setting than before."""
+        self._confirmed = False
+        """It has, and will have no other one of ours."""
 
     async def run(self) -> Robot:
         """The robot, which then talks to our server. Raises ``ReachyVoiceError``; what was done is
@@ -110,7 +112,8 @@ class Pairing:
                 why=error.detail or str(error.trouble),
                 fix="Pair again; if that does not help, restart the app in the robot's dashboard",
             ) from error
-        if app.needs_restart or app.state == "restart_required":
+        self._confirmed = True
+        if app.waits_for_restart:
             app = await restart_app(robot, rpc, daemon, self._times)
         self._ok(f"the app is told to use {in_url(robot.ours)}:{self._wish.port}")
         return app
@@ -144,6 +147,8 @@ class Pairing:
         except TimeoutError:
             pass
         if not arrived(seen):
+            if (gone := unusable(await own.look(), robot.ours, port)) is not None:
+                raise gone
             advice = await asyncio.to_thread(firewall_advice, robot, port)
             raise why_not(seen, advice)
         self._ok(f"{robot.place} is connected to this server")
@@ -158,8 +163,13 @@ class Pairing:
             yield
             return
 
-        def undone() -> None:
-            self._tell(Outcome(Step.ACCESS, "undone", f"{address} is off the list again"))
+        def undone(error: ReachyVoiceError | None) -> None:
+            if error is None:
+                self._tell(Outcome(Step.ACCESS, "undone", f"{address} is off the list again"))
+                return
+            fix = f"reachy-voice allow --remove {address}"
+            what = f"{address} is still allowed to connect"
+            self._tell(Outcome(Step.ACCESS, "left", what, error.why, fix))
 
         doors = self._doors
         async with allowed(doors.file, str(address), doors.in_settings, undone) as new:
@@ -174,14 +184,20 @@ class Pairing:
             yield
         except BaseException:
             if self._changed and not before.points_at(robot.ours, self._wish.port):
-                await to_end(self._restore(rpc, before))
+                await to_end(self._restore(robot, rpc, before))
             raise
 
-    async def _restore(self, rpc: AppRpc, before: AppSays) -> None:
+    async def _restore(self, robot: Robot, rpc: AppRpc, before: AppSays) -> None:
         what = "The app has its former connection again"
         try:
+            if self._confirmed:
+                now = await rpc.status()
+                if not now.points_at(robot.ours, self._wish.port):
+                    self._tell(_not_ours(now, before))
+                    return
             if (parameters := former(before)) is not None:
-                await rpc.configure(parameters)
+                if (await rpc.configure(parameters)).waits_for_restart:
+                    what = f"{what}, once it is restarted"
                 self._tell(Outcome(Step.SETTING, "undone", what))
                 return
             why = "it was not known"
@@ -212,6 +228,15 @@ def _is_paired(robot: Robot, port: int, app: AppSays, sightings: Sightings | Non
     knocks = (sightings or {}).get(robot.address)
     is_open = knocks is not None and knocks.open > 0
     return is_open and app.connected and app.points_at(robot.ours, port)
+
+
+def _not_ours(now: AppSays, before: AppSays) -> Outcome:
+    """The app forgot our setting, or somebody has made another one meanwhile, who knows why."""
+    place = f"{now.mode} {now.host}:{now.port}" if now.mode == "local" else now.mode
+    if (now.mode, now.host, now.port) == (before.mode, before.host, before.port):
+        return Outcome(Step.SETTING, "undone", "The app has its former connection")
+    what = f"The app has another connection by now: {plain(place)}"
+    return Outcome(Step.SETTING, "left", what, fix="In the app: Settings -> Connection")
 
 
 def _refused_setting(robot: Robot, port: int, error: RpcRefused) -> PairError:

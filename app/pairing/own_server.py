@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from types import TracebackType
-from typing import Any, Self
-
-import httpx
+from typing import Any
 
 from app.pairing.callers import PATH, Knocks, read_callers
-from app.pairing.steps import NoServer, in_url
+from app.pairing.json_http import JsonHttp, NoAnswer
+from app.pairing.steps import NoServer, in_url, read_json
 
 LOOPBACK = "127.0.0.1"
 
@@ -26,29 +24,17 @@ class Own(StrEnum):
     ABSENT = "nothing"
 
 
-class OwnServer:
+class OwnServer(JsonHttp):
     """This machine's server at ``port``, as it is seen at ``address``, which the robot would use.
 
     ``timeout_s`` is for one request.
     """
 
     def __init__(self, address: str, port: int, timeout_s: float, loopback: str = LOOPBACK) -> None:
-        # It is this very machine: there is nobody to be deceived by.
-        self._client = httpx.AsyncClient(timeout=timeout_s, trust_env=False, verify=False)
+        super().__init__(timeout_s)
         self._address = address
         self._port = port
         self._loopback = loopback
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        await self._client.aclose()
 
     async def look(self) -> Own:
         """Never raises for what it finds."""
@@ -64,13 +50,13 @@ class OwnServer:
         try:
             status, body = await self._get("http", self._address, PATH)
             return read_callers(body) if status == 200 else None
-        except (_Failed, ValueError):
+        except (NoAnswer, ValueError):
             return None
 
     async def _look_at(self, address: str) -> Own:
         try:
             _, alive = await self._get("http", address, "/health")
-        except _Failed as error:
+        except NoAnswer as error:
             if not error.somebody:
                 return Own.ABSENT
             return await self._look_through_tls(address)
@@ -82,7 +68,7 @@ class OwnServer:
     async def _look_through_tls(self, address: str) -> Own:
         try:
             _, alive = await self._get("https", address, "/health")
-        except _Failed:
+        except NoAnswer:
             return Own.STRANGER
         return Own.TLS if alive == {"status": "ok"} else Own.STRANGER
 
@@ -94,29 +80,16 @@ class OwnServer:
     async def _get_or_none(self, address: str, path: str) -> tuple[int, Any]:
         try:
             return await self._get("http", address, path)
-        except _Failed:
+        except NoAnswer:
             return 0, None
 
     async def _get(self, scheme: str, address: str, path: str) -> tuple[int, Any]:
-        url = f"{scheme}://{in_url(address)}:{self._port}{path}"
+        """``None`` for a body that is not JSON."""
+        status, text = await self.ask("GET", f"{scheme}://{in_url(address)}:{self._port}{path}")
         try:
-            answer = await self._client.get(url)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise _Failed(somebody=scheme == "https") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise _Failed(somebody=True) from error
-        try:
-            return answer.status_code, answer.json()
+            return status, read_json(text)
         except ValueError:
-            return answer.status_code, None
-
-
-class _Failed(Exception):
-    """``somebody``: the connection was taken, then nothing sensible came."""
-
-    def __init__(self, *, somebody: bool) -> None:
-        super().__init__(somebody)
-        self.somebody = somebody
+            return status, None
 
 
 def unusable(found: Own, address: str, port: int) -> NoServer | None:

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+import fcntl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
 from app.access import Network, parse_address, parse_network
 from app.access_file import AccessFile, AccessFileError, AccessList
+from app.pairing.steps import PairError
 
 T = TypeVar("T")
 
 NOTE = "Reachy Mini, by reachy-voice pair"
+
+
+@contextmanager
+def alone(file: AccessFile) -> Iterator[None]:
+    """No other pairing with this list goes on: each would undo what the other one has done. Raises
+    ``PairError``."""
+    try:
+        file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = file.path.with_name("pair.lock").open("w")
+    except OSError:  # whoever has to write the list is told why that does not go
+        yield
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what = "Another reachy-voice pair is at work on this machine"
+            raise PairError(what, fix="Wait until it has ended, then pair again") from None
+        yield
 
 
 @asynccontextmanager
@@ -21,10 +42,11 @@ async def allowed(
     file: AccessFile,
     address: str,
     in_settings: Sequence[str],
-    on_undone: Callable[[], None] = lambda: None,
+    on_undone: Callable[[AccessFileError | None], None] = lambda error: None,
 ) -> AsyncIterator[bool]:
     """Let ``address`` connect; gives whether it could not before. An error or a cancellation
-    inside takes a new permission back. Raises ``AccessFileError``."""
+    inside takes a new permission back; ``on_undone`` is told if that failed. Raises
+    ``AccessFileError``."""
     network = parse_network(address)
 
     def add() -> bool:
@@ -43,12 +65,22 @@ async def allowed(
         yield await asyncio.shield(changing)
     except BaseException:
         # A thread that writes goes on when its caller is cancelled.
-        with suppress(AccessFileError):
-            if await to_end(changing):
-                remove = partial(AccessList.without_address, network=network)
+        if await _came_true(changing):
+            remove = partial(AccessList.without_address, network=network)
+            failed = None
+            try:
                 await to_end(asyncio.to_thread(file.change, remove))
-                on_undone()
+            except AccessFileError as error:
+                failed = error
+            on_undone(failed)
         raise
+
+
+async def _came_true(adding: Awaitable[bool]) -> bool:
+    """Whether there is something to undo."""
+    with suppress(AccessFileError):
+        return await to_end(adding)
+    return False
 
 
 def covered(network: Network, allowed: Sequence[Network]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app.discovery import ROBOTS, Found, addresses_of, find
-from app.pairing.steps import APP_PORT, DAEMON_PORT, Robot, Times, WhichRobot
+from app.pairing.steps import APP_PORT, DAEMON_PORT, Robot, Times, WhichRobot, plain
 
 USUAL_NAME = "reachy-mini.local"
 """Of the robot's own computer, as it is delivered."""
@@ -43,6 +43,8 @@ def parse_place(text: str) -> Typed:
         if _is_ip(words):
             return Typed(words)
         parts = urlsplit(words if "://" in words else f"//{words}")
+        if "//" not in words and " " in words and not parts.port and words.isprintable():
+            return Typed(words)  # robots are called as people like
         if parts.hostname and not parts.username and " " not in words:
             # The daemon's page is the one that people have open; the app is beside it.
             port = None if parts.port == DAEMON_PORT else parts.port
@@ -70,18 +72,42 @@ async def robot_at(
     typed: Typed, times: Times, daemon_port: int | None, browse: Browse | None = None
 ) -> Robot:
     """The robot of that name or address. Raises ``WhichRobot``."""
-    found: Found | None = None
-    addresses = await _addresses(typed.host, times)
-    if not addresses and not _is_ip(typed.host):
-        around = await (browse or _browser(times))()
-        found = next((one for one in around if _is_called(one, typed.host)), None)
-        addresses = list(found.addresses) if found else []
-    if not addresses:
-        what = f"No robot is called {typed.host!r} here"
-        raise WhichRobot(what, why="no name service and no mDNS knows it", fix=_HOW_TO_FIND)
-    ports = (typed.port, daemon_port or (found.port if found else DAEMON_PORT))
-    name = found.name if found else typed.host
-    return await _best(name, addresses, ports, times)
+    if addresses := await _addresses(typed.host, times):
+        ports = (typed.port, daemon_port or DAEMON_PORT)
+        return await _best(typed.host, addresses, ports, times)
+    if not _is_ip(typed.host):
+        found = _the_one_called(typed.host, await (browse or _browser(times))())
+        if found is not None:
+            return await _announced(found, (typed.port, daemon_port or found.port), times)
+    what = f"No robot is called {typed.host!r} here"
+    raise WhichRobot(what, why="no name service and no mDNS knows it", fix=_HOW_TO_FIND)
+
+
+def _the_one_called(name: str, around: Sequence[Found]) -> Found | None:
+    """Raises ``WhichRobot`` if several are: anybody in the network may take any name."""
+    called = [one for one in around if _is_called(one, name)]
+    places = dict.fromkeys(", ".join(one.addresses) for one in called)
+    if len(places) > 1:
+        what = f"{len(places)} robots are called {name!r}"
+        fix = "Name the address of the one that you mean, as in reachy-voice pair 192.168.1.7"
+        raise WhichRobot(what, why=f"they are at {plain('; '.join(places))}", fix=fix)
+    return called[0] if called else None
+
+
+async def _announced(found: Found, ports: tuple[int, int], times: Times) -> Robot:
+    """Where it says; where nobody answers there, at its host's name: what a daemon announces is as
+    old as the daemon, and its network may be another one by now. Raises ``WhichRobot``."""
+    robot = None
+    if found.addresses:
+        robot = await _best(found.name, found.addresses, ports, times)
+        (alive,) = await _alive([robot], times)
+        if alive:
+            return robot
+    if found.host.endswith(".local") and (now := await _addresses(found.host, times)):
+        return await _best(found.name, now, ports, times)
+    if robot is None:
+        raise WhichRobot(f"{plain(found.name)} announces no address", fix=_HOW_TO_FIND)
+    return robot
 
 
 async def _addresses(host: str, times: Times) -> list[str]:
@@ -103,6 +129,7 @@ def _is_called(found: Found, name: str) -> bool:
 
 async def _best(name: str, addresses: Sequence[str], ports: tuple[int, int], times: Times) -> Robot:
     """The first address at which anything of a robot answers; else the first that has a way."""
+    name = plain(name, 80)  # it is shown, and anybody may have chosen it
     robots = []
     for address in addresses:
         ours = await _ours_towards(address)
@@ -165,21 +192,31 @@ async def robots_around(
     async with asyncio.TaskGroup() as looking:
         browsing = looking.create_task(_collect(browse or _browser(times)))
         usuals = [looking.create_task(look_up(name, times.connect_s)) for name in usual]
-    wanted: list[tuple[str, Sequence[str], int]] = []
-    for found in browsing.result():
-        wanted.append((found.name, found.addresses, daemon_port or found.port))
-    for name, looked in zip(usual, usuals, strict=True):
-        wanted.append((name, looked.result(), daemon_port or DAEMON_PORT))
+    named = zip(usual, (looked.result() for looked in usuals), strict=True)
+    everybody = [
+        *browsing.result(),
+        *(Found(name, name, DAEMON_PORT, tuple(known)) for name, known in named if known),
+    ]
+    async with asyncio.TaskGroup() as looking:  # each may take its time
+        tasks = [looking.create_task(_around(one, times, daemon_port)) for one in everybody]
     robots: dict[str, Robot] = {}
-    for name, addresses, port in wanted:
-        if addresses:
-            try:
-                robot = await _best(name, addresses, (APP_PORT, port), times)
-            except WhichRobot:
-                continue
+    hosts = set()
+    for found, task in zip(everybody, tasks, strict=True):
+        # The usual name of one that was found already may lead to another address of it.
+        if (robot := task.result()) is not None and not (found.name == found.host in hosts):
             robots.setdefault(robot.address, robot)
-    answers = await _alive(list(robots.values()), times)
-    return [robot for robot, alive in zip(robots.values(), answers, strict=True) if alive]
+            hosts.add(found.host)
+    return list(robots.values())
+
+
+async def _around(found: Found, times: Times, daemon_port: int | None) -> Robot | None:
+    """``None``: nothing of a robot answers there."""
+    try:
+        robot = await _announced(found, (APP_PORT, daemon_port or found.port), times)
+    except WhichRobot:
+        return None
+    (alive,) = await _alive([robot], times)
+    return robot if alive else None
 
 
 async def _collect(browse: Browse) -> list[Found]:

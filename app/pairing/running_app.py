@@ -33,16 +33,16 @@ async def reach_app(
         _is_conversation(robot, running)
         patience_s = times.start_s if start else times.settle_s
         return await _appears(robot, rpc, daemon, patience_s, times)
-    if not start:
+    if not start or (running is not None and running.state == "stopping"):  # it takes no order then
         raise _not_running(robot, running)
-    await _start(robot, daemon, running)
+    await _start(robot, daemon, running, times.restart_s)
     return await _appears(robot, rpc, daemon, times.start_s, times)
 
 
 async def restart_app(robot: Robot, rpc: AppRpc, daemon: Daemon, times: Times) -> AppSays:
     """For an app that takes a new setting only when it begins. Raises ``PairError``."""
     try:
-        await daemon.restart()
+        await daemon.restart(times.restart_s)
     except DaemonError as error:
         raise PairError(
             "The robot's app must be restarted to use the new address, and the daemon cannot do it",
@@ -52,12 +52,14 @@ async def restart_app(robot: Robot, rpc: AppRpc, daemon: Daemon, times: Times) -
     return await _appears(robot, rpc, daemon, times.start_s, times)
 
 
-async def _start(robot: Robot, daemon: Daemon, running: RunningApp | None) -> None:
+async def _start(
+    robot: Robot, daemon: Daemon, running: RunningApp | None, patience_s: float
+) -> None:
     """Nobody else's app is ended for it."""
     try:
         if running is not None and not running.over:
             _is_conversation(robot, running)
-            await daemon.restart()
+            await daemon.restart(patience_s)
             return
         name = conversation_app(await daemon.installed())
         if name is None:
@@ -66,7 +68,7 @@ async def _start(robot: Robot, daemon: Daemon, running: RunningApp | None) -> No
                 why="the daemon's list of installed apps has none, or several",
                 fix=_INSTALL,
             )
-        await daemon.start(name)
+        await daemon.start(name, patience_s)
     except DaemonError as error:
         raise PairError(
             "The robot's daemon could not start the conversation app",
@@ -126,7 +128,8 @@ def _not_running(robot: Robot, running: RunningApp | None) -> PairError:
         log = f"Look at its log in the robot's dashboard, then: {command}"
         return PairError(what, why=running.error, fix=log)
     if running is not None and running.state == "stopping":
-        return PairError(f"The app {running.name} is just being stopped", fix=fix)
+        what = f"The app {running.name} is just being stopped"
+        return PairError(what, fix=f"Wait until it has ended, then: {command}")
     return PairError("The conversation app does not run on the robot", fix=fix)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.errors import ReachyVoiceError
 
@@ -83,6 +84,8 @@ class Times:
     """Neither the app nor the server tells by itself that they have met."""
     start_s: float = 90.0
     """An app that is being started; on the robot's own computer it takes half a minute."""
+    restart_s: float = 30.0
+    """The daemon's answer to a restart: it gives the app 20 s to end before it kills it."""
     settle_s: float = 10.0
     """An app that the daemon says is running, and that does not answer yet."""
 
@@ -115,3 +118,11 @@ def plain(text: object, most: int = 300) -> str:
     words = " ".join(str(text).split())
     shown = words if words.isprintable() else ascii(words)[1:-1]
     return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def read_json(text: str | bytes) -> Any:
+    """Raises ``ValueError``, also for lists in lists without end."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None

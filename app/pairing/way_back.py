@@ -10,14 +10,20 @@ from dataclasses import dataclass
 
 from app.pairing.app_rpc import AppSays
 from app.pairing.callers import Knocks
-from app.pairing.steps import PairError, Robot, in_url
+from app.pairing.steps import PairError, Robot, in_url, plain
 
 TURNED_AWAY = 1008
 """The close code of a server whose places are all taken."""
 
-_REFUSED = ("refused", "errno 111", "errno 61")
-_UNREACHABLE = ("no route", "unreachable", "name or service", "nodename", "getaddrinfo")
-_SILENT = ("timed out", "timeout", "cancellederror")
+# Python's own words and, because asyncio says "Connect call failed" instead, the numbers of Linux
+# and macOS.
+_REFUSED = ("refused", "errno 111]", "errno 61]")
+_NO_ROUTE = ("no route", "errno 113]", "errno 65]")
+"""Also what a firewall answers that prohibits, as firewalld's does."""
+_UNREACHABLE = (
+    "unreachable", "errno 101]", "errno 51]", "name or service", "nodename", "getaddrinfo",
+)  # fmt: skip
+_SILENT = ("timed out", "timeout", "cancellederror", "errno 110]", "errno 60]")
 _TLS = ("ssl", "tls", "certificate")
 
 Sightings = Mapping[str, Knocks]
@@ -45,10 +51,12 @@ def arrived(seen: Evidence) -> bool:
     """The app has opened a connection since, and both sides have it still."""
     if seen.app is None or not seen.app.connected:
         return False
-    if seen.before is None or seen.now is None:
+    if seen.before is None:  # it never says; one that is silent only now has ended
         return seen.settled and seen.app.points_at(seen.robot.ours, seen.port)
-    is_open = seen.now.get(seen.robot.address, Knocks()).open > 0
-    return is_open and _since(seen, seen.robot.address).opened > 0
+    if seen.now is None or seen.now.get(seen.robot.address, Knocks()).open == 0:
+        return False
+    was_open = seen.before.get(seen.robot.address, Knocks()).open > 0
+    return not was_open or _since(seen, seen.robot.address).opened > 0
 
 
 def turned_down(seen: Evidence) -> bool:
@@ -59,7 +67,7 @@ def turned_down(seen: Evidence) -> bool:
 
 def why_not(seen: Evidence, firewall: str) -> PairError:
     """The likeliest reason, and what to do. ``firewall``: how to open the port here."""
-    for judge in (_at_the_door, _by_another_address, _came_and_went, _not_told):
+    for judge in (_at_the_door, _came_and_went, _by_another_address, _not_told):
         if (error := judge(seen)) is not None:
             return error
     return _never_came(seen, firewall)
@@ -84,7 +92,7 @@ def _at_the_door(seen: Evidence) -> PairError | None:
     knocks = _since(seen, seen.robot.address)
     heard = seen.app.error if seen.app else ""
     status = knocks.status if knocks.refused else None
-    if status is None and not knocks.opened:  # the server does not say; the app may
+    if status is None and seen.now is None:  # the server does not say; the app may
         status = next((code for code in (401, 403, 503) if f"HTTP {code}" in heard), None)
     what = "The robot reaches this server, which refuses it"
     match status:
@@ -154,13 +162,13 @@ def _not_told(seen: Evidence) -> PairError | None:
             why="it has crashed, or the robot's network is gone",
             fix="Look at the robot's dashboard, start the app, and pair again",
         )
-    if seen.app.state == "restart_required" or seen.app.needs_restart:
+    if seen.app.waits_for_restart:
         return PairError(
             "The robot's app has taken the address, but must be restarted to use it",
             fix="Restart the conversation app in the robot's dashboard",
         )
     if not seen.app.points_at(seen.robot.ours, seen.port):
-        other = f"{seen.app.mode or 'unknown'} {seen.app.host}".strip()
+        other = plain(f"{seen.app.mode or 'unknown'} {seen.app.host}")
         return PairError(
             "The robot's app did not keep the address of this server",
             why=f"its connection is now: {other}",
@@ -176,18 +184,25 @@ def _never_came(seen: Evidence, firewall: str) -> PairError:
     said = f"; the app says: {error}" if error else ""
     lower = error.lower()
     what = f"The robot cannot reach this machine at {seen.ours}"
+    one_network = "Are robot and this machine in one network, without VPN or guest Wi-Fi?"
     if seen.app.connected:
         return PairError(
             "The robot's app says that it is connected, but not to this server",
             why=f"another machine answers at {seen.ours} for the robot",
-            fix="Are robot and this machine in one network, without VPN or guest Wi-Fi?",
+            fix=one_network,
         )
+    if "http " in lower:
+        why = f"another machine answers there for the robot{said}"
+        return PairError(what, why=why, fix=one_network)
     if any(word in lower for word in _TLS):
         why = f"something between them wants TLS, which the app does not speak{said}"
         return PairError(what, why=why, fix="Pair without a proxy between them")
     if any(word in lower for word in _REFUSED):
         why = f"its connection is refused, by a firewall or by another machine{said}"
         return PairError(what, why=why, fix=firewall)
+    if any(word in lower for word in _NO_ROUTE):
+        why = f"a firewall turns it away, or its network has no way here{said}"
+        return PairError(what, why=why, fix=f"{firewall}. Else: {_same_network(seen)}")
     if any(word in lower for word in _UNREACHABLE):
         why = f"its network has no way to that address{said}"
         return PairError(what, why=why, fix=_same_network(seen))
