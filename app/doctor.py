@@ -71,9 +71,7 @@ def examine(
     checks += check_choices(settings)
     sound = look(settings.sound)
     checks.append(check_sound(settings.sound, sound))
-    checks += check_hardware(
-        settings, speaker=lambda _: sound[1] if isinstance(sound, tuple) else None
-    )
+    checks += check_hardware(settings, sound if isinstance(sound, tuple) else None)
     checks += [*check_stack_and_room(settings, environ, setup), check_cpu(_cpu_flags())]
     return [*checks, check_port(settings.server.host, settings.server.port)]
 

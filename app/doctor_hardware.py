@@ -12,11 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from app.doctor_check import Check
 from app.settings import Settings
-from hardware.xvf3800.boards import BOARD_NAMES, is_array_name, version_of
+from hardware.xvf3800.boards import BOARD_NAMES, is_array_name, same_array, version_of
 from hardware.xvf3800.codec import Values
 from hardware.xvf3800.control import ArrayControl, Readable, numbers
 from hardware.xvf3800.errors import ArrayBusy, ArrayError, ArrayNotFound, NotReadable, NoUsbLibrary
@@ -35,13 +36,7 @@ LOOK_S = 0.4
 daemon 1.2 s, and usually some milliseconds."""
 MIXER_S = 0.3
 
-SpeakerOf = Callable[[Settings], str | None]
 Opened = Callable[[Settings], ArrayControl]
-
-
-def speaker_of(settings: Settings) -> str | None:
-    """The name of the device that answers are played on; None where it is not known."""
-    return None if settings.sound.speaker == "auto" else settings.sound.speaker
 
 
 def _opened(settings: Settings) -> ArrayControl:
@@ -50,8 +45,8 @@ def _opened(settings: Settings) -> ArrayControl:
 
 def check_hardware(
     settings: Settings,
+    devices: tuple[str, str] | None = None,
     *,
-    speaker: SpeakerOf = speaker_of,
     opened: Opened = _opened,
     asound: Path = Path("/proc/asound"),
     mixer: Callable[[int], str | None] | None = None,
@@ -59,8 +54,9 @@ def check_hardware(
 ) -> Iterator[Check]:
     """Array, firmware, permission, channels, echo path, echo canceller, sample rate and volume.
 
-    Takes less than 2 s, whatever hangs. ``speaker``: who knows the playback device. The others are
-    for tests.
+    Takes less than 2 s, whatever hangs but the system's look for the host of ``robot.url``.
+    ``devices``: the names of the microphone and the loudspeaker that are used; None where they are
+    not known. The others are for tests.
     """
     card = find_card(asound)
     end = clock() + LOOK_S
@@ -68,13 +64,13 @@ def check_hardware(
     yield finding
     if control is not None:
         try:
-            yield from _check_chip(_Hurried(control, clock, end))
+            yield from _check_chip(_Hurried(control, clock, end), settings)
         finally:
             control.close()
     if control is None and card is None:
         return
     if control is None or control.via == "usb":
-        yield check_echo_path(speaker(settings))
+        yield check_echo_path(devices, settings.sound.echo)
     yield check_rate(settings.sound.rate_hz, card)
     if card is not None and sys.platform == "linux":
         yield check_volume(card.number, (mixer or _mixer)(card.number))
@@ -104,8 +100,10 @@ def _open(
 # --- the chip ----------------------------------------------------------------------------------
 
 
-def _check_chip(control: Readable) -> Iterator[Check]:
-    for check in (check_firmware, check_channels, check_canceller):
+def _check_chip(control: Readable, settings: Settings) -> Iterator[Check]:
+    beams = settings.array.preset == "asr-beam"
+    channels = partial(check_channels, channel=settings.sound.channel, beams=beams)
+    for check in (check_firmware, channels, check_canceller):
         try:
             yield check(control)
         except ArrayError as error:
@@ -154,13 +152,24 @@ def _build(control: Readable) -> str:
         return ""
 
 
-def check_channels(control: Readable) -> Check:
-    """What is on the two channels."""
+def check_channels(
+    control: Readable, channel: str | int = "processed", *, beams: bool = False
+) -> Check:
+    """What is on the two channels, and whether the one that is heard has a voice.
+
+    ``channel``: ``sound.channel``. ``beams``: ``talk`` puts the recognisers' beam on the second.
+    """
     asr = bool(numbers(control, "AEC_ASROUTONOFF")[0])
     left, right = (
         tuple(map(int, numbers(control, name))) for name in ("AUDIO_MGR_OP_L", "AUDIO_MGR_OP_R")
     )
     words = f"1: {in_words(left[0], left[1], asr)}; 2: {in_words(right[0], right[1], asr)}"
+    if channel in ("asr", 2):
+        good = is_speech(right[0]) and (channel == 2 or (right[0] == 7 and asr))
+        if good or beams:
+            return Check("array channels", "ok", words)
+        fix = "Set array.preset: asr-beam, or sound.channel: processed"
+        return Check("array channels", "warn", f"{words}; sound.channel is {channel}", fix)
     if is_speech(left[0]):
         return Check("array channels", "ok", words)
     fix = "Run: reachy-voice xvf set AUDIO_MGR_OP_L 8 0 (the processed beam)"
@@ -211,17 +220,27 @@ def _rates(stream: Path) -> frozenset[int]:
     return frozenset(int(rate) for line in lines for rate in re.findall(r"\d+", line))
 
 
-def check_echo_path(speaker: str | None) -> Check:
-    """The chip takes out only what is played through itself."""
-    if speaker is None:
-        return Check("array echo path", "ok", "answers are to be played through the array")
-    if is_array_name(speaker):
-        return Check("array echo path", "ok", f"played through {speaker}")
+def check_echo_path(devices: tuple[str, str] | None, echo: str) -> Check:
+    """The chip takes out only what is played through itself, from what it hears itself.
+
+    ``echo``: ``sound.echo``.
+    """
+    name = "array echo path"
+    if devices is None:
+        return Check(name, "ok", "which sound devices are used is not known")
+    if echo in ("software", "half-duplex"):
+        return Check(name, "ok", f"sound.echo is {echo}: not the chip's")
+    microphone, speaker = devices
+    if same_array(microphone, speaker):
+        return Check(name, "ok", f"played through {speaker}")
     detail = f"played through {speaker}: the array cannot take out what it does not play"
-    fix = (
-        "Set sound.speaker to auto and plug the loudspeaker into the array, or sound.echo: software"
-    )
-    return Check("array echo path", "warn", detail, fix)
+    if is_array_name(microphone):
+        fix = "Set sound.speaker to auto and plug the loudspeaker into the array"
+        return Check(name, "warn", detail, f"{fix}, or sound.echo: software")
+    if echo == "chip":
+        fix = "Set sound.microphone and sound.speaker to auto, or sound.echo"
+        return Check(name, "warn", f"{microphone} is heard, {detail}", fix)
+    return Check(name, "ok", f"{microphone} is heard, not the array; this program does it")
 
 
 def check_rate(rate_hz: int | None, card: Card | None) -> Check:
@@ -243,7 +262,7 @@ def check_volume(card: int, mixer: str | None) -> Check:
     """
     levels = [int(level) for level in re.findall(r"\[(\d+)%\]", mixer or "")]
     if mixer is None or not levels:
-        return Check("array volume", "ok", "amixer does not know it")
+        return Check("array volume", "ok", "not known: no amixer, or it does not know PCM,1")
     level = min(levels)
     muted = "[off]" in mixer
     if level == 100 and not muted:

@@ -3,13 +3,12 @@ it on (``robot.url``), and the sessions of that robot's clients hear of it."""
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from app.access import parse_address
 from app.compose import Assistant
 from hardware.xvf3800.control import ArrayControl
 from hardware.xvf3800.opening import open_array
@@ -24,12 +23,20 @@ async def robot_directions(
 ) -> None:
     """Until cancelled. A robot that is not there costs a look now and then.
 
-    ``open_control``: opens the array; ``None``: as ``array`` and ``robot.url`` say."""
+    Needs ``robot.url``. ``open_control``: opens the array; ``None``: as ``array`` and ``robot.url``
+    say."""
     array, url = assistant.settings.array, assistant.settings.robot.url
-    if array.control == "never" or url is None:
-        return
+    assert url is not None
     await assistant.ready.wait()
-    places = await asyncio.to_thread(places_of, urlsplit(url).hostname or "")
+    host = urlsplit(url).hostname or ""
+    places: frozenset[str] = frozenset()
+
+    def opened() -> ArrayControl:
+        nonlocal places
+        control = open_control() if open_control else open_array(array, url)
+        # Anew each time: a robot that was off has no address yet, and may come back with another.
+        places = places_of(host)
+        return control
 
     def says(notice: ArrayNotice) -> None:
         match notice:
@@ -42,16 +49,17 @@ async def robot_directions(
             case ArrayLost():
                 log.warning("nobody tells from where somebody speaks: %s", notice.error)
 
-    await ArrayWatch(open_control or (lambda: open_array(array, url)), says).run()
+    await ArrayWatch(opened, says).run()
 
 
 def places_of(host: str) -> frozenset[str]:
     """The addresses from which a robot of that name connects. Blocking."""
     try:
-        found = {str(known[4][0]) for known in socket.getaddrinfo(host, None)}
+        known = {parse_address(str(entry[4][0])) for entry in socket.getaddrinfo(host, None)}
     except OSError:
         log.warning("the address of the robot %s is not known", host)
         return frozenset()
-    if any(ipaddress.ip_address(address).is_loopback for address in found):
-        found |= {"127.0.0.1", "::1"}
-    return frozenset(found)
+    places = {str(address) for address in known if address is not None}
+    if any(address is not None and address.is_loopback for address in known):
+        places |= {"127.0.0.1", "::1"}
+    return frozenset(places)

@@ -106,8 +106,13 @@ def _beside(
     settings = assistant.settings
     if tls is not None:
         yield tls.keep_fresh()
-    if settings.robot.url is not None:
+    if settings.robot.url is not None and settings.array.control != "never":
         yield robot_directions(assistant)
+    elif settings.array.accepted:
+        log.warning(
+            "array.accept_deg does nothing: without robot.url and array.control: auto nobody tells "
+            "from where somebody speaks, and everybody is answered"
+        )
     if settings.server.announce:
         yield _be_found(assistant, address, port, encrypted=tls is not None)
 

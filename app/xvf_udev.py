@@ -40,6 +40,12 @@ def install_rule(
             why=f"{path} may be written by root only",
             fix=f"Run: sudo {shutil.which(sys.argv[0]) or sys.argv[0]} xvf udev --install",
         ) from error
+    except OSError as error:
+        raise RuleNotInstalled(
+            "The rule was not installed",
+            why=f"{path} cannot be written: {error.strerror}",
+            fix="Give the rule to this system in its own way; `reachy-voice xvf udev` prints it",
+        ) from error
     say(f"Written: {path}")
     for command in RELOAD:
         if (run or _run)(command) != 0:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from hardware.daemon_url import daemon_url
 from pipeline.direction import Sector
 
 ChannelNumber = Annotated[int, Field(ge=1, le=64)]
@@ -51,5 +52,5 @@ class Robot(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str | None = None
+    url: Annotated[str, AfterValidator(daemon_url)] | None = None
     moves: bool = True

@@ -45,7 +45,12 @@ class Speaker(Answering, Protocol):
 
     @property
     def direction_deg(self) -> float | None:
-        """From where somebody speaks; ``None``: nobody knows."""
+        """From where somebody speaks; ``None``: nobody knows, or not yet."""
+        ...
+
+    @property
+    def said_from_deg(self) -> float | None:
+        """From where came what is just over; ``None``: nobody knows."""
         ...
 
     def speech_started(self) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _FRESH_S = 0.35
 """An array is asked ten times a second; one answer may be missed."""
 _LOST_S = 1.0
 """An array that has told nothing for so long is not there, and everybody is heard."""
-_LATELY_S = 1.0
+_PAUSE_S = 1.5
+"""So long an utterance goes on after its last word, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +48,31 @@ class Directions:
     def note(self, direction: Direction, now: float) -> None:
         self._told.append((now, direction))
 
-    def azimuth_deg(self, now: float) -> float | None:
-        """Where speech came from in the last second, at its newest; ``None``: nobody knows."""
-        for at, direction in reversed(self._told):
-            if now - at > _LATELY_S:
-                return None
-            if direction.speech:
-                return direction.azimuth_deg
-        return None
+    def now_deg(self, now: float) -> float | None:
+        """From where somebody speaks now; ``None``: nobody knows, or not yet."""
+        return self._azimuth_deg(now - _FRESH_S)
+
+    def lately_deg(self, now: float) -> float | None:
+        """From where the utterance came that is just over; ``None``: nobody knows."""
+        return self._azimuth_deg(now - _PAUSE_S)
+
+    def _azimuth_deg(self, since: float) -> float | None:
+        heard = (
+            told.azimuth_deg for at, told in reversed(self._told) if told.speech and at >= since
+        )
+        return next(heard, None)
 
     def elsewhere(self, now: float) -> bool:
         """Whether what is heard now is for somebody else: the array works, and hears nobody speak
         from where who is meant would."""
         if self._accepted is None or not self._told or now - self._told[-1][0] > _LOST_S:
             return False
-        fresh = [told for at, told in self._told if now - at <= _FRESH_S and told.speech]
-        return not any(told.azimuth_deg in self._accepted for told in fresh)
+        return not any(azimuth_deg in self._accepted for azimuth_deg in self._spoken_from(now))
+
+    def others(self, now: float) -> bool:
+        """Whether it is somebody else who speaks, ``elsewhere``. If not, nobody does as far as the
+        array has noticed: it is later to notice than a voice activity detector."""
+        return next(self._spoken_from(now), None) is not None
+
+    def _spoken_from(self, now: float) -> Iterator[float]:
+        return (told.azimuth_deg for at, told in self._told if now - at <= _FRESH_S and told.speech)

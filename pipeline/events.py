@@ -71,10 +71,13 @@ class TurnJudged:
 
 @dataclass(frozen=True, slots=True)
 class SpeechStopped:
-    """The utterance is over. ``audio_ms``: the end of what will be committed."""
+    """The utterance is over. ``audio_ms``: the end of what will be committed.
+
+    ``direction_deg``: from where it came; an array is often too slow for ``SpeechStarted``."""
 
     item_id: str
     audio_ms: int
+    direction_deg: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

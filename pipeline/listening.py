@@ -80,8 +80,11 @@ class SpeechScores:
         score = await self._without_echo(window, turn_is_open, threshold)
         if turn_is_open or self._directions is None:
             return score
-        elsewhere = self._directions.elsewhere(asyncio.get_running_loop().time())
-        return min(score, _NO_SPEECH, threshold / 2) if elsewhere else score
+        now = asyncio.get_running_loop().time()
+        if not self._directions.elsewhere(now):
+            return score
+        # What others have said is no beginning of what is heard next.
+        return 0.0 if self._directions.others(now) else min(score, _NO_SPEECH, threshold / 2)
 
     async def _without_echo(
         self, window: EchoWindow, turn_is_open: bool, threshold: float

@@ -410,7 +410,11 @@ class Session:
 
     @property
     def direction_deg(self) -> float | None:
-        return self._directions.azimuth_deg(asyncio.get_running_loop().time())
+        return self._directions.now_deg(asyncio.get_running_loop().time())
+
+    @property
+    def said_from_deg(self) -> float | None:
+        return self._directions.lately_deg(asyncio.get_running_loop().time())
 
     def speech_started(self) -> bool:
         if not self._interrupts:

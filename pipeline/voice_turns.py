@@ -118,7 +118,7 @@ class VoiceTurns:
             self._attempts.discard(turn)
             self._feed(turn, self._listener.heard_end)
             self._closed_to = self._listener.heard_end
-            self._bus.publish(SpeechStopped(turn.item_id, _ms(self._closed_to)))
+            self._stopped(turn.item_id, self._closed_to)
         return turn
 
     def take_ended(self) -> list[UserTurn]:
@@ -142,7 +142,7 @@ class VoiceTurns:
         self._attempts.discard(turn)
         turn.recognising.cancel()
         if not self._overlaps.drop(turn):
-            self._bus.publish(SpeechStopped(turn.item_id, _ms(self._listener.heard_end)))
+            self._stopped(turn.item_id, self._listener.heard_end)
 
     def drop_ended(self) -> None:
         """Forget turns that have ended and are not committed yet, too."""
@@ -189,6 +189,9 @@ class VoiceTurns:
         turn = self._turn = UserTurn(item_id, start, start, recognition, task, signal.start)
         if not self._overlaps.begin(turn):
             self._announce(turn)
+
+    def _stopped(self, item_id: str, end: int) -> None:
+        self._bus.publish(SpeechStopped(item_id, _ms(end), self._session.said_from_deg))
 
     def _announce(self, turn: UserTurn) -> None:
         """Somebody speaks; told as soon as it is known."""
@@ -252,7 +255,7 @@ class VoiceTurns:
         """Once, with the commit; before it only if somebody speaks again meanwhile."""
         if not attempt.stop_told:
             attempt.stop_told = True
-            self._bus.publish(SpeechStopped(attempt.item_id, _ms(attempt.end)))
+            self._stopped(attempt.item_id, attempt.end)
 
     def _commit(self, turn: UserTurn, attempt: Attempt, said: Said) -> None:
         turn.recognising.cancel()

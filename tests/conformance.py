@@ -25,7 +25,10 @@ Dialect = Literal["ga", "beta"]
 ANSWER_ONLY = {"id", "object", "expires_at"}
 """The SDK types a session in ``session.updated`` as a request; upstream sends these too."""
 
-OUR_FIELDS = {"input_audio_buffer.speech_started": {"direction_deg"}}
+OUR_FIELDS = {
+    "input_audio_buffer.speech_started": {"direction_deg"},
+    "input_audio_buffer.speech_stopped": {"direction_deg"},
+}
 """Our extra fields, there only where a microphone array tells."""
 
 OURS = "reachy_voice.timeline"

@@ -39,9 +39,9 @@ class Notices:
     def kinds(self) -> list[type[RobotError]]:
         return [type(error) for error in self.all]
 
-    async def until(self, kind: type[RobotError]) -> RobotError:
+    async def until(self, kind: type[RobotError], times: int = 1) -> RobotError:
         async with asyncio.timeout(10):
-            while kind not in self.kinds():
+            while self.kinds().count(kind) < times:
                 await self._new.wait()
                 self._new.clear()
         return next(error for error in self.all if isinstance(error, kind))

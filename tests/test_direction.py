@@ -25,13 +25,14 @@ def test_a_sector_is_what_is_near_its_centre(centre: float, width: float, off: f
         assert inside == (abs(off) < width / 2)
 
 
-def test_the_newest_speech_of_the_last_second_counts() -> None:
+def test_the_newest_speech_counts() -> None:
     told = Directions()
-    assert told.azimuth_deg(0.0) is None
+    assert told.now_deg(0.0) is told.lately_deg(0.0) is None
     told.note(Direction(40.0, speech=True), 0.0)
     told.note(Direction(170.0, speech=False), 0.1)
-    assert told.azimuth_deg(0.2) == 40.0
-    assert told.azimuth_deg(1.2) is None
+    assert told.now_deg(0.2) == told.lately_deg(0.2) == 40.0
+    assert (told.now_deg(0.5), told.lately_deg(0.5)) == (None, 40.0)  # of somebody before
+    assert told.lately_deg(1.6) is None
 
 
 def test_everybody_is_meant_where_no_array_tells() -> None:
@@ -39,6 +40,7 @@ def test_everybody_is_meant_where_no_array_tells() -> None:
     assert not told.elsewhere(0.0)
     told.note(Direction(200.0, speech=True), 0.0)
     assert told.elsewhere(0.1)
+    assert (told.others(0.1), told.others(0.4)) == (True, False)
     told.note(Direction(80.0, speech=True), 0.2)
     assert not told.elsewhere(0.3)
     told.note(Direction(80.0, speech=False), 0.6)
@@ -107,7 +109,11 @@ def test_the_wire_has_it_where_it_is_known() -> None:
         events.SpeechStarted("a", 0),
         events.SpeechStopped("a", 300),
         events.SpeechStarted("b", 320, 75.0),
+        events.SpeechStopped("b", 900, 80.0),
     )
     first, second = (m for m in sent if m["type"].endswith("speech_started"))
     assert "direction_deg" not in first
     assert second["direction_deg"] == 75.0
+    first, second = (m for m in sent if m["type"].endswith("speech_stopped"))
+    assert "direction_deg" not in first
+    assert second["direction_deg"] == 80.0

@@ -24,7 +24,7 @@ from hardware.xvf3800.errors import (
     ArrayError,
     ArrayGone,
     ArrayNotFound,
-    DaemonUnavailable,
+    DaemonAway,
     NoUsbLibrary,
 )
 
@@ -70,7 +70,7 @@ def look(
     settings: Settings,
     thing: FakeXvf | ArrayError | None,
     asound: Path = Path("/nonexistent"),
-    speaker: str | None = None,
+    devices: tuple[str, str] | None = None,
     mixer: str | None = MIXER,
 ) -> dict[str, Check]:
     """The findings by name. ``thing``: what is on USB, or what opening raises."""
@@ -84,7 +84,7 @@ def look(
     checks = list(
         check_hardware(
             settings,
-            speaker=lambda _: speaker,
+            devices,
             opened=opened,
             asound=asound,
             mixer=lambda _: mixer,
@@ -128,7 +128,8 @@ def test_control_never_looks_at_nothing(settings: Settings) -> None:
 
 
 def test_a_good_array_is_good_in_all_respects(settings: Settings, asound: Path) -> None:
-    found = look(settings, FakeXvf(REACHY), asound, "Reachy Mini Audio: USB Audio (hw:2,0)")
+    card = "Reachy Mini Audio: USB Audio (hw:2,0)"
+    found = look(settings, FakeXvf(REACHY), asound, (card, card))
     assert {name: check.state for name, check in found.items()} == {
         "microphone array": "ok",
         "array firmware": "ok",
@@ -208,6 +209,35 @@ def test_the_channels_are_said_in_words(
     assert (check.state, said in check.detail) == (state, True)
 
 
+@pytest.mark.parametrize(
+    ("right", "asr", "channel", "preset", "state"),
+    [
+        ((0, 0), 0, "asr", None, "warn"),
+        ((8, 0), 0, "asr", None, "warn"),
+        ((7, 3), 0, "asr", None, "warn"),
+        ((7, 3), 1, "asr", None, "ok"),
+        ((0, 0), 0, "asr", "asr-beam", "ok"),
+        ((0, 0), 0, 2, None, "warn"),
+        ((8, 0), 0, 2, None, "ok"),
+        ((0, 0), 0, 1, None, "ok"),
+    ],
+)
+def test_the_channel_that_is_heard_must_have_a_voice(
+    settings: Settings,
+    right: tuple[int, int],
+    asr: int,
+    channel: str | int,
+    preset: str | None,
+    state: str,
+) -> None:
+    sound = settings.sound.model_copy(update={"channel": channel})
+    array = settings.array.model_copy(update={"preset": preset})
+    chosen = settings.model_copy(update={"sound": sound, "array": array})
+    check = look(chosen, FakeXvf(registers={(35, 19): bytes(right), (33, 35): ints(asr)}))
+    assert check["array channels"].state == state
+    assert state == "ok" or "array.preset: asr-beam" in check["array channels"].fix
+
+
 def test_a_canceller_that_is_off_is_said(settings: Settings) -> None:
     check = look(settings, FakeXvf(registers={(33, 70): bytes([1])}))["array echo canceller"]
     assert (check.state, "SHF_BYPASS" in check.fix) == ("warn", True)
@@ -228,7 +258,7 @@ def test_a_sound_card_that_is_not_on_usb_s_list_is_said(settings: Settings, asou
 
 
 def test_a_robot_that_does_not_answer_is_said(settings: Settings) -> None:
-    found = look(settings, DaemonUnavailable("http://localhost:8000: ConnectError"))
+    found = look(settings, DaemonAway("http://localhost:8000: ConnectError"))
     assert (found["microphone array"].state, len(found)) == ("warn", 1)
 
 
@@ -244,10 +274,27 @@ def test_a_slow_array_is_not_waited_for(settings: Settings) -> None:
     assert "too slowly" in found["array control"].detail
 
 
-def test_playing_elsewhere_is_a_warning() -> None:
-    assert check_echo_path("HDA Intel PCH: ALC256").state == "warn"
-    assert check_echo_path("ReSpeaker XVF3800").state == "ok"
-    assert check_echo_path(None).state == "ok"
+ARRAY_CARD, OTHER_CARD = "ReSpeaker XVF3800: USB Audio (hw:2,0)", "HDA Intel PCH: ALC256"
+
+
+@pytest.mark.parametrize(
+    ("devices", "echo", "state", "said"),
+    [
+        (None, "auto", "ok", "not known"),
+        ((ARRAY_CARD, ARRAY_CARD), "auto", "ok", "played through ReSpeaker"),
+        ((ARRAY_CARD, OTHER_CARD), "auto", "warn", "does not play"),
+        ((ARRAY_CARD, OTHER_CARD), "chip", "warn", "does not play"),
+        ((ARRAY_CARD, OTHER_CARD), "software", "ok", "software"),
+        ((OTHER_CARD, OTHER_CARD), "auto", "ok", "not the array"),
+        ((OTHER_CARD, ARRAY_CARD), "auto", "ok", "not the array"),
+        ((OTHER_CARD, OTHER_CARD), "chip", "warn", "is heard"),
+    ],
+)
+def test_playing_elsewhere_is_a_warning_where_the_chip_is_to_take_the_echo_out(
+    devices: tuple[str, str] | None, echo: str, state: str, said: str
+) -> None:
+    check = check_echo_path(devices, echo)
+    assert (check.state, said in check.detail) == (state, True)
 
 
 def test_both_sample_rate_traps_are_seen(settings: Settings, asound: Path) -> None:
@@ -267,8 +314,8 @@ def test_both_sample_rate_traps_are_seen(settings: Settings, asound: Path) -> No
         (MIXER, "ok", "100 %"),
         (MIXER.replace("100%", "62%"), "warn", "62 %"),
         (MIXER.replace("[on]", "[off]"), "warn", "muted"),
-        (None, "ok", "does not know"),
-        ("", "ok", "does not know"),
+        (None, "ok", "not known"),
+        ("", "ok", "not known"),
     ],
 )
 def test_the_volume_trap_is_seen(mixer: str | None, state: str, said: str) -> None:

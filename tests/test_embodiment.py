@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,14 @@ from app.settings import Settings
 from app.settings_load import load_settings
 from app.talk.conversation import Connected
 from app.talk.embodiment import EVERYBODY, Embodiment
+from app.talk.evening import Evening
 from app.talk.state import TalkState
+from hardware.robot.gaze import unturned
+from hardware.settings import Robot
+from hardware.sound.notices import AllZero, Opened
 from hardware.sound.pairing import SoundBlock
-from hardware.xvf3800.errors import ArrayNotFound, NoPermission
+from hardware.xvf3800.errors import ArrayNotFound, DaemonAway, NoPermission
+from hardware.xvf3800.watch import ArrayLost, ArrayReading
 from pipeline.direction import Direction
 from pipeline.events import SpeechStarted
 
@@ -75,7 +82,6 @@ async def test_directions_go_on_and_the_lights_follow() -> None:
     async with embodied(array) as told:
         assert await told.faced.get() == Direction(90.0, True, 3.0)
         assert "firmware 2.0.12" in told.said
-        assert told.state.aec_converged is True
         told.state.note(Connected())
         told.state.note(SpeechStarted("a", 0))
         told.body.note(SpeechStarted("a", 0))
@@ -120,6 +126,16 @@ async def test_what_is_not_allowed_is_said_with_what_to_do() -> None:
             await said.wait()
 
 
+@pytest.mark.parametrize(("moves", "lines"), [(True, 0), (False, 2)])
+async def test_a_robot_that_is_away_is_said_once(moves: bool, lines: int) -> None:
+    """By the body, if that is to move; else by the array: what, and what to do."""
+    robot = Robot(url="http://reachy-mini.local:8000", moves=moves)
+    told = Body(respeaker(), settings().model_copy(update={"robot": robot}))
+    told.body._array_says(ArrayLost(DaemonAway("http://reachy-mini.local:8000: refused")))
+    assert len(told.state.lines) == lines
+    assert ("robot.url" in told.said) == bool(lines)
+
+
 async def test_zeros_restart_the_chip_once() -> None:
     array = respeaker()
     async with embodied(array) as told:
@@ -141,6 +157,38 @@ async def test_a_chip_is_not_restarted_where_that_is_not_wanted() -> None:
     assert [name for name, _ in array.writes].count("REBOOT") == 0
 
 
+class TurnedBody:
+    """Of a robot that looks 60° to its left; an array in its head hears all so far to the right."""
+
+    def __init__(self) -> None:
+        self.looked: list[float] = []
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    def unturned(self, direction: Direction) -> Direction:
+        return unturned(direction, math.radians(60))
+
+    def heard(self, direction: Direction) -> None:
+        self.looked.append(round(direction.azimuth_deg))
+
+
+@pytest.mark.parametrize(
+    ("heard_deg", "is_at_deg", "looked_at"), [(150, 90, True), (90, 30, False)]
+)
+async def test_who_is_meant_does_not_turn_with_the_head(
+    heard_deg: float, is_at_deg: float, looked_at: bool
+) -> None:
+    """A head that turned to whoever speaks would bring each of them to its front."""
+    array = ScriptedArray({"DOA_VALUE_RADIANS": (math.radians(heard_deg), 1.0)})
+    body = TurnedBody()
+    async with embodied(array, settings(accept_deg=90.0)) as told:
+        told.body._body = body  # type: ignore[assignment]
+        await told.faced.get()
+        assert (await told.faced.get()).azimuth_deg == pytest.approx(is_at_deg, abs=0.1)
+    assert set(body.looked) == ({heard_deg} if looked_at else set())
+
+
 @pytest.mark.parametrize("sounding", [True, False])
 async def test_what_is_played_reaches_the_robot(sounding: bool) -> None:
     async with embodied(respeaker()) as told:
@@ -149,3 +197,35 @@ async def test_what_is_played_reaches_the_robot(sounding: bool) -> None:
         told.state.sounding = sounding
         told.body.heard(SoundBlock(np.zeros(160, np.int16), np.ones(160, np.int16), 0.0))
         assert len(pieces) == sounding
+
+
+@pytest.mark.parametrize(
+    ("converged", "chip_cancels", "times"),
+    [(False, True, 1), (True, True, 0), (None, True, 0), (False, False, 0)],
+)
+async def test_a_canceller_that_does_not_settle_is_told_once(
+    converged: bool | None, chip_cancels: bool, times: int
+) -> None:
+    told = Body(respeaker(), settings())
+    told.body.chip_cancels = chip_cancels
+    told.state.sounding = True
+    second = SoundBlock(np.zeros(16_000, np.int16), np.ones(16_000, np.int16), 0.0)
+    reading = ArrayReading(Direction(90.0, False), (0.0,) * 4, converged, 0.0)
+    for n in range(100):
+        if n < 30:
+            assert told.said == ""
+        told.body.heard(second)
+        told.body._array_says(reading)
+    assert told.said.count("has not settled") == times
+
+
+@pytest.mark.parametrize(("microphone", "times"), [("Reachy Mini Audio", 1), ("Webcam", 0)])
+async def test_zeros_of_another_microphone_are_no_fault_of_the_array(
+    microphone: str, times: int, tmp_path: Path
+) -> None:
+    evening = Evening(DEFAULT, TalkState(), None, "ws://127.0.0.1:1", tmp_path)
+    blamed: list[bool] = []
+    evening._body.all_zero = lambda: blamed.append(True)  # type: ignore[method-assign]
+    evening._sound_says(Opened(microphone, "Reachy Mini Audio", 16_000))
+    evening._sound_says(AllZero(2.0))
+    assert len(blamed) == times

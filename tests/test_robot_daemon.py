@@ -28,7 +28,6 @@ from hardware.robot.poses import (
     to_axes,
     within_limits,
 )
-from pipeline.direction import Direction
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -60,7 +59,6 @@ async def test_it_reads_what_the_daemon_tells(robot: RobotDaemon) -> None:
         assert as_pose(await robot.get("state/full")) == await daemon.pose()
         assert await daemon.holder() is None
         assert not await daemon.plays_a_move()
-        assert await daemon.direction() is None  # a mocked-up robot has no microphones
 
 
 @pytest.mark.parametrize(
@@ -250,15 +248,6 @@ async def test_who_holds_the_robot(lock: object, app: object, holder: str | None
     }
     async with answering(answers) as url, open_daemon(url) as daemon:
         assert await daemon.holder() == holder
-
-
-async def test_where_sound_comes_from() -> None:
-    """As ``DoaSnapshot`` of reachy-mini 1.13.0 has it: 0 left, π/2 front, π right."""
-    answers = {"/state/doa": ("200 OK", {"angle": 2.5, "speech_detected": True})}
-    async with answering(answers) as url, open_daemon(url) as daemon:
-        direction = await daemon.direction()
-    assert direction is not None
-    assert direction == Direction(pytest.approx(143.24, abs=0.01), True)
 
 
 @pytest.mark.parametrize("pose", [{}, {"head_pose": {"m": [0] * 16}}, {"head_pose": None}, None])

@@ -11,6 +11,8 @@ from scripted_array import ScriptedArray
 from test_embodiment import DEFAULT
 
 from app.robot_directions import places_of, robot_directions
+from app.serving import _beside
+from hardware.xvf3800.errors import ArrayNotFound
 from pipeline.commands import NoteDirection
 
 
@@ -50,11 +52,54 @@ async def test_a_robot_on_this_machine() -> None:
     await told_of({Client(): "127.0.0.1"}, "http://localhost:8000", ScriptedArray())
 
 
-async def test_without_a_robot_nothing_runs() -> None:
-    def never() -> Any:
-        raise AssertionError
+async def test_a_robot_that_is_switched_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name has no address before."""
+    robot = Client()
+    openings = [ArrayNotFound("it is off"), ArrayNotFound("it is off")]
+    looked_up: list[str] = []
 
-    await robot_directions(assistant(None, {}), never)
+    def known_now(host: str) -> frozenset[str]:
+        looked_up.append(host)
+        return frozenset() if openings else frozenset({"10.0.0.7"})
+
+    def opened() -> Any:
+        if openings:
+            raise openings.pop()
+        return ScriptedArray()
+
+    monkeypatch.setattr("app.robot_directions.places_of", known_now)
+    monkeypatch.setattr("hardware.xvf3800.watch.BACK_OFF_S", (0.0,))
+    served = assistant("http://reachy-mini.local:8000", {robot: "10.0.0.7"})
+    running = asyncio.create_task(robot_directions(served, opened))
+    async with asyncio.timeout(10):
+        await robot.told.get()
+    running.cancel()
+    await asyncio.wait({running})
+    assert set(looked_up) == {"reachy-mini.local"}
+
+
+def test_addresses_are_compared_as_clients_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(0, 0, 0, "", ("fe80::1%eth0", 0, 0, 2)), (0, 0, 0, "", ("::ffff:10.0.0.7", 0, 0, 0))]
+    monkeypatch.setattr("socket.getaddrinfo", lambda host, port: found)
+    assert places_of("reachy-mini.local") == {"fe80::1", "10.0.0.7"}
+
+
+@pytest.mark.parametrize(
+    ("url", "control", "runs"),
+    [(None, "auto", False), ("http://a", "never", False), ("http://a", "auto", True)],
+)
+def test_that_everybody_is_answered_is_said_where_no_array_tells(
+    url: str | None, control: str, runs: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = assistant(url, {})
+    array = served.settings.array.model_copy(update={"control": control, "accept_deg": 90.0})
+    server = served.settings.server.model_copy(update={"announce": False})
+    served.settings = served.settings.model_copy(update={"array": array, "server": server})
+    tasks = list(_beside(served, "10.0.0.1", 8765, None))
+    for task in tasks:
+        task.close()
+    assert len(tasks) == runs
+    assert ("everybody is answered" in caplog.text) != runs
 
 
 def test_a_name_that_nobody_knows(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,9 +26,10 @@ from moving_robot import (
 from robot_daemon import RobotDaemon, python_with_daemon, robot_daemon
 
 from app.weights import WeightsCache
+from hardware.robot import daemon as daemon_module
 from hardware.robot import presence as presence_module
 from hardware.robot.daemon import Daemon, MotorMode
-from hardware.robot.errors import RobotBusy, RobotLost, lost
+from hardware.robot.errors import RobotBusy, RobotLost
 from pipeline.events import InputCleared
 
 pytestmark = [
@@ -89,7 +91,7 @@ async def test_whoever_ends_it_wins_over_an_error_in_the_same_moment() -> None:
 
     async def fails() -> None:
         await failing.wait()
-        raise lost("http://robot", "it is gone")
+        raise RobotLost("http://robot", "it is gone")
 
     async def goes_on() -> None:
         await asyncio.Event().wait()
@@ -124,6 +126,26 @@ async def test_it_keeps_still_while_somebody_has_the_motors_off(robot: RobotDaem
         await robot.reaches(thinks)
         assert listens(before)
     assert notices.kinds() == [RobotBusy]
+
+
+async def test_motors_that_somebody_has_switched_off_stay_off_over_a_lost_connection(
+    robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may have it in their hands."""
+    monkeypatch.setattr(daemon_module, "ANSWER_S", 0.3)
+    monkeypatch.setattr(daemon_module, "PING_S", 0.3)
+    notices = Notices()
+    async with moving(robot.url, notices) as body:
+        body.note(STARTED)
+        await robot.reaches(listens)
+        await robot.post("motors/set_mode/disabled")
+        await notices.until(RobotBusy)
+        robot.process.send_signal(signal.SIGSTOP)
+        await notices.until(RobotLost)
+        robot.process.send_signal(signal.SIGCONT)
+        await notices.until(RobotBusy, times=2)
+        assert (await robot.get("motors/status"))["mode"] == "disabled"
+    await robot.post("motors/set_mode/enabled")
 
 
 async def test_it_does_not_fight_a_move_of_the_daemon(robot: RobotDaemon) -> None:

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from app.talk.evening import cancels_echo
 from hardware.settings import Sound
-from hardware.sound.devices import Device, channel_of, choose, choose_both, rates_to_try
+from hardware.sound.devices import (
+    Device,
+    channel_of,
+    choose,
+    choose_both,
+    rates_to_try,
+    whole_names,
+)
 from hardware.sound.errors import RateRefused, SoundError
+from hardware.sound.notices import Opened
 from hardware.sound.opening import Chosen, Rates, plain_name, resolve
+from hardware.xvf3800.boards import same_array
 
 LAPTOP = Device(0, "HDA Intel PCH: ALC257 Analog (hw:0,0)", 2, 2, 44_100)
 HDMI = Device(1, "HDA Intel PCH: HDMI 0 (hw:0,3)", 0, 8, 44_100)
@@ -102,3 +112,46 @@ def test_two_alike_are_told_apart_while_both_are_there() -> None:
 def test_plain_names() -> None:
     assert plain_name(REACHY.name) == "Reachy Mini Audio: USB Audio"
     assert plain_name("default") == "default"
+
+
+# --- Windows, where each way of a device is one of its own --------------------------------------
+
+HEARS, PLAYS = "Echo Cancelling Speakerphone (Reachy Mini Audio)", "Speakers (Reachy Mini Audio)"
+SECOND = "Speakers (2- Reachy Mini Audio)"
+
+
+def test_on_windows_the_loudspeaker_of_the_same_array_is_taken() -> None:
+    laptop = Device(0, "Speakers (Realtek(R) Audio)", 0, 2, 48_000, default_output=True)
+    other, own = Device(1, SECOND, 0, 2, 16_000), Device(2, PLAYS, 0, 2, 16_000)
+    microphone = Device(3, HEARS, 2, 0, 16_000)
+    heard, played = choose_both([laptop, other, own, microphone], "auto", "auto")
+    assert (heard, played) == (microphone, own)
+    assert choose_both([laptop, microphone], "auto", "auto") == (microphone, laptop)
+
+
+@pytest.mark.parametrize(
+    ("microphone", "speaker", "expected"),
+    [
+        (HEARS, PLAYS, True),
+        (HEARS, HEARS, True),
+        (HEARS, SECOND, False),
+        (HEARS, "Speakers (Realtek(R) Audio)", False),
+        ("Microphone Array (Realtek(R) Audio)", "Speakers (Realtek(R) Audio)", False),
+        (REACHY.name, REACHY.name, True),
+        (REACHY.name, "Reachy Mini Audio: USB Audio (hw:4,0)", False),
+        (REACHY.name, LAPTOP.name, False),
+        (LAPTOP.name, LAPTOP.name, False),
+    ],
+)
+def test_one_array_is_known_by_its_two_names(microphone: str, speaker: str, expected: bool) -> None:
+    assert same_array(microphone, speaker) is expected
+    assert cancels_echo(Opened(microphone, speaker, 16_000)) is expected
+
+
+def test_names_that_windows_cuts_are_made_whole() -> None:
+    cut, others = HEARS[:31], ["Speakers (Realtek(R) Audio)", PLAYS]
+    assert whole_names([*others, cut, HEARS, PLAYS]) == [*others, HEARS, HEARS, PLAYS]
+    assert whole_names([cut, *others]) == [cut, *others]
+    two = [cut, HEARS, "Echo Cancelling Speakerphone (Room 7 Audio)"]
+    assert whole_names(two) == two
+    assert whole_names(["default", "default: front"]) == ["default", "default: front"]

@@ -295,6 +295,12 @@ def test_the_shipped_rules_file_is_what_is_printed() -> None:
     assert "\n".join(rules) == RULES
 
 
+def test_only_linux_is_told_of_udev() -> None:
+    assert "udev" in errors._permission("linux")
+    assert "WinUSB" in errors._permission("win32")
+    assert "udev" not in errors._permission("darwin") + errors._permission("win32")
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

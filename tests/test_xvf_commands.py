@@ -167,6 +167,30 @@ def test_what_a_firmware_does_not_know_does_not_end_a_dump(bus: FakeBus, device:
     assert "SERVICER_WRONG_COMMAND_ID" in said("dump")
 
 
+def test_a_value_that_is_never_ready_does_not_end_a_dump(bus: FakeBus, device: FakeXvf) -> None:
+    device.waiting[(33, 80)] = 10_000
+    read = json.loads(said("dump", "--json"))["parameters"]
+    assert read["AEC_SPENERGY_VALUES"] is None
+    assert read["PP_DTSENSITIVE"] == [1]
+
+
+def test_what_the_chip_keeps_to_itself_is_no_failure(bus: FakeBus, device: FakeXvf) -> None:
+    def set_only(device: FakeXvf, data: object, timeout_s: float) -> int:
+        device.registers[(33, 2)] = floats(1e-7, 1e-9)
+        return 8
+
+    device.faults = [lambda *_: None, lambda *_: None, set_only]
+    assert "AEC_AECSILENCELEVEL = 1e-07" in said("set", "AEC_AECSILENCELEVEL", "1e-7", "0")
+
+
+def test_small_values_are_told_apart(bus: FakeBus, device: FakeXvf) -> None:
+    def ignored(device: FakeXvf, data: object, timeout_s: float) -> int:
+        return 8
+
+    device.faults = [lambda *_: None, lambda *_: None, ignored]
+    failure(NotTaken, "set", "AEC_AECSILENCELEVEL", "1e-7", "0")
+
+
 def test_an_array_that_goes_ends_a_dump(bus: FakeBus, device: FakeXvf) -> None:
     device.faults = [status(0), gone]
     failure(ArrayGone, "dump")
@@ -259,6 +283,13 @@ def test_what_keeps_the_rule_from_being_installed_is_said(tmp_path: Path) -> Non
 
     with pytest.raises(RuleNotInstalled, match=r"sudo .* xvf udev --install"):
         install_rule(print, Locked(tmp_path / "70.rules"), "linux")
+
+    class ReadOnly(type(tmp_path)):  # type: ignore[misc]
+        def write_text(self, *_: object, **__: object) -> int:
+            raise OSError(30, "Read-only file system")
+
+    with pytest.raises(RuleNotInstalled, match="Read-only file system"):
+        install_rule(print, ReadOnly(tmp_path / "70.rules"), "linux")
     lines: list[str] = []
     install_rule(lines.append, tmp_path / "none" / "70.rules", "darwin")
     assert "only Linux" in lines[0]

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from fake_usb import REACHY, SEEED, FakeBus, FakeXvf
 
-from hardware.settings import Array
+from hardware.daemon_url import is_local
+from hardware.settings import Array, Robot
 from hardware.xvf3800.daemon_parameters import DaemonArray
 from hardware.xvf3800.errors import (
     ArrayBusy,
@@ -25,14 +26,16 @@ from hardware.xvf3800.errors import (
     ArrayGone,
     ArrayNotFound,
     ArrayRefused,
-    DaemonUnavailable,
+    DaemonAway,
+    DaemonSilent,
     NoPermission,
     NotReadable,
+    NotTheDaemon,
     NotWritable,
     WrongAnswer,
     WrongValues,
 )
-from hardware.xvf3800.opening import is_local, open_array
+from hardware.xvf3800.opening import open_array
 from hardware.xvf3800.presets import tuned
 
 
@@ -54,6 +57,8 @@ class Daemon(ThreadingHTTPServer):
         self.doa: Any = {"angle": 1.57, "speech_detected": True}
         self.overrides: dict[str, tuple[int, Any]] = {}
         self.applied: list[Any] = []
+        self.own: dict[str, int] = {}
+        """Which value of a parameter is the chip's own, whatever is set."""
 
     @property
     def url(self) -> str:
@@ -73,11 +78,16 @@ class Daemon(ThreadingHTTPServer):
         if "/api/audio/config/apply" in self.overrides:
             return self.overrides["/api/audio/config/apply"]
         self.applied.append(body)
+        applied = True
         for pair in body["config"]:
             # As pydantic's list[float]; floats come back from the chip with 32 bits.
             rounded = struct.pack(f"<{len(pair['values'])}f", *pair["values"])
-            self.values[pair["name"]] = list(struct.unpack(f"<{len(pair['values'])}f", rounded))
-        return 200, {"applied": True}
+            values = list(struct.unpack(f"<{len(pair['values'])}f", rounded))
+            if (own := self.own.get(pair["name"])) is not None:
+                values[own] = 3.5
+                applied = not body["verify"]
+            self.values[pair["name"]] = values
+        return 200, {"applied": applied}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -186,8 +196,11 @@ PARAMETER = "/api/audio/config/parameter/PP_MIN_NS"
         (404, {"detail": "Parameter 'PP_MIN_NS' could not be read"}, ArrayRefused),
         (500, {"detail": "read_audio_parameter failed: Read attempt exceeds 100"}, ArrayBusy),
         (500, b"Internal Server Error", ArrayBusy),
-        (401, {"detail": "no"}, DaemonUnavailable),
-        (200, b"<html>", WrongAnswer),
+        (401, {"detail": "no"}, NotTheDaemon),
+        (404, {"detail": "Not Found"}, NotTheDaemon),
+        (200, b"<html>", NotTheDaemon),
+        (200, b'"\xff\xfe\xfa"', NotTheDaemon),
+        (500, b'"\xff\xfe\xfa"', ArrayBusy),
         (200, {"name": "PP_MIN_NS", "values": []}, WrongAnswer),
         (200, {"name": "PP_MIN_NS", "values": ["0.1"]}, WrongAnswer),
         (200, ["surprise"], WrongAnswer),
@@ -210,7 +223,7 @@ def test_what_is_not_applied_is_said(daemon: Daemon, array: DaemonArray) -> None
 
 
 def test_no_daemon_is_said(daemon: Daemon) -> None:
-    with pytest.raises(DaemonUnavailable, match="ConnectError") as caught:
+    with pytest.raises(DaemonAway, match="refused") as caught:
         DaemonArray("http://127.0.0.1:9")
     assert "robot.url" in caught.value.fix
 
@@ -220,8 +233,23 @@ def test_a_daemon_that_does_not_answer_is_given_up(daemon: Daemon) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(DaemonUnavailable, match="ReadTimeout"):
+        with pytest.raises(DaemonSilent, match="timed out"):
             DaemonArray(url, answer_s=0.05)
+
+
+def test_what_is_no_url_is_said() -> None:
+    with pytest.raises(DaemonAway, match="is no URL"):
+        DaemonArray("http://a\x00b")
+
+
+def test_a_tuning_with_a_value_of_the_chip_s_own_is_applied(daemon: Daemon) -> None:
+    """The daemon compares all that it reads back, and says that it failed."""
+    daemon.values["PP_MGSCALE"] = [1000.0, 1.0, 1.0]
+    daemon.own["PP_MGSCALE"] = 2
+    array = DaemonArray(daemon.url)
+    array.write("PP_MGSCALE", 4.0, 1.0, 1.0)
+    assert array.read("PP_MGSCALE") == (4.0, 1.0, 3.5)
+    array.close()
 
 
 def test_after_closing_nothing_is_asked(daemon: Daemon) -> None:
@@ -239,6 +267,16 @@ def test_usb_is_first_where_there_is_no_daemon() -> None:
     control = open_array(Array(), None, FakeBus(FakeXvf(REACHY)))
     assert control.via == "usb"
     control.close()
+
+
+def test_a_daemon_of_this_machine_that_runs_and_is_late_keeps_it_too() -> None:
+    """USB beside it would give each of the two the other's answers."""
+    import socket
+
+    bus = FakeBus(FakeXvf(REACHY))
+    with socket.create_server(("127.0.0.1", 0)) as late, pytest.raises(DaemonSilent):
+        open_array(Array(), f"http://127.0.0.1:{late.getsockname()[1]}", bus)
+    assert bus.opened == 0
 
 
 def test_the_daemon_of_this_machine_keeps_its_own_array(daemon: Daemon) -> None:
@@ -273,7 +311,7 @@ def test_what_is_missing_here_is_said_before_a_robot_that_is_away() -> None:
     bus = FakeBus(FakeXvf(SEEED, permission=False))
     with pytest.raises(NoPermission):
         open_array(Array(), "http://127.0.0.1:9", bus)
-    with pytest.raises(DaemonUnavailable):
+    with pytest.raises(DaemonAway):
         open_array(Array(), "http://127.0.0.1:9", FakeBus())
     with pytest.raises(ArrayNotFound):
         open_array(Array(), None, FakeBus())
@@ -284,6 +322,27 @@ def test_control_never_opens_nothing(daemon: Daemon) -> None:
     with pytest.raises(ArrayNotFound, match="never"):
         open_array(Array(control="never"), daemon.url, bus)
     assert bus.opened == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "url"),
+    [
+        ("http://localhost:8000", "http://localhost:8000"),
+        (" localhost:8000/ ", "http://localhost:8000"),
+        ("reachy-mini.local", "http://reachy-mini.local"),
+        ("HTTPS://robot.example/daemon/", "https://robot.example/daemon"),
+    ],
+)
+def test_an_address_may_be_written_in_many_ways(written: str, url: str) -> None:
+    assert Robot(url=written).url == url
+
+
+@pytest.mark.parametrize(
+    "written", ["", "ftp://robot", "http://", "localhost:eighty", "http://[::1", "a..b", "a" * 64]
+)
+def test_what_is_no_address_is_found_in_the_settings(written: str) -> None:
+    with pytest.raises(ValueError, match=r"robot\.url is no"):
+        Robot(url=written)
 
 
 @pytest.mark.parametrize(

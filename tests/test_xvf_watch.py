@@ -23,6 +23,7 @@ from hardware.xvf3800.errors import (
     ArrayGone,
     ArrayNotFound,
     ArrayRefused,
+    DaemonAway,
     NoPermission,
 )
 from hardware.xvf3800.presets import tuned
@@ -175,6 +176,32 @@ def test_another_reason_is_told_too() -> None:
     scene, watch = watched(5.0, ArrayNotFound("none"), NoPermission("13"))
     assert [type(lost.error) for _, lost in scene.of(ArrayLost)] == [ArrayNotFound, NoPermission]
     assert (watch.latest, watch.control) == (None, None)
+
+
+def test_reasons_that_take_turns_are_told_once_each() -> None:
+    """As a daemon that starts, fails and starts again."""
+    away, none, busy = DaemonAway("refused"), ArrayNotFound("503"), ArrayBusy("500")
+    scene, _ = watched(60.0, *[away, none, busy] * 20)
+    assert [type(lost.error) for _, lost in scene.of(ArrayLost)] == [DaemonAway, ArrayBusy]
+
+
+def test_what_is_restarted_is_opened_anew_even_if_it_answers_all_the_time() -> None:
+    """As through a daemon, which keeps the last direction; the tuning is lost."""
+    first, second = ScriptedArray(via="daemon"), ScriptedArray(via="daemon")
+    scene = Scene([first, second])
+
+    async def main() -> None:
+        watch = ArrayWatch(scene.open, scene.note, scene.call)
+        run = asyncio.create_task(watch.run())
+        await asyncio.sleep(0.25)
+        await watch.restart()
+        await asyncio.sleep(1.0)
+        assert watch.control is second
+        run.cancel()
+        await asyncio.wait({run})
+
+    run_virtual(main())
+    assert (first.writes, first.open, scene.opened) == ([("REBOOT", (1,))], False, 2)
 
 
 def test_a_second_loss_is_told_again() -> None:

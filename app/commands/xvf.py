@@ -21,6 +21,7 @@ from hardware.xvf3800.boards import BOARD_NAMES
 from hardware.xvf3800.codec import Values, same
 from hardware.xvf3800.control import ArrayControl, numbers
 from hardware.xvf3800.errors import (
+    ArrayBusy,
     ArrayError,
     ArrayRefused,
     ArrayStalled,
@@ -137,7 +138,7 @@ def _read_or_why(control: ArrayControl, name: str) -> Values | str | ArrayError:
     """What a firmware or the daemon does not give is no reason to end."""
     try:
         return control.read(name)
-    except (ArrayRefused, ArrayStalled, WrongAnswer, NotReadable) as error:
+    except (ArrayBusy, ArrayRefused, ArrayStalled, WrongAnswer, NotReadable) as error:
         return error
 
 

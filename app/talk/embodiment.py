@@ -15,7 +15,7 @@ from hardware.robot.body import RobotBody
 from hardware.robot.errors import RobotError
 from hardware.sound.pairing import SoundBlock
 from hardware.xvf3800.control import ArrayControl
-from hardware.xvf3800.errors import ArrayError, ArrayNotFound
+from hardware.xvf3800.errors import ArrayError, ArrayNotFound, DaemonAway
 from hardware.xvf3800.lights import Lights, Shown
 from hardware.xvf3800.opening import open_array
 from hardware.xvf3800.presets import tuned
@@ -28,6 +28,12 @@ from pipeline.events import Event
 REBOOT_AGAIN_S = 60.0
 """A chip that gives zeros again so soon after a restart is not helped by another one."""
 EVERYBODY = "array.accept_deg needs the array: everybody is heard, wherever they are"
+SETTLES_S = 30.0
+"""An XVF3800's echo canceller has settled after so long of playing, or something is wrong."""
+NOT_SETTLED = (
+    "The array's echo canceller has not settled: the robot may hear itself. Is its loudspeaker at "
+    "the array, and loud enough? Is its firmware one for 16 kHz? reachy-voice doctor looks"
+)
 _SHOWN: dict[Doing, Shown] = {
     "connecting": "idle",
     "waiting": "idle",
@@ -62,6 +68,10 @@ class Embodiment:
         self._restart_wanted = False
         self._restarted_at: float | None = None
         self._doing: Doing = "connecting"
+        self.chip_cancels = False
+        """Whether the array's chip is to take the robot's voice out of what is heard."""
+        self._sounded_s: float | None = 0.0
+        """Without the canceller having settled; ``None``: it has been told."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -83,6 +93,8 @@ class Embodiment:
         """A block of the card; what the loudspeaker was given moves the robot."""
         if self._state.sounding:
             self._body.played(block.played, LISTEN_RATE, block.captured_at)
+            if self._sounded_s is not None:
+                self._sounded_s += len(block.played) / LISTEN_RATE
         self._look()
 
     def all_zero(self) -> None:
@@ -99,19 +111,34 @@ class Embodiment:
     def _array_says(self, notice: ArrayNotice) -> None:
         match notice:
             case ArrayReading():
-                self._direction = notice.direction
-                self._state.aec_converged = notice.aec_converged
-                self._body.heard(notice.direction)
+                # Who is meant must not depend on where the head, and the array in it, looks.
+                self._direction = direction = self._body.unturned(notice.direction)
+                self._look_after_canceller(notice.aec_converged)
+                accepted = self._settings.array.accepted
+                if accepted is None or direction.azimuth_deg in accepted:
+                    self._body.heard(notice.direction)
                 self._news.set()
             case ArrayFound():
                 self._body.array_in_head = notice.board == "reachy"
                 self._state.say(f"array found, firmware {notice.firmware}")
             case ArrayLost():
-                self._state.direction_deg = self._state.aec_converged = None
-                if not isinstance(notice.error, ArrayNotFound):  # most machines have none
+                self._state.direction_deg = None
+                if self._is_news(notice.error):
                     self._tell(notice.error)
                 if self._settings.array.accepted:
                     self._state.say(EVERYBODY)
+
+    def _look_after_canceller(self, converged: bool | None) -> None:
+        if converged is not False:
+            self._sounded_s = 0.0
+        elif self.chip_cancels and self._sounded_s is not None and self._sounded_s >= SETTLES_S:
+            self._sounded_s = None
+            self._state.say(NOT_SETTLED)
+
+    def _is_news(self, error: ArrayError) -> bool:
+        if isinstance(error, DaemonAway):
+            return not self._settings.robot.moves  # else the body says so
+        return not isinstance(error, ArrayNotFound)  # most machines have none
 
     def _robot_says(self, error: RobotError) -> None:
         self._tell(error)

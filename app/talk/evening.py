@@ -16,11 +16,11 @@ from app.talk.remote import RemoteConversation
 from app.talk.state import TalkState
 from app.talk.talking import Talking
 from hardware.sound.card import SoundCard
-from hardware.sound.devices import ARRAY_NAMES
 from hardware.sound.driver import SoundDriver
 from hardware.sound.notices import AllZero, Dropped, Lost, Opened, SoundNotice, Sounds, Waiting
 from hardware.sound.opening import plain_name
 from hardware.sound.pairing import SoundBlock
+from hardware.xvf3800.boards import is_array_name, same_array
 from pipeline.card_hearing import CardHearing, ChipHearing, EchoMode, HalfDuplexHearing
 from pipeline.direction import Direction
 from pipeline.echo.given import CardEcho
@@ -96,6 +96,7 @@ class Evening:
             self._keys.put_nowait(character)
 
     async def _talk(self, opened: Opened) -> None:
+        self._body.chip_cancels = self._echo_mode(opened) == "chip"
         conversation = await self._conversation(opened)
         push_to_talk = self._settings.sound.push_to_talk
         self._talking = Talking(
@@ -177,7 +178,8 @@ class Evening:
                 state.missing = notice.name
             case AllZero():
                 state.say(ALL_ZERO)
-                self._body.all_zero()
+                if self._opened.done() and is_array_name(self._opened.result().microphone):
+                    self._body.all_zero()
             case Sounds():
                 state.say("The microphone gives sound again")
             case Dropped():
@@ -208,8 +210,7 @@ class Evening:
 
 def cancels_echo(opened: Opened) -> bool:
     """Whether a chip does it: an XVF3800 cancels what is played through itself, and only that."""
-    microphone, speaker = plain_name(opened.microphone), plain_name(opened.speaker)
-    return microphone == speaker and any(name in microphone.lower() for name in ARRAY_NAMES)
+    return same_array(opened.microphone, opened.speaker)
 
 
 def _pair(opened: Opened) -> tuple[str, str]:

@@ -183,10 +183,11 @@ def events_of(message: dict[str, Any]) -> Iterator[Event]:
     """What a server event tells, as a session would."""
     match message["type"]:
         case "input_audio_buffer.speech_started":
-            azimuth_deg = message.get("direction_deg")
-            yield SpeechStarted(message["item_id"], message["audio_start_ms"], azimuth_deg)
+            start_ms, from_deg = message["audio_start_ms"], message.get("direction_deg")
+            yield SpeechStarted(message["item_id"], start_ms, from_deg)
         case "input_audio_buffer.speech_stopped":
-            yield SpeechStopped(message["item_id"], message["audio_end_ms"])
+            end_ms, from_deg = message["audio_end_ms"], message.get("direction_deg")
+            yield SpeechStopped(message["item_id"], end_ms, from_deg)
         case "conversation.item.input_audio_transcription.delta":
             yield TranscriptPartial(message["item_id"], message["delta"])
         case "conversation.item.input_audio_transcription.completed":

@@ -72,8 +72,6 @@ class TalkState:
     disconnected: str = ""
     connected: bool = False
     sounding: bool = False
-    aec_converged: bool | None = None
-    """Whether an array's chip has learnt the room's echo; ``None``: nobody tells."""
     _speech_open: bool = False
     _owed: bool = False
     _in_conversation: set[str] = field(default_factory=set)
@@ -127,11 +125,11 @@ class TalkState:
                 self._note_speech(event)
 
     def _note_speech(self, event: Event) -> None:
+        if isinstance(event, SpeechStarted | SpeechStopped) and event.direction_deg is not None:
+            self.direction_deg = event.direction_deg
         match event:
             case SpeechStarted():
                 self._speech_open, self._owed, self.partial = True, False, ""
-                if event.direction_deg is not None:
-                    self.direction_deg = event.direction_deg
             case SpeechStopped() | InputCommitted():
                 self._speech_open, self._owed = False, True
             case SpeechRejected():

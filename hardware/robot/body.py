@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from hardware.robot.daemon import open_daemon
-from hardware.robot.errors import RobotError, RobotLost, not_found
+from hardware.robot.errors import RobotError, RobotLost, RobotNotFound
+from hardware.robot.gaze import unturned
 from hardware.robot.posture import Posture
 from hardware.robot.presence import Found, Presence
 from hardware.settings import Robot
@@ -42,7 +43,7 @@ class RobotBody:
         self._posture = Posture()
         self._found = Found()
         self._presence: Presence | None = None
-        self._told: set[str] = set()
+        self._told: set[type[RobotError]] = set()
         self._moved_at: float | None = None
 
     async def run(self) -> None:
@@ -77,11 +78,11 @@ class RobotBody:
                     self._presence = None
 
     def _tell(self, error: RobotError) -> None:
-        if error.what not in self._told:
+        if type(error) not in self._told:
             self._notify(error)
-        self._told.add(error.what)
-        if isinstance(error, RobotLost) and self._settings.url is not None:
-            self._told.add(not_found(self._settings.url, "").what)  # that it is gone says it
+        self._told.add(type(error))
+        if isinstance(error, RobotLost):
+            self._told.add(RobotNotFound)  # that it is gone says it
 
     def note(self, event: Event) -> None:
         """Something happened in the conversation, just now."""
@@ -98,6 +99,13 @@ class RobotBody:
                 self._posture.gaze.forget_readings()
             else:
                 self._posture.heard(direction, now, head_yaw)
+
+    def unturned(self, direction: Direction) -> Direction:
+        """As an array would hear it that stands still, looking where the robot's foot does; while
+        the head turns, as far as it has been told to."""
+        if not self.array_in_head or self._presence is None:
+            return direction
+        return unturned(direction, self._presence.yaw)
 
     def played(self, pcm: Pcm, rate: int, at: float) -> None:
         """``pcm`` (int16, mono, shape ``(n,)``, ``rate`` Hz) is heard from the loudspeaker from

@@ -12,11 +12,10 @@ import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
-from hardware.robot.errors import lost, not_found, not_ready, refuses
+from hardware.daemon_url import daemon_url
+from hardware.robot.errors import RobotLost, RobotNotFound, RobotNotReady, RobotRefuses
 from hardware.robot.poses import HeadPose, Pose
-from pipeline.direction import Direction
 
 if TYPE_CHECKING:
     import httpx
@@ -36,25 +35,13 @@ async def open_daemon(url: str) -> AsyncIterator[Daemon]:
 
     Raises ``RobotNotFound`` for what is no such URL.
     """
-    base = _base(url)
     try:
+        base = daemon_url(url)
         opening = await asyncio.to_thread(_client, base)
     except ValueError as error:
-        raise not_found(url, f"robot.url is no URL: {error}") from error
+        raise RobotNotFound(url, str(error)) from error
     async with opening as client:
         yield Daemon(url, base, client)
-
-
-def _base(url: str) -> str:
-    text = url.strip()
-    try:
-        parts = urlsplit(text if "://" in text else f"http://{text}")
-        _ = parts.port
-    except ValueError as error:
-        raise not_found(url, f"robot.url is no URL: {error}") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise not_found(url, "robot.url is no http:// URL with a host")
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def _client(base: str) -> httpx.AsyncClient:
@@ -71,7 +58,7 @@ def _client(base: str) -> httpx.AsyncClient:
             base_url=f"{base}/api/", timeout=ANSWER_S, trust_env=False, verify=verify
         )
     except httpx.InvalidURL as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(f"robot.url is no URL: {error}") from error
 
 
 class Daemon:
@@ -87,10 +74,10 @@ class Daemon:
         """Whether this is a daemon of a Reachy Mini, and its robot runs."""
         answer = await self._get("daemon/status")
         if not isinstance(answer, dict) or "state" not in answer:
-            raise not_found(self.url, "what answers there is no daemon of a Reachy Mini")
+            raise RobotNotFound(self.url, "what answers there is no daemon of a Reachy Mini")
         if answer["state"] != "running":
             why = answer.get("error") or f"it says that it is {answer['state']}"
-            raise not_ready(self.url, str(why))
+            raise RobotNotReady(self.url, str(why))
 
     async def pose(self) -> Pose:
         """Where the robot is."""
@@ -100,7 +87,7 @@ class Daemon:
             right, left = (float(angle) for angle in answer["antennas_position"])
             pose = Pose(HeadPose(**head), (right, left), float(answer["body_yaw"]))
         if not all(map(math.isfinite, (*head.values(), right, left, pose.body_yaw))):
-            raise not_ready(self.url, "it does not know its own pose")
+            raise RobotNotReady(self.url, "it does not know its own pose")
         return pose
 
     async def motors(self) -> MotorMode:
@@ -129,15 +116,6 @@ class Daemon:
         """Whether it is on a way of its own (a dance, a goto); it ignores targets meanwhile."""
         return bool(await self._get("move/running"))
 
-    async def direction(self) -> Direction | None:
-        """Of what its microphone array hears; ``None`` where the daemon holds no array."""
-        answer = await self._get("state/doa")
-        if answer is None:
-            return None
-        with self._known_form("direction of sound"):
-            degrees = math.degrees(float(answer["angle"])) % 360
-            return Direction(degrees, bool(answer["speech_detected"]))
-
     @asynccontextmanager
     async def targets(self) -> AsyncIterator[Targets]:
         """A stream of poses to be in, at once."""
@@ -158,7 +136,7 @@ class Daemon:
                 write_limit=1024,
             )
         except (OSError, ValueError, WebSocketException) as error:
-            raise lost(self.url, f"it takes no targets: {_said(error)}") from error
+            raise RobotLost(self.url, f"it takes no targets: {_said(error)}") from error
         async with socket:
             yield Targets(self.url, socket)
 
@@ -167,7 +145,7 @@ class Daemon:
         try:
             yield
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise refuses(self.url, f"it tells its {what} in a form unknown to us") from error
+            raise RobotRefuses(self.url, f"it tells its {what} in a form unknown to us") from error
 
     async def _get(self, path: str, *, none_if_unknown: bool = False) -> Any:
         return await self._ask("GET", path, none_if_unknown=none_if_unknown)
@@ -178,22 +156,22 @@ class Daemon:
         try:
             response = await self._client.request(method, path)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise not_found(self.url, f"nobody answers there ({_said(error)})") from error
+            raise RobotNotFound(self.url, f"nobody answers there ({_said(error)})") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise lost(self.url, f"it does not answer ({_said(error)})") from error
+            raise RobotLost(self.url, f"it does not answer ({_said(error)})") from error
         if response.status_code == httpx.codes.NOT_FOUND and none_if_unknown:
             return None
         if response.status_code == httpx.codes.NOT_FOUND:
-            raise not_found(self.url, f"it knows no /api/{path}")
+            raise RobotNotFound(self.url, f"it knows no /api/{path}")
         if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-            raise not_ready(self.url, "its motors are not up, or not yet")
+            raise RobotNotReady(self.url, "its motors are not up, or not yet")
         if response.is_error or response.is_redirect:
-            raise refuses(self.url, f"/api/{path} answers {response.status_code}")
+            raise RobotRefuses(self.url, f"/api/{path} answers {response.status_code}")
         try:
             return response.json()
         except ValueError as error:
             what = "what answers there is no daemon of a Reachy Mini"
-            raise not_found(self.url, what) from error
+            raise RobotNotFound(self.url, what) from error
 
 
 _HEAD_KEYS = ("roll", "pitch", "yaw", "x", "y", "z")
@@ -220,7 +198,7 @@ class Targets:
             async with asyncio.timeout(ANSWER_S):
                 await self._socket.send(json.dumps(target))
         except (ConnectionClosed, TimeoutError) as error:
-            raise lost(self._url, f"the connection broke off ({_said(error)})") from error
+            raise RobotLost(self._url, f"the connection broke off ({_said(error)})") from error
 
     async def watch(self) -> None:
         """Returns never: raises ``RobotRefuses`` with what the daemon cannot read, or
@@ -230,8 +208,8 @@ class Targets:
         try:
             message = await self._socket.recv()
         except ConnectionClosed as error:
-            raise lost(self._url, f"the connection broke off ({_said(error)})") from error
-        raise refuses(self._url, f"it does not take a target ({str(message)[:200]})")
+            raise RobotLost(self._url, f"the connection broke off ({_said(error)})") from error
+        raise RobotRefuses(self._url, f"it does not take a target ({str(message)[:200]})")
 
 
 def _said(error: BaseException) -> str:

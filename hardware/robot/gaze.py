@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
 from statistics import median
 
 from hardware.robot.poses import clamp
@@ -26,6 +27,13 @@ def yaw_of(direction: Direction) -> float:
     azimuth = direction.azimuth_deg % 360
     front = azimuth if azimuth <= 180 else 360 - azimuth
     return math.radians(90 - front)
+
+
+def unturned(direction: Direction, array_yaw: float) -> Direction:
+    """As an array would hear it that looks to the front. ``array_yaw``: where this one looks, in
+    rad."""
+    azimuth_deg = 90 - math.degrees(array_yaw + yaw_of(direction))
+    return replace(direction, azimuth_deg=azimuth_deg % 360)
 
 
 class Gaze:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hardware.robot.daemon import Daemon, Targets
-from hardware.robot.errors import RobotError, busy
+from hardware.robot.errors import RobotBusy, RobotError
 from hardware.robot.motion import Motion
 from hardware.robot.poses import NEUTRAL, Pose, far, near, swayed
 from hardware.robot.posture import Posture
@@ -32,6 +32,8 @@ class Found:
     """How the robot was before anything was done to it; outlives a broken connection."""
 
     motors_off: bool = False
+    let_go: bool = False
+    """Somebody has switched its motors off meanwhile."""
     pose: Pose = NEUTRAL
 
 
@@ -54,6 +56,11 @@ class Presence:
         """The last time an app had it, until that is over and done with."""
         self._turned_at = float("-inf")
         self._last_step = self._clock()
+
+    @property
+    def yaw(self) -> float:
+        """Where the head was told to look, in rad; 0 while it is not ours."""
+        return 0.0 if self._motion is None else self._motion.pose.head.yaw
 
     def head_yaw(self) -> float | None:
         """Where the head looks, in rad; ``None`` while it turns or is not ours."""
@@ -85,7 +92,7 @@ class Presence:
         if why is not None:
             self._motion = None
             if self._told != why:
-                self._notify(busy(why))
+                self._notify(RobotBusy(self._daemon.url, why))
         else:
             there = await self._daemon.pose()
             if self._motion is None or far(self._motion.pose, there):
@@ -106,14 +113,15 @@ class Presence:
             if not over and self._clock() - self._app_seen_at < AFTER_APP_S:
                 return self._told
             self._app_seen_at = None
-            waking = True
+            waking, self._found.let_go = True, False
         if plays:
             return "the daemon plays a move"
-        if mode == "disabled" and waking:
+        if mode == "disabled" and waking and not self._found.let_go:
             self._found.motors_off = True
             self._found.pose = await self._daemon.pose()
             await self._daemon.set_motors("enabled")  # holds the pose that it is in
             return None
+        self._found.let_go = mode == "disabled"
         if mode == "enabled":
             return None
         somebody = "somebody has switched its motors off"

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hardware.sound.errors import no_device, too_few_channels
+from hardware.xvf3800.boards import is_array_name, same_array
 
 Role = Literal["microphone", "loudspeaker"]
 
-ARRAY_NAMES = ("reachy mini audio", "respeaker", "xvf3800")
-"""Parts of the USB names of XVF3800 arrays: Pollen's, Seeed's, and XMOS's own kits."""
 RATES_HZ = (48_000, 24_000, 16_000)
 """What a device may be opened with, the likeliest first."""
 ARRAY_RATE_HZ = 16_000
@@ -36,8 +35,7 @@ class Device:
     @property
     def array(self) -> bool:
         """Its name is that of an XVF3800."""
-        name = self.name.lower()
-        return any(part in name for part in ARRAY_NAMES)
+        return is_array_name(self.name)
 
     @property
     def monitor(self) -> bool:
@@ -49,6 +47,21 @@ class Device:
         if role == "microphone":
             return self.inputs > 0 and not self.monitor
         return self.outputs > 0
+
+
+_MME_LETTERS = 31
+"""Windows' oldest sound system cuts names to so many."""
+
+
+def whole_names(names: Sequence[str]) -> list[str]:
+    """The names, in their order; one that was cut is that of the only other that begins with it:
+    the same device, as another sound system of the machine lists it."""
+    whole = []
+    for name in names:
+        longer = {other for other in names if len(other) > len(name) and other.startswith(name)}
+        cut = len(name) == _MME_LETTERS and len(longer) == 1
+        whole.append(longer.pop() if cut else name)
+    return whole
 
 
 def find(devices: Sequence[Device], role: Role, name: str) -> Device | None:
@@ -85,8 +98,10 @@ def choose(devices: Sequence[Device], role: Role, wanted: str) -> Device:
 def choose_speaker(devices: Sequence[Device], wanted: str, microphone: Device | None) -> Device:
     """``auto`` follows an array's microphone, because its chip cancels the echo of no other
     loudspeaker. Raises ``SoundError``."""
-    if wanted == "auto" and microphone and microphone.array and microphone.serves("loudspeaker"):
-        return microphone
+    if wanted == "auto" and microphone:
+        for device in (microphone, *devices):
+            if device.serves("loudspeaker") and same_array(microphone.name, device.name):
+                return device
     return choose(devices, "loudspeaker", wanted)
 
 

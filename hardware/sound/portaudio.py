@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
-from hardware.sound.devices import RATES_HZ, Device
+from hardware.sound.devices import RATES_HZ, Device, whole_names
 from hardware.sound.driver import Latency, Plan
 from hardware.sound.driver_thread import DriverThread
 from hardware.sound.errors import RateRefused, driver_hangs, no_portaudio, not_opened
@@ -159,17 +159,19 @@ def _quiet_alsa() -> object:
 def listed(sounddevice: Any) -> list[Device]:
     """PortAudio's list, with the system's defaults marked."""
     default_input, default_output = sounddevice.default.device
+    entries = sounddevice.query_devices()
+    names = whole_names([str(entry["name"]) for entry in entries])
     return [
         Device(
             index=entry["index"],
-            name=str(entry["name"]),
+            name=name,
             inputs=int(entry["max_input_channels"]),
             outputs=int(entry["max_output_channels"]),
             rate_hz=int(entry["default_samplerate"]),
             default_input=entry["index"] == default_input,
             default_output=entry["index"] == default_output,
         )
-        for entry in sounddevice.query_devices()
+        for entry, name in zip(entries, names, strict=True)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 Board = Literal["reachy", "seeed"]
@@ -18,13 +19,25 @@ BOARD_NAMES: dict[Board, str] = {
     "seeed": "ReSpeaker XVF3800",
 }
 
-SOUND_NAMES = ("Reachy Mini Audio", "reSpeaker", "XVF3800")
-"""Parts of the names under which their sound devices appear; letters of either case."""
+SOUND_NAMES = ("reachy mini audio", "respeaker", "xvf3800")
+"""Parts of the names of their sound devices, in small letters: Pollen's, Seeed's, XMOS's kits."""
 
 
 def is_array_name(name: str) -> bool:
     """Whether a sound device of this name is an XVF3800."""
-    return any(part.lower() in name.lower() for part in SOUND_NAMES)
+    return any(part in name.lower() for part in SOUND_NAMES)
+
+
+def same_array(microphone: str, speaker: str) -> bool:
+    """Whether sound devices of these names, of one moment, are one and the same XVF3800. Windows
+    lists it as two: ``Echo Cancelling Speakerphone (Reachy Mini Audio)`` and ``Speakers (...)``."""
+    return is_array_name(microphone) and _unit(microphone) == _unit(speaker)
+
+
+def _unit(name: str) -> str:
+    """The device that Windows has in brackets, with a number where there are two; else the name."""
+    role = re.fullmatch(r"[^(]* \((.*)\)", name)
+    return role[1] if role and is_array_name(role[1]) else name
 
 
 def version_of(firmware: str) -> tuple[int, ...]:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from hardware.xvf3800.boards import Board
 from hardware.xvf3800.codec import Values
 from hardware.xvf3800.control import ArrayControl, Via, numbers
-from hardware.xvf3800.errors import ArrayError
+from hardware.xvf3800.errors import (
+    ArrayBusy,
+    ArrayError,
+    ArrayRefused,
+    ArrayStalled,
+    ParameterError,
+    WrongAnswer,
+)
 from hardware.xvf3800.parameters import Value, parameter
 
 log = logging.getLogger(__name__)
+
+PUT_BACK_S = 2.0
+"""Nothing more is put back then, however many parameters were changed."""
 
 
 class BorrowedArray:
@@ -47,13 +58,19 @@ class BorrowedArray:
             self._control.write(wanted.name, *values)
 
     def close(self) -> None:
+        end = time.monotonic() + PUT_BACK_S
         with self._changing:
             try:
-                while self._before:
-                    name, values = self._before.popitem()
-                    self._control.write(name, *values)
+                while self._before and time.monotonic() < end:
+                    self._put_back(*self._before.popitem())
             except ArrayError as error:
                 # A device that is gone, or silent, has lost them anyway when it comes back.
                 log.info("The array's former settings were not put back: %s", error.why)
             finally:
                 self._control.close()
+
+    def _put_back(self, name: str, values: Values) -> None:
+        try:
+            self._control.write(name, *values)
+        except (ArrayBusy, ArrayRefused, ArrayStalled, ParameterError, WrongAnswer) as error:
+            log.warning("%s of the array was not put back: %s", name, error.why)

@@ -105,7 +105,7 @@ def check_values(parameter: Parameter, values: Sequence[Value]) -> None:
         raise _wrong(parameter, f"it takes {parameter.count}, not {len(values)}")
     for value in values:
         _check_value(parameter, value)
-    # The third value of PP_MGSCALE is read-only, and the least gain is no more than the most.
+    # The least gain is no more than the most.
     if parameter.name == "PP_MGSCALE" and values[0] < values[1]:
         raise _wrong(parameter, "the first, the most, is less than the second, the least")
 
@@ -175,12 +175,20 @@ def check_status(parameter: Parameter, status: int) -> None:
     raise WrongAnswer(f"{parameter.name}: status {status}, which nobody has documented")
 
 
+_KEPT = {"PP_MGSCALE": 2, "AEC_AECSILENCELEVEL": 1}
+"""How many of its values, the first ones, are what was set; the others are the chip's own."""
+
+
+def keeps_all(parameter: Parameter) -> bool:
+    """Whether what is read back is what was set, in every value."""
+    return parameter.name not in _KEPT
+
+
 def same(parameter: Parameter, left: Sequence[Value], right: Sequence[Value]) -> bool:
     """Whether two lists of values mean the same to the chip, which keeps 32-bit floats."""
     if len(left) != len(right):
         return False
-    if parameter.name == "PP_MGSCALE":
-        left, right = left[:2], right[:2]
-    return all(
-        math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-6) for a, b in zip(left, right, strict=True)
-    )
+    kept = _KEPT.get(parameter.name, parameter.count)
+    pairs = zip(left[:kept], right[:kept], strict=True)
+    # Some are as small as 1e-8.
+    return all(math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-12) for a, b in pairs)

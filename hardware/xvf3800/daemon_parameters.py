@@ -7,21 +7,22 @@ runs on the machine that has the array, this is the way.
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from typing import TYPE_CHECKING, Any
 
 from hardware.xvf3800.boards import Board
-from hardware.xvf3800.codec import Values, check_values, read_request
+from hardware.xvf3800.codec import Values, check_values, keeps_all, read_request
 from hardware.xvf3800.control import Via
 from hardware.xvf3800.errors import (
     ArrayBusy,
     ArrayGone,
     ArrayNotFound,
     ArrayRefused,
-    DaemonUnavailable,
+    DaemonAway,
+    DaemonSilent,
     NotReadable,
+    NotTheDaemon,
     WrongAnswer,
 )
 from hardware.xvf3800.parameters import Parameter, Value, parameter
@@ -47,13 +48,18 @@ class DaemonArray:
         import httpx
 
         self._lock = threading.Lock()
-        self._url = url.rstrip("/")
+        self._url = url
         self._wait_s = connect_s + answer_s
-        self._client = httpx.Client(
-            base_url=f"{self._url}/api/",
-            timeout=httpx.Timeout(answer_s, connect=connect_s),
-            trust_env=False,
-        )
+        try:
+            self._client = httpx.Client(
+                base_url=f"{url}/api/",
+                timeout=httpx.Timeout(answer_s, connect=connect_s),
+                trust_env=False,
+                # Without TLS, no certificates are read at each try.
+                verify=url.startswith("https:"),
+            )
+        except httpx.InvalidURL as error:
+            raise DaemonAway(f"{url} is no URL: {error}") from error
         try:
             self.firmware = ".".join(str(part) for part in self.read("VERSION"))
         except BaseException:
@@ -78,14 +84,15 @@ class DaemonArray:
         wanted = parameter(self.board, name)
         check_values(wanted, values)
         pair = {"name": wanted.name, "values": list(values)}
-        # What cannot be read cannot be verified: the daemon would say that it failed.
-        body = {"config": [pair], "verify": wanted.access == "rw"}
+        # The daemon would say that it failed where a value cannot be read, or is the chip's own.
+        body = {"config": [pair], "verify": wanted.access == "rw" and keeps_all(wanted)}
         answer = self._ask("POST", "audio/config/apply", body)
         if not isinstance(answer, dict) or answer.get("applied") is not True:
             raise ArrayRefused(f"{wanted.name}: the daemon's log says why it was not applied")
 
     def close(self) -> None:
-        self._client.close()
+        with self._lock:
+            self._client.close()
 
     def _direction(self) -> Values:
         """The reading that the daemon keeps, at no cost; else one of the device: where the daemon
@@ -97,9 +104,10 @@ class DaemonArray:
         if answer is None:
             wanted = parameter(self.board, DIRECTION)
             return _values(wanted, self._ask("GET", f"audio/config/parameter/{DIRECTION}"))
-        if not isinstance(answer, dict) or not isinstance(answer.get("angle"), (int, float)):
+        if not isinstance(answer, dict) or "angle" not in answer:
             raise WrongAnswer(f"{DIRECTION}: no angle in the daemon's answer")
-        return float(answer["angle"]), float(bool(answer.get("speech_detected")))
+        speech = float(bool(answer.get("speech_detected")))
+        return _values(parameter(self.board, DIRECTION), {"values": [answer["angle"], speech]})
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         """One request; the parsed JSON of its answer."""
@@ -111,8 +119,10 @@ class DaemonArray:
             if self._client.is_closed:
                 raise ArrayGone(f"{path}: it was closed")
             response = self._client.request(method, path, json=body)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL) as error:
+            raise DaemonAway(f"{self._url}: {_said(error)}") from error
         except httpx.HTTPError as error:
-            raise DaemonUnavailable(f"{self._url}: {type(error).__name__} {error}") from error
+            raise DaemonSilent(f"{self._url}: {_said(error)}") from error
         finally:
             self._lock.release()
         return self._parsed(path, response)
@@ -121,16 +131,16 @@ class DaemonArray:
         if response.status_code == 200:
             try:
                 return response.json()
-            except json.JSONDecodeError as error:
-                raise WrongAnswer(f"{path}: the daemon's answer is no JSON") from error
+            except ValueError as error:
+                raise NotTheDaemon(f"{self._url}/api/{path}: its answer is no JSON") from error
         detail = _detail(response)
         if response.status_code == 503:
             raise ArrayNotFound(f"the robot's daemon says: {detail}")
-        if response.status_code == 404 and path.startswith("audio/config/parameter"):
+        if response.status_code == 404 and detail.startswith("Parameter "):
             raise ArrayRefused(f"{path}: {detail}")
         if response.status_code == 500:
             raise ArrayBusy(f"{path}: {detail}")
-        raise DaemonUnavailable(f"{self._url}/api/{path}: {response.status_code} {detail}")
+        raise NotTheDaemon(f"{self._url}/api/{path}: {response.status_code} {detail}")
 
 
 def _values(wanted: Parameter, answer: Any) -> Values:
@@ -151,6 +161,10 @@ def _detail(response: httpx.Response) -> str:
     """What FastAPI says about a failure."""
     try:
         said = response.json()
-    except json.JSONDecodeError:
+    except ValueError:
         return response.reason_phrase
     return str(said.get("detail", said)) if isinstance(said, dict) else str(said)
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__

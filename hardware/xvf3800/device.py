@@ -99,8 +99,6 @@ class UsbArray:
         self._clock, self._pause = clock, pause
         self._closed = False
         self._device, self.board = find_device(backend or usb_backend())
-        self.place = (self._device.bus, self._device.address)
-        """Bus and address: other ones after a restart."""
         try:
             self.firmware = ".".join(str(part) for part in self.read("VERSION"))
         except BaseException:
@@ -157,7 +155,7 @@ class UsbArray:
 
         left_s = min(TRANSFER_S, deadline - self._clock())
         if left_s <= 0:
-            raise ArraySilent(f"{name}: no time was left for it")
+            raise ArrayBusy(f"{name}: another command took all of the time")
         try:
             return self._device.ctrl_transfer(
                 request.request_type,
@@ -168,19 +166,17 @@ class UsbArray:
                 # 0 would mean: wait for ever.
                 timeout=max(1, int(left_s * 1000)),
             )
+        except usb.core.USBTimeoutError as error:
+            raise ArraySilent(f"{name}: nothing within {left_s * 1000:.0f} ms") from error
         except (usb.core.USBError, NotImplementedError) as error:
             raise named(error, name) from error
 
 
 def named(error: Exception, doing: str) -> ArrayError:
     """The array's own error for what pyusb raised."""
-    import usb.core
-
     why = f"{doing}: {getattr(error, 'strerror', None) or error}"
     if isinstance(error, NotImplementedError):
         return NoDriver(why)
-    if isinstance(error, usb.core.USBTimeoutError):
-        return ArraySilent(f"{doing}: nothing within {TRANSFER_S * 1000:.0f} ms")
     number = getattr(error, "errno", None)
     if number in (errno.EACCES, errno.EPERM):
         return NoPermission(f"{why} (errno {number})")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
+import sys
 
 from hardware.xvf3800.udev import INSTALL, RULES, SECOND_STEP
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import NamedError, ReachyVoiceError
 
 
 class ArrayError(ReachyVoiceError):
@@ -15,17 +14,8 @@ class ArrayError(ReachyVoiceError):
     exit_code = 21
 
 
-class DeviceError(ArrayError):
-    """Something with the device; only ``why`` differs from case to case."""
-
-    WHAT: ClassVar[str] = "The microphone array cannot be controlled"
-    FIX: ClassVar[str] = ""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(self.WHAT, why=why, fix=self.FIX)
-
-    def __reduce__(self) -> tuple[Callable[..., ReachyVoiceError], tuple[object, ...]]:
-        return type(self), (self.why,)
+class DeviceError(NamedError, ArrayError):
+    """Something with the device."""
 
 
 class NoUsbLibrary(DeviceError):
@@ -45,18 +35,29 @@ class ArrayNotFound(DeviceError):
     )
 
 
+_WINUSB = "give the array's control interface the driver WinUSB, for example with Zadig"
+
+
+def _permission(system: str) -> str:
+    """What gives permission. ``system``: as ``sys.platform``."""
+    if system == "linux":
+        return f"Run: {INSTALL}\nIt installs this udev rule:\n{RULES}\n{SECOND_STEP}"
+    end_others = "End other programs that control it"
+    return f"{end_others}; or {_WINUSB}" if system == "win32" else end_others
+
+
 class NoPermission(DeviceError):
     """The operating system lets this user hear the array, but not control it."""
 
-    WHAT = "This user may not control the microphone array; its sound works all the same"
-    FIX = f"Run: {INSTALL}\nIt installs this udev rule:\n{RULES}\n{SECOND_STEP}"
+    WHAT = "The system does not let you control the microphone array; its sound works all the same"
+    FIX = _permission(sys.platform)
 
 
 class NoDriver(DeviceError):
     """The system has no driver through which libusb reaches the device (Windows)."""
 
     WHAT = "The microphone array cannot be controlled through this system's driver"
-    FIX = "On Windows, give the array's control interface the driver WinUSB, for example with Zadig"
+    FIX = f"On Windows, {_WINUSB}"
 
 
 class ArrayGone(DeviceError):
@@ -118,11 +119,25 @@ class TransferFailed(DeviceError):
     FIX = "Unplug it for a moment; use another port or cable, and no hub"
 
 
-class DaemonUnavailable(DeviceError):
-    """The robot's daemon does not answer, or has no array."""
+class DaemonAway(DeviceError):
+    """Nobody answers at ``robot.url``, and there is no other way to an array."""
 
-    WHAT = "The robot's daemon cannot reach its microphone array"
-    FIX = "Start the robot's daemon, and check robot.url"
+    WHAT = "No microphone array is here, and the robot, which has one, does not answer"
+    FIX = "Switch the robot and its daemon on, correct robot.url, or plug an array in here"
+
+
+class DaemonSilent(DeviceError):
+    """The robot's daemon is there, and does not answer in time, or breaks off."""
+
+    WHAT = "The robot's daemon does not answer when it is asked about its microphone array"
+    FIX = "If it stays so, restart the robot's daemon"
+
+
+class NotTheDaemon(DeviceError):
+    """What answers at ``robot.url`` gives no array."""
+
+    WHAT = "What answers at robot.url gives no microphone array"
+    FIX = "Check robot.url; update the robot's daemon, this was written for reachy-mini 1.13.0"
 
 
 class RebootFailed(DeviceError):

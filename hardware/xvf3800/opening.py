@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
 from typing import Any
-from urllib.parse import urlsplit
 
+from hardware.daemon_url import is_local
 from hardware.settings import Array
 from hardware.xvf3800.control import ArrayControl
 from hardware.xvf3800.daemon_parameters import DaemonArray
 from hardware.xvf3800.device import UsbArray, find_device, usb_backend
-from hardware.xvf3800.errors import ArrayBusy, ArrayError, ArrayNotFound, NoPermission, NoUsbLibrary
+from hardware.xvf3800.errors import (
+    ArrayBusy,
+    ArrayError,
+    ArrayNotFound,
+    DaemonSilent,
+    NoPermission,
+    NoUsbLibrary,
+)
 
 
 def open_array(settings: Array, robot_url: str | None, backend: Any = None) -> ArrayControl:
@@ -25,16 +30,20 @@ def open_array(settings: Array, robot_url: str | None, backend: Any = None) -> A
     """
     if settings.control == "never":
         raise ArrayNotFound("array.control is never")
+    through_daemon: ArrayError | None = None
     try:
         backend = backend or usb_backend()
         _, board = find_device(backend)
         if board == "reachy" and robot_url and is_local(robot_url):
-            # No daemon that answers: then nobody disturbs.
-            with contextlib.suppress(ArrayError):
+            try:
                 return DaemonArray(robot_url)
+            except DaemonSilent:
+                raise  # it runs, and has the device
+            except ArrayError as error:
+                through_daemon = error
         return UsbArray(backend)
     except (ArrayNotFound, NoPermission, NoUsbLibrary, ArrayBusy) as over_usb:
-        if robot_url is None:
+        if robot_url is None or through_daemon is not None:
             raise
         return _through_daemon(robot_url, over_usb)
 
@@ -47,14 +56,3 @@ def _through_daemon(url: str, over_usb: ArrayError) -> ArrayControl:
         if not isinstance(over_usb, ArrayNotFound):
             raise over_usb from error
         raise
-
-
-def is_local(url: str) -> bool:
-    """Whether a URL names this machine by its loopback."""
-    host = urlsplit(url).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hardware.xvf3800.boards import Board, version_of
 from hardware.xvf3800.control import ArrayControl, Via, numbers
-from hardware.xvf3800.errors import TRANSIENT, ArrayError, ArrayNotFound, ArrayRefused
+from hardware.xvf3800.errors import TRANSIENT, ArrayError, ArrayGone, ArrayNotFound, ArrayRefused
 from hardware.xvf3800.rebooting import restart
 from hardware.xvf3800.threads import InThread, in_thread
 from pipeline.direction import Direction
@@ -80,9 +80,11 @@ class ArrayWatch:
         self._open, self._notify, self._call = open, notify, call
         self.latest: ArrayReading | None = None
         """None while there is no array."""
+        self._restarted = False
         self.control: ArrayControl | None = None
         """The open array, for others to write to. None while there is none."""
-        self._told: type[ArrayError] | None = None
+        self._told: set[type[ArrayError]] = set()
+        """Reasons for having none, since it was there last."""
 
     async def run(self) -> None:
         """Until it is cancelled. What was opened is closed then."""
@@ -106,13 +108,15 @@ class ArrayWatch:
         control = self.control
         if control is not None:
             await self._call(lambda: restart(control))
+            # Opened anew in any case: it has forgotten its tuning, which a daemon does not tell.
+            self._restarted = True
 
     def _tell(self, error: ArrayError) -> None:
         """Each reason once. That there is none is no news after it has gone."""
-        known = self._told is not None and isinstance(error, ArrayNotFound)
-        if type(error) is not self._told and not known:
+        known = bool(self._told) and isinstance(error, ArrayNotFound)
+        if type(error) not in self._told and not known:
             self._notify(ArrayLost(error))
-        self._told = type(error)
+        self._told.add(type(error))
 
     async def _until_lost(self) -> None:
         """Raises ``ArrayError``: it cannot be opened, or it is gone."""
@@ -138,6 +142,9 @@ class ArrayWatch:
         view = _View(control)
         failures, due = 0, loop.time()
         while True:
+            if self._restarted:
+                self._restarted = False
+                raise ArrayGone("it was restarted")
             try:
                 reading = await self._call(lambda: view.look(loop.time()))
             except TRANSIENT as error:
@@ -147,7 +154,7 @@ class ArrayWatch:
                     raise
             else:
                 if self.latest is None:
-                    self._told = None
+                    self._told.clear()
                     self._notify(ArrayFound(control.board, control.firmware, control.via))
                 failures, self.latest = 0, reading
                 self._notify(reading)

@@ -315,16 +315,11 @@ class RealtimeConnection:
     def _apply_input(self, event: Event) -> None:
         match event:
             case SpeechStarted():
-                started: dict[str, Any] = {
-                    "audio_start_ms": event.audio_ms,
-                    "item_id": event.item_id,
-                }
-                if event.direction_deg is not None:
-                    started["direction_deg"] = event.direction_deg
-                self._send("input_audio_buffer.speech_started", **started)
+                start: dict[str, Any] = {"audio_start_ms": event.audio_ms, "item_id": event.item_id}
+                self._send("input_audio_buffer.speech_started", **start, **_from_where(event))
             case SpeechStopped():
-                when = {"audio_end_ms": event.audio_ms, "item_id": event.item_id}
-                self._send("input_audio_buffer.speech_stopped", **when)
+                end: dict[str, Any] = {"audio_end_ms": event.audio_ms, "item_id": event.item_id}
+                self._send("input_audio_buffer.speech_stopped", **end, **_from_where(event))
             case InputCommitted():
                 self._send("input_audio_buffer.committed", **asdict(event))
             case InputCleared():
@@ -355,6 +350,10 @@ class RealtimeConnection:
             "event_id": event_id,
         }
         self._send("error", error=error)
+
+
+def _from_where(event: SpeechStarted | SpeechStopped) -> dict[str, float]:
+    return {} if event.direction_deg is None else {"direction_deg": event.direction_deg}
 
 
 def _internal_error(message: ClientMessage, error: Exception) -> WireError:

@@ -1,0 +1,34 @@
+"""Where a robot's daemon is, as people write it."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+
+def daemon_url(text: str) -> str:
+    """``HOST:PORT`` or an ``http(s)://`` URL as a URL without a slash at its end.
+
+    Raises ``ValueError`` with what is wrong with it.
+    """
+    written = text.strip()
+    try:
+        parts = urlsplit(written if "://" in written else f"http://{written}")
+        _ = parts.port
+        (parts.hostname or "").encode("idna")  # as looking it up would
+    except ValueError as error:
+        raise ValueError(f"robot.url is no URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("robot.url is no http:// URL with a host")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def is_local(url: str) -> bool:
+    """Whether a URL names this machine by its loopback."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
