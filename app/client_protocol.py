@@ -27,8 +27,8 @@ LARGE_MESSAGE_CHARS = 256 * 1024
 class ClientProtocol:
     """``RealtimeConnection`` behind the beta dialect, if the client asks for that.
 
-    ``query`` may hold ``model``, ``intent=transcription``, and our own ``timings=true`` and
-    ``turn_records=true``.
+    ``query`` may hold ``model``, ``intent=transcription``, and our own ``timings=true``,
+    ``turn_records=true`` and ``holds=true``.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class ClientProtocol:
             time.time,
             timings=query.get("timings") == "true",
             turn_records=query.get("turn_records") == "true",
+            holds=query.get("holds") == "true",
         )
         self._beta = BetaDialect(new_id) if wants_beta(headers, subprotocols) else None
         self._replies: list[str] = []

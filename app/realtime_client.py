@@ -271,10 +271,7 @@ def realtime_url(address: str) -> str:
     host, slash, path = rest.partition("/")
     path = f"{slash}{path}".rstrip("/")
     if scheme not in ("ws", "wss") or not host:
-        raise NoServer(
-            f"{address!r} is not the address of a server",
-            fix="Give host:port, or ws://HOST:PORT/v1/realtime",
-        )
+        raise _no_address(address)
     if "/realtime" not in path:
         path = f"{path or '/v1'}/realtime"
     return f"{scheme}://{host}{path}"
@@ -288,9 +285,11 @@ async def connect(url: str) -> AsyncIterator[RealtimeClient]:
 
 
 @asynccontextmanager
-async def dial(url: str) -> AsyncIterator[websockets.asyncio.client.ClientConnection]:
+async def dial(
+    url: str, *, holds: bool = False
+) -> AsyncIterator[websockets.asyncio.client.ClientConnection]:
     """A WebSocket to the server at ``url``, in any form that ``realtime_url`` takes, with the key
-    of ``KEY_VARIABLE`` if that is set.
+    of ``KEY_VARIABLE`` if that is set. ``holds``: it tells when an answer is held back, too.
 
     Raises ``NoServer`` when nobody answers there, or does not let us in.
     """
@@ -298,9 +297,10 @@ async def dial(url: str) -> AsyncIterator[websockets.asyncio.client.ClientConnec
     joint = "&" if "?" in url else "?"
     key = os.environ.get(KEY_VARIABLE)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
+    asked = "timings=true&holds=true" if holds else "timings=true"
     try:
         socket = await websockets.asyncio.client.connect(
-            f"{url}{joint}timings=true", additional_headers=headers, max_size=None, proxy=None
+            f"{url}{joint}{asked}", additional_headers=headers, max_size=None, proxy=None
         )
     except InvalidStatus as refusal:
         raise _refused(url, refusal, key) from refusal
@@ -308,8 +308,18 @@ async def dial(url: str) -> AsyncIterator[websockets.asyncio.client.ClientConnec
         raise _no_tls(url, error) from error
     except (OSError, WebSocketException) as error:
         raise _no_server(url, error) from error
+    except ValueError as error:  # a port, a name or brackets as there are none
+        raise _no_address(url, str(error)) from error
     async with socket:
         yield socket
+
+
+def _no_address(address: str, why: str = "") -> NoServer:
+    return NoServer(
+        f"{address!r} is not the address of a server",
+        why=why,
+        fix="Give host:port, or ws://HOST:PORT/v1/realtime",
+    )
 
 
 def _refused(url: str, refusal: InvalidStatus, key: str | None) -> NoServer:
@@ -326,7 +336,7 @@ def _refused(url: str, refusal: InvalidStatus, key: str | None) -> NoServer:
             return NoServer(
                 f"There is a server, but no Realtime API at {url}",
                 why="it does not know the path (HTTP 404)",
-                fix="The path is /v1/realtime, and --url HOST:PORT is enough",
+                fix="The path is /v1/realtime, and HOST:PORT is enough",
             )
     return _no_server(url, refusal)
 
@@ -357,5 +367,5 @@ def _no_server(url: str, error: Exception) -> NoServer:
     return NoServer(
         f"There is no reachy-voice server at {url}",
         why=str(error),
-        fix="Start one with script/serve, or leave --url away to use one of your own",
+        fix="Start one there with script/serve, or give no address, for engines of your own",
     )

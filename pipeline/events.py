@@ -245,14 +245,14 @@ class ReplyAudio:
 @dataclass(frozen=True, slots=True)
 class ReplyHeld:
     """Somebody may be speaking over the answer; no more of it is sent until that is known.
-    Internal; a loudspeaker of this machine plays more softly what it has."""
+    Internal, or told on request; ``talk`` plays more softly what it has."""
 
     reply_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyWentOn:
-    """What was held back goes on. Internal."""
+    """What was held back goes on. Internal, or told on request."""
 
     reply_id: str
 

@@ -310,8 +310,10 @@ class ProcessWorker(Worker):
         """Wait for the child's end; kill it if it does not end by itself."""
         assert child.stdin
         child.stdin.close()
+        # One that is still being built reads nothing, and has nothing to bring to an end.
+        patience_s = 0.0 if self._ready_at is None else self._stop_timeout_s
         try:
-            async with asyncio.timeout(self._stop_timeout_s):
+            async with asyncio.timeout(patience_s):
                 # Reads what is left, so that a child in the middle of an answer can end.
                 await child.communicate()
         except TimeoutError:

@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from pipeline.host import (
     build_engine,
     describe,
 )
+from pipeline.left_threads import begin, leave, set_exception, set_result, teller
 from pipeline.readiness import Readiness
 from pipeline.watchdog import Watchdog
 from pipeline.work import Work
@@ -228,10 +228,14 @@ class InlineWorker(Worker):
     def __init__(self, spec: EngineSpec, options: EngineOptions, weights: Path | None) -> None:
         super().__init__(spec, options, weights)
         self._host: EngineHost | None = None
+        self._built: asyncio.Future[Any] | None = None
         self._closed = asyncio.Event()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        engine = await asyncio.to_thread(build_engine, self._spec, self._options, self._weights)
+        engine = await self._build()
+        if self._closed.is_set():
+            self.problem = "is closed"
+            return
         self._host = EngineHost(engine, self._answer)
         self.attributes = describe(engine)
         self.problem = None
@@ -246,11 +250,24 @@ class InlineWorker(Worker):
 
     def close(self) -> None:
         self._closed.set()
+        if self._built:
+            set_result(self._built)
 
     def post(self, request: Request) -> None:
         if self._host:
             self._host.receive(request)
             self._host.run_until_idle()
+
+    async def _build(self) -> Any:
+        def work() -> Any:
+            return build_engine(self._spec, self._options, self._weights)
+
+        # Not the loop's own threads: their end is waited for, whoever is cancelled.
+        thread, self._built = begin(self.name, work)
+        try:
+            return await self._built
+        finally:
+            leave(thread)
 
 
 class ThreadWorker(Worker):
@@ -288,13 +305,8 @@ class ThreadWorker(Worker):
         loop = asyncio.get_running_loop()
         self._built = built = loop.create_future()
 
-        def tell(function: Callable[..., Any], *args: Any) -> None:
-            # A thread that was left behind may outlive the loop.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(function, *args)
-
         thread = threading.Thread(
-            target=self._thread, args=(tell, built), name=self.name, daemon=True
+            target=self._thread, args=(teller(loop), built), name=self.name, daemon=True
         )
         thread.start()
         try:
@@ -315,21 +327,24 @@ class ThreadWorker(Worker):
             await self._join(thread)
 
     async def _join(self, thread: threading.Thread) -> None:
-        await asyncio.to_thread(thread.join, self._stop_timeout_s)
-        if thread.is_alive():
-            log.error("the %s engine does not end; leaving it behind", self.name)
+        # One that is still being built has nothing to bring to an end.
+        if self._host:
+            await asyncio.to_thread(thread.join, self._stop_timeout_s)
+            if thread.is_alive():
+                log.error("the %s engine does not end; leaving it behind", self.name)
+        leave(thread)
 
     def _thread(self, tell: Callable[..., None], built: asyncio.Future[None]) -> None:
         try:
             engine = build_engine(self._spec, self._options, self._weights)
         except BaseException as error:
-            tell(_set_exception, built, error)
+            tell(set_exception, built, error)
         else:
             self.attributes = describe(engine)
             self._host = host = EngineHost(engine, lambda answer: tell(self._heard, answer))
             if self._closed.is_set():
                 host.close()
-            tell(_set_result, built)
+            tell(set_result, built)
             host.run()
             host.let_go()
         finally:
@@ -338,7 +353,7 @@ class ThreadWorker(Worker):
     def close(self) -> None:
         self._closed.set()
         if self._built:
-            _set_result(self._built)
+            set_result(self._built)
         if self._host:
             self._host.close()
 
@@ -365,16 +380,6 @@ class ThreadWorker(Worker):
             self.problem = None
             log.info("the %s engine works again", self.name)
         self._answer(answer)
-
-
-def _set_result(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _set_exception(future: asyncio.Future[None], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
 
 
 def worker_for(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> Worker:

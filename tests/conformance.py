@@ -31,8 +31,12 @@ OUR_FIELDS = {
 }
 """Our extra fields, there only where a microphone array tells."""
 
-OURS = "reachy_voice.timeline"
-"""Our one extra event, sent on request only."""
+OURS = {
+    "reachy_voice.timeline",
+    "reachy_voice.response.held",
+    "reachy_voice.response.went_on",
+}
+"""Our extra events, sent on request only."""
 
 
 def _event_types(union: Any) -> dict[str, type[BaseModel]]:
@@ -85,7 +89,7 @@ class Recorder:
         assert event["event_id"] not in self._ids, "event ids are unique"
         self._ids.add(event["event_id"])
         self.events.append(event)
-        if event["type"] == OURS:
+        if event["type"] in OURS:
             return event
         check(event, self._dialect)
         if event["type"] == "error":

@@ -34,10 +34,16 @@ PCM = np.arange(-120, 120, dtype=np.int16)
 class Client:
     """One connection and everything it was sent."""
 
-    def __init__(self, defaults: SessionDefaults = DEFAULTS, *, timings: bool = False) -> None:
+    def __init__(
+        self, defaults: SessionDefaults = DEFAULTS, *, timings: bool = False, holds: bool = False
+    ) -> None:
         numbers = itertools.count()
         self.protocol = RealtimeConnection(
-            defaults, lambda prefix: f"{prefix}_{next(numbers)}", lambda: 1_000.5, timings
+            defaults,
+            lambda prefix: f"{prefix}_{next(numbers)}",
+            lambda: 1_000.5,
+            timings,
+            holds=holds,
         )
         self.recorder = Recorder()
         self.created = self.sent()

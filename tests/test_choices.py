@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from app.catalogue import Catalogue
 from app.choices import choice_warnings
-from app.cli import cli
+from app.command_line import cli
 from app.languages import language_warnings
 from app.settings_load import config_dir, load_settings, profile_names
 from pipeline.llm.llama_files import model_path

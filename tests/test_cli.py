@@ -10,6 +10,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +48,16 @@ def test_a_command_is_not_cut_into_lines(
     code, printed = run(capsys, "pair", "me@host")
     assert code == 2
     assert "as in reachy-voice pair 192.168.1.7 or reachy-mini.local" in printed
+
+
+@pytest.mark.parametrize("after_s", [0.15, 0.4, 0.8])
+def test_ctrl_c_while_it_begins_ends_it_quietly(after_s: float) -> None:
+    command = [sys.executable, "-m", "app.cli", "config", "explain"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    time.sleep(after_s)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert b"Traceback" not in errors
 
 
 def test_no_server_at_the_address(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import cli
+from app.command_line import cli
 from app.commands.config import explained
 from app.personas import persona_names, read_persona
 from app.settings import Settings

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from app import doctor_stack, profile_fit
 from app.catalogue import Catalogue
-from app.cli import cli
+from app.command_line import cli
 from app.doctor_memory import check_memory
 from app.engine_memory import Demand, Part, demand
 from app.gpu import Gpu, Gpus, cuda_order

@@ -86,8 +86,18 @@ def test_internal_events_are_not_sent() -> None:
         events.TurnJudged("i", 0.5, 300),
         events.SpeculationDiscarded("i", 0.2),
         events.Timeline("resp_1", first_audio=300.0),
+        events.ReplyHeld("resp_1"),
+        events.ReplyWentOn("resp_1"),
     )
     assert Client().apply(*internal) == []
+
+
+def test_an_answer_that_is_held_back_is_told_on_request() -> None:
+    told = Client(holds=True).apply(events.ReplyHeld("resp_1"), events.ReplyWentOn("resp_1"))
+    assert [(event["type"], event["response_id"]) for event in told] == [
+        ("reachy_voice.response.held", "resp_1"),
+        ("reachy_voice.response.went_on", "resp_1"),
+    ]
 
 
 def test_the_timeline_is_sent_on_request() -> None:

@@ -58,7 +58,7 @@ async def answer_to(served: Served, *parts: bytes) -> bytes:
 
 
 async def test_a_flood_loses_nothing_and_is_told_so_once(serving: Serve) -> None:
-    served = await serving(limits=LimitSettings(messages_per_s=2_000, message_burst=100))
+    served = await serving(limits=LimitSettings(messages_per_s=200, message_burst=100))
     async with talking(served) as talk:
         for n in range(400):
             await talk.send("nonsense", event_id=f"n{n}")

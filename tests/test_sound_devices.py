@@ -99,7 +99,7 @@ def test_refused_rates_are_tried_one_after_the_other() -> None:
 def test_the_chosen_device_stays_the_chosen_one() -> None:
     chosen = resolve([LAPTOP, REACHY, DEFAULT], Sound())
     again = Device(7, "Reachy Mini Audio: USB Audio (hw:3,0)", 2, 2, 16_000)
-    assert chosen == Chosen(REACHY.name, REACHY.name)
+    assert (chosen.microphone, chosen.speaker) == (REACHY.name, REACHY.name)
     assert chosen.among([LAPTOP, SEEED, DEFAULT]) == (None, None)
     assert chosen.among([LAPTOP, again]) == (again, again)
 
@@ -107,6 +107,15 @@ def test_the_chosen_device_stays_the_chosen_one() -> None:
 def test_two_alike_are_told_apart_while_both_are_there() -> None:
     twin = Device(8, "Reachy Mini Audio: USB Audio (hw:4,0)", 2, 2, 16_000)
     assert Chosen(twin.name, twin.name).among([REACHY, twin]) == (twin, twin)
+
+
+def test_a_twin_that_was_there_all_the_time_is_another_device() -> None:
+    """Two arrays of one make; ALSA numbers them."""
+    twin = Device(8, "Reachy Mini Audio: USB Audio (hw:4,0)", 2, 2, 16_000)
+    chosen = resolve([REACHY, twin], Sound())
+    assert chosen.among([twin]) == (None, None)
+    again = Device(9, "Reachy Mini Audio: USB Audio (hw:2,0)", 2, 2, 16_000)
+    assert chosen.among([twin, again]) == (again, again)
 
 
 def test_plain_names() -> None:

@@ -18,7 +18,7 @@ from virtual_sound import ECHO, NAME, OTHER, RATE, VirtualSound, lag_of, need_vi
 from hardware.settings import Sound
 from hardware.sound.card import SoundCard
 from hardware.sound.errors import SoundError
-from hardware.sound.notices import AllZero, Lost, Opened, SoundNotice, Waiting
+from hardware.sound.notices import AllZero, Lost, MoreLatency, Opened, SoundNotice, Waiting
 from hardware.sound.pairing import SoundBlock
 from hardware.sound.portaudio import PortAudio
 from pipeline.audio import Pcm, Resampler
@@ -157,6 +157,27 @@ def _echo_delay_ms(scene: Scene) -> float:
     at, alike = lag_of(played[begins : begins + 8000], pcm[begins - 1600 : begins + 9600 + 3200])
     assert alike > 0.85
     return (at - 1600) / 16
+
+
+async def test_a_loudspeaker_gets_more_latency_and_the_microphone_goes_on(
+    sound: VirtualSound,
+) -> None:
+    said = speech_like(24_000, 1.5, 4)
+    async with Scene(ECHO).running() as scene:
+        handles = _handles()
+        scene.card._dropouts.due = True
+        await scene.counts(MoreLatency, 1)
+        assert _handles() == handles
+        await scene.heard(0.5)
+        began = len(scene.blocks)
+        scene.card.play(said, 24_000, "answer")
+        await scene.heard(2.5)
+        assert scene.card.heard_s("answer") == pytest.approx(1.5)
+        del scene.blocks[:began]
+    assert scene.count(Opened) == 1
+    assert scene.count(Lost) == 0
+    assert sum(block.lost_samples for block in scene.blocks) == 0
+    assert _echo_delay_ms(scene) == pytest.approx(22, abs=20)
 
 
 async def test_silence_is_told(sound: VirtualSound) -> None:

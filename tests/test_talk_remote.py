@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import websockets.asyncio.server
 import websockets.utils
+from scripted import ScriptedTts
 from scripted_server import Served, servers
 from staged_server import StagedAssistant
 
@@ -36,7 +37,9 @@ from pipeline.events import (
     Refused,
     ReplyAudio,
     ReplyFinished,
+    ReplyHeld,
     ReplyText,
+    ReplyWentOn,
     SpeechStarted,
     TranscriptReady,
 )
@@ -106,6 +109,22 @@ async def test_a_question_is_answered() -> None:
             assert len(reader.all(Refused)) == 1
 
 
+async def test_an_answer_over_which_somebody_speaks_is_told_to_be_held() -> None:
+    long = ScriptedTts(first_s=0.0, seconds_per_word=2.0)
+    async with servers() as serve:
+        served = await serve(StagedAssistant(tts=long))
+        async with talking(served.url) as (conversation, reader):
+            await reader.until(Connected)
+            await say(conversation, 0.8, 3000)
+            await say(conversation, 2.0, 0)
+            first = await reader.until(ReplyAudio)
+            await asyncio.sleep(1.5)
+            await say(conversation, 0.2, 3000)
+            assert (await reader.until(ReplyHeld)).reply_id == first.reply_id
+            await say(conversation, 2.0, 0)
+            await reader.until(ReplyWentOn)
+
+
 async def test_push_to_talk() -> None:
     async with servers() as serve:
         served = await serve(StagedAssistant())
@@ -136,6 +155,12 @@ async def test_a_server_that_goes_and_comes_back(monkeypatch: pytest.MonkeyPatch
 async def test_no_server_is_said() -> None:
     with pytest.raises(NoServer, match="There is no reachy-voice server"):
         await RemoteConversation("127.0.0.1:9").run()
+
+
+@pytest.mark.parametrize("address", ["a..b:8765", "127.0.0.1:99999", "robot:port", "[::1:8765"])
+async def test_what_is_no_address_is_said(address: str) -> None:
+    with pytest.raises(NoServer):
+        await RemoteConversation(address).run()
 
 
 async def test_a_server_that_refuses_is_said() -> None:

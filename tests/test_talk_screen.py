@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
 from app.talk.conversation import Connected, Disconnected
 from app.talk.keys import has_keys, pressed
@@ -220,6 +220,22 @@ def test_the_live_picture_is_drawn_and_leaves_the_terminal_as_it_was() -> None:
     assert file.getvalue().rstrip().endswith("\x1b[?25h")  # the cursor is back
 
 
+def test_a_terminal_of_another_size_is_drawn_anew() -> None:
+    state = TalkState(devices="mic -> speaker")
+    state.say("and so on " * 20)
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=24)
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    with live_view(state, console, "[q] quit"):
+        file.seek(0)
+        file.truncate()
+        console.size = ConsoleDimensions(40, 12)
+    told = file.getvalue()  # it is drawn once more in the end
+    assert told.count("\x1b[H\x1b[2J") == 1
+    rows = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", told.split("\x1b[H\x1b[2J")[1]).splitlines()
+    assert max(len(row.strip("\r")) for row in rows) <= 40
+
+
 async def test_keys_come_one_by_one_and_the_terminal_is_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -257,6 +273,12 @@ async def test_a_terminal_that_goes_is_not_read_for_ever(monkeypatch: pytest.Mon
 
 def test_a_pipe_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert not has_keys()
+
+
+def test_a_program_without_input_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has none where it is closed, as under a service manager."""
+    monkeypatch.setattr("sys.stdin", None)
     assert not has_keys()
 
 

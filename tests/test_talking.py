@@ -260,6 +260,33 @@ def test_what_moved_while_nobody_was_heard_is_told_afterwards() -> None:
     assert [piece.given_moved for piece in heard] == [5, 157, None]
 
 
+def test_after_a_time_without_the_microphone_there_is_a_gap() -> None:
+    async def main() -> Talk:
+        async with talk() as told:
+            await told.card.hear(0.02)
+            told.talking.muted = True
+            await told.card.hear(0.02)
+            told.talking.muted = False
+            await told.card.hear(0.02)
+        return told
+
+    heard = run_virtual(main()).commands(AppendAudio)
+    assert [piece.given_moved for piece in heard].count(0) == 1
+
+
+def test_what_was_said_before_it_was_muted_is_answered() -> None:
+    async def main() -> Talk:
+        async with talk() as told:
+            await told.card.say(1.0)
+            told.talking.muted = True
+            await told.card.say(4.0)
+        return told
+
+    told = run_virtual(main())
+    assert len(told.played.events(SpeechStarted)) == 1
+    assert [event.status for event in told.played.events(ReplyFinished)] == ["completed"]
+
+
 def test_push_to_talk_for_a_moment_asks_for_nothing() -> None:
     async def main() -> Talk:
         async with talk(push_to_talk=True) as told:

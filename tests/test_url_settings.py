@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import cli
+from app.command_line import cli
 from app.settings_check import SettingsError
 from app.settings_load import load_settings
 from pipeline.engines import Kind, UrlEngineSpec, engine_spec

@@ -106,7 +106,7 @@ async def _talk(
     from app.talk.log import into
     from app.talk.state import TalkState
     from app.talk.view import PlainView, View, live_view
-    from hardware.sound.portaudio import quiet_stderr
+    from hardware.sound.stderr import quiet_stderr
 
     state = TalkState()
     evening = Evening(settings, state, assistant, url, settings.paths.cache(os.environ))
@@ -132,12 +132,12 @@ async def _talk(
 
     with ExitStack() as stack:
         view: View
+        # PortAudio writes there when a device is gone, in the middle of the picture.
+        stack.enter_context(quiet_stderr())
         if live:
             view = stack.enter_context(live_view(state, console, _keys(settings)))
         else:
             view = PlainView(state, console)
-        # PortAudio writes there when a device is gone, in the middle of the picture.
-        stack.enter_context(quiet_stderr())
         stack.enter_context(into(state))
         if has_keys():
             stack.enter_context(pressed(key))

@@ -17,7 +17,16 @@ from app.talk.state import TalkState
 from app.talk.talking import Talking
 from hardware.sound.card import SoundCard
 from hardware.sound.driver import SoundDriver
-from hardware.sound.notices import AllZero, Dropped, Lost, Opened, SoundNotice, Sounds, Waiting
+from hardware.sound.notices import (
+    AllZero,
+    Dropped,
+    Lost,
+    MoreLatency,
+    Opened,
+    SoundNotice,
+    Sounds,
+    Waiting,
+)
 from hardware.sound.opening import plain_name
 from hardware.sound.pairing import SoundBlock
 from hardware.xvf3800.boards import is_array_name, same_array
@@ -36,8 +45,9 @@ ALL_ZERO = (
 )
 
 
-HALF_DUPLEX = "half-duplex: you are not heard while the robot speaks"
+HALF_DUPLEX = "half-duplex: you are not heard while the robot speaks, and 0.6 s longer"
 ALL_ACCEPTED = "array.accept_deg needs engines of this machine: that server answers everybody"
+NOBODY = "not connected: nobody has heard that"
 TOO_SHORT = "too short: press space, speak, and press it again when you are done"
 
 
@@ -115,7 +125,8 @@ class Evening:
         push_to_talk = self._settings.sound.push_to_talk
         if self._assistant is None:
             assert self._url
-            half_duplex = self._settings.sound.echo == "half-duplex"
+            # Who presses a key is heard from then on; nothing is played any more.
+            half_duplex = self._settings.sound.echo == "half-duplex" and not push_to_talk
             if half_duplex:
                 self._state.say(HALF_DUPLEX)
             if self._settings.array.accepted:
@@ -127,7 +138,7 @@ class Evening:
         assert self._assistant
         window_samples = self._assistant.stages.vad.window_samples
         mode = self._echo_mode(opened)
-        if mode == "chip":
+        if mode == "chip" or (mode == "half-duplex" and self._settings.sound.push_to_talk):
             return ChipHearing(window_samples)
         if mode == "half-duplex":
             self._state.say(HALF_DUPLEX)
@@ -184,6 +195,11 @@ class Evening:
                 state.say("The microphone gives sound again")
             case Dropped():
                 state.say(f"{notice.samples / 16:.0f} ms of the microphone were lost: too busy")
+            case MoreLatency():
+                state.say(
+                    f"{notice.speaker} had holes in its sound, because this machine is busy: it "
+                    f"gets {notice.latency_s * 1000:.0f} ms in advance from now on"
+                )
         self.on_change()
 
     # -- what a person does
@@ -198,14 +214,19 @@ class Evening:
                 talking.muted = not talking.muted
                 self._state.say("muted" if talking.muted else "not muted any more")
             elif character == " " and self._settings.sound.push_to_talk:
-                if not talking.pressed:
-                    await talking.press()
-                    self._state.say("speak now")
-                elif await talking.release():
-                    self._state.say("sent")
-                else:
-                    self._state.say(TOO_SHORT)
+                await self._push(talking)
             self.on_change()
+
+    async def _push(self, talking: Talking) -> None:
+        state = self._state
+        if talking.pressed:
+            sent = await talking.release()
+            state.say(TOO_SHORT if not sent else "sent" if state.connected else NOBODY)
+        elif state.connected:
+            await talking.press()
+            state.say("speak now")
+        else:
+            state.say(NOBODY)
 
 
 def cancels_echo(opened: Opened) -> bool:

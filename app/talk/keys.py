@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 
 def has_keys() -> bool:
     """Whether somebody can press keys here."""
-    return sys.platform != "win32" and sys.stdin.isatty() and sys.stdout.isatty()
+    streams = (sys.stdin, sys.stdout)
+    return sys.platform != "win32" and all(stream and stream.isatty() for stream in streams)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ class KnownRooms:
                 return Room(state, int(held["delay_samples"]), int(held["later_samples"]))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, TypeError, LookupError, EOFError, zipfile.BadZipFile) as error:
             log.warning("what was learnt of the room in %s is of no use: %s", path, error)
             return None
 

@@ -38,8 +38,10 @@ from pipeline.events import (
     Refused,
     ReplyAudio,
     ReplyFinished,
+    ReplyHeld,
     ReplyStarted,
     ReplyText,
+    ReplyWentOn,
     SpeechStarted,
     SpeechStopped,
     Timeline,
@@ -74,7 +76,7 @@ class RemoteConversation:
         time."""
         while True:
             try:
-                async with dial(self._url) as socket:
+                async with dial(self._url, holds=True) as socket:
                     try:
                         await self._converse(socket)
                     except asyncio.CancelledError:
@@ -203,6 +205,10 @@ def events_of(message: dict[str, Any]) -> Iterator[Event]:
             yield ReplyAudio(*ids, pcm_from_bytes(base64.b64decode(message["delta"])), RATE)
         case "response.done":
             yield _finished(message["response"])
+        case "reachy_voice.response.held":
+            yield ReplyHeld(message["response_id"])
+        case "reachy_voice.response.went_on":
+            yield ReplyWentOn(message["response_id"])
         case "reachy_voice.timeline":
             stages = {stage: message.get(f"{stage}_ms") for stage in _STAGES}
             yield Timeline(message["response_id"], **stages)

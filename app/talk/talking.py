@@ -133,6 +133,7 @@ class Talking:
             if block.reference_moved is not None:
                 moved = (moved or 0) + block.reference_moved
             if self.muted or (self._push_to_talk and not self.pressed):
+                moved = moved or 0  # What is played now is heard when it is not known any more.
                 continue
             self._said_s += len(block.pcm) / LISTEN_RATE
             await self._conversation.submit(

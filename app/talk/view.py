@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.segment import Segment
+from rich.control import Control
+from rich.segment import ControlType, Segment
 from rich.text import Text
 
 from app.talk.state import FLOOR_DB, Doing, Line, TalkState
@@ -73,8 +74,15 @@ def live_view(state: TalkState, console: Console, keys: str) -> Iterator[View]:
     """A picture that is drawn again and again; ``keys``: what can be pressed."""
     from rich.live import Live
 
+    drawn = console.size
+
     def picture() -> RenderableType:
-        return draw(state, keys)
+        nonlocal drawn
+        before, drawn = drawn, console.size
+        if drawn == before:
+            return draw(state, keys)
+        # A terminal that has become narrower has broken our rows into more than we know of.
+        return Group(Control(ControlType.HOME, ControlType.CLEAR), draw(state, keys))
 
     with Live(
         console=console, get_renderable=picture, refresh_per_second=REFRESHES_PER_S, screen=False

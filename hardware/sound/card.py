@@ -7,15 +7,19 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from hardware.settings import Sound
 from hardware.sound.devices import Device, Role, channel_of
-from hardware.sound.driver import Latency, Plan, SoundDriver
+from hardware.sound.driver import Latency, OnAsked, OnEnded, Plan, SoundDriver
+from hardware.sound.dropouts import QUIET_S, Dropouts
 from hardware.sound.errors import RateRefused, SoundError, driver_hangs
 from hardware.sound.inbox import BlockInbox
 from hardware.sound.microphone import Level, Microphone, Zeros
-from hardware.sound.notices import Lost, Opened, SoundNotice, Waiting
+from hardware.sound.notices import Lost, MoreLatency, Opened, SoundNotice, Waiting
 from hardware.sound.opening import Chosen, Rates, resolve
 from hardware.sound.pairing import Pairing, SoundBlock
+from hardware.sound.ring import Ring
 from hardware.sound.speaker import Speaker
 from pipeline.audio import LISTEN_RATE, Pcm
 
@@ -23,6 +27,10 @@ _FIRST_S = 5.0
 """For the first sound: an idle PulseAudio sink takes 1.7 s to start."""
 _STALLED_S = 1.0
 """A driver that is silent for so long has lost its device."""
+_LATE_S, _STOOD_STILL_S = 0.05, 5.0
+"""Where this program itself is so late, what comes from a driver is only seen now; after the latter
+the streams are opened anew."""
+_SOUNDING_S = 0.3
 _RETRY_S = 0.5
 _MOST_RETRY_S = 5.0
 _HUNG_S = 30.0
@@ -52,16 +60,19 @@ class CardState:
 class _Opening:
     """One pair of streams, from open to lost."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, speaker: Speaker, plan_hz: tuple[int, int]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, plan_hz: tuple[int, int]) -> None:
         self.microphone_hz, self.speaker_hz = plan_hz
         self.pairing = Pairing(*plan_hz)
-        self.tap = speaker.tap
+        self.tap = Ring(0)
         self.arrived = asyncio.Event()
         self.ended: Role | None = None
         self.latency: Latency | None = None
+        self.plan: Plan | None = None
         self.began_s = loop.time()
+        """Of the loudspeaker's stream."""
+        self.late_s = self.began_s
+        """When we were late ourselves; from then on a driver has its time again."""
+        self.late_before = False
         self.first = True
         self._loop = loop
 
@@ -93,6 +104,7 @@ class SoundCard:
         self._notify = notify
         self._driver = driver or _portaudio()
         self._speaker = Speaker(settings.volume)
+        self._dropouts = Dropouts()
         self._inbox = BlockInbox(notify)
         self._zeros = Zeros()
         self._level = Level()
@@ -195,27 +207,64 @@ class SoundCard:
         self, microphone: Device, speaker: Device, channel: int, rates: tuple[int, int]
     ) -> _Opening:
         source = Microphone(channel, channel, rates[0])
-        self._speaker.opened(rates[1])
-        opening = _Opening(asyncio.get_running_loop(), self._speaker, rates)
+        more = self._dropouts.due
+        if more:
+            self._dropouts.give_more()
+        opening = _Opening(asyncio.get_running_loop(), rates)
 
         def on_heard(data: memoryview, at_s: float, now_s: float, xrun: bool) -> None:
             source.take(data, at_s, now_s, xrun)
             opening.wake()
 
-        plan = Plan(
+        on_asked, on_ended = self._speaker_stream(opening)
+        opening.plan = Plan(
             microphone=microphone,
             channels=channel,
             microphone_hz=rates[0],
             speaker=speaker,
             speaker_hz=rates[1],
+            speaker_latency_s=self._dropouts.latency_s,
             on_heard=on_heard,
-            on_asked=self._speaker.fill,
-            on_ended=opening.on_ended,
+            on_asked=on_asked,
+            on_ended=on_ended,
         )
-        opening.latency = await self._driver.open(plan)
+        opening.latency = await self._driver.open(opening.plan)
         self._microphone, self._opening = source, opening
         self._notify(Opened(microphone.name, speaker.name, rates[0]))
+        if more:
+            self._notify(MoreLatency(speaker.name, self._dropouts.latency_s))
         return opening
+
+    def _speaker_stream(self, opening: _Opening) -> tuple[OnAsked, OnEnded]:
+        """For a new one; from now on nothing counts that one before it asks or tells."""
+        self._speaker.opened(opening.speaker_hz)
+        tap = opening.tap = self._speaker.tap
+        opening.began_s = asyncio.get_running_loop().time()
+
+        def on_asked(frames: int, at_s: float, now_s: float, xrun: bool) -> Pcm:
+            if self._speaker.tap is not tap:
+                return np.zeros(frames, np.int16)
+            return self._speaker.fill(frames, at_s, now_s, xrun)
+
+        def on_ended(role: Role) -> None:
+            if role == "microphone" or opening.tap is tap:
+                opening.on_ended(role)
+
+        return on_asked, on_ended
+
+    async def _give_more_latency(self, opening: _Opening) -> None:
+        """Open the loudspeaker anew, in silence; the microphone goes on. Raises ``SoundError``."""
+        assert opening.plan is not None
+        self._dropouts.give_more()
+        self._speaker.closed(asyncio.get_running_loop().time())
+        opening.pairing.speaker_reopened()
+        on_asked, on_ended = self._speaker_stream(opening)
+        latency_s = self._dropouts.latency_s
+        opening.plan = replace(
+            opening.plan, speaker_latency_s=latency_s, on_asked=on_asked, on_ended=on_ended
+        )
+        opening.latency = await self._driver.reopen_speaker(opening.plan)
+        self._notify(MoreLatency(self._chosen.speaker, latency_s))
 
     def _end_opening(self) -> None:
         opening, microphone = self._opening, self._microphone
@@ -256,19 +305,48 @@ class SoundCard:
         loop = asyncio.get_running_loop()
         while True:
             patience_s = _FIRST_S if microphone.last_s is None else _STALLED_S
+            due_s = loop.time() + patience_s
             try:
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout_at(due_s):
                     await opening.arrived.wait()
             except TimeoutError:
-                return Lost(self._chosen.microphone, f"nothing came from it for {patience_s:g} s")
+                if not self._were_late(opening, loop.time() - due_s):
+                    why = f"nothing came from it for {patience_s:g} s"
+                    return Lost(self._chosen.microphone, why)
+                continue
+            opening.late_before = False
             opening.arrived.clear()
             if opening.ended is not None:
                 return Lost(self._name(opening.ended), "its stream has ended")
             self._drain(opening, microphone)
-            asked_s = self._speaker.last_s
-            waited_s = loop.time() - (opening.began_s if asked_s is None else asked_s)
-            if waited_s > (_FIRST_S if asked_s is None else _STALLED_S):
-                return Lost(self._chosen.speaker, f"it took no sound for {waited_s:.1f} s")
+            if lost := self._speaker_lost(opening, loop.time()):
+                return lost
+            try:
+                await self._mind_dropouts(opening, loop.time())
+            except SoundError as error:
+                return Lost(self._chosen.speaker, f"{error.what}: {error.why}")
+
+    def _were_late(self, opening: _Opening, by_s: float) -> bool:
+        """Whether what a driver did meanwhile is not yet known; once in a row."""
+        if opening.late_before or not _LATE_S < by_s < _STOOD_STILL_S:
+            return False
+        opening.late_before = True
+        opening.late_s = asyncio.get_running_loop().time()
+        return True
+
+    def _speaker_lost(self, opening: _Opening, now_s: float) -> Lost | None:
+        asked_s = self._speaker.last_s
+        since_s = max(opening.began_s if asked_s is None else asked_s, opening.late_s)
+        if now_s - since_s <= (_FIRST_S if asked_s is None else _STALLED_S):
+            return None
+        return Lost(self._chosen.speaker, f"it took no sound for {now_s - since_s:.1f} s")
+
+    async def _mind_dropouts(self, opening: _Opening, now_s: float) -> None:
+        """Raises ``SoundError`` where the loudspeaker does not come back."""
+        silent_s = now_s - self._speaker.sounded_s
+        self._dropouts.note(self._speaker.xruns, silent_s < _SOUNDING_S, now_s)
+        if self._dropouts.due and silent_s > QUIET_S and self._speaker.queued_s() < 0.001:
+            await self._give_more_latency(opening)
 
     def _drain(self, opening: _Opening, microphone: Microphone) -> None:
         self._speaker.convert_ahead()

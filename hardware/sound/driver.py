@@ -21,14 +21,15 @@ OnEnded = Callable[[Role], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Two streams, 16 bits. ``channels``: of the microphone. All three are called by the driver's
-    threads, and must not wait."""
+    """Two streams, 16 bits. ``channels``: of the microphone. ``speaker_latency_s``: what the
+    driver is to hold in advance. All three are called by its threads, and must not wait."""
 
     microphone: Device
     channels: int
     microphone_hz: int
     speaker: Device
     speaker_hz: int
+    speaker_latency_s: float
     on_heard: OnHeard
     on_asked: OnAsked
     on_ended: OnEnded
@@ -51,6 +52,11 @@ class SoundDriver(Protocol):
 
     async def open(self, plan: Plan) -> Latency:
         """Start both streams, or none. Raises ``RateRefused``, or another ``SoundError``."""
+        ...
+
+    async def reopen_speaker(self, plan: Plan) -> Latency:
+        """End the loudspeaker's stream and start it anew; the microphone's goes on. Raises
+        ``SoundError``."""
         ...
 
     async def close(self) -> bool:

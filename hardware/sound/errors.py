@@ -19,6 +19,15 @@ def no_portaudio(why: str) -> SoundError:
     )
 
 
+def no_sound_system(why: str) -> SoundError:
+    return SoundError(
+        "The sound system does not begin",
+        why=why,
+        fix="Start it again (PipeWire: systemctl --user restart pipewire; PulseAudio: pulseaudio"
+        " --start), then: reachy-voice devices",
+    )
+
+
 def no_device(role: str, wanted: str, there: list[str]) -> SoundError:
     """``role``: "microphone" or "loudspeaker"; ``there``: the names that exist."""
     setting = "sound.microphone" if role == "microphone" else "sound.speaker"

@@ -49,4 +49,13 @@ class Dropped:
     samples: int
 
 
-SoundNotice = Opened | Lost | Waiting | AllZero | Sounds | Dropped
+@dataclass(frozen=True, slots=True)
+class MoreLatency:
+    """The loudspeaker ran dry again and again: its driver gets ``latency_s`` of sound in advance
+    from now on, so that silence comes later by as much."""
+
+    speaker: str
+    latency_s: float
+
+
+SoundNotice = Opened | Lost | Waiting | AllZero | Sounds | Dropped | MoreLatency

@@ -87,6 +87,8 @@ class Pairing:
     def __init__(self, microphone_hz: int, speaker_hz: int) -> None:
         self._heard = _Stream(microphone_hz)
         self._played = _Stream(speaker_hz)
+        self._speaker_hz = speaker_hz
+        self._reopened = False
         self._reference = AudioHistory(round(_KEPT_S * LISTEN_RATE))
         self._inserted = 0
         """Samples of silence in the reference that the loudspeaker's counter knows nothing of."""
@@ -115,6 +117,12 @@ class Pairing:
             else:
                 self._offset -= jumped
         self._reference.append(pcm)
+
+    def speaker_reopened(self) -> None:
+        """Its stream is another one from now on; nothing was being played."""
+        self._played = _Stream(self._speaker_hz)
+        self._reference = AudioHistory(round(_KEPT_S * LISTEN_RATE))
+        self._inserted, self._offset, self._reopened = 0, None, True
 
     def heard(self, piece: Piece) -> Iterator[SoundBlock]:
         """What the microphone's driver brings. Yields the blocks that are whole."""
@@ -171,6 +179,9 @@ class Pairing:
     def _align(self) -> int | None:
         if min(self._heard.clock.known_s, self._played.clock.known_s) < _SETTLED_S:
             return None
+        if self._reopened:
+            self._reopened = False
+            self._gap()
         return round(self._off(0))
 
     def _off(self, offset: int) -> float:

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
 from hardware.sound.devices import RATES_HZ, Device, whole_names
 from hardware.sound.driver import Latency, Plan
 from hardware.sound.driver_thread import DriverThread
-from hardware.sound.errors import RateRefused, driver_hangs, no_portaudio, not_opened
+from hardware.sound.errors import (
+    RateRefused,
+    driver_hangs,
+    no_portaudio,
+    no_sound_system,
+    not_opened,
+)
+from hardware.sound.stderr import quiet_stderr, stderr_is_flooded
 
 BLOCK_MS = 5
 HEARD_LATENCY_S = 0.010
-PLAYED_LATENCY_S = 0.015
-"""What is queued in the driver must be out soon after a flush; less, and PulseAudio's sinks run dry
-in bursts."""
 _PATIENCE_S = 5.0
 """An idle PulseAudio sink takes 1.7 s to start; USB devices enumerate within one."""
 _CLOSE_S = 2.0
@@ -40,6 +43,7 @@ class PortAudio:
         self._streams: list[Any] = []
         self._muted = contextlib.ExitStack()
         """Holds stderr shut while the driver hangs."""
+        self._hangs = False
 
     async def devices(self) -> Sequence[Device]:
         try:
@@ -53,14 +57,22 @@ class PortAudio:
         except TimeoutError:
             raise driver_hangs(plan.microphone.name) from None
 
+    async def reopen_speaker(self, plan: Plan) -> Latency:
+        try:
+            return await self._thread.call(partial(self._reopen_speaker, plan), _PATIENCE_S)
+        except TimeoutError:
+            raise driver_hangs(plan.speaker.name) from None
+
     async def close(self) -> bool:
         try:
             await self._thread.call(self._close, _CLOSE_S)
         except TimeoutError:
             # A thread of PortAudio's that spins writes 80 MB a second there.
-            self._muted.close()
-            self._muted.enter_context(quiet_stderr())
+            if not self._hangs:
+                self._hangs = True
+                self._muted.enter_context(quiet_stderr())
             return False
+        self._hangs = False
         self._muted.close()
         return True
 
@@ -73,6 +85,8 @@ class PortAudio:
 
     def end(self) -> None:
         """No call comes any more."""
+        if self._hangs:
+            stderr_is_flooded()
         self._muted.close()
         self._thread.end()
 
@@ -84,25 +98,36 @@ class PortAudio:
         # PortAudio lists what was there when it began.
         with contextlib.suppress(sounddevice.PortAudioError):
             sounddevice._terminate()
-        sounddevice._initialize()
-        return listed(sounddevice)
+        try:
+            with quiet_stderr():
+                sounddevice._initialize()
+            return listed(sounddevice)
+        except sounddevice.PortAudioError as error:
+            raise no_sound_system(_said(error)) from error
 
     def _open(self, plan: Plan) -> Latency:
         sounddevice = load()
         self._close()
         try:
-            microphone = self._start(
+            self._start(
                 partial(_input, sounddevice, plan),
                 partial(RateRefused, "microphone", plan.microphone.name, plan.microphone_hz),
             )
-            speaker = self._start(
-                partial(_output, sounddevice, plan),
-                partial(RateRefused, "loudspeaker", plan.speaker.name, plan.speaker_hz),
-            )
+            return self._start_speaker(plan)
         except BaseException:
             self._close()
             raise
-        return Latency(microphone.latency, speaker.latency)
+
+    def _reopen_speaker(self, plan: Plan) -> Latency:
+        _end(self._streams.pop())
+        return self._start_speaker(plan)
+
+    def _start_speaker(self, plan: Plan) -> Latency:
+        speaker = self._start(
+            partial(_output, load(), plan),
+            partial(RateRefused, "loudspeaker", plan.speaker.name, plan.speaker_hz),
+        )
+        return Latency(self._streams[0].latency, speaker.latency)
 
     def _start(self, make: Callable[[], Any], refused: Callable[[], RateRefused]) -> Any:
         sounddevice = load()
@@ -121,18 +146,20 @@ class PortAudio:
     def _close(self) -> None:
         streams, self._streams = self._streams, []
         for stream in streams:
-            for step in (partial(stream.abort, ignore_errors=True), stream.close):
-                # A device that was unplugged fails at both.
-                with contextlib.suppress(Exception):
-                    step()
+            _end(stream)
 
 
 def load() -> Any:
     """The ``sounddevice`` module. Raises ``SoundError`` without the PortAudio library."""
     try:
-        import sounddevice
+        with quiet_stderr():
+            import sounddevice
     except (ImportError, OSError) as error:
         raise no_portaudio(str(error)) from error
+    except (
+        Exception
+    ) as error:  # PortAudioError, of a module that does not exist yet: it begins here.
+        raise no_sound_system(_said(error)) from error
     # At the end of the program it would close every stream, and wait for a driver that hangs.
     atexit.unregister(sounddevice._exit_handler)
     _quiet_alsa()
@@ -175,17 +202,11 @@ def listed(sounddevice: Any) -> list[Device]:
     ]
 
 
-@contextlib.contextmanager
-def quiet_stderr() -> Iterator[None]:
-    """PortAudio prints lines of its own source where a device refuses; the error says enough."""
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
+def _end(stream: Any) -> None:
+    for step in (partial(stream.abort, ignore_errors=True), stream.close):
+        # A device that was unplugged fails at both.
+        with contextlib.suppress(Exception):
+            step()
 
 
 def _rates(device: Device) -> tuple[int, ...]:
@@ -236,7 +257,7 @@ def _output(sounddevice: Any, plan: Plan) -> Any:
         device=plan.speaker.index,
         channels=1,
         dtype="int16",
-        latency=PLAYED_LATENCY_S,
+        latency=plan.speaker_latency_s,
         callback=asked,
         finished_callback=partial(plan.on_ended, "loudspeaker"),
     )

@@ -58,6 +58,3 @@ class Ring:
             return None
         self._left_samples += len(piece.pcm)
         return piece
-
-    def _held(self) -> int:
-        return self._put_samples - self._left_samples - self.dropped_samples

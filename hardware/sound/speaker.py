@@ -46,6 +46,9 @@ class Speaker:
         self.dropped_s = 0.0
         """What did not fit into the queue, or had no device."""
         self.last_s: float | None = None
+        """When the driver asked last; seconds of the loop's clock."""
+        self.sounded_s = 0.0
+        """When it was last given something of a sound."""
         self._lock = Lock()
         self._clock = StreamClock(1)
         self._given = 0
@@ -144,10 +147,13 @@ class Speaker:
         the membrane."""
         with self._lock:
             first = self._given
+            queued = self._queued
             pcm = self._mix(frames, first)
             self._given += frames
             self._clock.look(first, at_s, xrun)
         self.xruns += xrun
+        if queued:
+            self.sounded_s = now_s
         self.last_s = now_s
         self.tap.put(Piece(pcm, first, at_s, xrun))
         return pcm

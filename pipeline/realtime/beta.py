@@ -73,6 +73,8 @@ _SAME = frozenset(
         "response.function_call_arguments.delta",
         "rate_limits.updated",
         "reachy_voice.timeline",
+        "reachy_voice.response.held",
+        "reachy_voice.response.went_on",
     }
 )
 

@@ -12,7 +12,8 @@ Beyond the API:
   Audio of an answer ends where it was cut. Images that fit in no frame are left out.
 - ``transcription.delay``, of any value, asks for words while they are spoken; a transcription
   session always tells them.
-- The event ``reachy_voice.timeline``, on request only.
+- The events ``reachy_voice.timeline``, ``reachy_voice.response.held`` and ``.went_on``, on request
+  only.
 - The figures of a turn record (``pipeline.turn_record``) in the metadata of ``response.done``, on
   request only: for a response whose own metadata says ``reachy_voice.turn_record: "true"``, or for
   all of a connection.
@@ -59,10 +60,12 @@ from pipeline.events import (
     ReplyArguments,
     ReplyAudio,
     ReplyFinished,
+    ReplyHeld,
     ReplyItemFinished,
     ReplyItemStarted,
     ReplyStarted,
     ReplyText,
+    ReplyWentOn,
     SpeechRejected,
     SpeechStarted,
     SpeechStopped,
@@ -97,7 +100,8 @@ class RealtimeConnection:
 
     ``new_id(prefix)`` makes unique ids of letters, digits and underscores. ``now`` is the wall
     clock in seconds. ``timings`` adds the event ``reachy_voice.timeline``, which strict clients
-    would refuse. ``turn_records`` adds the figures of its record to every ``response.done``.
+    would refuse, ``holds`` those that tell when an answer is held back because somebody may be
+    speaking over it. ``turn_records`` adds the figures of its record to every ``response.done``.
     """
 
     def __init__(
@@ -107,10 +111,12 @@ class RealtimeConnection:
         now: Callable[[], float],
         timings: bool = False,
         turn_records: bool = False,
+        holds: bool = False,
     ) -> None:
         self._new_id = new_id
         self._timings = timings
         self._turn_records = turn_records
+        self._holds = holds
         self._outbox: list[str] = []
         self._session = EffectiveSession(defaults, new_id("sess"), now())
         self._conversation_id = new_id("conv")
@@ -251,6 +257,10 @@ class RealtimeConnection:
             case Timeline():
                 if self._timings:
                     self._send_timeline(event)
+            case ReplyHeld() | ReplyWentOn():
+                if self._holds:
+                    what = "held" if isinstance(event, ReplyHeld) else "went_on"
+                    self._send(f"reachy_voice.response.{what}", response_id=event.reply_id)
             case Refused():
                 self._error(event.code, event.message, event.param, event.event_id)
             case TranscriptPartial() | TranscriptReady() | TranscriptFailed():

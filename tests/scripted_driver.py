@@ -1,0 +1,130 @@
+"""A driver that does what each test says, and a card over it; for virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import numpy as np
+
+from hardware.settings import Sound
+from hardware.sound.card import SoundCard
+from hardware.sound.devices import Device, Role
+from hardware.sound.driver import Latency, Plan
+from hardware.sound.errors import SoundError, driver_hangs
+from hardware.sound.notices import SoundNotice
+from hardware.sound.pairing import SoundBlock
+from pipeline.audio import Pcm
+
+ARRAY = Device(0, "Reachy Mini Audio: USB Audio (hw:1,0)", 2, 2, 16_000)
+LAPTOP = Device(1, "Laptop", 2, 2, 48_000, default_input=True, default_output=True)
+
+
+class ScriptedDriver:
+    """Two streams that tick every 5 ms while they are open."""
+
+    def __init__(self, *devices: Device) -> None:
+        self.there = list(devices)
+        self.plan: Plan | None = None
+        self.refused: list[SoundError] = []
+        self.hangs = 0
+        self.close_hangs = False
+        self.mic_stalls = self.speaker_stalls = False
+        self.level = 100
+        self.runs_dry = False
+        self.given: list[Pcm] = []
+        self.opened: list[tuple[str, str, int, int]] = []
+        self.ended = False
+        self.latencies_s: list[float] = []
+        """Of each stream to the loudspeaker."""
+        self.no_speaker: SoundError | None = None
+        """Raised where it is to be opened anew."""
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def devices(self) -> Sequence[Device]:
+        if self.hangs:
+            self.hangs -= 1
+            raise driver_hangs("the sound system")
+        return list(self.there)
+
+    async def open(self, plan: Plan) -> Latency:
+        if self.refused:
+            raise self.refused.pop(0)
+        self.plan = plan
+        self.opened.append(
+            (plan.microphone.name, plan.speaker.name, plan.microphone_hz, plan.speaker_hz)
+        )
+        self.latencies_s.append(plan.speaker_latency_s)
+        self._ticking = asyncio.create_task(self._tick())
+        return Latency(0.01, 0.01)
+
+    async def reopen_speaker(self, plan: Plan) -> Latency:
+        assert self.plan is not None
+        old = self.plan
+        old.on_asked(80, 0.0, 0.0, True)  # it may ask until it has ended
+        old.on_ended("loudspeaker")
+        await asyncio.sleep(0.1)
+        if self.no_speaker:
+            raise self.no_speaker
+        self.latencies_s.append(plan.speaker_latency_s)
+        self.plan = plan
+        return Latency(0.01, plan.speaker_latency_s)
+
+    async def close(self) -> bool:
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
+            self._ticking = None
+        if self.close_hangs:
+            await asyncio.sleep(2)
+        return not self.close_hangs
+
+    def end(self) -> None:
+        self.ended = True
+
+    def unplug(self, role: Role, *stay: Device) -> None:
+        assert self.plan is not None
+        assert self._ticking is not None
+        self.there = list(stay)
+        self._ticking.cancel()
+        self.plan.on_ended(role)
+
+    async def _tick(self) -> None:
+        assert self.plan is not None
+        plan = self.plan
+        loop = asyncio.get_running_loop()
+        frames = np.full((plan.microphone_hz // 200, plan.channels), self.level, np.int16)
+        while True:
+            now_s = loop.time()
+            if not self.speaker_stalls:
+                wanted = plan.speaker_hz // 200
+                dry, self.runs_dry = self.runs_dry, False
+                self.given.append(self.plan.on_asked(wanted, now_s + 0.015, now_s, dry))
+            if not self.mic_stalls:
+                frames[:] = self.level
+                frames[:, :-1] = 0
+                plan.on_heard(memoryview(frames.tobytes()), now_s - 0.015, now_s, False)
+            await asyncio.sleep(0.005)
+
+
+class Scene:
+    def __init__(self, driver: ScriptedDriver, **settings: object) -> None:
+        self.driver = driver
+        self.notices: list[SoundNotice] = []
+        self.blocks: list[SoundBlock] = []
+        self.card = SoundCard(Sound.model_validate(settings), self.notices.append, driver)
+
+    @asynccontextmanager
+    async def running(self, reads: bool = True) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(self.card.run())
+            if reads:
+                tasks.create_task(self.read())
+            await asyncio.sleep(1)
+            yield
+            running.cancel()
+
+    async def read(self) -> None:
+        async for block in self.card.blocks():
+            self.blocks.append(block)
