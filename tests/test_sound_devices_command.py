@@ -46,6 +46,7 @@ def test_the_list_in_words(sound: VirtualSound) -> None:
     assert NAME in result.stdout
     assert "cannot be opened now" in " ".join(result.stdout.split())
     assert "no microphone called 'Blue Yeti'" in " ".join(result.stdout.split())
+    assert "Next step" not in result.stdout, "that is to choose another one"
 
 
 def test_the_test_measures_the_way_from_loudspeaker_to_microphone(sound: VirtualSound) -> None:

@@ -67,7 +67,8 @@ def _print_list(listed: DeviceList) -> None:
         console.print(table)
     for problem in listed.problems:
         console.print(f"[yellow]{escape(problem)}[/]")
-    console.print("Next step: reachy-voice devices test")
+    if not listed.problems:
+        console.print("Next step: reachy-voice devices test")
 
 
 def _marks(line: DeviceLine) -> list[str]:
