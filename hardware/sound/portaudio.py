@@ -156,9 +156,8 @@ def load() -> Any:
             import sounddevice
     except (ImportError, OSError) as error:
         raise no_portaudio(str(error)) from error
-    except (
-        Exception
-    ) as error:  # PortAudioError, of a module that does not exist yet: it begins here.
+    except Exception as error:
+        # PortAudioError, of a module that is not there yet: importing it begins PortAudio.
         raise no_sound_system(_said(error)) from error
     # At the end of the program it would close every stream, and wait for a driver that hangs.
     atexit.unregister(sounddevice._exit_handler)
