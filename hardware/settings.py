@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from hardware.daemon_url import daemon_url
 from pipeline.direction import Sector
 
 ChannelNumber = Annotated[int, Field(ge=1, le=64)]
+DeviceName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+"""Or a part of it; nothing at all would be a part of every name."""
 
 
 class Sound(BaseModel):
@@ -18,8 +20,8 @@ class Sound(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    microphone: str = "auto"
-    speaker: str = "auto"
+    microphone: DeviceName = "auto"
+    speaker: DeviceName = "auto"
     channel: Literal["processed", "asr"] | ChannelNumber = "processed"
     rate_hz: Literal[16000, 24000, 48000] | None = None
     volume: float = Field(default=1.0, ge=0, le=1)

@@ -164,3 +164,9 @@ def test_names_that_windows_cuts_are_made_whole() -> None:
     two = [cut, HEARS, "Echo Cancelling Speakerphone (Room 7 Audio)"]
     assert whole_names(two) == two
     assert whole_names(["default", "default: front"]) == ["default", "default: front"]
+
+
+def test_a_name_that_every_device_would_have_is_none() -> None:
+    with pytest.raises(ValueError, match="at least 1 character"):
+        Sound(microphone="  ")
+    assert Sound(speaker=" Laptop ").speaker == "Laptop"
