@@ -32,6 +32,7 @@ from app.pairing.callers import (
 from app.pairing.own_server import Own, OwnServer, unusable
 from app.settings import LimitSettings, ServerSettings
 from app.tls import tls_generated
+from hardware.settings import Array, Robot
 
 
 def knock(here: Scene, address: str = ADDRESS) -> connect:
@@ -104,7 +105,8 @@ class Listening(StagedAssistant):
     def __init__(self, announce: bool) -> None:
         super().__init__()
         self.settings = SimpleNamespace(
-            robot=SimpleNamespace(url=None),
+            array=Array(),
+            robot=Robot(),
             # Another way to write 127.0.0.1: what is announced is where it really listens.
             server=ServerSettings(announce=announce, host="127.1"),
             limits=LimitSettings(),
@@ -145,7 +147,8 @@ async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
         )
     )
     try:
-        number = await port
+        await asyncio.wait({running, port}, return_when=asyncio.FIRST_COMPLETED)
+        number = port.result()
         if announce:
             await said.wait()
         async with OwnServer("127.0.0.1", number, 5) as own:
