@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import typer
+from steady import on_a_steady_machine
 from typer.testing import CliRunner
 from virtual_sound import ECHO, NAME, OTHER, VirtualSound, need_virtual_sound
 
@@ -49,6 +50,7 @@ def test_the_list_in_words(sound: VirtualSound) -> None:
     assert "Next step" not in result.stdout, "that is to choose another one"
 
 
+@on_a_steady_machine
 def test_the_test_measures_the_way_from_loudspeaker_to_microphone(sound: VirtualSound) -> None:
     arguments = ["devices", "test", "--json", *TO_ECHO]
     result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)

@@ -61,8 +61,9 @@ async def test_a_far_server_hears_nothing_meanwhile_either(
 
 
 def test_a_chip_cancels_what_it_plays_itself() -> None:
-    again = ARRAY.name.replace("hw:1", "hw:2")
-    assert cancels_echo(Opened(ARRAY.name, again, 16_000))
+    another = ARRAY.name.replace("hw:1", "hw:2")
+    assert cancels_echo(Opened(ARRAY.name, ARRAY.name, 16_000))
+    assert not cancels_echo(Opened(ARRAY.name, another, 16_000))
     assert not cancels_echo(ELSEWHERE)
     assert not cancels_echo(Opened(LAPTOP.name, LAPTOP.name, 48_000))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from steady import on_a_steady_machine
 from virtual_sound import NAME, RATE, VirtualSound, need_virtual_sound
 
 from app.compose import synthesize_alone
@@ -108,6 +109,7 @@ def sounding_s(pcm: Pcm) -> float:
     return float((peaks > 300).sum()) / 100
 
 
+@on_a_steady_machine
 def test_somebody_asks_and_hears_the_answer(card: VirtualSound, question: Path) -> None:
     with talk("--microphone", NAME, "--set", "llm.threads=1") as running:
         running.until(lambda line: "tts is ready" in line)
