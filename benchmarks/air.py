@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from tempfile import TemporaryFile
 from threading import Thread
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -57,12 +56,7 @@ class Air:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ear.kill()
         self._ear.wait()
         self._thread.join()

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 BEAT_S = 0.005
@@ -43,12 +42,7 @@ class Machine:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         told, _ = self._watcher.communicate()
         self.stops = [(begin, end) for begin, end in json.loads(told)]
         lasted_s = [end - begin for begin, end in self.stops]

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -327,7 +327,8 @@ async def unplug(sound: VirtualSound, options: argparse.Namespace) -> dict[str, 
     }
 
 
-LIVE: dict[str, Callable[[VirtualSound, argparse.Namespace], Awaitable[dict[str, Any]]]] = {
+Measurement = Callable[[VirtualSound, argparse.Namespace], Coroutine[Any, Any, dict[str, Any]]]
+LIVE: dict[str, Measurement] = {
     "latency": latency,
     "stop": stop,
     "duplex": duplex,
@@ -368,15 +369,7 @@ def _measured(what: str, options: argparse.Namespace) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as folder,
         VirtualSound(Path(folder) / "sound") as sound,
     ):
-        return asyncio.run(_live(LIVE[what], sound, options))
-
-
-async def _live(
-    measure: Callable[[VirtualSound, argparse.Namespace], Awaitable[dict[str, Any]]],
-    sound: VirtualSound,
-    options: argparse.Namespace,
-) -> dict[str, Any]:
-    return await measure(sound, options)
+        return asyncio.run(LIVE[what](sound, options))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class RoomAir:
     """A simulated room, its noise and its people: what ``Air`` does with 10 ms."""
 
     def __init__(self, response: Signal, loudspeaker: Loudspeaker) -> None:
-        self._response, self._loudspeaker = response, loudspeaker
+        self._loudspeaker = loudspeaker
         self._size = 1 << (len(response) + BLOCK).bit_length()
         self._spectrum = np.fft.rfft(response, self._size)
         self._past = np.zeros(self._size - BLOCK, np.float32)
