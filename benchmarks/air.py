@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from tempfile import TemporaryFile
@@ -16,6 +18,7 @@ from pipeline.audio import Pcm
 from tests.virtual_sound import VirtualSound
 
 BLOCK_MS = 10
+_LATENESS_KEPT_S = 2.0
 
 
 class Air:
@@ -23,18 +26,20 @@ class Air:
     lasts: int16 mono of ``rate_hz``, 10 ms at a time in, any number of samples out.
 
     ``delay_ms`` is what stands in its buffer, and part of the room's delay: while the machine
-    stands still for less than that, the air does not stop. ``dry`` counts how often it did: from
-    then on the echo is later, which no real room's is.
+    stands still for less than that, the air does not stop. ``dry`` counts how often it did. What
+    comes too late then is left out (``late_ms``): no echo of a real room stays later than it was.
     """
 
     def __init__(
         self, sound: VirtualSound, rate_hz: int, through: Callable[[Pcm], Pcm], delay_ms: int
     ) -> None:
         self.dry = 0
+        self.late_ms = 0
         self._environment = {**os.environ, **sound.environment}
         self._shape = ("--raw", f"--rate={rate_hz}", "--channels=1", "--format=s16le")
         self._block_bytes = 2 * (rate_hz * BLOCK_MS // 1000)
         self._through = through
+        self._lateness = _Lateness(delay_ms / 1000)
         self._delay_ms = delay_ms
         self._told = TemporaryFile()  # noqa: SIM115 closed by the context's end
         self._thread = Thread(target=self._run)
@@ -76,5 +81,25 @@ class Air:
         with suppress(BrokenPipeError):
             while len(data := self._ear.stdout.read(self._block_bytes)) == self._block_bytes:
                 out = self._through(np.frombuffer(data, "<i2"))
+                if self._lateness.of_next(time.monotonic()):
+                    self.late_ms += BLOCK_MS
+                    continue
                 self._mouth.stdin.write(out.astype("<i2").tobytes())
                 self._mouth.stdin.flush()
+
+
+class _Lateness:
+    """Of blocks that come one after the other, against the best of the last 2 s: the clock that
+    they come from is not this machine's."""
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = most_s
+        self._count = 0
+        self._lately: deque[float] = deque(maxlen=int(_LATENESS_KEPT_S * 1000 / BLOCK_MS))
+
+    def of_next(self, now: float) -> bool:
+        """Whether the next block comes more than ``most_s`` too late."""
+        lateness_s = now - self._count * BLOCK_MS / 1000
+        self._count += 1
+        self._lately.append(lateness_s)
+        return lateness_s - min(self._lately) > self._most_s

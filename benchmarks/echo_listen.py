@@ -273,6 +273,16 @@ def _spoken(
     )  # fmt: skip
 
 
+def clean_late_s(vad: PlainSilero, floor: Pcm, said: Signal, onset: int) -> float | None:
+    """What ``Spoken.clean_late_s`` is, of one clip after ``floor``."""
+    ear = Ear(vad)
+    ear.keeps = False
+    sound = np.concatenate((floor, to_pcm(said)))
+    windows = (ear.hear(heard, np.zeros_like(heard)) for (heard,) in blocks(sound))
+    fired = [window.end for window in windows if window is not None and window.fired]
+    return _late_s(fired, len(floor) + onset)
+
+
 def _by_vad(windows: Sequence[Window]) -> list[int]:
     """Ends of windows that are the second in a row that the VAD takes for speech."""
     return [

@@ -261,6 +261,7 @@ async def duplex(sound: VirtualSound, options: argparse.Namespace) -> dict[str, 
         "dropped_notices": sum(isinstance(notice, Dropped) for notice in scene.notices),
         "lost_samples": listening.lost_samples,
         "air_ran_dry": air.dry,
+        "air_late_ms": air.late_ms,
         "echo_after_played_ms_every_10_s": delays,
         "xruns": [state.microphone_xruns, state.speaker_xruns],
         "block_to_pipeline_ms": {

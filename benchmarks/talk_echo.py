@@ -8,9 +8,11 @@ null sinks: what the loudspeaker gives is bent, sent through a simulated room
 Card, session, Silero, Smart Turn, Moonshine and Piper are the real ones; the language model tells
 stories.
 
-- ``stopped``, ``held``: answers cut off, or made softer, while nobody but the robot spoke.
-- Interruptions at +6, 0 and -6 dB to the echo: from the onset at the microphone's sink until the
-  loudspeaker is told to be silent, and how many were noticed within a second.
+- ``stopped``, ``held``: answers cut off, or made softer, while nobody but the robot spoke;
+  ``after``: the end of one taken for somebody's turn.
+- Interruptions at +6, 0 and -6 dB to the echo: from when the onset comes out of the card until the
+  answer is made softer (``noticed``) and until it is cut off (``stopped``); and when the same rule
+  notices the same words without any echo (``clean``, without a card).
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ import json
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,7 @@ from app.settings_load import load_settings
 from app.talk.local import LocalConversation
 from app.talk.talking import Talking
 from benchmarks.air import Air
+from benchmarks.echo_listen import IN_TIME_S, SER_DB, PlainSilero, clean_late_s
 from benchmarks.echo_rooms import LOUDSPEAKERS, Loudspeaker, bent, draw_room, in_band
 from benchmarks.echo_scenes import FRESH_TEXTS, Clip, active_dbfs, clips_of_people
 from benchmarks.machine import Machine
@@ -44,18 +48,25 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.card_hearing import CardHearing
 from pipeline.commands import CreateResponse
 from pipeline.echo.given import CardEcho
-from pipeline.events import ReplyFinished, ReplyHeld, SpeechIgnored, SpeechStarted
+from pipeline.echo.path import EchoWindow
+from pipeline.events import ReplyFinished, ReplyHeld, SpeechStarted
 from tests.scripted import ScriptedLlm
 from tests.virtual_sound import NAME, VirtualSound
 
 BLOCK = LISTEN_RATE // 100
-AIR_MS = 60
-SER_DB = (6, 0, -6)
+AIR_MS = 30
 ECHO_DBFS = -22.0
 NOISE_UNDER_ECHO_DB = 35.0
 SENTENCES = 5
 BEGIN_S = (2.0, 6.0)
-NOTICED_S = 1.0
+STOPPED_S = 1.0
+"""After the end of what was said."""
+HEARD_S = 30.0
+FOUND_WITHIN_S = 0.5
+"""From the simulated room to the pipeline it is less than that."""
+FLOOR_S = 2.0
+PAUSE_S = 0.3
+"""Between two words of the robot; where it is silent for longer, nobody interrupts it."""
 
 
 class RoomAir:
@@ -68,15 +79,16 @@ class RoomAir:
         self._past = np.zeros(self._size - BLOCK, np.float32)
         self._near: list[Signal] = []
         self._lock = threading.Lock()
-        self._floor = gained(
+        self.floor = gained(
             noise("pink", 10 * LISTEN_RATE, np.random.default_rng(1)),
             ECHO_DBFS - NOISE_UNDER_ECHO_DB,
         )
         self._at = 0
         self.robot_s = 0.0
+        self.sounded_at = 0.0
 
     def say(self, signal: Signal) -> None:
-        """From the next block on; at the microphone it is ``AIR_MS`` later."""
+        """From the next block on."""
         with self._lock:
             self._near.append(signal)
 
@@ -84,12 +96,14 @@ class RoomAir:
         return to_pcm(self._mixed(to_signal(pcm)))
 
     def _mixed(self, played: Signal) -> Signal:
-        self.robot_s += 0.01 * bool(np.abs(played).max() > 1e-3)
+        if np.abs(played).max() > 1e-3:
+            self.robot_s += 0.01
+            self.sounded_at = time.monotonic()
         whole = np.concatenate((self._past, bent(played, self._loudspeaker)))
         self._past = whole[BLOCK:]
         echo = np.fft.irfft(np.fft.rfft(whole, self._size) * self._spectrum, self._size)[-BLOCK:]
-        floor = self._floor[self._at : self._at + BLOCK]
-        self._at = (self._at + BLOCK) % (len(self._floor) - BLOCK)
+        floor = self.floor[self._at : self._at + BLOCK]
+        self._at = (self._at + BLOCK) % (len(self.floor) - BLOCK)
         with self._lock:
             said = self._near[0][:BLOCK] if self._near else np.zeros(0, np.float32)
             if self._near:
@@ -101,13 +115,39 @@ class RoomAir:
         return mixed
 
 
+class TimedEcho(CardEcho):
+    """Keeps what the microphone gave, and when."""
+
+    def __init__(self, window_samples: int) -> None:
+        super().__init__(window_samples)
+        self._came: deque[tuple[float, Pcm]] = deque(maxlen=int(HEARD_S / 0.01))
+
+    def windows(self, pcm: Pcm, now: float) -> Iterator[EchoWindow]:
+        self._came.append((time.monotonic(), pcm))
+        return super().windows(pcm, now)
+
+    def onset_of(self, said: Signal, onset: int, after: float) -> float:
+        """When sample ``onset`` of what was said at ``after`` came."""
+        pieces = [piece for piece in self._came if piece[0] >= after]
+        heard = np.diff(to_signal(np.concatenate([pcm for _, pcm in pieces])))
+        known = np.diff(said[: onset + LISTEN_RATE])
+        size = 1 << (len(heard) + len(known)).bit_length()
+        likeness = np.fft.irfft(np.fft.rfft(heard, size) * np.fft.rfft(known, size).conj(), size)
+        place = int(likeness[: int(FOUND_WITHIN_S * LISTEN_RATE)].argmax()) + onset
+        ends = np.cumsum([len(pcm) for _, pcm in pieces])
+        return pieces[int(np.searchsorted(ends, place, side="right"))][0]
+
+
 @dataclass
 class Interruption:
-    """``stopped_ms``: from the onset to the decision; ``None``: the answer went on."""
+    """``noticed_ms``, ``stopped_ms``: from the onset until the answer is softer, and until it is
+    cut off; ``None``: it went on. ``clean_ms``: until the rule notices it without any echo."""
 
     clip: str
     ser_db: int
+    noticed_ms: float | None
     stopped_ms: float | None
+    clean_ms: float | None
 
 
 @dataclass
@@ -119,9 +159,11 @@ class Evening:
     found_s: float | None = None
     stopped_s: list[float] = field(default_factory=list)
     held_s: list[float] = field(default_factory=list)
+    after_s: list[float] = field(default_factory=list)
     interruptions: list[Interruption] = field(default_factory=list)
     dropped_samples: int = 0
     air_ran_dry: int = 0
+    air_late_ms: int = 0
     machine: dict[str, Any] = field(default_factory=dict)
 
 
@@ -152,7 +194,7 @@ def linked(room: Room, told: Evening) -> Iterator[RoomAir]:
         air = Air(card, LISTEN_RATE, through, AIR_MS)
         with air:
             yield through
-        told.air_ran_dry = air.dry
+        told.air_ran_dry, told.air_late_ms = air.dry, air.late_ms
 
 
 async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
@@ -168,9 +210,10 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
             assistant.stages.llm = Storyteller(rng)
             card = SoundCard(chosen.sound, lambda notice: None)
             opened = group.create_task(card.run())
-            path = CardEcho(assistant.stages.vad.window_samples)
+            path = TimedEcho(assistant.stages.vad.window_samples)
             conversation = LocalConversation(assistant, CardHearing(path))
-            story = _Story(told, room, air, path, clips, rng)
+            vad = PlainSilero.load(open_cache(chosen).path("silero-vad"))
+            story = _Story(told, room, air, path, clips, rng, vad)
             talking = Talking(card, conversation, story.note)
             tasks = [group.create_task(conversation.run()), group.create_task(talking.run())]
             await story.run(conversation, seconds)
@@ -197,37 +240,46 @@ class _Story:
     told: Evening
     room: Room
     air: RoomAir
-    path: CardEcho
+    path: TimedEcho
     clips: Sequence[Clip]
     rng: np.random.Generator
+    vad: PlainSilero
     began: float = field(default_factory=time.monotonic)
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
-    onset: float | None = None
-    noticed: asyncio.Event = field(default_factory=asyncio.Event)
+    said_at: float | None = None
+    noticed_at: float | None = None
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    stopped_at: float | None = None
 
     def note(self, at: float, event: Any) -> None:
-        now = round(time.monotonic() - self.began, 2)
+        moment = time.monotonic()
+        now = round(moment - self.began, 2)
         if self.path.found and self.told.found_s is None:
             self.told.found_s = now
         match event:
-            case SpeechStarted() if not self.quiet.is_set():
-                if self.onset is None:
+            case SpeechStarted() if self.quiet.is_set():
+                if self.said_at is None:
+                    self.told.after_s.append(now)
+            case SpeechStarted():
+                if self.said_at is None:
                     self.told.stopped_s.append(now)
-                self.noticed.set()
-            case ReplyHeld() if self.onset is None:
+                self.noticed_at = self.noticed_at or moment
+                self.stopped_at = moment
+                self.stopped.set()
+            case ReplyHeld() if self.said_at is None:
                 self.told.held_s.append(now)
+            case ReplyHeld():
+                self.noticed_at = self.noticed_at or moment
             case ReplyFinished():
                 self.quiet.set()
-            case SpeechIgnored():
-                pass
 
     async def run(self, conversation: LocalConversation, seconds: float) -> None:
         answers = 0
         await asyncio.sleep(2.0)
         while time.monotonic() - self.began < seconds:
             self.quiet.clear()
-            self.noticed.clear()
-            self.onset = None
+            self.stopped.clear()
+            self.said_at = self.noticed_at = self.stopped_at = None
             await conversation.submit(CreateResponse())
             answers += 1
             if self.clips and answers % 2 == 0:
@@ -241,18 +293,29 @@ class _Story:
         ser_db = SER_DB[len(self.told.interruptions) % len(SER_DB)]
         said, onset = self.room.said(clip, ser_db)
         await asyncio.sleep(float(self.rng.uniform(*BEGIN_S)))
-        if self.quiet.is_set() or self.noticed.is_set():
+        silent_s = time.monotonic() - self.air.sounded_at
+        if self.quiet.is_set() or self.stopped.is_set() or silent_s > PAUSE_S:
             return
-        self.onset = time.monotonic() + AIR_MS / 1000 + onset / LISTEN_RATE
+        self.noticed_at = None
+        self.said_at = said_at = time.monotonic()
         self.air.say(said)
-        stopped_ms: float | None = None
-        try:
-            async with asyncio.timeout(len(said) / LISTEN_RATE + NOTICED_S):
-                await self.noticed.wait()
-                stopped_ms = round((time.monotonic() - self.onset) * 1000)
-        except TimeoutError:
-            pass
-        self.told.interruptions.append(Interruption(clip.name, ser_db, stopped_ms))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(len(said) / LISTEN_RATE + STOPPED_S):
+                await self.stopped.wait()
+        # Enough of it must be heard to find it again.
+        await asyncio.sleep(max(0.0, said_at + onset / LISTEN_RATE + 1.5 - time.monotonic()))
+        came = self.path.onset_of(said, onset, said_at)
+        floor = to_pcm(self.air.floor[: int(FLOOR_S * LISTEN_RATE)])
+        clean_s = await asyncio.to_thread(clean_late_s, self.vad, floor, said, onset)
+        self.told.interruptions.append(
+            Interruption(
+                clip.name,
+                ser_db,
+                None if self.noticed_at is None else round((self.noticed_at - came) * 1000),
+                None if self.stopped_at is None else round((self.stopped_at - came) * 1000),
+                None if clean_s is None else round(clean_s * 1000),
+            )
+        )
 
 
 def figures(evenings: Sequence[Evening]) -> dict[str, Any]:
@@ -264,22 +327,33 @@ def figures(evenings: Sequence[Evening]) -> dict[str, Any]:
         "robot_h": round(robot_h, 3),
         "stopped": stopped,
         "held": held,
+        "after": sum(len(each.after_s) for each in evenings),
         "echo_found": sum(each.delay_ms is not None for each in evenings),
         "delay_ms": [each.delay_ms for each in evenings],
         "dropped_samples": sum(each.dropped_samples for each in evenings),
         "air_ran_dry": sum(each.air_ran_dry for each in evenings),
+        "air_late_ms": sum(each.air_late_ms for each in evenings),
         "machine": [each.machine for each in evenings],
     }
     for ser_db in SER_DB:
         these = [i for each in evenings for i in each.interruptions if i.ser_db == ser_db]
-        times = sorted(i.stopped_ms for i in these if i.stopped_ms is not None)
         found[f"{ser_db:+d} dB"] = {
             "n": len(these),
-            "stopped": len(times),
-            "p50_ms": times[len(times) // 2] if times else None,
-            "max_ms": times[-1] if times else None,
+            "noticed": _late([each.noticed_ms for each in these]),
+            "stopped": _late([each.stopped_ms for each in these]),
+            "clean": _late([each.clean_ms for each in these]),
         }
     return found
+
+
+def _late(late_ms: Sequence[float | None]) -> dict[str, Any]:
+    known = sorted(each for each in late_ms if each is not None)
+    return {
+        "ever": len(known),
+        "within_250_ms": sum(each <= IN_TIME_S * 1000 for each in known),
+        "p50_ms": known[len(known) // 2] if known else None,
+        "max_ms": known[-1] if known else None,
+    }
 
 
 def main() -> None:

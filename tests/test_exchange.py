@@ -104,14 +104,20 @@ def speech() -> Pcm:
     return np.concatenate((np.zeros(3200, np.int16), loud))
 
 
-async def turn(app: RobotApp, count: int) -> tuple[str, str, set[int]]:
-    """Speak; what was heard, what was said, and with which voices."""
+async def answered(app: RobotApp, count: int) -> dict[str, Any]:
+    """Speak when everything is said; the response, which is the ``count``-th of all."""
     if app.player.pcm_bytes:
         # One word over the end of an answer is a listener's.
         await asyncio.sleep(app.player.queued_s + HEARD_OUT_S)
-    before = len(app.all(DELTA))
     app.hears(speech())
-    response = (await app.event(DONE, count))["response"]
+    response: dict[str, Any] = (await app.event(DONE, count))["response"]
+    return response
+
+
+async def turn(app: RobotApp, count: int) -> tuple[str, str, set[int]]:
+    """Speak; what was heard, what was said, and with which voices."""
+    before = len(app.all(DELTA))
+    response = await answered(app, count)
     assert response["status"] == "completed"
     heard = app.all(COMPLETED)[-1]["transcript"]
     said = response["output"][0]["content"][0]["transcript"]
@@ -202,6 +208,7 @@ async def test_there_may_be_none_left_and_another_one_mends_it(
     settings_file: Path, cache: WeightsCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        await turn(app, 1)
         real = server.assistant.engines.build
 
         def only_what_fails(options: Any, kind: Kind) -> Any:
@@ -212,12 +219,10 @@ async def test_there_may_be_none_left_and_another_one_mends_it(
             with pytest.raises(EngineError, match="There is no tts engine now"):
                 await server.use("tts.level=2000", unload_first=True)
         assert "nothing could be loaded" in (server.assistant.readiness()["tts"] or "")
-        app.hears(speech())
-        answered = app.count(DONE)
-        failed = (await app.event(DONE, answered + 1))["response"]
-        assert failed["status"] == "failed"
+        await app.event(DONE, 2)  # the notice of the pause
+        assert (await answered(app, 3))["status"] == "failed"
         await server.use("tts.level=2000")
-        assert (await turn(app, answered + 2))[2] == {2000}
+        assert (await turn(app, 4))[2] == {2000}
 
 
 async def test_recordings_are_of_one_set_of_engines(
