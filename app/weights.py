@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
 from app.catalogue import Catalogue
 from app.download import WrongContent, check_file
+from app.file_lock import locked
 from pipeline.errors import WeightsError
 
 State = Literal["present", "absent", "damaged"]
@@ -81,7 +82,7 @@ class WeightsCache:
                     why=f"the catalogue uses your own files in {entry.file}",
                     fix="Delete them yourself if you want to",
                 )
-        with locked(self.directory):
+        with changing(self.directory):
             homes = (self.directory / top / name for name in entries for top in _PLACES)
             return sum(_delete(home) for home in homes)
 
@@ -113,23 +114,17 @@ def _delete(directory: Path) -> int:
 
 
 @contextmanager
-def locked(directory: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Only one process at a time changes the cache; the others say so and wait here."""
-    import fcntl
-
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        file = (directory / "pull.lock").open("w")
-    except OSError as error:
-        raise WeightsError(
-            f"The cache {directory} cannot be written",
-            why=str(error.strerror),
-            fix="Set paths.cache_dir to a directory of yours",
-        ) from error
-    with file:
+def changing(directory: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Only one process at a time changes the cache; the others say so and wait here. Raises
+    ``WeightsError`` where nobody may."""
+    with ExitStack() as held:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
+            directory.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(directory / "pull.lock", waiting))
+        except OSError as error:
+            raise WeightsError(
+                f"The cache {directory} cannot be written",
+                why=str(error.strerror),
+                fix="Set paths.cache_dir to a directory of yours",
+            ) from error
         yield

@@ -86,6 +86,43 @@ async def test_a_name_that_the_robot_gives_itself(monkeypatch: pytest.MonkeyPatc
     assert robot.place == f"Kitchen ({ADDRESS})"
 
 
+async def test_a_silent_name_service_and_mdns_are_asked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = asyncio.Event()
+
+    async def silent(host: str, timeout_s: float) -> list[str]:
+        await asked.wait()
+        return []
+
+    async def mdns(host: str, timeout_s: float) -> list[str]:
+        asked.set()
+        return [ADDRESS]
+
+    monkeypatch.setattr(place, "look_up", silent)
+    monkeypatch.setattr(place, "addresses_of", mdns)
+    for name in ("kitchen", "kitchen.local"):
+        asked.clear()
+        async with asyncio.timeout(20):
+            assert (await robot_at(Typed(name), PATIENT, None, browse())).address == ADDRESS
+
+
+async def test_who_knows_the_name_does_not_wait_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def known(host: str, timeout_s: float) -> list[str]:
+        return [ADDRESS]
+
+    async def for_ever(host: str, timeout_s: float) -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(place, "look_up", known)
+    monkeypatch.setattr(place, "addresses_of", for_ever)
+    async with asyncio.timeout(20):
+        assert (await robot_at(Typed("kitchen"), PATIENT, None, browse())).address == ADDRESS
+
+
 async def test_a_name_that_two_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them may be a machine that only says so."""
     monkeypatch.setattr(place, "look_up", _unknown)

@@ -187,6 +187,7 @@ def test_mistakes_are_found_before_anything_is_sent(daemon: Daemon, array: Daemo
 # --- everything that goes wrong ----------------------------------------------------------------
 
 PARAMETER = "/api/audio/config/parameter/PP_MIN_NS"
+VERSION = "/api/audio/config/parameter/VERSION"
 
 
 @pytest.mark.parametrize(
@@ -277,6 +278,37 @@ def test_a_daemon_of_this_machine_that_runs_and_is_late_keeps_it_too() -> None:
     with socket.create_server(("127.0.0.1", 0)) as late, pytest.raises(DaemonSilent):
         open_array(Array(), f"http://127.0.0.1:{late.getsockname()[1]}", bus)
     assert bus.opened == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (500, {"detail": "read_audio_parameter failed"}, ArrayBusy),
+        (404, {"detail": "Parameter 'VERSION' could not be read"}, ArrayRefused),
+        (200, {"name": "VERSION", "values": []}, WrongAnswer),
+    ],
+)
+def test_a_daemon_of_this_machine_that_has_it_and_fails_keeps_it_too(
+    daemon: Daemon, status: int, body: Any, kind: type[ArrayError]
+) -> None:
+    bus = FakeBus(FakeXvf(REACHY))
+    daemon.overrides[VERSION] = (status, body)
+    with pytest.raises(kind):
+        open_array(Array(), daemon.url, bus)
+    assert bus.opened == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(503, {"detail": "ReSpeaker audio board not available"}), (404, {"detail": "Not Found"})],
+)
+def test_usb_is_the_way_where_what_answers_has_no_array(
+    daemon: Daemon, status: int, body: Any
+) -> None:
+    daemon.overrides[VERSION] = (status, body)
+    control = open_array(Array(), daemon.url, FakeBus(FakeXvf(REACHY)))
+    assert control.via == "usb"
+    control.close()
 
 
 def test_the_daemon_of_this_machine_keeps_its_own_array(daemon: Daemon) -> None:

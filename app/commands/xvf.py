@@ -39,7 +39,7 @@ from hardware.xvf3800.udev import RULES, RULES_PATH
 from hardware.xvf3800.watch import ArrayNotice, ArrayReading, ArrayWatch
 
 app = typer.Typer(
-    no_args_is_help=True, help="Read, set and watch an XVF3800 microphone array on USB."
+    no_args_is_help=True, help="Read, set and watch an XVF3800 array, on USB or at robot.url."
 )
 
 SETTLE_S = 0.1

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
 from app.access import Network, parse_address, parse_network
 from app.access_file import AccessFile, AccessFileError, AccessList
+from app.file_lock import locked
 from app.pairing.steps import PairError
 
 T = TypeVar("T")
@@ -22,18 +22,15 @@ NOTE = "Reachy Mini, by reachy-voice pair"
 def alone(file: AccessFile) -> Iterator[None]:
     """No other pairing with this list goes on: each would undo what the other one has done. Raises
     ``PairError``."""
-    try:
-        file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = file.path.with_name("pair.lock").open("w")
-    except OSError:  # whoever has to write the list is told why that does not go
-        yield
-        return
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            what = "Another reachy-voice pair is at work on this machine"
-            raise PairError(what, fix="Wait until it has ended, then pair again") from None
+
+    def busy() -> None:
+        what = "Another reachy-voice pair is at work on this machine"
+        raise PairError(what, fix="Wait until it has ended, then pair again")
+
+    with ExitStack() as held:
+        with suppress(OSError):  # whoever has to write the list is told why that does not go
+            file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            held.enter_context(locked(file.path.with_name("pair.lock"), busy))
         yield
 
 

@@ -111,14 +111,22 @@ async def _announced(found: Found, ports: tuple[int, int], times: Times) -> Robo
 
 
 async def _addresses(host: str, times: Times) -> list[str]:
-    if found := await look_up(host, times.connect_s):
-        return found
+    """Of the name itself, else of ``NAME.local`` by name service, else by mDNS. All are asked at
+    once: a name service that is silent costs its time only once."""
+    asked = [look_up(host, times.connect_s)]
     local = host if host.endswith(".local") else f"{host}.local"
-    if "." in host and local != host:
-        return []
-    if local != host and (found := await look_up(local, times.connect_s)):
-        return found
-    return await addresses_of(local, min(times.browse_s, times.connect_s))
+    if local == host or "." not in host:
+        if local != host:
+            asked.append(look_up(local, times.connect_s))
+        asked.append(addresses_of(local, min(times.browse_s, times.connect_s)))
+    async with asyncio.TaskGroup() as asking:
+        tasks = [asking.create_task(one) for one in asked]
+        for task in tasks:
+            if found := await task:
+                for other in tasks:
+                    other.cancel()
+                return found
+    return []
 
 
 def _is_called(found: Found, name: str) -> bool:

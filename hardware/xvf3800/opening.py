@@ -13,8 +13,9 @@ from hardware.xvf3800.errors import (
     ArrayBusy,
     ArrayError,
     ArrayNotFound,
-    DaemonSilent,
+    DaemonAway,
     NoPermission,
+    NotTheDaemon,
     NoUsbLibrary,
 )
 
@@ -37,10 +38,10 @@ def open_array(settings: Array, robot_url: str | None, backend: Any = None) -> A
         if board == "reachy" and robot_url and is_local(robot_url):
             try:
                 return DaemonArray(robot_url)
-            except DaemonSilent:
-                raise  # it runs, and has the device
             except ArrayError as error:
                 through_daemon = error
+                if not isinstance(error, DaemonAway | NotTheDaemon | ArrayNotFound):
+                    raise  # it runs, and has the device
         return UsbArray(backend)
     except (ArrayNotFound, NoPermission, NoUsbLibrary, ArrayBusy) as over_usb:
         if robot_url is None or through_daemon is not None:

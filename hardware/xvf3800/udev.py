@@ -11,7 +11,7 @@ from hardware.xvf3800.boards import USB_IDS
 
 RULES_NAME = "70-reachy-voice.rules"
 RULES_PATH = f"/etc/udev/rules.d/{RULES_NAME}"
-INSTALL = "reachy-voice xvf udev --install"
+INSTALL = "sudo .venv/bin/reachy-voice xvf udev --install"
 SECOND_STEP = "Then unplug the array and plug it in again. Over ssh: sudo usermod -aG audio $USER"
 RELOAD = (
     ("udevadm", "control", "--reload"),
