@@ -104,14 +104,22 @@ def speech() -> Pcm:
     return np.concatenate((np.zeros(3200, np.int16), loud))
 
 
+def ended(app: RobotApp) -> list[dict[str, Any]]:
+    """Responses that nobody has cut off."""
+    responses: list[dict[str, Any]] = [event["response"] for event in app.all(DONE)]
+    return [response for response in responses if response["status"] != "cancelled"]
+
+
 async def answered(app: RobotApp, count: int) -> dict[str, Any]:
-    """Speak when everything is said; the response, which is the ``count``-th of all."""
+    """Speak when everything is said; the response, which is the ``count``-th of all that ended. A
+    machine that stands still in the middle of a word makes two turns of it: the second one cuts
+    the answer to the first one off."""
     if app.player.pcm_bytes:
         # One word over the end of an answer is a listener's.
         await asyncio.sleep(app.player.queued_s + HEARD_OUT_S)
     app.hears(speech())
-    response: dict[str, Any] = (await app.event(DONE, count))["response"]
-    return response
+    await app.until(lambda: len(ended(app)) >= count)
+    return ended(app)[count - 1]
 
 
 async def turn(app: RobotApp, count: int) -> tuple[str, str, set[int]]:
