@@ -58,6 +58,18 @@ def test_the_echo_is_found_and_taken_off_though_the_clocks_part(ppm: float) -> N
     assert left_db(windows, echo, 18.0, 22.0) < -18
 
 
+@pytest.mark.parametrize("moved_ms", [-30, 25, 60])
+def test_an_echo_that_moved_and_was_learnt_again_is_not_put_right_twice(moved_ms: int) -> None:
+    """The filter has followed it by itself; what is found later must not move it any more."""
+    reference = played((0.5, 12.0, 24.0), 10.0, 35.0)
+    before, after = (through(reference, room(delay_ms, seed=3)) for delay_ms in (80, 80 + moved_ms))
+    cut = round(3.5 * RATE)
+    echo = np.concatenate((before[:cut], after[cut:]))
+    windows = hear(CardEcho(WINDOW), reference, echo + hum(len(echo), 1))
+    for begin_s in (8.5, 16.0, 20.0, 28.0, 32.0):
+        assert left_db(windows, echo, begin_s, begin_s + 2) < -15
+
+
 def test_a_gap_that_is_told_costs_a_moment() -> None:
     """After it the loudspeaker's stream is told 480 samples later than before."""
     reference = played((0.5, 8.0), 6.0, 15.0)

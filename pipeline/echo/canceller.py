@@ -39,6 +39,8 @@ _IDLE_BLOCKS = PARTITIONS + 3
 """The filter's length, what the resampler holds, and a block for the overlap."""
 _SURE = 0.7
 """The drift is measured where less than this share of the microphone's power is left."""
+_MOST = 0.5
+"""Of the microphone's power."""
 _LEAST_POWER = 1e-8
 _LOUDER = 2.0
 """What is left is seldom so much louder than what is heard, also where somebody speaks."""
@@ -97,6 +99,19 @@ class EchoCanceller:
     def ppm(self) -> float:
         """How much faster than the microphone's clock the loudspeaker's runs."""
         return self._played.ppm
+
+    @property
+    def works(self) -> bool:
+        """Whether it has taken off most of what was heard in the last second or so."""
+        return self._slips.explained > _MOST
+
+    @property
+    def echo_at_samples(self) -> float | None:
+        """How long after its reference it takes the echo to come; ``None``: it has learnt nothing
+        yet."""
+        response = np.fft.irfft(self._filter.weights[0])[:, :BLOCK].ravel()
+        strongest = int(np.abs(response).argmax())
+        return self._played.lag + strongest if response[strongest] else None
 
     def process(self, microphone: Pcm, reference: Pcm) -> EchoFree:
         """The next 10 ms of both: int16, shape ``(160,)``, what was heard and what was played then.

@@ -245,21 +245,19 @@ class EchoPath:
         self._post_filtered = self._framer.held
 
     def _follow(self, canceller: EchoCanceller, delay: int) -> None:
-        """Another answer came earlier or later, by more than the canceller has noticed."""
-        slipped, self._slipped = (
-            canceller.slipped_samples - self._slipped,
-            canceller.slipped_samples,
-        )
-        self._delay += slipped
-        moved = delay - self._delay
-        if abs(moved) <= _MOVED_SAMPLES:
+        """Another answer came earlier or later, by more than the canceller has followed by itself:
+        what its filter has learnt says where it looks for the echo."""
+        taken = canceller.echo_at_samples
+        moved = 0 if taken is None else round(delay - taken) - self._read_later
+        if abs(moved) <= _MOVED_SAMPLES or canceller.works:
+            self._delay, self._slipped = delay, canceller.slipped_samples
             return
         self._looks = min(self._looks, _LOOKS // 2)
         if self._known:
             # The network is another one than last time: what was learnt since is wrong.
             self._begin(delay)
         else:
-            self._delay = delay
+            self._delay, self._slipped = delay, canceller.slipped_samples
             self._read_later = max(0, self._read_later + moved)
             canceller.realign()
 

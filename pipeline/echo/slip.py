@@ -106,6 +106,11 @@ class SlipFinder:
         return long_enough and self._middle_left > _LOST * self._middle_all
 
     @property
+    def explained(self) -> float:
+        """Share of the microphone's power that the filter takes off, over 1 s; 0 after a change."""
+        return 1 - self._middle_left / self._middle_all if self._middle_all else 0.0
+
+    @property
     def suspects(self) -> bool:
         """Whether the newest block looks as if there had been a gap."""
         return self._found[1] > 0
