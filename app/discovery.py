@@ -357,16 +357,27 @@ def _listening(host: str) -> list[str]:
 
 
 async def _open(interfaces: Interfaces) -> AsyncZeroconf:
-    """Raises ``OSError``."""
+    """With its sockets open: who is cancelled before that would leave them behind. Raises
+    ``OSError``."""
     await asyncio.to_thread(importlib.import_module, "zeroconf.asyncio")  # reads many files
     # Its warnings are tracebacks about interfaces that come and go; what matters is said here.
     logging.getLogger("zeroconf").setLevel(logging.CRITICAL)
     import ifaddr
-    from zeroconf import InterfaceChoice
+    from zeroconf import InterfaceChoice, NotRunningException
     from zeroconf.asyncio import AsyncZeroconf
 
-    if interfaces:
-        return AsyncZeroconf(interfaces=list(interfaces))
-    if not any(ip.is_IPv4 for adapter in ifaddr.get_adapters() for ip in adapter.ips):
+    if not interfaces and not any(
+        ip.is_IPv4 for adapter in ifaddr.get_adapters() for ip in adapter.ips
+    ):
         raise OSError("no interface has an IPv4 address")  # zeroconf would leak a socket first
-    return AsyncZeroconf(interfaces=InterfaceChoice.All)
+    zeroconf = AsyncZeroconf(interfaces=list(interfaces) or InterfaceChoice.All)
+    starting = asyncio.create_task(zeroconf.zeroconf.async_wait_for_start())
+    try:
+        await asyncio.shield(starting)
+    except BaseException as error:
+        await asyncio.wait({starting})
+        await zeroconf.async_close()
+        if isinstance(error, NotRunningException):
+            raise OSError("mDNS could not be started") from error
+        raise
+    return zeroconf

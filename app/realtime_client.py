@@ -16,11 +16,13 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
+from app.discovery import USUAL_PORT
 from pipeline.audio import Pcm, pcm_from_bytes, pcm_to_bytes
 from pipeline.errors import ReachyVoiceError
 
@@ -262,16 +264,22 @@ class RealtimeClient:
 
 
 def realtime_url(address: str) -> str:
-    """The WebSocket's URL for what people type: ``host:port``, a base URL, or the whole.
+    """The WebSocket's URL for what people type: ``host``, ``host:port``, a base URL, or the whole.
 
     Raises ``NoServer`` when it is no address.
     """
     scheme, _, rest = address.rpartition("://")
+    try:
+        port = urlsplit(f"ws://{rest}").port
+    except ValueError:
+        raise _no_address(address, "what follows the colon is no port") from None
     scheme = {"": "ws", "http": "ws", "https": "wss"}.get(scheme, scheme)
     host, slash, path = rest.partition("/")
     path = f"{slash}{path}".rstrip("/")
     if scheme not in ("ws", "wss") or not host:
         raise _no_address(address)
+    if port is None and address == host:
+        host = f"{host}:{USUAL_PORT}"
     if "/realtime" not in path:
         path = f"{path or '/v1'}/realtime"
     return f"{scheme}://{host}{path}"

@@ -5,22 +5,28 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
+DAEMON_PORT = 8000
+"""The REST API of the robot's daemon (``--fastapi-port`` of reachy-mini-daemon)."""
+
 
 def daemon_url(text: str) -> str:
-    """``HOST:PORT`` or an ``http(s)://`` URL as a URL without a slash at its end.
+    """``HOST``, ``HOST:PORT`` or an ``http(s)://`` URL as a URL without a slash at its end.
 
     Raises ``ValueError`` with what is wrong with it.
     """
     written = text.strip()
     try:
         parts = urlsplit(written if "://" in written else f"http://{written}")
-        _ = parts.port
+        port = parts.port
         (parts.hostname or "").encode("idna")  # as looking it up would
     except ValueError as error:
         raise ValueError(f"robot.url is no URL: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("robot.url is no http:// URL with a host")
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+    place = parts.netloc
+    if port is None and "://" not in written:
+        place = f"{place.rstrip(':')}:{DAEMON_PORT}"
+    return f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
 
 
 def is_local(url: str) -> bool:

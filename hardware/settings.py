@@ -29,13 +29,16 @@ class Sound(BaseModel):
     push_to_talk: bool = False
 
 
+PresetName = Literal["firmware", "reachy-app", "barge-in", "asr-beam"]
+
+
 class Array(BaseModel):
     """The XVF3800. Degrees: 0 is its left, 90 its front, 180 its right."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     control: Literal["auto", "never"] = "auto"
-    preset: str | None = None
+    preset: PresetName | None = None
     reboot: bool = True
     lights: bool = True
     accept_deg: float | None = Field(default=None, ge=0, lt=360)

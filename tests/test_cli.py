@@ -237,7 +237,13 @@ def test_an_address_may_be_typed_in_many_ways(typed: str) -> None:
     assert realtime_url(typed) == "ws://h:1/v1/realtime"
 
 
+def test_who_types_only_a_name_means_our_usual_port() -> None:
+    assert realtime_url("robot.local") == "ws://robot.local:8765/v1/realtime"
+    assert realtime_url("[::1]") == "ws://[::1]:8765/v1/realtime"
+    assert realtime_url("wss://robot.local") == "wss://robot.local/v1/realtime"
+
+
 def test_what_is_no_address_is_refused() -> None:
-    for typed in ("", "ftp://h:1", "ws://"):
+    for typed in ("", "ftp://h:1", "ws://", "h:port", "h:99999", "[::1"):
         with pytest.raises(NoServer, match="not the address"):
             realtime_url(typed)

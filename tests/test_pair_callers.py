@@ -232,6 +232,15 @@ def test_a_server_of_ipv4_and_a_robot_of_ipv6() -> None:
     assert error.fix.endswith("script/serve --set server.host=::")
 
 
+def test_a_robot_on_this_machine_needs_no_server_that_others_reach() -> None:
+    for found in (Own.ABSENT, Own.STRANGER):
+        for address, start in (("127.0.0.1", "script/serve"), ("192.168.1.5", "serve --lan")):
+            error = unusable(found, address, 8765)
+            assert error is not None
+            assert start in error.fix
+            assert ("--lan" in error.fix) == (address != "127.0.0.1")
+
+
 async def test_a_server_that_speaks_tls(tmp_path: Path) -> None:
     made = await asyncio.to_thread(tls_generated, tmp_path, ["127.0.0.1"])
     async with scripted_server(tls=made) as served:

@@ -11,7 +11,7 @@ from scripted_driver import ARRAY, LAPTOP, ScriptedDriver
 
 from app.settings_load import load_settings
 from app.talk.conversation import Connected, Disconnected
-from app.talk.evening import NOBODY, Evening, cancels_echo
+from app.talk.evening import NOBODY, PUSH, Evening, cancels_echo
 from app.talk.remote import RemoteConversation
 from app.talk.state import TalkState
 from app.talk.talking import Talking
@@ -80,6 +80,18 @@ async def test_who_presses_a_key_while_nobody_is_there_is_told(tmp_path: Path) -
     told._state.note(Disconnected("gone", 1.0))
     await told._push(talking)
     assert [line.text for line in told._state.lines] == [NOBODY, "speak now", NOBODY]
+
+
+@pytest.mark.parametrize("push_to_talk", [True, False])
+async def test_who_may_speak_is_told_once(tmp_path: Path, push_to_talk: bool) -> None:
+    told = evening(tmp_path, "far:8765", push_to_talk=push_to_talk)
+    told._sound_says(HERE)
+    told._note(0.0, Connected())
+    told._note(0.0, Disconnected("gone", 1.0))
+    told._note(0.0, Connected())
+    (line,) = told._state.lines
+    assert line.text.startswith(f"Ready: {ARRAY.name} -> {ARRAY.name}, 16000 Hz. ")
+    assert line.text.endswith(PUSH if push_to_talk else "Speak.")
 
 
 async def test_what_the_card_tells_is_said(tmp_path: Path) -> None:

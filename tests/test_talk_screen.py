@@ -86,6 +86,27 @@ def test_a_turn_on_the_screen() -> None:
     assert "mic -> speaker, 16000 Hz   [q] quit" in text
 
 
+def test_the_screen_says_why_nobody_is_listened_to() -> None:
+    state = TalkState()
+    state.note(Connected())
+    assert "listening" in shown(state)
+    state.pressed = False
+    assert "press space to speak" in shown(state)
+    state.pressed = True
+    assert "listening" in shown(state)
+    state.muted = True
+    assert "muted, m unmutes" in shown(state)
+
+
+def test_a_word_of_our_own_is_told_at_once() -> None:
+    """Nothing else may happen for a long time."""
+    state, console = TalkState(), Console(file=io.StringIO(), width=40)
+    state.on_said = PlainView(state, console).changed
+    state.say("no array")
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "note: no array\n"
+
+
 def test_nothing_that_is_said_is_obeyed() -> None:
     state = TalkState()
     state.say("\x1b]0;title\x07 and\r\nyou: more")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import Result
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from app.commands import xvf
 from app.xvf_udev import RuleNotInstalled, install_rule
+from hardware.settings import PresetName
 from hardware.xvf3800.boards import Board
 from hardware.xvf3800.errors import (
     ArrayError,
@@ -27,6 +29,7 @@ from hardware.xvf3800.errors import (
     WrongValues,
 )
 from hardware.xvf3800.parameters import PARAMETERS
+from hardware.xvf3800.presets import PRESETS
 from hardware.xvf3800.udev import RULES
 
 
@@ -136,6 +139,19 @@ def test_without_an_array_every_command_says_so(bus: FakeBus, device: FakeXvf) -
     device.plugged = False
     for arguments in (("get", "VERSION"), ("dump",), ("reboot",), ("set", "PP_MIN_NS", "1")):
         assert failure(ArrayNotFound, *arguments).exit_code == 21
+
+
+def test_what_no_board_has_is_said_before_an_array_is_looked_for(
+    bus: FakeBus, device: FakeXvf
+) -> None:
+    device.plugged = False
+    for arguments in (("get", "NONSENSE"), ("set", "NONSENSE", "1")):
+        assert "NONSENSE" in failure(UnknownParameter, *arguments).what
+    failure(UnknownPreset, "presets", "--apply", "nonsense")
+
+
+def test_the_settings_know_each_preset() -> None:
+    assert get_args(PresetName) == tuple(PRESETS)
 
 
 def test_array_control_never_is_not_for_who_asks_by_hand(bus: FakeBus) -> None:

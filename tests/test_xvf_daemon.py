@@ -361,7 +361,9 @@ def test_control_never_opens_nothing(daemon: Daemon) -> None:
     [
         ("http://localhost:8000", "http://localhost:8000"),
         (" localhost:8000/ ", "http://localhost:8000"),
-        ("reachy-mini.local", "http://reachy-mini.local"),
+        ("reachy-mini.local", "http://reachy-mini.local:8000"),
+        ("[::1]", "http://[::1]:8000"),
+        ("http://reachy-mini.local", "http://reachy-mini.local"),
         ("HTTPS://robot.example/daemon/", "https://robot.example/daemon"),
     ],
 )

@@ -18,6 +18,7 @@ from app.commands.models import open_cache
 from app.commands.options import ConfigOption, SetOption
 from app.commands.record import RecordOption, recording
 from app.compose import Assistant, first_error
+from app.realtime_client import realtime_url
 from app.settings import Settings
 from app.settings_load import load_settings
 from app.talk.keys import has_keys, pressed
@@ -74,8 +75,8 @@ def talk(
     console = _Console(highlight=False, emoji=False)
     if settings.sound.push_to_talk and not has_keys():
         raise typer.BadParameter("needs a terminal with a keyboard", param_hint="--push-to-talk")
-    if settings.array.preset is not None:
-        _require_preset(settings.array.preset)
+    if url:
+        realtime_url(url)  # what is no address is said before devices are looked for
     assistant = None if url else Assistant(settings, open_cache(settings))
 
     def tell(line: str) -> None:
@@ -89,13 +90,6 @@ def talk(
             asyncio.run(_talk(settings, assistant, url, console, live))
         except KeyboardInterrupt:
             console.print("Bye.")
-
-
-def _require_preset(name: str) -> None:
-    """Raises ``UnknownPreset`` at once, and not each time that an array is found."""
-    from hardware.xvf3800.presets import preset
-
-    preset(name)
 
 
 async def _talk(
@@ -128,7 +122,6 @@ async def _talk(
 
     def ready(kind: Kind) -> None:
         state.say(f"{kind} is ready")
-        view.changed()
 
     with ExitStack() as stack:
         view: View
@@ -141,7 +134,7 @@ async def _talk(
         stack.enter_context(into(state))
         if has_keys():
             stack.enter_context(pressed(key))
-        evening.on_change = view.changed
+        state.on_said = evening.on_change = view.changed
         evening.on_engine_ready = ready
         try:
             async with asyncio.TaskGroup() as group:

@@ -33,10 +33,10 @@ from hardware.xvf3800.errors import (
 )
 from hardware.xvf3800.opening import open_array
 from hardware.xvf3800.parameters import LASTING, PARAMETERS, Parameter, Value, parameter
-from hardware.xvf3800.presets import PRESETS, apply_preset
+from hardware.xvf3800.presets import PRESETS, apply_preset, preset
 from hardware.xvf3800.rebooting import reboot as restart_and_wait
 from hardware.xvf3800.udev import RULES, RULES_PATH
-from hardware.xvf3800.watch import ArrayNotice, ArrayReading, ArrayWatch
+from hardware.xvf3800.watch import ArrayLost, ArrayNotice, ArrayReading, ArrayWatch
 
 app = typer.Typer(
     no_args_is_help=True, help="Read, set and watch an XVF3800 array, on USB or at robot.url."
@@ -67,6 +67,7 @@ def _open(settings: Settings) -> ArrayControl:
 @app.command()
 def get(name: NameArgument, config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Read one parameter."""
+    _require_known(name)
     with opened(load_settings(config, overrides or ()).settings) as control:
         values = control.read(name)
         typer.echo(shown(parameter(control.board, name), values))
@@ -80,6 +81,7 @@ def set_(
     overrides: SetOption = None,
 ) -> None:
     """Write one parameter, and read it back. It lasts until the board restarts."""
+    _require_known(name)
     with opened(load_settings(config, overrides or ()).settings) as control:
         wanted = parameter(control.board, name)
         if wanted.name == "REBOOT":
@@ -92,6 +94,12 @@ def set_(
             return
         time.sleep(SETTLE_S)
         typer.echo(_taken(control, wanted, asked, before))
+
+
+def _require_known(name: str) -> None:
+    """What no board has is said before an array is looked for. Raises ``ParameterError``."""
+    if not any(name.upper() in names for names in PARAMETERS.values()):
+        parameter("seeed", name)
 
 
 def _taken(control: ArrayControl, wanted: Parameter, asked: Values, before: Values) -> str:
@@ -183,6 +191,8 @@ async def _watch(settings: Settings, readings: int | None, as_json: bool) -> Non
             return
         if not isinstance(notice, ArrayReading):
             typer.echo(told(notice), err=True)
+            if isinstance(notice, ArrayLost):
+                typer.echo("It is waited for; Ctrl-C ends that.", err=True)
             return
         typer.echo(reading_line(notice, as_json))
         if left is not None:
@@ -223,11 +233,12 @@ def presets(
 ) -> None:
     """List the tunings for `array.preset`, or apply one."""
     if apply is None:
-        for name, preset in PRESETS.items():
-            typer.echo(f"{name}: {preset.meaning}")
-            for parameter_name, values in preset.settings:
+        for name, tuning in PRESETS.items():
+            typer.echo(f"{name}: {tuning.meaning}")
+            for parameter_name, values in tuning.settings:
                 typer.echo(f"    {parameter_name} {' '.join(f'{value:g}' for value in values)}")
         return
+    preset(apply)
     with opened(load_settings(config, overrides or ()).settings) as control:
         apply_preset(control, apply)
     typer.echo(f"{apply} is applied\n{NOT_KEPT}")

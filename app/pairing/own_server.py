@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from app.discovery import is_loopback
 from app.pairing.callers import PATH, Knocks, read_callers
 from app.pairing.json_http import JsonHttp, NoAnswer
 from app.pairing.steps import NoServer, in_url, read_json
@@ -95,6 +96,7 @@ class OwnServer(JsonHttp):
 def unusable(found: Own, address: str, port: int) -> NoServer | None:
     """What to do about it; ``None``: a robot can use it."""
     place = f"{in_url(address)}:{port}"
+    start = "script/serve" if is_loopback(address) else "script/serve --lan"
     match found:
         case Own.OPEN:
             return None
@@ -125,11 +127,11 @@ def unusable(found: Own, address: str, port: int) -> NoServer | None:
         case Own.STRANGER:
             return NoServer(
                 f"Another program than reachy-voice answers at {place}",
-                fix="Name the server's port with --port, or start it: script/serve --lan",
+                fix=f"Name the server's port with --port, or start it: {start}",
             )
         case Own.ABSENT:
             return NoServer(
                 "No reachy-voice server runs on this machine",
                 why=f"nobody listens at {place}",
-                fix="Start it with: script/serve --lan (or name its port with --port)",
+                fix=f"Start it with: {start} (or name its port with --port)",
             )

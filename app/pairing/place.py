@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app.discovery import ROBOTS, Found, addresses_of, find
-from app.pairing.steps import APP_PORT, DAEMON_PORT, Robot, Times, WhichRobot, plain
+from app.pairing.steps import APP_PORT, Robot, Times, WhichRobot, plain
+from hardware.daemon_url import DAEMON_PORT
 
 USUAL_NAME = "reachy-mini.local"
 """Of the robot's own computer, as it is delivered."""

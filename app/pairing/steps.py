@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
+from hardware.daemon_url import DAEMON_PORT
 from pipeline.errors import ReachyVoiceError
 
 APP_PORT = 7860
 """The conversation app's own page and its ``/rpc``; in its ``main.py`` as ``custom_app_url``."""
-
-DAEMON_PORT = 8000
-"""The REST API of the robot's daemon (``--fastapi-port`` of reachy-mini-daemon)."""
 
 CONVERSATION_APP = "reachy_mini_conversation_app"
 """How the daemon knows the app, unless somebody installed another version of it."""

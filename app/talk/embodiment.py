@@ -37,6 +37,8 @@ NOT_SETTLED = (
 _SHOWN: dict[Doing, Shown] = {
     "connecting": "idle",
     "waiting": "idle",
+    "muted": "idle",
+    "released": "idle",
     "listening": "idle",
     "hearing": "listening",
     "thinking": "thinking",

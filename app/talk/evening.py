@@ -48,7 +48,8 @@ ALL_ZERO = (
 HALF_DUPLEX = "half-duplex: you are not heard while the robot speaks, and 0.6 s longer"
 ALL_ACCEPTED = "array.accept_deg needs engines of this machine: that server answers everybody"
 NOBODY = "not connected: nobody has heard that"
-TOO_SHORT = "too short: press space, speak, and press it again when you are done"
+PUSH = "Press space, speak, and press it again when you are done."
+TOO_SHORT = f"too short: {PUSH[0].lower()}{PUSH[1:-1]}"
 
 
 class Evening:
@@ -69,6 +70,7 @@ class Evening:
         self.on_engine_ready: Callable[[Kind], None] = lambda kind: None
         self._settings = settings
         self._state = state
+        self._greeted = False
         self._assistant = assistant
         self._url = url
         self._rooms = KnownRooms(cache / "rooms")
@@ -112,6 +114,7 @@ class Evening:
         self._talking = Talking(
             self._card, conversation, self._note, self._heard, push_to_talk=push_to_talk
         )
+        self._state.pressed = False if push_to_talk else None
         self._card.forget()
         try:
             async with asyncio.TaskGroup() as group:
@@ -159,6 +162,10 @@ class Evening:
 
     def _note(self, at: float, event: Event | Connected | Disconnected) -> None:
         self._state.note(event)
+        if isinstance(event, Connected) and not self._greeted:
+            self._greeted = True
+            how = PUSH if self._settings.sound.push_to_talk else "Speak."
+            self._state.say(f"Ready: {self._state.devices}. {how}")
         self._body.note(event)
         self.on_change()
 
@@ -211,7 +218,7 @@ class Evening:
             if talking is None:
                 continue
             if character == "m":
-                talking.muted = not talking.muted
+                self._state.muted = talking.muted = not talking.muted
                 self._state.say("muted" if talking.muted else "not muted any more")
             elif character == " " and self._settings.sound.push_to_talk:
                 await self._push(talking)
@@ -221,9 +228,11 @@ class Evening:
         state = self._state
         if talking.pressed:
             sent = await talking.release()
+            state.pressed = False
             state.say(TOO_SHORT if not sent else "sent" if state.connected else NOBODY)
         elif state.connected:
             await talking.press()
+            state.pressed = True
             state.say("speak now")
         else:
             state.say(NOBODY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,7 +30,10 @@ from pipeline.events import (
     TranscriptReady,
 )
 
-Doing = Literal["connecting", "waiting", "listening", "hearing", "thinking", "speaking"]
+Doing = Literal[
+    "connecting", "waiting", "muted", "released", "listening", "hearing", "thinking", "speaking"
+]
+"""``muted``, ``released``: it would listen, but the microphone is off, or the key is up."""
 
 FLOOR_DB = -60.0
 _FALL_DB = 2.0
@@ -58,7 +62,9 @@ class Line:
 @dataclass
 class TalkState:
     """``level_db``: of the microphone, dBFS. ``direction_deg``: from where somebody spoke last;
-    ``None``: nobody tells. ``stages_ms``: the newest answer's, after the end of speech."""
+    ``None``: nobody tells. ``stages_ms``: the newest answer's, after the end of speech.
+    ``pressed``: the key of push to talk; ``None``: there is none. ``on_said`` is called after a
+    word of our own, on any thread."""
 
     lines: deque[Line] = field(default_factory=lambda: deque(maxlen=_LINES))
     partial: str = ""
@@ -72,6 +78,9 @@ class TalkState:
     disconnected: str = ""
     connected: bool = False
     sounding: bool = False
+    muted: bool = False
+    pressed: bool | None = None
+    on_said: Callable[[], None] = lambda: None
     _speech_open: bool = False
     _owed: bool = False
     _in_conversation: set[str] = field(default_factory=set)
@@ -86,11 +95,16 @@ class TalkState:
             return "speaking"
         if self._speech_open:
             return "hearing"
-        return "thinking" if self._owed else "listening"
+        if self._owed:
+            return "thinking"
+        if self.muted:
+            return "muted"
+        return "released" if self.pressed is False else "listening"
 
     def say(self, text: str) -> None:
         """A word of our own."""
         self.lines.append(Line("note", text))
+        self.on_said()
 
     def heard(self, block: SoundBlock) -> None:
         """A piece of the microphone's sound, and of the loudspeaker's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -19,6 +20,8 @@ _BAR_CELLS = 48
 _COLOURS: dict[Doing, str] = {
     "connecting": "yellow",
     "waiting": "yellow",
+    "muted": "yellow",
+    "released": "yellow",
     "listening": "green",
     "hearing": "bold green",
     "thinking": "cyan",
@@ -27,6 +30,8 @@ _COLOURS: dict[Doing, str] = {
 _WORDS: dict[Doing, str] = {
     "connecting": "connecting",
     "waiting": "waiting for the device",
+    "muted": "muted, m unmutes",
+    "released": "press space to speak",
     "listening": "listening",
     "hearing": "hearing you",
     "thinking": "thinking",
@@ -56,8 +61,14 @@ class PlainView:
         self._console = console
         self._told: Line | None = None
         self._doing: Doing | None = None
+        self._one = threading.Lock()
+        """Words of the log come from any thread."""
 
     def changed(self) -> None:
+        with self._one:
+            self._tell()
+
+    def _tell(self) -> None:
         lines = list(self._state.lines)
         known = next((n for n in range(len(lines) - 1, -1, -1) if lines[n] is self._told), -1)
         for line in lines[known + 1 :]:
