@@ -32,7 +32,7 @@ from hardware.xvf3800.errors import (
     WrongValues,
 )
 from hardware.xvf3800.opening import open_array
-from hardware.xvf3800.parameters import LASTING, PARAMETERS, Parameter, Value, parameter
+from hardware.xvf3800.parameters import LASTING, PARAMETERS, Parameter, Value, is_known, parameter
 from hardware.xvf3800.presets import PRESETS, apply_preset, preset
 from hardware.xvf3800.rebooting import reboot as restart_and_wait
 from hardware.xvf3800.udev import RULES, RULES_PATH
@@ -98,8 +98,8 @@ def set_(
 
 def _require_known(name: str) -> None:
     """What no board has is said before an array is looked for. Raises ``ParameterError``."""
-    if not any(name.upper() in names for names in PARAMETERS.values()):
-        parameter("seeed", name)
+    if not is_known(name):
+        parameter("reachy", name)  # says which names are like it
 
 
 def _taken(control: ArrayControl, wanted: Parameter, asked: Values, before: Values) -> str:
@@ -238,7 +238,7 @@ def presets(
             for parameter_name, values in tuning.settings:
                 typer.echo(f"    {parameter_name} {' '.join(f'{value:g}' for value in values)}")
         return
-    preset(apply)
+    preset(apply)  # what is none is said before an array is looked for
     with opened(load_settings(config, overrides or ()).settings) as control:
         apply_preset(control, apply)
     typer.echo(f"{apply} is applied\n{NOT_KEPT}")

@@ -1,4 +1,4 @@
-"""What a person sees of a conversation: a fold over what happens. Pure."""
+"""What a person sees of a conversation: a fold over what happens. Pure, but for ``on_said``."""
 
 from __future__ import annotations
 

@@ -185,13 +185,18 @@ LASTING = ("SAVE_CONFIGURATION", "CLEAR_CONFIGURATION", "USB_BIT_DEPTH")
 """What outlives a restart; all else is volatile."""
 
 
+def is_known(name: str) -> bool:
+    """Whether any board has it; in either case."""
+    return any(name.upper() in names for names in PARAMETERS.values())
+
+
 def parameter(board: Board, name: str) -> Parameter:
     """By name, in either case. Raises ``UnknownParameter``, with the names that are most alike."""
     table = PARAMETERS[board]
     if found := table.get(name.upper()):
         return found
     alike = difflib.get_close_matches(name.upper(), table, n=3, cutoff=0.5)
-    other = any(name.upper() in names for names in PARAMETERS.values())
+    other = is_known(name)
     raise UnknownParameter(
         f"There is no parameter {name.upper()}",
         why=f"only another board has it, this one is {board}" if other else "",

@@ -249,15 +249,14 @@ class EchoPath:
         what its filter has learnt says where it looks for the echo."""
         taken = canceller.echo_at_samples
         moved = 0 if taken is None else round(delay - taken) - self._read_later
+        self._delay, self._slipped = delay, canceller.slipped_samples
         if abs(moved) <= _MOVED_SAMPLES or canceller.works:
-            self._delay, self._slipped = delay, canceller.slipped_samples
             return
         self._looks = min(self._looks, _LOOKS // 2)
         if self._known:
             # The network is another one than last time: what was learnt since is wrong.
             self._begin(delay)
         else:
-            self._delay, self._slipped = delay, canceller.slipped_samples
             self._read_later = max(0, self._read_later + moved)
             canceller.realign()
 
