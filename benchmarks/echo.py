@@ -89,9 +89,9 @@ def play_alone(voices: Path, seed: int, seconds: float, event: Event) -> Alone:
 
 
 def play_interrupted(
-    voices: Path, seed: int, ser_db: int, corpora: tuple[Path, ...], words: bool
+    voices: Path, seed: int, seconds: float, ser_db: int, corpora: tuple[Path, ...], words: bool
 ) -> list[Spoken]:
-    scene = _maker(voices).make(seed, INTERRUPTED_S, ser_db=ser_db)
+    scene = _maker(voices).make(seed, seconds, ser_db=ser_db)
     return interrupted(scene, ser_db, _clips(corpora), _vad(), _reader() if words else None)
 
 
@@ -222,7 +222,9 @@ def main() -> None:
             for seed in seeds(options.seed, count)
         ]
         spoken = [
-            pool.submit(play_interrupted, voices, seed, ser_db, corpora, options.words)
+            pool.submit(
+                play_interrupted, voices, seed, options.seconds, ser_db, corpora, options.words
+            )
             for seed in seeds(options.seed, options.interrupted if corpora else 0)
             for ser_db in SER_DB
         ]
@@ -237,6 +239,7 @@ def main() -> None:
         report: dict[str, Any] = {
             "simulated": True,
             "first_seed": options.seed,
+            "interrupted_scene_s": options.seconds,
             "corpora": [corpus.name for corpus in corpora],
             "echo_only": of_alone(_results(alone_, options.progress)),
             "interruptions": of_interruptions(
@@ -276,6 +279,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--corpus", type=Path, action="append", default=[], help="who interrupts")
     parser.add_argument("--interrupted", type=int, default=10, help="scenes with interruptions")
+    parser.add_argument("--seconds", type=float, default=INTERRUPTED_S, help="of each of those")
     parser.add_argument("--events", type=int, default=0, help="scenes of each kind of event")
     parser.add_argument("--words", action="store_true", help="read the interruptions (Moonshine)")
     parser.add_argument("--cost", action="store_true", help="measure CPU; wants an idle machine")

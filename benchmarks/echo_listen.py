@@ -29,6 +29,7 @@ _LEAD_S = 0.1
 """Of the scene alone before somebody speaks into it."""
 IN_TIME_S = 0.25
 LATEST_S = 1.0
+_FLOOR_SAMPLES = 2 * LISTEN_RATE
 _HEARD = int(1.7 * LISTEN_RATE)
 """Samples of a clip of which only the beginning counts."""
 SER_DB = (6, 0, -6)
@@ -273,14 +274,17 @@ def _spoken(
     )  # fmt: skip
 
 
-def clean_late_s(vad: PlainSilero, floor: Pcm, said: Signal, onset: int) -> float | None:
-    """What ``Spoken.clean_late_s`` is, of one clip after ``floor``."""
+def clean_late_s(vad: PlainSilero, floor: Signal, said: Signal, onset: int) -> float | None:
+    """What ``Spoken.clean_late_s`` is, of one clip after 2 s of ``floor``, which goes on."""
     ear = Ear(vad)
     ear.keeps = False
-    sound = np.concatenate((floor, to_pcm(said)))
-    windows = (ear.hear(heard, np.zeros_like(heard)) for (heard,) in blocks(sound))
+    begin = _FLOOR_SAMPLES + onset
+    sound = floor[: begin + int((LATEST_S + _LEAD_S) * LISTEN_RATE)].copy()
+    heard_of_it = said[: len(sound) - _FLOOR_SAMPLES]
+    sound[_FLOOR_SAMPLES : _FLOOR_SAMPLES + len(heard_of_it)] += heard_of_it
+    windows = (ear.hear(heard, np.zeros_like(heard)) for (heard,) in blocks(to_pcm(sound)))
     fired = [window.end for window in windows if window is not None and window.fired]
-    return _late_s(fired, len(floor) + onset)
+    return _late_s(fired, begin)
 
 
 def _by_vad(windows: Sequence[Window]) -> list[int]:

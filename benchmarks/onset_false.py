@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 
-from benchmarks.onset_play import InlineVad, InlineVadStream
+from benchmarks.onset_play import InlineVad
 from benchmarks.onset_scenes import NOISES, noise_of
 from benchmarks.turns.acoustics import Signal, gained, noise, rms_dbfs, room_tone, to_pcm
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.sent import ClientEcho
 from pipeline.endpointing import Endpointing
 from pipeline.listening import Listener, SpeechScores
+from pipeline.stages import Stages
 from pipeline.turns import Ended, Paused, Started
 from pipeline.vad.silero import SileroVad
 
@@ -61,8 +63,9 @@ def _sounds(seed: int) -> Iterator[tuple[str, Callable[[], Signal]]]:
 
 
 async def _turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[int, float]:
+    stages = cast(Stages, SimpleNamespace(vad=InlineVad(vad)))
     listener = Listener(
-        SpeechScores(InlineVad(vad), InlineVadStream(vad)),
+        await SpeechScores.open(stages),
         ClientEcho(vad.window_samples).windows,
         8.0,
         endpointing,

@@ -64,7 +64,6 @@ STOPPED_S = 1.0
 HEARD_S = 30.0
 FOUND_WITHIN_S = 0.5
 """From the simulated room to the pipeline it is less than that."""
-FLOOR_S = 2.0
 PAUSE_S = 0.3
 """Between two words of the robot; where it is silent for longer, nobody interrupts it."""
 
@@ -305,8 +304,7 @@ class _Story:
         # Enough of it must be heard to find it again.
         await asyncio.sleep(max(0.0, said_at + onset / LISTEN_RATE + 1.5 - time.monotonic()))
         came = self.path.onset_of(said, onset, said_at)
-        floor = to_pcm(self.air.floor[: int(FLOOR_S * LISTEN_RATE)])
-        clean_s = await asyncio.to_thread(clean_late_s, self.vad, floor, said, onset)
+        clean_s = await asyncio.to_thread(clean_late_s, self.vad, self.air.floor, said, onset)
         self.told.interruptions.append(
             Interruption(
                 clip.name,

@@ -15,8 +15,9 @@ from pipeline.endpointing import Endpointing
 from pipeline.engines import Cancelled
 from pipeline.errors import ReachyVoiceError
 from pipeline.onset import MAX_BACK_MS
-from pipeline.stages import Stages, VadStage, VadStreamStage
+from pipeline.stages import Stages, VadStage
 from pipeline.turns import Signal, TurnTaker
+from pipeline.vad.memory import VadMemory
 
 log = logging.getLogger("reachy_voice.session")
 
@@ -45,14 +46,14 @@ class SpeechScores:
         self,
         stages: Stages,
         stage: VadStage,
-        vad: VadStreamStage,
+        vad: VadMemory,
         directions: Directions | None = None,
     ) -> None:
         self._stages = stages
         self._stage = stage
         self._vad = vad
-        self._second: VadStreamStage | None = None
-        """Hears what is left when even more than the echo is taken off."""
+        self._left: tuple[VadMemory, VadMemory] | None = None
+        """Hear what is left of one answer's echo, and the same with even more than it taken off."""
         self._rule = Evidence()
         self._directions = directions
         self._deaf = False
@@ -61,7 +62,7 @@ class SpeechScores:
     async def open(cls, stages: Stages, directions: Directions | None = None) -> SpeechScores:
         """``directions``: what an array says; who speaks from elsewhere opens no turn."""
         stage = stages.vad
-        return cls(stages, stage, await stage.open(), directions)
+        return cls(stages, stage, await VadMemory.open(stage), directions)
 
     async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
         """0 to 1; from ``threshold`` on it counts as speech. In an open turn a doubt is in favour
@@ -89,26 +90,41 @@ class SpeechScores:
     async def _without_echo(
         self, window: EchoWindow, turn_is_open: bool, threshold: float
     ) -> float:
-        score = await self._heard(self._vad, window.frame.pcm)
         if window.post_filtered is None:
-            return score
-        if self._second is None:
-            self._second = await self._stage.open()
-        second = await self._heard(self._second, window.post_filtered)
+            return await self._after_echo(window.frame.pcm)
+        if self._left is None:
+            self._left = await VadMemory.open(self._stage), await VadMemory.open(self._stage)
+        first, more = self._left
+        score = await self._heard(first, window.frame.pcm)
+        second = await self._heard(more, window.post_filtered)
         if self._rule.holds(score, second, window.llr):
             return max(score, second, _SPEECH)
         if turn_is_open and window.llr > self._rule.least_llr:
             return score
         return min(score, second if turn_is_open else min(_NO_SPEECH, threshold / 2))
 
+    async def _after_echo(self, pcm: Pcm) -> float:
+        """Whoever speaks when an echo ends is heard out by the VAD that has heard the beginning."""
+        if self._left and self._left[0].silent:
+            self._forget_echo()
+            if not self._vad.silent:
+                # What it heard last is over: mostly the echo, before that was known to be one.
+                self._vad.forget()
+        return await self._heard(self._left[0] if self._left else self._vad, pcm)
+
+    def _forget_echo(self) -> None:
+        for vad in self._left or ():
+            vad.close()
+        self._left = None
+
     async def _exchange(self) -> None:
         """There is another VAD now. It begins as a new one does."""
         stage = self._stages.vad
-        vad = await stage.open()
+        vad = await VadMemory.open(stage)
         self.close()
-        self._stage, self._vad, self._second = stage, vad, None
+        self._stage, self._vad = stage, vad
 
-    async def _heard(self, vad: VadStreamStage, pcm: Pcm) -> float:
+    async def _heard(self, vad: VadMemory, pcm: Pcm) -> float:
         try:
             score = await vad.score(pcm)
         except ReachyVoiceError as error:
@@ -121,8 +137,7 @@ class SpeechScores:
 
     def close(self) -> None:
         self._vad.close()
-        if self._second:
-            self._second.close()
+        self._forget_echo()
 
 
 class Listener:

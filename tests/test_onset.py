@@ -31,6 +31,7 @@ from pipeline.stages import Stages
 from pipeline.stt.moonshine import MoonshineOptions
 from pipeline.stt.moonshine import build as build_moonshine
 from pipeline.turns import Ended, Started, TurnTaker
+from pipeline.vad.memory import VadMemory
 from pipeline.vad.silero import SileroOptions, SileroVad, build
 
 WINDOW = 512
@@ -169,7 +170,9 @@ def listener_with(history_seconds: float) -> Listener:
     vad = ScoresByLevel()
     windows = ClientEcho(WINDOW).windows
     stages = Stages(vad, ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
-    return Listener(SpeechScores(stages, vad, vad), windows, history_seconds, Endpointing())
+    return Listener(
+        SpeechScores(stages, vad, VadMemory(vad, vad)), windows, history_seconds, Endpointing()
+    )
 
 
 def soft_word_then_loud() -> Pcm:
