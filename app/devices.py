@@ -72,6 +72,11 @@ class SoundTest:
     lost_samples: int
     xruns: int
 
+    @property
+    def deaf(self) -> bool:
+        """Whether the microphone gave nothing at all."""
+        return self.all_zero and self.loopback_ms is None
+
 
 async def list_devices(sound: Sound) -> DeviceList:
     """Raises ``SoundError`` without PortAudio."""

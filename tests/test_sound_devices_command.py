@@ -55,6 +55,7 @@ def test_the_test_measures_the_way_from_loudspeaker_to_microphone(sound: Virtual
     arguments = ["devices", "test", "--json", *TO_ECHO]
     result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)
     tested = json.loads(result.stdout)
+    assert result.exit_code == 0
     assert tested["microphone"] == tested["speaker"] == ECHO
     # The virtual microphone hears exactly what is played.
     assert tested["echo_return_loss_db"] == pytest.approx(0, abs=1)
@@ -67,6 +68,7 @@ def test_a_microphone_that_hears_nothing_is_explained(sound: VirtualSound) -> No
     arguments = ["devices", "test", "--set", f"sound.microphone={NAME}"]
     result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)
     assert "gives only zeros" in " ".join(result.stdout.split())
+    assert result.exit_code == 1
 
 
 TESTED = SoundTest("Mic", "Speaker", 16_000, 16_000, (10, 15), -50, False, 40, 22, 20, 0, 0)

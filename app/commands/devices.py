@@ -42,12 +42,17 @@ def devices(
 def try_devices(
     config: ConfigOption = None, overrides: SetOption = None, as_json: JsonOption = False
 ) -> None:
-    """Listen, play three chirps, and say what came back: level, latency, echo."""
+    """Listen, play three chirps, and say what came back: level, latency, echo.
+
+    Ends with 1 where the microphone gives only zeros.
+    """
     tested = asyncio.run(run_test(load_settings(config, overrides or []).settings.sound))
     if as_json:
         typer.echo(json.dumps(asdict(tested), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print_test(tested)
+    if tested.deaf:
+        raise typer.Exit(1)
 
 
 def _print_list(listed: DeviceList) -> None:
@@ -100,7 +105,7 @@ def _print_test(tested: SoundTest) -> None:
 
 def advise(tested: SoundTest) -> list[str]:
     """What these figures mean, where they are not good."""
-    if tested.all_zero and tested.loopback_ms is None:
+    if tested.deaf:
         return [
             "The microphone gives only zeros: it is muted, or that channel is not connected."
             " Unmute it in the system's sound settings, or set sound.channel to another one"
