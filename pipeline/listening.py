@@ -33,6 +33,8 @@ _SPEECH = 0.6
 """At least, of one in which both together are sure that it is."""
 
 
+_HEARD_OUT_SAMPLES = 3 * LISTEN_RATE
+
 Windows = Callable[[Pcm, float], Iterable[EchoWindow]]
 """``EchoPath.windows``."""
 
@@ -53,7 +55,8 @@ class SpeechScores:
         self._stage = stage
         self._vad = vad
         self._left: tuple[VadMemory, VadMemory] | None = None
-        """Hear what is left of one answer's echo, and the same with even more than it taken off."""
+        """Hear what is left of one stretch of echo, and that with even more taken off."""
+        self._since_echo_samples = 0
         self._rule = Evidence()
         self._directions = directions
         self._deaf = False
@@ -93,7 +96,8 @@ class SpeechScores:
         if window.post_filtered is None:
             return await self._after_echo(window.frame.pcm)
         if self._left is None:
-            self._left = await VadMemory.open(self._stage), await VadMemory.open(self._stage)
+            self._left = await self._echo_begins()
+        self._since_echo_samples = 0
         first, more = self._left
         score = await self._heard(first, window.frame.pcm)
         second = await self._heard(more, window.post_filtered)
@@ -103,14 +107,27 @@ class SpeechScores:
             return score
         return min(score, second if turn_is_open else min(_NO_SPEECH, threshold / 2))
 
+    async def _echo_begins(self) -> tuple[VadMemory, VadMemory]:
+        """Whoever speaks then is heard out by the VAD that has heard the beginning."""
+        first, more = await VadMemory.open(self._stage), await VadMemory.open(self._stage)
+        if not self._vad.silent:
+            first, self._vad = self._vad, first
+        return first, more
+
     async def _after_echo(self, pcm: Pcm) -> float:
-        """Whoever speaks when an echo ends is heard out by the VAD that has heard the beginning."""
+        """Whoever speaks when an echo ends is heard out, too; after 3 s the room has no other."""
         if self._left and self._left[0].silent:
             self._forget_echo()
-            if not self._vad.silent:
-                # What it heard last is over: mostly the echo, before that was known to be one.
-                self._vad.forget()
-        return await self._heard(self._left[0] if self._left else self._vad, pcm)
+        if self._left and self._since_echo_samples >= _HEARD_OUT_SAMPLES:
+            self._vad.close()
+            self._vad, more = self._left
+            self._left = None
+            more.close()
+        if self._left is None:
+            return await self._heard(self._vad, pcm)
+        self._since_echo_samples += len(pcm)
+        await self._heard(self._left[1], pcm)
+        return await self._heard(self._left[0], pcm)
 
     def _forget_echo(self) -> None:
         for vad in self._left or ():

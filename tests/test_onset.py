@@ -171,7 +171,7 @@ def listener_with(history_seconds: float) -> Listener:
     windows = ClientEcho(WINDOW).windows
     stages = Stages(vad, ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
     return Listener(
-        SpeechScores(stages, vad, VadMemory(vad, vad)), windows, history_seconds, Endpointing()
+        SpeechScores(stages, vad, VadMemory(vad)), windows, history_seconds, Endpointing()
     )
 
 

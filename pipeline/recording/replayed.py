@@ -224,7 +224,10 @@ class ReplayedVadStream:
         self._heard.feed(pcm)
         if call := self._player.find("vad.score", self._heard.key):
             return float(await self._player.one(call, None))
-        await self._player.stop("voice activity of other audio is needed than was recorded.")
+        await self._player.stop(
+            "voice activity of other audio is needed than was recorded."
+            " Another version may have heard an echo otherwise."
+        )
         raise AssertionError
 
     def close(self) -> None:
