@@ -35,7 +35,7 @@ async def false_starts(vad: SileroVad, endpointing: Endpointing, seed: int) -> d
     """
     turns, open_share = {}, {}
     for name, make in _sounds(seed):
-        starts, open_s = await _turns_in(to_pcm(make()), vad, endpointing)
+        starts, open_s = await turns_in(to_pcm(make()), vad, endpointing)
         turns[name] = round(starts * 60 / FALSE_START_MINUTES, 1)
         open_share[name] = round(open_s / 60 / FALSE_START_MINUTES, 4)
     return {"minutes_each": FALSE_START_MINUTES, "per_hour": turns, "share_of_time": open_share}
@@ -62,7 +62,8 @@ def _sounds(seed: int) -> Iterator[tuple[str, Callable[[], Signal]]]:
         )
 
 
-async def _turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[int, float]:
+async def turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[int, float]:
+    """Turns that open, and the seconds that they are open."""
     stages = cast(Stages, SimpleNamespace(vad=InlineVad(vad)))
     listener = Listener(
         await SpeechScores.open(stages),

@@ -115,7 +115,8 @@ class SpeechScores:
         return first, more
 
     async def _after_echo(self, pcm: Pcm) -> float:
-        """Whoever speaks when an echo ends is heard out, too; after 3 s the room has no other."""
+        """Whoever speaks when an echo ends is heard out, too. After 3 s of that, the VAD that does
+        so has heard enough of the room to stay."""
         if self._left and self._left[0].silent:
             self._forget_echo()
         if self._left and self._since_echo_samples >= _HEARD_OUT_SAMPLES:
@@ -126,8 +127,10 @@ class SpeechScores:
         if self._left is None:
             return await self._heard(self._vad, pcm)
         self._since_echo_samples += len(pcm)
-        await self._heard(self._left[1], pcm)
-        return await self._heard(self._left[0], pcm)
+        first, more = self._left
+        # Its score counts again when the echo goes on.
+        await self._heard(more, pcm)
+        return await self._heard(first, pcm)
 
     def _forget_echo(self) -> None:
         for vad in self._left or ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
@@ -15,6 +16,7 @@ from recordings import Uncancelled, recording
 from scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
 from virtual_time import run_virtual
 
+from benchmarks.onset_false import turns_in
 from benchmarks.onset_play import fixed_padding_only, outcome, play
 from benchmarks.onset_scenes import OnsetScene
 from benchmarks.onset_speech import bounds
@@ -404,3 +406,13 @@ def test_who_starts_while_the_robot_speaks_is_read_from_the_first_phoneme(
     utterance.feed(pcm[slice(*starts[0])])
     read = words(utterance.finish(Uncancelled()).text)
     assert read[:1] == words(clip.text)[:1]
+
+
+@pytest.mark.real
+def test_the_benchmark_counts_the_turns_that_open(vad: SileroVad) -> None:
+    silence = np.zeros(2 * LISTEN_RATE, np.int16)
+    said = np.concatenate((silence, recording("goforward").pcm, silence))
+    assert asyncio.run(turns_in(silence, vad, Endpointing())) == (0, 0.0)
+    starts, open_s = asyncio.run(turns_in(said, vad, Endpointing()))
+    assert starts == 1
+    assert 1 < open_s < len(said) / LISTEN_RATE

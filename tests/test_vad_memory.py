@@ -1,4 +1,4 @@
-"""What is left of an answer's echo is heard with a memory of its own."""
+"""Each stretch of echo is heard with memories of its own."""
 
 from __future__ import annotations
 

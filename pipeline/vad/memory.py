@@ -1,4 +1,4 @@
-"""A VAD's memory of one stream.
+"""A VAD's memory of one stream, apart from those of others.
 
 A network like Silero has a memory that nothing clears. What it has heard of a room is worth
 keeping: it tells music and motors from speech. But what a canceller leaves of a voice is no speech
