@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from tempfile import TemporaryFile
 from threading import Thread
 from typing import Self
 
@@ -26,23 +25,23 @@ class Air:
     lasts: int16 mono of ``rate_hz``, 10 ms at a time in, any number of samples out.
 
     ``delay_ms`` is what stands in its buffer, and part of the room's delay: while the machine
-    stands still for less than that, the air does not stop. ``dry`` counts how often it did. What
-    comes too late then is left out (``late_ms``): no echo of a real room stays later than it was.
+    stands still for less than that, the air does not stop. ``dry_at`` says when it did, on
+    ``time.monotonic``. What comes too late then is left out (``late_at``, 10 ms each): no echo of a
+    real room stays later than it was.
     """
 
     def __init__(
         self, sound: VirtualSound, rate_hz: int, through: Callable[[Pcm], Pcm], delay_ms: int
     ) -> None:
-        self.dry = 0
-        self.late_ms = 0
+        self.dry_at: list[float] = []
+        self.late_at: list[float] = []
         self._environment = {**os.environ, **sound.environment}
         self._shape = ("--raw", f"--rate={rate_hz}", "--channels=1", "--format=s16le")
         self._block_bytes = 2 * (rate_hz * BLOCK_MS // 1000)
         self._through = through
         self._lateness = _Lateness(delay_ms / 1000)
         self._delay_ms = delay_ms
-        self._told = TemporaryFile()  # noqa: SIM115 closed by the context's end
-        self._thread = Thread(target=self._run)
+        self._threads = [Thread(target=self._run), Thread(target=self._hear_of_dryness)]
 
     def __enter__(self) -> Self:
         self._ear = subprocess.Popen(
@@ -55,25 +54,24 @@ class Air:
         self._mouth = subprocess.Popen(
             ["pacat", "--playback", "--verbose", "--device=micfeed", latency, *self._shape],
             stdin=subprocess.PIPE,
-            stderr=self._told,
+            stderr=subprocess.PIPE,
             env=self._environment,
         )
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ear.kill()
         self._ear.wait()
-        self._thread.join()
+        self._threads[0].join()
         self._mouth.kill()
         self._mouth.wait()
-        for pipe in (self._ear.stdout, self._mouth.stdin):
+        self._threads[1].join()
+        for pipe in (self._ear.stdout, self._mouth.stdin, self._mouth.stderr):
             assert pipe
             with suppress(BrokenPipeError):
                 pipe.close()
-        self._told.seek(0)
-        self.dry = self._told.read().count(b"underrun")
-        self._told.close()
 
     def _run(self) -> None:
         assert self._ear.stdout
@@ -81,11 +79,17 @@ class Air:
         with suppress(BrokenPipeError):
             while len(data := self._ear.stdout.read(self._block_bytes)) == self._block_bytes:
                 out = self._through(np.frombuffer(data, "<i2"))
-                if self._lateness.of_next(time.monotonic()):
-                    self.late_ms += BLOCK_MS
+                if self._lateness.of_next(now := time.monotonic()):
+                    self.late_at.append(now)
                     continue
                 self._mouth.stdin.write(out.astype("<i2").tobytes())
                 self._mouth.stdin.flush()
+
+    def _hear_of_dryness(self) -> None:
+        assert self._mouth.stderr
+        for line in self._mouth.stderr:
+            if b"underrun" in line:
+                self.dry_at.append(time.monotonic())
 
 
 class _Lateness:

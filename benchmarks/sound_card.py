@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.air import Air
+from benchmarks.air import BLOCK_MS, Air
 from benchmarks.machine import Machine
 from benchmarks.sound_card_drift import AIR_MS, DriftingEcho, Listening, offline
 from hardware.settings import Sound
@@ -260,8 +260,8 @@ async def duplex(sound: VirtualSound, options: argparse.Namespace) -> dict[str, 
         "dropped_samples": state.dropped_samples,
         "dropped_notices": sum(isinstance(notice, Dropped) for notice in scene.notices),
         "lost_samples": listening.lost_samples,
-        "air_ran_dry": air.dry,
-        "air_late_ms": air.late_ms,
+        "air_ran_dry": len(air.dry_at),
+        "air_late_ms": len(air.late_at) * BLOCK_MS,
         "echo_after_played_ms_every_10_s": delays,
         "xruns": [state.microphone_xruns, state.speaker_xruns],
         "block_to_pipeline_ms": {

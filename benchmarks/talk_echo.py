@@ -10,6 +10,8 @@ stories.
 
 - ``stopped``, ``held``: answers cut off, or made softer, while nobody but the robot spoke;
   ``after``: the end of one taken for somebody's turn.
+- ``air_ran_dry``, ``air_late``: when the machine stood still for so long that the simulated air
+  did, too: the echo jumps, which no room does.
 - Interruptions at +6, 0 and -6 dB to the echo: from when the onset comes out of the card until the
   answer is made softer (``noticed``) and until it is cut off (``stopped``); and when the same rule
   notices the same words without any echo (``clean``, without a card).
@@ -37,7 +39,7 @@ from app.compose import Assistant
 from app.settings_load import load_settings
 from app.talk.local import LocalConversation
 from app.talk.talking import Talking
-from benchmarks.air import Air
+from benchmarks.air import BLOCK_MS, Air
 from benchmarks.echo_listen import IN_TIME_S, SER_DB, PlainSilero, clean_late_s
 from benchmarks.echo_rooms import LOUDSPEAKERS, Loudspeaker, bent, draw_room, in_band
 from benchmarks.echo_scenes import FRESH_TEXTS, Clip, active_dbfs, clips_of_people
@@ -161,8 +163,8 @@ class Evening:
     after_s: list[float] = field(default_factory=list)
     interruptions: list[Interruption] = field(default_factory=list)
     dropped_samples: int = 0
-    air_ran_dry: int = 0
-    air_late_ms: int = 0
+    air_ran_dry_s: list[float] = field(default_factory=list)
+    air_late_s: list[float] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
 
 
@@ -187,13 +189,13 @@ class Room:
 
 
 @contextmanager
-def linked(room: Room, told: Evening) -> Iterator[RoomAir]:
-    through = RoomAir(room.echo, room.loudspeaker)
-    with tempfile.TemporaryDirectory() as folder, VirtualSound(Path(folder)) as card:
-        air = Air(card, LISTEN_RATE, through, AIR_MS)
-        with air:
-            yield through
-        told.air_ran_dry, told.air_late_ms = air.dry, air.late_ms
+def linked(through: RoomAir) -> Iterator[Air]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        VirtualSound(Path(folder)) as card,
+        Air(card, LISTEN_RATE, through, AIR_MS) as air,
+    ):
+        yield air
 
 
 async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
@@ -202,7 +204,8 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
     told, room, rng = Evening(seed), Room(seed), np.random.default_rng([seed, 84])
     chosen = settings.settings
     assistant = Assistant(chosen, open_cache(chosen))
-    with linked(room, told) as air:
+    through = RoomAir(room.echo, room.loudspeaker)
+    with linked(through) as air:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(assistant.run())
             await assistant.ready.wait()
@@ -212,7 +215,7 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
             path = TimedEcho(assistant.stages.vad.window_samples)
             conversation = LocalConversation(assistant, CardHearing(path))
             vad = PlainSilero.load(open_cache(chosen).path("silero-vad"))
-            story = _Story(told, room, air, path, clips, rng, vad)
+            story = _Story(told, room, through, path, clips, rng, vad)
             talking = Talking(card, conversation, story.note)
             tasks = [group.create_task(conversation.run()), group.create_task(talking.run())]
             await story.run(conversation, seconds)
@@ -221,7 +224,9 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
                 task.cancel()
             assistant.close()
             running.cancel()
-    told.robot_s, told.seconds = round(air.robot_s, 1), seconds
+    told.air_ran_dry_s = [round(at - story.began, 2) for at in air.dry_at]
+    told.air_late_s = [round(at - story.began, 2) for at in air.late_at]
+    told.robot_s, told.seconds = round(through.robot_s, 1), seconds
     return told
 
 
@@ -329,8 +334,8 @@ def figures(evenings: Sequence[Evening]) -> dict[str, Any]:
         "echo_found": sum(each.delay_ms is not None for each in evenings),
         "delay_ms": [each.delay_ms for each in evenings],
         "dropped_samples": sum(each.dropped_samples for each in evenings),
-        "air_ran_dry": sum(each.air_ran_dry for each in evenings),
-        "air_late_ms": sum(each.air_late_ms for each in evenings),
+        "air_ran_dry": sum(len(each.air_ran_dry_s) for each in evenings),
+        "air_late_ms": sum(len(each.air_late_s) for each in evenings) * BLOCK_MS,
         "machine": [each.machine for each in evenings],
     }
     for ser_db in SER_DB:
