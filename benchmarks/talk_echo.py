@@ -8,8 +8,9 @@ null sinks: what the loudspeaker gives is bent, sent through a simulated room
 Card, session, Silero, Smart Turn, Moonshine and Piper are the real ones; the language model tells
 stories.
 
-- ``stopped``, ``held``: answers cut off, or made softer, while nobody but the robot spoke;
-  ``after``: the end of one taken for somebody's turn.
+- ``stopped``, ``held``: answers cut off, or made softer, while nobody but the robot spoke (people
+  often pause and go on: their words count until 1 s after their end); ``after``: the end of one
+  taken for somebody's turn.
 - ``air_ran_dry``, ``air_late``: when the machine stood still for so long that the simulated air
   did, too: the echo jumps, which no room does.
 - Interruptions at +6, 0 and -6 dB to the echo: from when the onset comes out of the card until the
@@ -51,7 +52,7 @@ from pipeline.card_hearing import CardHearing
 from pipeline.commands import CreateResponse
 from pipeline.echo.given import CardEcho
 from pipeline.echo.path import EchoWindow
-from pipeline.events import ReplyFinished, ReplyHeld, SpeechStarted
+from pipeline.events import ReplyFinished, ReplyHeld, ReplyStarted, SpeechStarted
 from tests.scripted import ScriptedLlm
 from tests.virtual_sound import NAME, VirtualSound
 
@@ -63,6 +64,8 @@ SENTENCES = 5
 BEGIN_S = (2.0, 6.0)
 STOPPED_S = 1.0
 """After the end of what was said."""
+BETWEEN_S = 3.0
+"""Without an answer, before another one."""
 HEARD_S = 30.0
 FOUND_WITHIN_S = 0.5
 """From the simulated room to the pipeline it is less than that."""
@@ -250,7 +253,8 @@ class _Story:
     vad: PlainSilero
     began: float = field(default_factory=time.monotonic)
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
-    said_at: float | None = None
+    said_until: float = -1.0
+    """So long what is noticed may be somebody."""
     noticed_at: float | None = None
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     stopped_at: float | None = None
@@ -261,19 +265,19 @@ class _Story:
         if self.path.found and self.told.found_s is None:
             self.told.found_s = now
         match event:
-            case SpeechStarted() if self.quiet.is_set():
-                if self.said_at is None:
-                    self.told.after_s.append(now)
-            case SpeechStarted():
-                if self.said_at is None:
-                    self.told.stopped_s.append(now)
-                self.noticed_at = self.noticed_at or moment
-                self.stopped_at = moment
+            case SpeechStarted() if moment > self.said_until:
+                (self.told.after_s if self.quiet.is_set() else self.told.stopped_s).append(now)
                 self.stopped.set()
-            case ReplyHeld() if self.said_at is None:
+            case SpeechStarted():
+                self.noticed_at = self.noticed_at or moment
+                self.stopped_at = self.stopped_at or moment
+                self.stopped.set()
+            case ReplyHeld() if moment > self.said_until:
                 self.told.held_s.append(now)
             case ReplyHeld():
                 self.noticed_at = self.noticed_at or moment
+            case ReplyStarted():
+                self.quiet.clear()
             case ReplyFinished():
                 self.quiet.set()
 
@@ -283,14 +287,21 @@ class _Story:
         while time.monotonic() - self.began < seconds:
             self.quiet.clear()
             self.stopped.clear()
-            self.said_at = self.noticed_at = self.stopped_at = None
             await conversation.submit(CreateResponse())
             answers += 1
             if self.clips and answers % 2 == 0:
                 await self._interrupt()
             async with asyncio.timeout(120):
-                await self.quiet.wait()
-            await asyncio.sleep(3.0)
+                await self._silence()
+
+    async def _silence(self) -> None:
+        """Who interrupts is heard out, and gets answers, too."""
+        await asyncio.sleep(self.said_until - time.monotonic())
+        while True:
+            await self.quiet.wait()
+            await asyncio.sleep(BETWEEN_S)
+            if self.quiet.is_set():
+                return
 
     async def _interrupt(self) -> None:
         clip = self.clips[int(self.rng.integers(len(self.clips)))]
@@ -300,11 +311,12 @@ class _Story:
         silent_s = time.monotonic() - self.air.sounded_at
         if self.quiet.is_set() or self.stopped.is_set() or silent_s > PAUSE_S:
             return
-        self.noticed_at = None
-        self.said_at = said_at = time.monotonic()
+        self.noticed_at = self.stopped_at = None
+        said_at = time.monotonic()
+        self.said_until = said_at + len(said) / LISTEN_RATE + STOPPED_S
         self.air.say(said)
         with suppress(TimeoutError):
-            async with asyncio.timeout(len(said) / LISTEN_RATE + STOPPED_S):
+            async with asyncio.timeout(self.said_until - said_at):
                 await self.stopped.wait()
         # Enough of it must be heard to find it again.
         await asyncio.sleep(max(0.0, said_at + onset / LISTEN_RATE + 1.5 - time.monotonic()))
