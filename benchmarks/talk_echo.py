@@ -11,8 +11,8 @@ stories.
 - ``stopped``, ``held``: answers cut off, or made softer, while nobody but the robot spoke (people
   often pause and go on: their words count until 1 s after their end); ``after``: the end of one
   taken for somebody's turn.
-- ``air_ran_dry``, ``air_late``: when the machine stood still for so long that the simulated air
-  did, too: the echo jumps, which no room does.
+- ``air_stood_still``: the machine stood still for so long that the simulated air did, too. Then
+  the echo jumps, untold, which no room does: ``calm`` is what was not within 5 s after that.
 - Interruptions at +6, 0 and -6 dB to the echo: from when the onset comes out of the card until the
   answer is made softer (``noticed``) and until it is cut off (``stopped``); and when the same rule
   notices the same words without any echo (``clean``, without a card).
@@ -29,7 +29,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from app.compose import Assistant
 from app.settings_load import load_settings
 from app.talk.local import LocalConversation
 from app.talk.talking import Talking
-from benchmarks.air import BLOCK_MS, Air
+from benchmarks.air import Air
 from benchmarks.echo_listen import IN_TIME_S, SER_DB, PlainSilero, clean_late_s
 from benchmarks.echo_rooms import LOUDSPEAKERS, Loudspeaker, bent, draw_room, in_band
 from benchmarks.echo_scenes import FRESH_TEXTS, Clip, active_dbfs, clips_of_people
@@ -68,6 +68,8 @@ STOPPED_S = 1.0
 """After the end of what was said."""
 BETWEEN_S = 3.0
 """Without an answer, before another one."""
+CALM_S = 5.0
+"""After the simulated air stood still; a canceller has long followed the jump then."""
 HEARD_S = 30.0
 FOUND_WITHIN_S = 0.5
 """From the simulated room to the pipeline it is less than that."""
@@ -90,8 +92,8 @@ class RoomAir:
             ECHO_DBFS - NOISE_UNDER_ECHO_DB,
         )
         self._at = 0
-        self.robot_s = 0.0
-        self.sounded_at = 0.0
+        self.sounded_at: list[float] = []
+        """Each 10 ms of the robot."""
 
     def say(self, signal: Signal) -> None:
         """From the next block on."""
@@ -103,8 +105,7 @@ class RoomAir:
 
     def _mixed(self, played: Signal) -> Signal:
         if np.abs(played).max() > 1e-3:
-            self.robot_s += 0.01
-            self.sounded_at = time.monotonic()
+            self.sounded_at.append(time.monotonic())
         whole = np.concatenate((self._past, bent(played, self._loudspeaker)))
         self._past = whole[BLOCK:]
         echo = np.fft.irfft(np.fft.rfft(whole, self._size) * self._spectrum, self._size)[-BLOCK:]
@@ -146,10 +147,12 @@ class TimedEcho(CardEcho):
 
 @dataclass
 class Interruption:
-    """``noticed_ms``, ``stopped_ms``: from the onset until the answer is softer, and until it is
-    cut off; ``None``: it went on. ``clean_ms``: until the rule notices it without any echo."""
+    """``onset_s``: in the talk. ``noticed_ms``, ``stopped_ms``: from the onset until the answer is
+    softer, and until it is cut off; ``None``: it went on. ``clean_ms``: until the rule notices it
+    without any echo."""
 
     clip: str
+    onset_s: float
     ser_db: int
     noticed_ms: float | None
     stopped_ms: float | None
@@ -161,6 +164,7 @@ class Evening:
     seed: int
     seconds: float = 0.0
     robot_s: float = 0.0
+    calm_robot_s: float = 0.0
     delay_ms: int | None = None
     found_s: float | None = None
     stopped_s: list[float] = field(default_factory=list)
@@ -168,9 +172,23 @@ class Evening:
     after_s: list[float] = field(default_factory=list)
     interruptions: list[Interruption] = field(default_factory=list)
     dropped_samples: int = 0
-    air_ran_dry_s: list[float] = field(default_factory=list)
-    air_late_s: list[float] = field(default_factory=list)
+    air_stood_still_s: list[float] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
+
+    def calm(self, at_s: float) -> bool:
+        """Not within 5 s after the air stood still."""
+        still_s = np.array(self.air_stood_still_s)
+        return not ((still_s <= at_s) & (at_s < still_s + CALM_S)).any()
+
+    def calm_part(self) -> Evening:
+        """Without what was noticed, or said, in moments that were not calm."""
+        return replace(
+            self,
+            stopped_s=list(filter(self.calm, self.stopped_s)),
+            held_s=list(filter(self.calm, self.held_s)),
+            after_s=list(filter(self.calm, self.after_s)),
+            interruptions=[said for said in self.interruptions if self.calm(said.onset_s)],
+        )
 
 
 class Room:
@@ -229,9 +247,11 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
                 task.cancel()
             assistant.close()
             running.cancel()
-    told.air_ran_dry_s = [round(at - story.began, 2) for at in air.dry_at]
-    told.air_late_s = [round(at - story.began, 2) for at in air.late_at]
-    told.robot_s, told.seconds = round(through.robot_s, 1), seconds
+    still_s = {round(at - story.began, 1) for at in (*air.dry_at, *air.late_at)}
+    told.air_stood_still_s = sorted(still_s)
+    told.seconds, robot_s = seconds, [at - story.began for at in through.sounded_at]
+    told.robot_s = round(len(robot_s) / 100, 1)
+    told.calm_robot_s = round(sum(map(told.calm, robot_s)) / 100, 1)
     return told
 
 
@@ -310,8 +330,9 @@ class _Story:
         ser_db = SER_DB[len(self.told.interruptions) % len(SER_DB)]
         said, onset = self.room.said(clip, ser_db)
         await asyncio.sleep(float(self.rng.uniform(*BEGIN_S)))
-        silent_s = time.monotonic() - self.air.sounded_at
-        if self.quiet.is_set() or self.stopped.is_set() or silent_s > PAUSE_S:
+        sounded = self.air.sounded_at
+        silent = not sounded or time.monotonic() - sounded[-1] > PAUSE_S
+        if self.quiet.is_set() or self.stopped.is_set() or silent:
             return
         self.noticed_at = self.stopped_at = None
         said_at = time.monotonic()
@@ -327,6 +348,7 @@ class _Story:
         self.told.interruptions.append(
             Interruption(
                 clip.name,
+                round(came - self.began, 2),
                 ser_db,
                 None if self.noticed_at is None else round((self.noticed_at - came) * 1000),
                 None if self.stopped_at is None else round((self.stopped_at - came) * 1000),
@@ -336,24 +358,32 @@ class _Story:
 
 
 def figures(evenings: Sequence[Evening]) -> dict[str, Any]:
-    robot_h = sum(each.robot_s for each in evenings) / 3600
-    stopped = sum(len(each.stopped_s) for each in evenings)
-    held = sum(len(each.held_s) for each in evenings)
-    found: dict[str, Any] = {
+    return {
         "rooms": len(evenings),
-        "robot_h": round(robot_h, 3),
-        "stopped": stopped,
-        "held": held,
-        "after": sum(len(each.after_s) for each in evenings),
+        "all": _figures(evenings, [each.robot_s for each in evenings]),
+        "calm": _figures(
+            [each.calm_part() for each in evenings], [each.calm_robot_s for each in evenings]
+        ),
         "echo_found": sum(each.delay_ms is not None for each in evenings),
         "delay_ms": [each.delay_ms for each in evenings],
         "dropped_samples": sum(each.dropped_samples for each in evenings),
-        "air_ran_dry": sum(len(each.air_ran_dry_s) for each in evenings),
-        "air_late_ms": sum(len(each.air_late_s) for each in evenings) * BLOCK_MS,
+        "air_stood_still": sum(len(each.air_stood_still_s) for each in evenings),
         "machine": [each.machine for each in evenings],
     }
+
+
+def _figures(evenings: Sequence[Evening], robot_s: Sequence[float]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "robot_h": round(sum(robot_s) / 3600, 3),
+        "stopped": sum(len(each.stopped_s) for each in evenings),
+        "held": sum(len(each.held_s) for each in evenings),
+        "held_once_found": sum(
+            at > each.found_s for each in evenings if each.found_s for at in each.held_s
+        ),
+        "after": sum(len(each.after_s) for each in evenings),
+    }
     for ser_db in SER_DB:
-        these = [i for each in evenings for i in each.interruptions if i.ser_db == ser_db]
+        these = [said for each in evenings for said in each.interruptions if said.ser_db == ser_db]
         found[f"{ser_db:+d} dB"] = {
             "n": len(these),
             "noticed": _late([each.noticed_ms for each in these]),

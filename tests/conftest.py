@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from blockbuster import blockbuster_ctx
 
@@ -15,6 +16,10 @@ from app.weights import WeightsCache
 
 # Idle OpenMP threads of one engine must not spin on the cores that another one needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# A busy machine is no reason for a test to fail.
+hypothesis.settings.register_profile("untimed", parent=hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)

@@ -70,6 +70,29 @@ def test_an_echo_that_moved_and_was_learnt_again_is_not_put_right_twice(moved_ms
         assert left_db(windows, echo, begin_s, begin_s + 2) < -15
 
 
+@pytest.mark.parametrize("gaps_every_s", [None, 0.4])
+def test_an_echo_that_jumps_out_of_reach_is_found_within_the_answer(
+    gaps_every_s: float | None,
+) -> None:
+    """The card may tell of gaps all the time then; where it has set the reference right, they are
+    no reason to begin the search again."""
+    reference = played((0.5,), 34.0, 35.0)
+    before, after = (through(reference, room(delay_ms, seed=3)) for delay_ms in (80, 480))
+    cut = 14 * RATE
+    echo = np.concatenate((before[:cut], after[cut:]))
+    microphone = echo + hum(len(echo), 1)
+    path = CardEcho(WINDOW)
+    windows = hear(path, reference[:cut], microphone[:cut])
+    step = round((gaps_every_s or 1.0) * RATE) // PIECE * PIECE
+    for at in range(cut, len(echo), step):
+        if gaps_every_s and at < 24 * RATE:
+            path.given(np.zeros(0, np.int16), 0)
+        windows += hear(path, reference[at : at + step], microphone[at : at + step])
+    assert path.delay_ms == pytest.approx(480, abs=12)
+    assert left_db(windows, echo, 9.0, 13.5) < -15
+    assert left_db(windows, echo, 26.0, 33.0) < -15
+
+
 def test_a_gap_that_is_told_costs_a_moment() -> None:
     """After it the loudspeaker's stream is told 480 samples later than before."""
     reference = played((0.5, 8.0), 6.0, 15.0)

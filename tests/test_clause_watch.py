@@ -118,7 +118,7 @@ SOUNDS = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(range(len(SOUNDS))), min_size=1, max_size=5),
     st.lists(st.integers(1, 20_000), max_size=12),

@@ -60,7 +60,7 @@ def test_the_quietest_place_is_found() -> None:
     assert abs(quietest(signal, 0, len(signal)) - samples(0.21)) <= 80
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seconds=st.sampled_from(PAUSES_S),
     stretch=st.sampled_from([1.0, 1.3, 1.8]),

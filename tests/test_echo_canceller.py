@@ -38,7 +38,7 @@ def scene(length_s: float, seed: int, delay_ms: float = 40) -> tuple[Samples, Sa
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_without_playback_not_a_bit_changes(seeds: list[int]) -> None:
     canceller = EchoCanceller()
     before = SILENT

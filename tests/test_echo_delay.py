@@ -41,7 +41,7 @@ def test_it_is_found_within_a_millisecond(delay_ms: float, snr_db: float) -> Non
 
 
 @given(st.integers(0, 1500 * ONE_MS), st.floats(-100, 100), st.integers(0, 50))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_it_is_found_by_two_clocks(delay: int, ppm: float, seed: int) -> None:
     echo = at_pace(through(delayed(SENT, delay), room(0, seed)), ppm)
     found = finder(SENT, echo + hum(len(echo), seed, 0.003)).find()

@@ -41,7 +41,7 @@ def read(sound: Samples, ppm: float, lag: float) -> Samples:
 
 
 @given(st.floats(-300, 300), st.floats(40, 150), st.floats(100, 6000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_tone_is_read_at_the_pace(ppm: float, lag: float, hz: float) -> None:
     count = 100 * BLOCK
     found = read(tone(count, hz), ppm, lag)

@@ -16,7 +16,7 @@ ECHO = speechlike(6, 1)
 
 
 @given(st.integers(-FARTHEST, FARTHEST), st.integers(8000, 70_000), st.floats(6, 40))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_gap_is_found_to_the_sample_or_not_at_all(by: int, at: int, snr_db: float) -> None:
     expected = ECHO[at : at + HELD]
     heard = ECHO[at - by : at - by + HELD]

@@ -272,7 +272,7 @@ def test_nothing_that_was_cleared_comes_back() -> None:
     run_virtual(main())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.booleans()), max_size=10))
 def test_no_range_begins_before_what_is_closed(pieces: list[tuple[int, bool, bool]]) -> None:
     """Pieces of sound, loud or not; behind some, the client clears what it has sent."""

@@ -54,7 +54,7 @@ def test_a_partial_is_told_once_for_each_pass() -> None:
     assert 3 < sum(bool(each.text) for each in told) <= stt._shared.windows.passes - passes
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.integers(1, 100_000), max_size=25).map(sorted))
 def test_committed_words_never_change(cuts: list[int]) -> None:
     pcm, text = talk(*PHRASES[3:7])

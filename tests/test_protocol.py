@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from protocol_client import (
     AUDIO,
@@ -254,7 +254,6 @@ REPLY_EVENTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(REPLY_EVENTS, REPLY_EVENTS)
 def test_whatever_the_pipeline_does_the_wire_is_in_order(
     before: list[events.Event], after: list[events.Event]

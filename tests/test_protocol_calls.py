@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conformance import check
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from protocol_client import (
     AUDIO,
@@ -168,7 +168,6 @@ STEPS: list[events.Event] = [
 ]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(STEPS), max_size=12),
     st.sampled_from(["completed", "cancelled", "incomplete", "failed"]),

@@ -293,5 +293,5 @@ class Clients(RuleBasedStateMachine):
 def test_whatever_clients_do_the_promises_hold() -> None:
     run_state_machine_as_test(
         Clients,
-        settings=settings(max_examples=40, stateful_step_count=30, deadline=None, derandomize=True),
+        settings=settings(max_examples=40, stateful_step_count=30, derandomize=True),
     )

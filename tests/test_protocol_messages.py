@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from protocol_client import PCM, Client, text_item
 
@@ -158,7 +158,6 @@ TYPES = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(st.text() | st.binary())
 def test_any_garbage_is_exactly_one_error(garbage: str | bytes) -> None:
     client = Client()
@@ -167,7 +166,6 @@ def test_any_garbage_is_exactly_one_error(garbage: str | bytes) -> None:
     assert_alive(client)
 
 
-@settings(deadline=None)
 @given(TYPES, st.dictionaries(FIELDS, JSON, max_size=4), JSON, JSON)
 def test_any_fields_are_commands_or_exactly_one_error(
     type: str, fields: dict[str, Any], session: Any, content: Any

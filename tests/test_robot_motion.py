@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hardware.robot.motion import PACE, Motion
@@ -44,13 +44,11 @@ def keeps_to_limits(pose: Pose) -> bool:
     return all(abs(value) <= limit + 1e-12 for value, limit in pairs)
 
 
-@settings(deadline=None)
 @given(poses)
 def test_what_is_asked_of_the_robot_is_within_limits(pose: Pose) -> None:
     assert keeps_to_limits(within_limits(pose))
 
 
-@settings(deadline=None)
 @given(inside)
 def test_axes_are_another_form_of_a_pose(pose: Pose) -> None:
     again = from_axes(to_axes(pose))
@@ -58,7 +56,6 @@ def test_axes_are_another_form_of_a_pose(pose: Pose) -> None:
     assert again.head.yaw == pytest.approx(pose.head.yaw)
 
 
-@settings(deadline=None)
 @given(inside, steps)
 def test_no_axis_leaves_its_limits(start: Pose, way: list[tuple[Pose, float]]) -> None:
     motion = Motion(start)
@@ -66,7 +63,6 @@ def test_no_axis_leaves_its_limits(start: Pose, way: list[tuple[Pose, float]]) -
         assert keeps_to_limits(motion.step(wanted, seconds))
 
 
-@settings(deadline=None)
 @given(st.one_of(inside, st.just(FOLDED)), steps)
 def test_no_axis_is_faster_than_its_limit(start: Pose, way: list[tuple[Pose, float]]) -> None:
     motion = Motion(start)
@@ -78,7 +74,6 @@ def test_no_axis_is_faster_than_its_limit(start: Pose, way: list[tuple[Pose, flo
         before = after
 
 
-@settings(deadline=None)
 @given(inside)
 def test_it_arrives(goal: Pose) -> None:
     motion = Motion(NEUTRAL)
@@ -87,7 +82,6 @@ def test_it_arrives(goal: Pose) -> None:
     assert near(motion.pose, goal)
 
 
-@settings(deadline=None)
 @given(inside, st.integers(1, 20))
 def test_the_way_does_not_depend_on_the_length_of_the_steps(goal: Pose, parts: int) -> None:
     """As long as the goal is so near that no speed is cut."""
@@ -142,7 +136,6 @@ def test_a_robot_that_lags_behind_is_not_far_but_a_folded_one_is() -> None:
     assert far(NEUTRAL, Pose(HeadPose(yaw=0.6)))
 
 
-@settings(deadline=None)
 @given(angle)
 def test_head_and_body_share_a_turn(yaw: float) -> None:
     head, body = facing(yaw)
@@ -152,7 +145,6 @@ def test_head_and_body_share_a_turn(yaw: float) -> None:
     assert within_limits(Pose(HeadPose(yaw=head), body_yaw=body)).body_yaw == pytest.approx(body)
 
 
-@settings(deadline=None)
 @given(st.one_of(inside, st.just(FOLDED)), poses)
 def test_swaying_leads_no_further_out(pose: Pose, sway: Pose) -> None:
     moved = swayed(pose, sway.head)
@@ -220,7 +212,6 @@ def test_what_is_hushed_is_not_heard() -> None:
     assert [wobble.offset(1.0 + n / 50)[1] for n in range(14)][-1] == 0.0
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 0.1), st.floats(0, 1), st.floats(-0.2, 0.5)), max_size=30),
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, scene
 from virtual_time import run_virtual
@@ -212,7 +212,6 @@ def test_it_keeps_looking_while_it_answers() -> None:
         assert math.degrees(posture.wanted(2.0).head.yaw) == pytest.approx(50, abs=4)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(-1000, 1000), min_size=1, max_size=40),
     st.floats(-1.4, 1.4),
@@ -239,7 +238,6 @@ anything = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(anything, st.floats(0, 0.3)), max_size=60))
 def test_whatever_happens_the_robot_keeps_to_limits_and_speeds(
     story: list[tuple[Event | Direction | float, float]],

@@ -172,7 +172,6 @@ bounds = st.none() | st.integers(-1200, 1200)
 fractions = st.none() | st.integers(-40, 40) | st.integers(-4000, 4000).map(lambda n: n / 100)
 
 
-@settings(deadline=None)
 @given(low=bounds, high=bounds, value=st.integers(-1300, 1300))
 def test_whole_numbers_within_bounds(low: int | None, high: int | None, value: int) -> None:
     found = number_rules.integers(low, high)

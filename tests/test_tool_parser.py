@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.engines import TextDelta, Tool, ToolCall
@@ -173,7 +173,6 @@ def cut_texts(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 
 @pytest.mark.parametrize("syntax", FAMILIES, ids=lambda syntax: syntax.name)
-@settings(deadline=None)
 @given(cut_text=cut_texts())
 @example(cut_text=("<tool_call><tool_call>", ["<tool_call><tool", "_call>"]))
 def test_any_cut_gives_the_same(syntax: Syntax, cut_text: tuple[str, list[str]]) -> None:
@@ -201,7 +200,6 @@ values = st.recursive(
 
 
 @pytest.mark.parametrize("syntax", [HERMES, GEMMA, LLAMA], ids=lambda syntax: syntax.name)
-@settings(deadline=None)
 @given(arguments=st.dictionaries(st.text("abc_", min_size=1, max_size=4), values, max_size=4))
 def test_what_templates_write_is_read_again(syntax: Syntax, arguments: dict[str, Any]) -> None:
     if syntax is GEMMA and '<|"|>' in repr(arguments):

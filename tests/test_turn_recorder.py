@@ -168,7 +168,7 @@ ANY_EVENT: st.SearchStrategy[Event] = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(ANY_EVENT, max_size=60))
 def test_no_order_of_events_breaks_it_or_loses_a_turn(told: list[Event]) -> None:
     recorder = TurnRecorder()

@@ -34,7 +34,8 @@ as no echo is known; then every second."""
 _LOOKS = 6
 _LOOKS_IN_VAIN = 12
 """Of one answer; the latter as long as no echo is known. An echo that comes after a second, or in a
-loud room, needs some seconds to be found."""
+loud room, needs some seconds to be found. One that was known and is not taken off is searched for
+as long as the answer lasts: it may have jumped out of the filter's reach."""
 _ANSWER_GAP_SAMPLES = LISTEN_RATE
 """After so much silence it is another one."""
 _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
@@ -195,7 +196,8 @@ class EchoPath:
         """There was a gap that the reference's teller knows of. From now on the echo follows the
         reference by so much more than before; 0: the reference has been set right."""
         self._delay += more_samples
-        self._finder, self._search = DelayFinder(), None
+        if more_samples:
+            self._finder, self._search = DelayFinder(), None
         if self._canceller:
             self._canceller.realign(more_samples)
 
@@ -212,7 +214,7 @@ class EchoPath:
             hurries = self._canceller is None and self._looks < _LOOKS
             enough = _LOOK_SAMPLES if hurries else _LATER_LOOK_SAMPLES
             due = self._heard - self._looked >= enough and self._sounded >= _FIRST_SOUND_SAMPLES
-            if not due or self._looks >= (_LOOKS if self._canceller else _LOOKS_IN_VAIN):
+            if not due or self._looked_enough:
                 return
             self._looked, self._looks = self._heard, self._looks + 1
             self._search = self._finder.search()
@@ -221,6 +223,12 @@ class EchoPath:
         except StopIteration as done:
             self._search = None
             self._found(done.value)
+
+    @property
+    def _looked_enough(self) -> bool:
+        if self._canceller is None:
+            return self._looks >= _LOOKS_IN_VAIN
+        return self._looks >= _LOOKS and self._canceller.works
 
     def _found(self, delay: Delay | None) -> None:
         if delay is None:
