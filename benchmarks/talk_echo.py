@@ -69,7 +69,8 @@ STOPPED_S = 1.0
 BETWEEN_S = 3.0
 """Without an answer, before another one."""
 CALM_S = 5.0
-"""After the simulated air stood still; a canceller has long followed the jump then."""
+"""After the simulated air stood still. Where the echo has jumped out of the filter's reach, it
+takes longer; that counts as calm."""
 HEARD_S = 30.0
 FOUND_WITHIN_S = 0.5
 """From the simulated room to the pipeline it is less than that."""
@@ -172,6 +173,8 @@ class Evening:
     after_s: list[float] = field(default_factory=list)
     interruptions: list[Interruption] = field(default_factory=list)
     dropped_samples: int = 0
+    never_quiet: int = 0
+    """How often there was no end of answers for two minutes."""
     air_stood_still_s: list[float] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
 
@@ -248,7 +251,7 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
             assistant.close()
             running.cancel()
     still_s = {round(at - story.began, 1) for at in (*air.dry_at, *air.late_at)}
-    told.air_stood_still_s = sorted(still_s)
+    told.air_stood_still_s = sorted(at_s for at_s in still_s if at_s > -CALM_S)
     told.seconds, robot_s = seconds, [at - story.began for at in through.sounded_at]
     told.robot_s = round(len(robot_s) / 100, 1)
     told.calm_robot_s = round(sum(map(told.calm, robot_s)) / 100, 1)
@@ -291,8 +294,9 @@ class _Story:
                 (self.told.after_s if self.quiet.is_set() else self.told.stopped_s).append(now)
                 self.stopped.set()
             case SpeechStarted():
-                self.noticed_at = self.noticed_at or moment
-                self.stopped_at = self.stopped_at or moment
+                if not self.quiet.is_set():
+                    self.noticed_at = self.noticed_at or moment
+                    self.stopped_at = self.stopped_at or moment
                 self.stopped.set()
             case ReplyHeld() if moment > self.said_until:
                 self.told.held_s.append(now)
@@ -313,8 +317,11 @@ class _Story:
             answers += 1
             if self.clips and answers % 2 == 0:
                 await self._interrupt()
-            async with asyncio.timeout(120):
-                await self._silence()
+            try:
+                async with asyncio.timeout(120):
+                    await self._silence()
+            except TimeoutError:
+                self.told.never_quiet += 1
 
     async def _silence(self) -> None:
         """Who interrupts is heard out, and gets answers, too."""
@@ -350,11 +357,18 @@ class _Story:
                 clip.name,
                 round(came - self.began, 2),
                 ser_db,
-                None if self.noticed_at is None else round((self.noticed_at - came) * 1000),
-                None if self.stopped_at is None else round((self.stopped_at - came) * 1000),
+                self._late_ms(self.noticed_at, came, self.told.held_s),
+                self._late_ms(self.stopped_at, came, self.told.stopped_s),
                 None if clean_s is None else round(clean_s * 1000),
             )
         )
+
+    def _late_ms(self, at: float | None, came: float, false_s: list[float]) -> int | None:
+        """What was noticed before anything came was nobody."""
+        if at is not None and at < came:
+            false_s.append(round(at - self.began, 2))
+            return None
+        return None if at is None else round((at - came) * 1000)
 
 
 def figures(evenings: Sequence[Evening]) -> dict[str, Any]:
@@ -367,7 +381,7 @@ def figures(evenings: Sequence[Evening]) -> dict[str, Any]:
         "echo_found": sum(each.delay_ms is not None for each in evenings),
         "delay_ms": [each.delay_ms for each in evenings],
         "dropped_samples": sum(each.dropped_samples for each in evenings),
-        "air_stood_still": sum(len(each.air_stood_still_s) for each in evenings),
+        "never_quiet": sum(each.never_quiet for each in evenings),
         "machine": [each.machine for each in evenings],
     }
 
@@ -378,7 +392,7 @@ def _figures(evenings: Sequence[Evening], robot_s: Sequence[float]) -> dict[str,
         "stopped": sum(len(each.stopped_s) for each in evenings),
         "held": sum(len(each.held_s) for each in evenings),
         "held_once_found": sum(
-            at > each.found_s for each in evenings if each.found_s for at in each.held_s
+            at >= each.found_s for each in evenings if each.found_s for at in each.held_s
         ),
         "after": sum(len(each.after_s) for each in evenings),
     }

@@ -18,7 +18,12 @@ from app.weights import WeightsCache
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # A busy machine is no reason for a test to fail.
-hypothesis.settings.register_profile("untimed", parent=hypothesis.settings(), deadline=None)
+hypothesis.settings.register_profile(
+    "untimed",
+    parent=hypothesis.settings(),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("untimed")
 
 

@@ -88,9 +88,27 @@ def test_an_echo_that_jumps_out_of_reach_is_found_within_the_answer(
         if gaps_every_s and at < 24 * RATE:
             path.given(np.zeros(0, np.int16), 0)
         windows += hear(path, reference[at : at + step], microphone[at : at + step])
+        if 23 * RATE <= at < 24 * RATE:
+            assert path.delay_ms == pytest.approx(480, abs=12)
     assert path.delay_ms == pytest.approx(480, abs=12)
     assert left_db(windows, echo, 9.0, 13.5) < -15
     assert left_db(windows, echo, 26.0, 33.0) < -15
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5])
+def test_a_room_is_not_left_in_the_middle_of_an_answer(level: float) -> None:
+    """The microphone is switched off for 16 s, or somebody is much louder than the echo."""
+    reference = played((0.5,), 38.0, 40.0)
+    echo = through(reference, room(80, seed=3))
+    off, on = 10 * RATE, 26 * RATE
+    microphone = echo + hum(len(echo), 1)
+    louder = microphone[off:on] + level * speechlike(16.0, 77)
+    microphone[off:on] = louder if level else 0
+    path = CardEcho(WINDOW)
+    windows = hear(path, reference, microphone)
+    assert path.found
+    assert left_db(windows, echo, 7.0, 9.5) < -15
+    assert left_db(windows, echo, 30.0, 37.0) < -15
 
 
 def test_a_gap_that_is_told_costs_a_moment() -> None:

@@ -129,6 +129,8 @@ class EchoCanceller:
             return self._idle(microphone)
         heard = to_float(microphone)
         self._played.push(to_float(reference))
+        if _silent(microphone):
+            return self._switched_off(microphone, heard)
         learns = not self._slips.doubts
         residual, echo = self._filter.process(self._played.read(), heard, learns)
         self._keep_in_reach()
@@ -198,6 +200,13 @@ class EchoCanceller:
         self._keep_in_reach()
         post_filtered = self._gate.pass_through(to_float(microphone))
         return EchoFree(microphone, _to_pcm(post_filtered), NO_DOUBT, True)
+
+    def _switched_off(self, microphone: Pcm, heard: Samples) -> EchoFree:
+        """A microphone that is switched off tells nothing of the room."""
+        self._filter.process(self._played.read(), heard, False)
+        self._keep_in_reach()
+        post_filtered = self._gate.pass_through(heard, learns=False)
+        return EchoFree(microphone, _to_pcm(post_filtered), 0.0, False)
 
     # --- the two clocks, and gaps --------------------------------------------------------------
 

@@ -133,12 +133,15 @@ class EchoGate:
         gain = np.sqrt(np.maximum(1 - _OVER / ratio, _LEAST_GAIN**2))
         return Gated(self._filtered(corrected, gain), self._opened(float(each.sum()) / BANDS))
 
-    def pass_through(self, residual: Samples) -> Samples:
-        """The next block while nothing is played: only later by 10 ms, as ``process`` would."""
+    def pass_through(self, residual: Samples, learns: bool = True) -> Samples:
+        """The next block while nothing is played: only later by 10 ms, as ``process`` would.
+        ``learns``: it is the room's noise."""
         before = self._frames[0, BLOCK:].copy()
         self._frames[0, :BLOCK] = before
         self._frames[0, BLOCK:] = residual
         self._tail = residual * _SECOND_HALF
+        if not learns:
+            return before
         self._idle_blocks += 1
         if self._idle_blocks % _IDLE_EVERY == 0:
             self._frames[1] = 0

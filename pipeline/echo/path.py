@@ -36,6 +36,7 @@ _LOOKS_IN_VAIN = 12
 """Of one answer; the latter as long as no echo is known. An echo that comes after a second, or in a
 loud room, needs some seconds to be found. One that was known and is not taken off is searched for
 as long as the answer lasts: it may have jumped out of the filter's reach."""
+_FAILING_SAMPLES = LISTEN_RATE
 _ANSWER_GAP_SAMPLES = LISTEN_RATE
 """After so much silence it is another one."""
 _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
@@ -118,6 +119,8 @@ class EchoPath:
         self._read_later = 0
         """Of the reference."""
         self._slipped = 0
+        self._failing_samples = 0
+        """Of echo, since the canceller has worked; a pause or a gap that is told is no failure."""
         self._waiting = EMPTY
         """Less than a block."""
         self._post_filtered = EMPTY
@@ -181,6 +184,10 @@ class EchoPath:
             reference = self._reference.read(at, at + BLOCK)
             clean = canceller.process(waiting[start : start + BLOCK], reference)
             self._sounding |= not clean.idle
+            if canceller.works:
+                self._failing_samples = 0
+            elif not clean.idle:
+                self._failing_samples += BLOCK
             self._post_filtered = np.concatenate((self._post_filtered, clean.post_filtered))
             for frame in self._framer.feed(clean.residual):
                 yield self._window(frame, clean.llr)
@@ -214,7 +221,7 @@ class EchoPath:
             hurries = self._canceller is None and self._looks < _LOOKS
             enough = _LOOK_SAMPLES if hurries else _LATER_LOOK_SAMPLES
             due = self._heard - self._looked >= enough and self._sounded >= _FIRST_SOUND_SAMPLES
-            if not due or self._looked_enough:
+            if not due or self._looked_enough or not piece.any():
                 return
             self._looked, self._looks = self._heard, self._looks + 1
             self._search = self._finder.search()
@@ -225,14 +232,19 @@ class EchoPath:
             self._found(done.value)
 
     @property
+    def _fails(self) -> bool:
+        return self._failing_samples > _FAILING_SAMPLES
+
+    @property
     def _looked_enough(self) -> bool:
         if self._canceller is None:
             return self._looks >= _LOOKS_IN_VAIN
-        return self._looks >= _LOOKS and self._canceller.works
+        return self._looks >= _LOOKS and not self._fails
 
     def _found(self, delay: Delay | None) -> None:
         if delay is None:
-            self._unfound += 1
+            # Later in an answer somebody else may be loud for long.
+            self._unfound += self._canceller is None or self._looks <= _LOOKS
             if self._unfound >= _UNFOUND and self._canceller:
                 self._leave(self._canceller)
             return
@@ -258,7 +270,8 @@ class EchoPath:
         taken = canceller.echo_at_samples
         moved = 0 if taken is None else round(delay - taken) - self._read_later
         self._delay, self._slipped = delay, canceller.slipped_samples
-        if abs(moved) <= _MOVED_SAMPLES or canceller.works:
+        sure = self._fails or self._looks <= _LOOKS
+        if abs(moved) <= _MOVED_SAMPLES or canceller.works or not sure:
             return
         self._looks = min(self._looks, _LOOKS // 2)
         if self._known:
