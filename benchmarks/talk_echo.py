@@ -11,8 +11,9 @@ stories.
 - ``stopped``, ``held``: answers cut off, or made softer, while nobody but the robot spoke (people
   often pause and go on: their words count until 1 s after their end); ``after``: the end of one
   taken for somebody's turn.
-- ``air_stood_still``: the machine stood still for so long that the simulated air did, too. Then
-  the echo jumps, untold, which no room does: ``calm`` is what was not within 5 s after that.
+- ``stood_still``: the host stopped this machine for more than 25 ms, or the simulated air stood
+  still. Then sound is lost, and the echo jumps, untold, which no room does. ``calm`` is what was
+  not within 10 s after that.
 - Interruptions at +6, 0 and -6 dB to the echo: from when the onset comes out of the card until the
   answer is made softer (``noticed``) and until it is cut off (``stopped``); and when the same rule
   notices the same words without any echo (``clean``, without a card).
@@ -68,9 +69,10 @@ STOPPED_S = 1.0
 """After the end of what was said."""
 BETWEEN_S = 3.0
 """Without an answer, before another one."""
-CALM_S = 5.0
-"""After the simulated air stood still. Where the echo has jumped out of the filter's reach, it
-takes longer; that counts as calm."""
+STOP_S = 0.025
+"""Shorter ones the buffers of the card bridge."""
+CALM_S = 10.0
+"""After something stood still: an echo out of the filter's reach takes seconds to be found."""
 HEARD_S = 30.0
 FOUND_WITHIN_S = 0.5
 """From the simulated room to the pipeline it is less than that."""
@@ -175,12 +177,12 @@ class Evening:
     dropped_samples: int = 0
     never_quiet: int = 0
     """How often there was no end of answers for two minutes."""
-    air_stood_still_s: list[float] = field(default_factory=list)
+    stood_still_s: list[float] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
 
     def calm(self, at_s: float) -> bool:
-        """Not within 5 s after the air stood still."""
-        still_s = np.array(self.air_stood_still_s)
+        """Not within 10 s after something stood still."""
+        still_s = np.array(self.stood_still_s)
         return not ((still_s <= at_s) & (at_s < still_s + CALM_S)).any()
 
     def calm_part(self) -> Evening:
@@ -231,7 +233,7 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
     chosen = settings.settings
     assistant = Assistant(chosen, open_cache(chosen))
     through = RoomAir(room.echo, room.loudspeaker)
-    with linked(through) as air:
+    with Machine() as machine, linked(through) as air:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(assistant.run())
             await assistant.ready.wait()
@@ -250,8 +252,10 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
                 task.cancel()
             assistant.close()
             running.cancel()
-    still_s = {round(at - story.began, 1) for at in (*air.dry_at, *air.late_at)}
-    told.air_stood_still_s = sorted(at_s for at_s in still_s if at_s > -CALM_S)
+    stops = [end for begin, end in machine.stops if end - begin > STOP_S]
+    still_s = {round(at - story.began, 1) for at in (*air.dry_at, *air.late_at, *stops)}
+    told.stood_still_s = sorted(at_s for at_s in still_s if at_s > -CALM_S)
+    told.machine = machine.report
     told.seconds, robot_s = seconds, [at - story.began for at in through.sounded_at]
     told.robot_s = round(len(robot_s) / 100, 1)
     told.calm_robot_s = round(sum(map(told.calm, robot_s)) / 100, 1)
@@ -428,9 +432,7 @@ def main() -> None:
     clips = clips_of_people(asked.corpus) if asked.corpus else []
     evenings = []
     for seed in range(asked.seed, asked.seed + asked.rooms):
-        with Machine() as machine:
-            told = asyncio.run(evening(seed, asked.minutes * 60, clips))
-        told.machine = machine.report
+        told = asyncio.run(evening(seed, asked.minutes * 60, clips))
         evenings.append(told)
         print(json.dumps(asdict(told)), flush=True)
     found = figures(evenings)

@@ -38,7 +38,7 @@ def test_what_is_noticed_while_nobody_speaks_is(story: _Story) -> None:
     assert len(story.told.stopped_s) == 1
 
 
-def test_moments_after_the_air_stood_still_are_told_apart() -> None:
+def test_moments_after_something_stood_still_are_told_apart() -> None:
     told = Evening(
         1,
         robot_s=100.0,
@@ -50,7 +50,7 @@ def test_moments_after_the_air_stood_still_are_told_apart() -> None:
             Interruption("one", at_s, 6, noticed_ms, 700, 90)
             for at_s, noticed_ms in ((5.0, 100), (11.0, None))
         ],
-        air_stood_still_s=[10.0],
+        stood_still_s=[10.0],
     )
     found = figures([told])
     both, calm = found["all"], found["calm"]
