@@ -1,6 +1,6 @@
 """Echo through a sound card: ``talk`` as it runs, in a simulated room, in real time.
 
-    python -m benchmarks.talk_echo --corpus DIR [--minutes 10] [--seed N] [--answers N] [--out FILE]
+    python -m benchmarks.talk_echo --corpus DIR [--minutes 10] [--rooms N] [--seed N] [--out FILE]
 
 PortAudio opens a private PulseAudio (``tests/virtual_sound.py``). A room stands between its two
 null sinks: what the loudspeaker gives is bent, sent through a simulated room
@@ -59,8 +59,7 @@ from tests.virtual_sound import NAME, VirtualSound
 
 BLOCK = LISTEN_RATE // 100
 AIR_MS = 150
-"""So a machine that stands still for less does not move the echo, which no room does. With 30 ms, a
-host that stopped this one 302 times in 10 minutes made 7 stops, all within 1.7 s of such a jump."""
+"""So a machine that stands still for less does not move the echo, which no room does."""
 ECHO_DBFS = -22.0
 NOISE_UNDER_ECHO_DB = 35.0
 SENTENCES = 5
@@ -69,8 +68,8 @@ STOPPED_S = 1.0
 """After the end of what was said."""
 BETWEEN_S = 3.0
 """Without an answer, before another one."""
-STOP_S = 0.025
-"""Shorter ones the buffers of the card bridge."""
+LONG_STOP_S = 0.025
+"""Of the machine. Shorter ones the buffers of the card bridge."""
 CALM_S = 10.0
 """After something stood still: an echo out of the filter's reach takes seconds to be found."""
 HEARD_S = 30.0
@@ -227,7 +226,7 @@ def linked(through: RoomAir) -> Iterator[Air]:
 
 
 async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
-    """One talk in one room. Odd answers are interrupted, where there are clips."""
+    """One talk in one room. Every second answer is interrupted, where there are clips."""
     settings = load_settings("default", ["sound.microphone=" + NAME, "sound.speaker=" + NAME])
     told, room, rng = Evening(seed), Room(seed), np.random.default_rng([seed, 84])
     chosen = settings.settings
@@ -252,7 +251,7 @@ async def evening(seed: int, seconds: float, clips: Sequence[Clip]) -> Evening:
                 task.cancel()
             assistant.close()
             running.cancel()
-    stops = [end for begin, end in machine.stops if end - begin > STOP_S]
+    stops = [end for begin, end in machine.stops if end - begin > LONG_STOP_S]
     still_s = {round(at - story.began, 1) for at in (*air.dry_at, *air.late_at, *stops)}
     told.stood_still_s = sorted(at_s for at_s in still_s if at_s > -CALM_S)
     told.machine = machine.report

@@ -179,7 +179,7 @@ def test_whole_numbers_within_bounds(low: int | None, high: int | None, value: i
     assert inside == bool(found and expression(found).fullmatch(str(value)))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     low=fractions,
     high=fractions,

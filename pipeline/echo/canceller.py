@@ -266,8 +266,8 @@ class EchoCanceller:
             self._filter.refill(self._played.before(PARTITIONS + 1))
 
 
-def _silent(reference: Pcm) -> bool:
-    return bool(reference.max() <= _SILENT_PEAK and reference.min() >= -_SILENT_PEAK)
+def _silent(pcm: Pcm) -> bool:
+    return bool(pcm.max() <= _SILENT_PEAK and pcm.min() >= -_SILENT_PEAK)
 
 
 def _to_pcm(samples: Samples) -> Pcm:

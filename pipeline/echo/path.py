@@ -37,6 +37,7 @@ _LOOKS_IN_VAIN = 12
 loud room, needs some seconds to be found. One that was known and is not taken off is searched for
 as long as the answer lasts: it may have jumped out of the filter's reach."""
 _FAILING_SAMPLES = LISTEN_RATE
+"""A canceller that has not worked for so much of an echo has lost it, or somebody is louder."""
 _ANSWER_GAP_SAMPLES = LISTEN_RATE
 """After so much silence it is another one."""
 _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
