@@ -15,7 +15,9 @@ from benchmarks.onset_scenes import NOISES, noise_of
 from benchmarks.turns.acoustics import Signal, gained, noise, rms_dbfs, room_tone, to_pcm
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.sent import ClientEcho
+from pipeline.echo.settings import Echo
 from pipeline.endpointing import Endpointing
+from pipeline.hearing import EchoHearing
 from pipeline.listening import Listener, SpeechScores
 from pipeline.stages import Stages
 from pipeline.turns import Ended, Paused, Started
@@ -67,7 +69,7 @@ async def turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[
     stages = cast(Stages, SimpleNamespace(vad=InlineVad(vad)))
     listener = Listener(
         await SpeechScores.open(stages),
-        ClientEcho(vad.window_samples).windows,
+        EchoHearing(ClientEcho(vad.window_samples), Echo()),
         8.0,
         endpointing,
     )

@@ -33,8 +33,11 @@ class CardHearing:
         self.close = path.close
 
     @property
-    def itself(self) -> bool | None:
+    def itself(self) -> bool:
         return self._path.found
+
+    def explains(self, noticed: int) -> bool | None:
+        return self._path.explains(noticed)
 
     @property
     def delay_ms(self) -> int | None:
@@ -47,11 +50,14 @@ class CardHearing:
 class ChipHearing:
     """The array's chip has taken off the echo already."""
 
-    itself: bool | None = False
+    itself = False
     delay_ms: int | None = None
 
     def __init__(self, window_samples: int) -> None:
         self._framer = Framer(window_samples)
+
+    def explains(self, noticed: int) -> bool:
+        return False
 
     def note(self, published: Published) -> None:
         pass
@@ -87,13 +93,16 @@ class HalfDuplex:
 class HalfDuplexHearing:
     """Half-duplex, for a session here."""
 
-    itself: bool | None = False
+    itself = False
     delay_ms: int | None = None
 
     def __init__(self, window_samples: int) -> None:
         self._framer = Framer(window_samples)
         self._half_duplex = HalfDuplex()
         self._given: Pcm | None = None
+
+    def explains(self, noticed: int) -> bool:
+        return False
 
     def note(self, published: Published) -> None:
         pass

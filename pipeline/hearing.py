@@ -15,8 +15,12 @@ from pipeline.events import ItemTruncated, ReplyAudio, ReplyFinished, ReplyStart
 
 class Hearing(Protocol):
     @property
-    def itself(self) -> bool | None:
-        """Whether the microphone hears answers; ``None``: it is not known yet."""
+    def itself(self) -> bool:
+        """Whether an echo of answers is being taken off."""
+        ...
+
+    def explains(self, noticed: int) -> bool | None:
+        """``EchoPath.explains``."""
         ...
 
     @property
@@ -54,15 +58,18 @@ class EchoHearing:
         self.close = path.close
 
     @property
-    def itself(self) -> bool | None:
-        return self._path.found if self._cancels else False
+    def itself(self) -> bool:
+        return self._cancels and self._path.found
+
+    def explains(self, noticed: int) -> bool | None:
+        return self._path.explains(noticed)
 
     @property
     def delay_ms(self) -> int | None:
         return self._path.delay_ms
 
     def given(self, pcm: Pcm, moved: int | None) -> None:
-        """Nobody far away tells."""
+        """No-op: remote clients report no playback reference."""
 
     def note(self, published: Published) -> None:
         if not self._cancels:

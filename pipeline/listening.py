@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator
 
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS
@@ -14,9 +14,10 @@ from pipeline.echo.path import EchoWindow
 from pipeline.endpointing import Endpointing
 from pipeline.engines import Cancelled
 from pipeline.errors import ReachyVoiceError
+from pipeline.hearing import Hearing
 from pipeline.onset import MAX_BACK_MS
 from pipeline.stages import Stages, VadStage
-from pipeline.turns import Signal, TurnTaker
+from pipeline.turns import Paused, Signal, Started, TurnTaker
 from pipeline.vad.memory import VadMemory
 
 log = logging.getLogger("reachy_voice.session")
@@ -34,9 +35,6 @@ _SPEECH = 0.6
 
 
 _HEARD_OUT_SAMPLES = 3 * LISTEN_RATE
-
-Windows = Callable[[Pcm, float], Iterable[EchoWindow]]
-"""``EchoPath.windows``."""
 
 
 class SpeechScores:
@@ -166,15 +164,17 @@ class Listener:
     def __init__(
         self,
         scores: SpeechScores,
-        windows: Windows,
+        hearing: Hearing,
         history_seconds: float,
         endpointing: Endpointing,
     ) -> None:
         self._scores = scores
-        self._windows = windows
+        self._hearing = hearing
         self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
         self._taker = TurnTaker(endpointing)
         self._threshold = endpointing.speech_threshold
+        self._unexplained: list[Signal] = []
+        """A turn that has begun, as long as its sound may still be an echo."""
         # A client may ask for more padding later.
         padding_ms = max(endpointing.prefix_padding_ms, MAX_PREFIX_PADDING_MS)
         onset_seconds = (padding_ms + MAX_BACK_MS) / 1000
@@ -206,23 +206,48 @@ class Listener:
     async def hear(self, pcm: Pcm) -> AsyncGenerator[list[Signal], None]:
         """Take samples at ``LISTEN_RATE``; yield the signals of each window they complete."""
         now = asyncio.get_running_loop().time()
-        for window in self._windows(pcm, now):
+        for window in self._hearing.windows(pcm, now):
             # The VAD may run on the loop; audio that comes in a burst must not keep it.
             await asyncio.sleep(0)
             self._history.append(window.frame.pcm)
             score = await self._scores.score(window, self._taker.open, self._threshold)
-            yield self._taker.feed(score, window.frame)
+            yield self._explained(self._taker.feed(score, window.frame))
+
+    def _explained(self, signals: list[Signal]) -> list[Signal]:
+        """A turn that an echo seems to have begun is forgotten; a turn is not told of before that
+        is known, or its first pause."""
+        if not self._unexplained and not any(isinstance(each, Started) for each in signals):
+            return signals
+        self._unexplained += signals
+        explained = self._hearing.explains(self._taker.noticed)
+        if explained:
+            self.forget_turn()
+            return []
+        if explained is None and not any(isinstance(each, Paused) for each in signals):
+            return []
+        return self.admit()
+
+    def admit(self) -> list[Signal]:
+        """Take what may be an echo for a turn."""
+        signals, self._unexplained = self._unexplained, []
+        return signals
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a turn has begun that may be an echo."""
+        return bool(self._unexplained)
 
     @property
     def suspects(self) -> bool:
-        """See ``TurnTaker``."""
-        return self._taker.suspects
+        """Whether what is heard may begin a turn that has not been told of."""
+        return self._taker.suspects or self.undecided
 
     def judge(self, wait_ms: int) -> list[Signal]:
         return self._taker.judge(wait_ms)
 
     def forget_turn(self) -> None:
         self._taker.reset()
+        self._unexplained = []
 
     def read(self, start: int, end: int) -> Pcm:
         return self._history.read(start, end)

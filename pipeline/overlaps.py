@@ -20,10 +20,6 @@ from pipeline.events import SpeechIgnored
 from pipeline.listening import Listener
 from pipeline.utterance import UserTurn, Weighing
 
-_SEARCHED_MS = 1000
-"""An echo is found in less, the first time that an answer is heard."""
-_PERSISTS_MS = 1000
-"""What goes on for so long after an echo was found, and is taken off, is more than that echo."""
 _READ_WITHIN_MS = 800
 """Words that are not read by then are not waited for; then its length decides."""
 _LOOKS_IN_A_ROW = 3
@@ -35,7 +31,7 @@ class Answering(Protocol):
 
     def hold(self) -> bool:
         """Send no more of the answer that is being heard. False if there is none that speech may
-        interrupt, or if it has hardly begun."""
+        interrupt."""
         ...
 
     def go_on(self) -> None:
@@ -43,13 +39,14 @@ class Answering(Protocol):
         ...
 
     @property
-    def sounds(self) -> bool:
-        """Whether an answer is being heard."""
+    def weighs(self) -> bool:
+        """Whether an answer is being heard that not all speech interrupts. One that has hardly
+        begun it does, unless an echo is being taken off."""
         ...
 
     @property
-    def hears_itself(self) -> bool | None:
-        """Whether the microphone hears answers; ``None``: it is not known yet."""
+    def hears_itself(self) -> bool:
+        """Whether an echo of answers is being taken off."""
         ...
 
     @property
@@ -96,14 +93,11 @@ class Overlaps:
     def begin(self, turn: UserTurn) -> bool:
         """Speech has begun at ``turn.onset``. Whether it has to be weighed."""
         self._suspecting = False
-        may_be_echo = self._session.hears_itself is None and self._session.sounds
-        held = self._settings.policy != "any-speech" and self._session.hold()
-        if not held:
+        if self._settings.policy == "any-speech" or not self._session.weighs:
             self._session.go_on()
-            if not may_be_echo:
-                return False
-        look_at = turn.onset + _samples(self._settings.first_look_ms)
-        turn.weighing = Weighing(look_at, may_be_echo, interrupts=not held)
+            return False
+        self._session.hold()
+        turn.weighing = Weighing(turn.onset + _samples(self._settings.first_look_ms))
         return True
 
     def follow(self, turn: UserTurn) -> None:
@@ -127,7 +121,7 @@ class Overlaps:
 
     def resumed(self, turn: UserTurn) -> None:
         """It goes on after a pause. The answer may go on already."""
-        if turn.weighing and not turn.weighing.interrupts:
+        if turn.weighing:
             self._session.hold()
             soon = self._listener.heard_end + _samples(self._settings.look_every_ms)
             turn.weighing.look_at = min(turn.weighing.look_at, soon)
@@ -175,34 +169,15 @@ class Overlaps:
             return "interrupts"
         spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
         speech_ms = _ms(spoken_to - turn.onset)
-        verdict = self._judge(
-            turn.weighing,
-            Overlap(
-                speech_ms,
-                ended,
-                text,
-                self._session.spoken,
-                self._session.hears_itself is not False,
-            ),
-        )
+        spoken, hears_itself = self._session.spoken, self._session.hears_itself
+        overlap = Overlap(speech_ms, ended, text, spoken, hears_itself)
+        verdict = judge(overlap, self._settings)
         if verdict == "interrupts":
             self._stop(turn)
             self._on_interruption(turn)
         elif verdict != "unsure":
             self._session.go_on()
         return verdict
-
-    def _judge(self, weighing: Weighing, overlap: Overlap) -> Verdict:
-        verdict = "interrupts" if weighing.interrupts else judge(overlap, self._settings)
-        if not weighing.may_be_echo:
-            return verdict
-        if self._session.hears_itself:
-            if weighing.found_ms is None:
-                weighing.found_ms = overlap.speech_ms
-            persists = overlap.speech_ms - weighing.found_ms >= _PERSISTS_MS
-            return verdict if persists else "echo"
-        searched = self._session.hears_itself is False or overlap.speech_ms >= _SEARCHED_MS
-        return verdict if searched or verdict != "interrupts" else "unsure"
 
     def _stop(self, turn: UserTurn) -> None:
         if turn.weighing:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pipeline.bus import Bus
-from pipeline.chat import Item, MessageItem, UnknownItem, prompt
+from pipeline.chat import BARELY_HEARD_S, Item, MessageItem, UnknownItem, prompt
 from pipeline.commands import (
     CancelResponse,
     CreateResponse,
@@ -257,25 +257,22 @@ class Replies:
 
     # -- while somebody speaks over an answer
 
-    def hold(self, may_be_echo: bool = False) -> bool:
-        """Send no more of the answer that is being heard. False if none is, or has hardly begun:
-        then somebody goes on, unless what is heard may be the answer itself."""
+    def audible(self, just_begun: bool = False) -> bool:
+        """Whether an answer is being heard; ``just_begun``: also one of which next to nothing was
+        heard so far."""
         heard = self._heard_now
-        if heard is None:
-            return False
-        if not (heard.audible(since_s=0.0) if may_be_echo else heard.audible()):
+        return heard is not None and heard.audible(0.0 if just_begun else BARELY_HEARD_S)
+
+    def hold(self) -> bool:
+        """Send no more of the answer that is being heard. False if none is."""
+        heard = self._heard_now
+        if heard is None or not heard.audible(0.0):
             return False
         heard.hold()
         if self._held is not heard:
             self._held = heard
             self._bus.publish(ReplyHeld(heard.plan.reply_id))
         return True
-
-    @property
-    def sounds(self) -> bool:
-        """Whether an answer is being heard."""
-        heard = self._heard_now
-        return heard is not None and heard.audible(since_s=0.0)
 
     def go_on(self) -> None:
         """Send on what was held back."""

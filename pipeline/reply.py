@@ -241,7 +241,7 @@ class Reply:
         seconds = self._delivery.playback.heard_seconds(self._now())
         return not self._delivery.written and seconds <= BARELY_HEARD_S
 
-    def audible(self, since_s: float = BARELY_HEARD_S) -> bool:
+    def audible(self, since_s: float) -> bool:
         """Whether the listener hears it, has for longer than so many seconds, and will not just be
         done."""
         heard_s = self._delivery.playback.heard_seconds(self._now())

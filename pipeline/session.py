@@ -129,7 +129,7 @@ class Session:
                 self._warm_up.tasks = self._tasks
                 history_seconds = self._stages.turn.history_seconds
                 self._listener = Listener(
-                    scores, self._hearing.windows, history_seconds, self._endpointing()
+                    scores, self._hearing, history_seconds, self._endpointing()
                 )
                 self._turns = VoiceTurns(
                     self,
@@ -430,15 +430,16 @@ class Session:
         return detection is not None and detection.interrupt_response
 
     def hold(self) -> bool:
-        return self._interrupts and self._replies.hold(may_be_echo=self.hears_itself is not False)
+        return self._interrupts and self._replies.hold()
 
     @property
-    def hears_itself(self) -> bool | None:
+    def weighs(self) -> bool:
+        just_begun = self._hearing.itself
+        return self._interrupts and self._replies.audible(just_begun)
+
+    @property
+    def hears_itself(self) -> bool:
         return self._hearing.itself
-
-    @property
-    def sounds(self) -> bool:
-        return self._replies.sounds
 
     def go_on(self) -> None:
         self._replies.go_on()

@@ -22,7 +22,7 @@ class SessionSettings:
     tool_instructions: str = ""
     speculation: Speculation = field(default_factory=Speculation)
     barge_in: BargeIn = field(default_factory=BargeIn)
-    echo: Echo = field(default_factory=lambda: Echo(cancel="never"))
+    echo: Echo = field(default_factory=Echo)
     accept: Sector | None = None
     """From where people are listened to, with an array; ``None``: from everywhere."""
     filler: Filler = field(default_factory=Filler)

@@ -74,6 +74,8 @@ class TurnTaker:
         self._recent = RecentScores(rate)
         self._fading = Fading(rate)
         self._onset: int | None = None
+        self.noticed = 0
+        """First sample that scored as speech, of the newest turn; it may have begun earlier."""
         self._start = 0
         self._speech_end = 0
         self._heard_end = 0
@@ -132,7 +134,8 @@ class TurnTaker:
         self._fading.forget_speaker()
         begin = self._recent.beginning(self._onset, self._settings.speech_threshold)
         # What was said before belongs to the turn before.
-        self._start, self._onset = max(begin, self._speech_end), None
+        self._start = max(begin, self._speech_end)
+        self.noticed, self._onset = self._onset, None
         self._speech_end = frame.end
         return [Started(self._start)]
 

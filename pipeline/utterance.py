@@ -223,18 +223,12 @@ class Attempt:
 @dataclass(slots=True, eq=False)
 class Weighing:
     """Of speech over an answer. ``look_at``: sample at which its words are read next. ``looks``:
-    how often they have been. ``may_be_echo``: it is not known yet whether the microphone hears the
-    answer. ``looked_at``: sample at which they were read last. ``found_ms``: how long it had lasted
-    when the echo was found."""
+    how often they have been. ``looked_at``: sample at which they were read last."""
 
     look_at: int
-    may_be_echo: bool = False
-    interrupts: bool = False
-    """Whether it does, or stands beside the answer, if it is no echo."""
     work: Work = field(default_factory=Work)
     looks: int = 0
     looked_at: int = 0
-    found_ms: int | None = None
     looking: bool = False
     """Whether they are being read."""
 

@@ -74,8 +74,8 @@ class VoiceTurns:
 
     @property
     def suspecting(self) -> bool:
-        """Whether an answer waits for the next sound: it may be speech."""
-        return self._overlaps.suspecting
+        """Whether the next sound decides if there is speech: an answer or a turn waits for it."""
+        return self._overlaps.suspecting or self._listener.undecided
 
     @property
     def ending(self) -> bool:
@@ -110,6 +110,7 @@ class VoiceTurns:
 
     def take(self) -> UserTurn | None:
         """The client ends the turn itself: hand the open utterance over, all its audio fed."""
+        self._follow(self._listener.admit())
         turn, self._turn = self._turn, None
         self._listener.forget_turn()
         self._overlaps.suspect()

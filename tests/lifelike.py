@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-from scripted import LevelVad
+from scripted import LevelVad, Noise
 from spoken_tape import Tape
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
@@ -305,6 +305,7 @@ class Voice(Engine):
         self.first_s = first_s
         self.per_word_s = per_word_s
         self.seconds_per_word = seconds_per_word
+        self._noise = Noise(2)
 
     async def synthesize(
         self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
@@ -315,7 +316,7 @@ class Voice(Engine):
             for number, _ in enumerate(text.split()):
                 if number:
                     await job.take(self.per_word_s)
-                yield np.full(round(self.seconds_per_word * self.rate), 1_000, np.int16)
+                yield self._noise(1_000, round(self.seconds_per_word * self.rate))
 
 
 class Engines:

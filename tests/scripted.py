@@ -15,6 +15,7 @@ from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
 from pipeline.barge_in import BargeIn
 from pipeline.bus import Bus, Published
 from pipeline.commands import AppendAudio, Command, SessionConfig
+from pipeline.echo.settings import Echo
 from pipeline.engines import (
     Cancelled,
     Delta,
@@ -43,8 +44,18 @@ from pipeline.work import Work
 E = TypeVar("E")
 
 
-AT_ONCE = SessionSettings(barge_in=BargeIn(policy="any-speech"))
-"""All speech interrupts, without a look at its words."""
+AT_ONCE = SessionSettings(barge_in=BargeIn(policy="any-speech"), echo=Echo(cancel="never"))
+"""All speech interrupts, without a look at its words or at what was sent."""
+
+
+class Noise:
+    """Every sample is ``level`` or ``-level``: no two pieces are alike, as no two voices are."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def __call__(self, level: int, samples: int) -> Pcm:
+        return self._rng.choice(np.array([-level, level], np.int16), samples)
 
 
 class LevelVad:
@@ -208,6 +219,7 @@ class ScriptedTts:
     voices: Sequence[str] = ("joe",)
     error: Exception | None = None
     said: list[str] = field(default_factory=list)
+    noise: Noise = field(default_factory=lambda: Noise(2))
 
     async def synthesize(
         self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
@@ -217,7 +229,7 @@ class ScriptedTts:
         if self.error:
             raise self.error
         seconds = self.seconds_per_word * len(text.split()) / speed
-        yield np.full(round(seconds * self.rate), 1000, np.int16)
+        yield self.noise(1000, round(seconds * self.rate))
 
 
 @dataclass
@@ -229,6 +241,7 @@ class Scene:
     stages: Stages
     loop: asyncio.AbstractEventLoop
     began: float = 0.0
+    noise: Noise = field(default_factory=lambda: Noise(1))
 
     async def do(self, *commands: Command) -> None:
         for command in commands:
@@ -241,9 +254,9 @@ class Scene:
             await asyncio.sleep(0)
 
     async def hear(self, seconds: float, *, level: int = 0, rate: int = 16_000) -> None:
-        """Feed 20 ms chunks in real time."""
+        """Feed 20 ms chunks of noise in real time."""
         for _ in range(round(seconds / 0.02)):
-            chunk = np.full(rate // 50, level, dtype=np.int16)
+            chunk = self.noise(level, rate // 50)
             await self.session.submit(AppendAudio(chunk, rate))
             await asyncio.sleep(0.02)
 

@@ -224,7 +224,7 @@ def test_a_loudspeaker_is_told_when_to_play_softly() -> None:
 
 def test_a_card_hears_itself_only_where_it_does() -> None:
     hearing = CardHearing(CardEcho(WINDOW))
-    assert hearing.itself is None
+    assert not hearing.itself
     assert hearing.delay_ms is None
 
 

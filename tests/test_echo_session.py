@@ -145,7 +145,8 @@ def test_nor_does_it_answer_itself_where_nothing_is_weighed(
 def test_without_it_the_robot_talks_to_itself(vad: InlineVad) -> None:
     async def main() -> Scene:
         stt = ScriptedStt(texts=("something else that nobody has said here",))
-        async with scene(llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
+        settings = SessionSettings(echo=Echo(cancel="never"))
+        async with scene(settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
             await talk(played, client(), 12.0, {1})
         return played
 

@@ -25,8 +25,10 @@ from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS, ClearAudio, CreateResponse
 from pipeline.echo.sent import ClientEcho
+from pipeline.echo.settings import Echo
 from pipeline.endpointing import Endpointing
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
+from pipeline.hearing import EchoHearing
 from pipeline.listening import Listener, SpeechScores
 from pipeline.onset import GAP_MS, MAX_BACK_MS, RecentScores
 from pipeline.stages import Stages
@@ -170,11 +172,10 @@ class ScoresByLevel:
 
 def listener_with(history_seconds: float) -> Listener:
     vad = ScoresByLevel()
-    windows = ClientEcho(WINDOW).windows
+    hearing = EchoHearing(ClientEcho(WINDOW), Echo())
     stages = Stages(vad, ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
-    return Listener(
-        SpeechScores(stages, vad, VadMemory(vad)), windows, history_seconds, Endpointing()
-    )
+    scores = SpeechScores(stages, vad, VadMemory(vad))
+    return Listener(scores, hearing, history_seconds, Endpointing())
 
 
 def soft_word_then_loud() -> Pcm:

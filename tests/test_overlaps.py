@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scripted import Scene, ScriptedLlm, ScriptedStt, scene
+from scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat
@@ -173,11 +173,10 @@ def test_a_listener_who_goes_on_to_ask_interrupts_with_all_of_it() -> None:
 
 
 def test_any_speech_interrupts_at_once_where_that_is_wanted() -> None:
-    settings = SessionSettings(barge_in=BargeIn(policy="any-speech"))
     stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
 
     async def main() -> None:
-        async with scene(stt=stt, llm=story(), settings=settings) as played:
+        async with scene(stt=stt, llm=story(), settings=AT_ONCE) as played:
             await over_the_answer(played, 0.4)
         told_at = [at for at, event in played.log if isinstance(event, SpeechStarted)][1]
         assert told_at - BEGAN_S == pytest.approx(0.064, abs=0.04)

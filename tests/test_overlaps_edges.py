@@ -10,7 +10,7 @@ from scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn,
 from test_overlaps import CONFIG, QUESTION_S, audio, first_answer, sent_s, story
 from virtual_time import run_virtual
 
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import LISTEN_RATE
 from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import (
     CancelResponse,
@@ -19,8 +19,6 @@ from pipeline.commands import (
     ResponseOptions,
     TurnDetection,
 )
-from pipeline.echo.sent import ClientEcho
-from pipeline.echo.settings import Echo
 from pipeline.engines import ToolCall
 from pipeline.events import (
     ReplyFinished,
@@ -31,7 +29,6 @@ from pipeline.events import (
     TranscriptReady,
 )
 from pipeline.filler import Filler
-from pipeline.hearing import EchoHearing
 from pipeline.session_settings import SessionSettings
 
 QUESTION = "Tell me a story."
@@ -80,40 +77,6 @@ def test_an_answer_to_other_words_than_the_conversation_is_one_too(
     if said == "Mm-hmm.":
         assert sent_s(played) == pytest.approx(9.0)
         assert not played.events(SpeechStarted)
-
-
-class FoundLater(ClientEcho):
-    """Finds an echo at ``found_s``, and takes nothing off."""
-
-    def __init__(self, found_s: float) -> None:
-        super().__init__(512)
-        self._found_s = found_s
-
-    def _look(self, played: Pcm, piece: Pcm) -> None:
-        pass
-
-    @property
-    def found(self) -> bool | None:
-        return self._heard >= self._found_s * LISTEN_RATE or None
-
-
-@pytest.mark.parametrize(("lasts_s", "kept"), [(0.8, False), (3.0, True)])
-def test_an_echo_that_is_found_does_not_silence_who_goes_on(lasts_s: float, kept: bool) -> None:
-    words = "What will the weather be like tomorrow?"
-
-    async def main() -> Scene:
-        stt = ScriptedStt(texts=(QUESTION, words))
-        hearing = EchoHearing(FoundLater(QUESTION_S + 2.4), Echo(cancel="auto"))
-        async with scene(stt=stt, llm=story(), hearing=hearing, config=HEARD) as played:
-            await played.say(QUESTION_S)
-            await played.hear(2.0)
-            await played.say(lasts_s)
-            await played.hear(3.0)
-        return played
-
-    played = run_virtual(main())
-    assert [event.text for event in played.events(TranscriptReady)][1:] == [words] * kept
-    assert [event.reason for event in played.events(SpeechIgnored)] == ["echo"] * (not kept)
 
 
 def test_words_that_were_heard_meanwhile_are_told_with_the_others() -> None:

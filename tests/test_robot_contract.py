@@ -20,7 +20,7 @@ from clients.engines import (
     TIME,
     BrainLlm,
     Cast,
-    ToneTts,
+    NoiseTts,
     calling,
     think,
     tone,
@@ -221,7 +221,7 @@ async def test_row_10_every_response_is_done_once() -> None:
 
 
 async def test_row_11_audio_is_whole_samples_under_the_ga_names() -> None:
-    odd = ToneTts(seconds_per_word=0.0813, rate=22_050)
+    odd = NoiseTts(seconds_per_word=0.0813, rate=22_050)
     async with scripted_server(Cast(tts=odd)) as served, robot_app(served.url) as robot:
         robot.hears(SAY_TIME)
         await robot.event("response.done")

@@ -21,7 +21,7 @@ from clients.engines import (
     TALE,
     WAIT,
     Cast,
-    ToneTts,
+    NoiseTts,
     calling,
     silence,
     tone,
@@ -238,7 +238,7 @@ async def test_row_21_the_server_itself_remembers_what_was_heard(served: Served)
 
 
 async def test_row_22_audio_comes_at_the_pace_of_speech() -> None:
-    slow = Cast(tts=ToneTts(seconds_per_word=0.5))
+    slow = Cast(tts=NoiseTts(seconds_per_word=0.5))
     async with scripted_server(slow) as served, robot_app(served.url) as robot:
         robot.hears(SAY_TIME)
         await robot.event("response.done")

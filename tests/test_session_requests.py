@@ -102,7 +102,7 @@ def test_a_client_that_knows_better_what_was_heard_overrides_our_guess() -> None
             assert finished.reason == "turn_detected"
             item_id = finished.items[0].id
             guess = played.session.chat.get(item_id).parts[0].seconds  # type: ignore[union-attr]
-            later = round(guess * 1000) + 200  # of what was sent ahead of the player
+            later = round(guess * 1000) + 50  # of what was sent ahead of the player
             await played.do(TruncateItem(item_id, 0, later))
             part = played.session.chat.get(item_id).parts[0]  # type: ignore[union-attr]
             assert part.seconds == later / 1000

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, to_float
+from pipeline.echo.likeness import Likeness, compare
 
 Sound = NDArray[np.float32]
 
-MOST_DELAY_S = 1.5
+MOST_DELAY_SAMPLES = 3 * LISTEN_RATE // 2
 _COMPARED_S = 4.0
 _LOW_HZ, _HIGH_HZ = 200.0, 5000.0
 _LEAST_SOUND_S = 0.3
@@ -51,7 +52,7 @@ class DelayFinder:
     """Two streams that are counted by the same samples: what was sent, and what was heard then."""
 
     def __init__(self) -> None:
-        self._most = round(MOST_DELAY_S * LISTEN_RATE)
+        self._most = MOST_DELAY_SAMPLES
         self._compared = round(_COMPARED_S * LISTEN_RATE)
         self._sent = AudioHistory(self._compared + self._most)
         self._heard = AudioHistory(self._compared)
@@ -63,6 +64,13 @@ class DelayFinder:
             raise ValueError(f"{len(sent)} samples sent while {len(heard)} were heard")
         self._sent.append(sent)
         self._heard.append(heard)
+
+    def compare(self, samples: int) -> Likeness:
+        """The newest ``samples`` heard with all that was sent up to 1.5 s before."""
+        heard = self._heard.read(self._heard.end - samples, self._heard.end)
+        sent = self._sent.read(self._sent.end - len(heard) - self._most, self._sent.end)
+        missing = np.zeros(len(heard) + self._most - len(sent), np.int16)
+        return compare(np.concatenate((missing, sent)), heard)
 
     def find(self) -> Delay | None:
         """The delay of the echo in the last 4 s; None if there is none that stands out, or if less

@@ -20,17 +20,17 @@ import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, Framer, Pcm
 from pipeline.echo.canceller import NO_DOUBT, EchoCanceller, EchoState
-from pipeline.echo.delay import Delay, DelayFinder
+from pipeline.echo.delay import MOST_DELAY_SAMPLES, Delay, DelayFinder
 from pipeline.echo.kalman import BLOCK
+from pipeline.echo.likeness import LOOK_BACK_SAMPLES
 
 EARLIER_SAMPLES = 40 * LISTEN_RATE // 1000
 """So much before the echo comes, the canceller gets its reference: players differ from one answer
 to the next. It may come 6 to 300 ms later."""
 _FIRST_SOUND_SAMPLES = 3 * LISTEN_RATE // 10
-_LOOK_SAMPLES = LISTEN_RATE // 5
-_LATER_LOOK_SAMPLES = LISTEN_RATE
-"""An answer is searched when so much of its sound was sent, and every 200 ms from then on as long
-as no echo is known; then every second."""
+_LOOK_SAMPLES = LISTEN_RATE
+"""An answer is searched for its echo when 0.3 s of its sound was sent, and every second from then
+on. Before that an echo is noticed by its first sound (``likeness``)."""
 _LOOKS = 6
 _LOOKS_IN_VAIN = 12
 """Of one answer; the latter as long as no echo is known. An echo that comes after a second, or in a
@@ -41,6 +41,9 @@ _FAILING_SAMPLES = LISTEN_RATE
 _ANSWER_GAP_SAMPLES = LISTEN_RATE
 """After so much silence it is another one."""
 _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
+_NEVER_FOUND = 4
+"""Searches in vain after which a microphone does not hear answers: with the fourth, 3.3 s of sound
+were sent, and 1.8 s of that can have come back after 1.5 s."""
 _UNFOUND = 12
 """Searches in vain after which there is no echo any more."""
 KEPT_SAMPLES = 6 * LISTEN_RATE
@@ -130,10 +133,22 @@ class EchoPath:
             self._begin(room.delay_samples)
 
     @property
-    def found(self) -> bool | None:
-        """Whether there is an echo; ``None``: it is not known yet."""
-        known = self._canceller is not None or self._unfound >= _LOOKS
-        return self._canceller is not None if known else None
+    def found(self) -> bool:
+        """Whether an echo is being taken off."""
+        return self._canceller is not None
+
+    def explains(self, noticed: int) -> bool | None:
+        """Whether what was sent explains the sound that was noticed at sample ``noticed`` and has
+        lasted since; ``None``: it is too short to tell. An echo is taken off from then on. What is
+        left while one is taken off is not explained by it."""
+        if self._canceller or self._unfound >= _NEVER_FOUND:
+            return False
+        if not self._reference.read(noticed - MOST_DELAY_SAMPLES, noticed).any():
+            return False
+        likeness = self._finder.compare(self._heard - noticed + LOOK_BACK_SAMPLES)
+        if likeness.is_echo:
+            self._found_at(likeness.delay_samples)
+        return likeness.is_echo
 
     @property
     def delay_ms(self) -> int | None:
@@ -219,9 +234,8 @@ class EchoPath:
         if self._search is None:
             # A microphone that is switched off tells nothing.
             self._sounded += len(played) if played.any() and piece.any() else 0
-            hurries = self._canceller is None and self._looks < _LOOKS
-            enough = _LOOK_SAMPLES if hurries else _LATER_LOOK_SAMPLES
-            due = self._heard - self._looked >= enough and self._sounded >= _FIRST_SOUND_SAMPLES
+            rested = self._heard - self._looked >= _LOOK_SAMPLES
+            due = rested and self._sounded >= _FIRST_SOUND_SAMPLES
             if not due or self._looked_enough or not piece.any():
                 return
             self._looked, self._looks = self._heard, self._looks + 1
@@ -230,7 +244,10 @@ class EchoPath:
             next(self._search)
         except StopIteration as done:
             self._search = None
-            self._found(done.value)
+            if done.value:
+                self._found_at(done.value.samples)
+            else:
+                self._not_found()
 
     @property
     def _fails(self) -> bool:
@@ -242,18 +259,18 @@ class EchoPath:
             return self._looks >= _LOOKS_IN_VAIN
         return self._looks >= _LOOKS and not self._fails
 
-    def _found(self, delay: Delay | None) -> None:
-        if delay is None:
-            # Later in an answer somebody else may be loud for long.
-            self._unfound += self._canceller is None or self._looks <= _LOOKS
-            if self._unfound >= _UNFOUND and self._canceller:
-                self._leave(self._canceller)
-            return
+    def _not_found(self) -> None:
+        # Later in an answer somebody else may be loud for long.
+        self._unfound += self._looks <= _LOOKS
+        if self._unfound >= _UNFOUND and self._canceller:
+            self._leave(self._canceller)
+
+    def _found_at(self, delay: int) -> None:
         self._unfound = 0
         if self._canceller:
-            self._follow(self._canceller, delay.samples)
+            self._follow(self._canceller, delay)
         else:
-            self._begin(delay.samples)
+            self._begin(delay)
         self._known = None
 
     def _begin(self, delay: int) -> None:

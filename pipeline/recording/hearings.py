@@ -20,8 +20,12 @@ class EchoLog(Protocol):
         """A window is heard in which there may be an echo."""
         ...
 
-    def hears_itself(self, index: int, found: bool | None) -> None:
-        """From the window at ``index`` on it is known whether there is an echo, or not any more."""
+    def hears_itself(self, index: int, found: bool) -> None:
+        """From the window at ``index`` on an echo is being taken off, or not any more."""
+        ...
+
+    def explains(self, index: int, explained: bool | None) -> None:
+        """With the window at ``index`` it was asked whether an echo explains what is heard."""
         ...
 
 
@@ -29,13 +33,19 @@ class RecordedHearing:
     def __init__(self, hearing: Hearing, log: EchoLog) -> None:
         self._hearing = hearing
         self._log = log
-        self._told: bool | None = None
+        self._told = False
+        self._index = 0
         self.note = hearing.note
         self.close = hearing.close
 
     @property
-    def itself(self) -> bool | None:
+    def itself(self) -> bool:
         return self._hearing.itself
+
+    def explains(self, noticed: int) -> bool | None:
+        explained = self._hearing.explains(noticed)
+        self._log.explains(self._index, explained)
+        return explained
 
     @property
     def delay_ms(self) -> int | None:
@@ -48,9 +58,10 @@ class RecordedHearing:
         for window in self._hearing.windows(pcm, now):
             if window.post_filtered is not None:
                 self._log.echo(window)
+            self._index = window.frame.index
             if self.itself != self._told:
                 self._told = self.itself
-                self._log.hears_itself(window.frame.index, self._told)
+                self._log.hears_itself(self._index, self._told)
             yield window
 
 
@@ -58,17 +69,22 @@ class ReplayedHearing:
     def __init__(self, held: HeldSession) -> None:
         self._held = held
         self._framer = Framer(held.engines["window_samples"])
-        self.itself: bool | None = None
+        self.itself = False
+        self._index = 0
         self.delay_ms: int | None = None
 
     def note(self, published: Published) -> None:
         pass
+
+    def explains(self, noticed: int) -> bool | None:
+        return self._held.explained.get(self._index, False)
 
     def given(self, pcm: Pcm, moved: int | None) -> None:
         pass
 
     def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
         for frame in self._framer.feed(pcm):
+            self._index = frame.index
             self.itself = self._held.hears_itself.get(frame.index, self.itself)
             yield self._held.echo.get(frame.index) or EchoWindow(frame)
 

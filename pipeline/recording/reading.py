@@ -62,8 +62,10 @@ class HeldSession:
     events: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     echo: dict[int, EchoWindow] = field(default_factory=dict)
     """Windows in which there may have been an echo, by their first sample."""
-    hears_itself: dict[int, bool | None] = field(default_factory=dict)
-    """What was known of that from the window on that begins there."""
+    hears_itself: dict[int, bool] = field(default_factory=dict)
+    """Whether an echo was taken off from the window on that begins there."""
+    explained: dict[int, bool | None] = field(default_factory=dict)
+    """Whether an echo explained what was heard, as asked with the window that begins there."""
     last_at: float = 0.0
     stopped_at: float | None = None
     """When it was told to end."""
@@ -219,6 +221,10 @@ def _hears_itself(session: HeldSession, at: float, line: Mapping[str, Any]) -> N
     session.hears_itself[line["index"]] = line["found"]
 
 
+def _explains(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
+    session.explained[line["index"]] = line["explained"]
+
+
 def _stop(session: HeldSession, at: float, line: Mapping[str, Any]) -> None:
     session.stopped_at = at
 
@@ -237,6 +243,7 @@ _TAKERS: Mapping[str, Callable[[HeldSession, float, Mapping[str, Any]], None]] =
     "event": _event,
     "echo": _echo,
     "hears_itself": _hears_itself,
+    "explains": _explains,
     "stop": _stop,
     "end": _end,
 }

@@ -97,9 +97,13 @@ class SessionLog:
         size = window.frame.pcm.nbytes * 2
         self.write("echo", self.now(), lambda: {"window": to_plain(window)}, size)
 
-    def hears_itself(self, index: int, found: bool | None) -> None:
-        """From the window at ``index`` on it is known whether there is an echo, or not any more."""
+    def hears_itself(self, index: int, found: bool) -> None:
+        """From the window at ``index`` on an echo is being taken off, or not any more."""
         self.write("hears_itself", self.now(), lambda: {"index": index, "found": found})
+
+    def explains(self, index: int, explained: bool | None) -> None:
+        """With the window at ``index`` it was asked whether an echo explains what is heard."""
+        self.write("explains", self.now(), lambda: {"index": index, "explained": explained})
 
     def new_id(self, new_id: Callable[[str], str]) -> Callable[[str], str]:
         """The same source of ids, with each of them written down."""

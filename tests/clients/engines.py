@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from scripted import LevelVad
+from scripted import LevelVad, Noise
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines import (
@@ -204,20 +204,22 @@ class BrainConversation:
 
 
 @dataclass
-class ToneTts:
-    """A word is a piece of tone; ``said`` is what was asked for, with its voice."""
+class NoiseTts:
+    """A word is a piece of noise; ``said`` is what was asked for, with its voice."""
 
     seconds_per_word: float = 0.1
     rate: int = 16_000
     voices: Sequence[str] = ("joe",)
     said: list[tuple[str, str]] = field(default_factory=list)
+    noise: Noise = field(default_factory=lambda: Noise(2))
 
     async def synthesize(
         self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
         self.said.append((text, voice))
         await asyncio.sleep(0.005)
-        yield tone(1000, self.seconds_per_word * len(text.split()) / speed, self.rate)
+        seconds = self.seconds_per_word * len(text.split()) / speed
+        yield self.noise(1000, round(seconds * self.rate))
 
 
 @dataclass
@@ -226,7 +228,7 @@ class Cast:
 
     stt: LevelStt = field(default_factory=LevelStt)
     llm: BrainLlm = field(default_factory=BrainLlm)
-    tts: ToneTts = field(default_factory=ToneTts)
+    tts: NoiseTts = field(default_factory=NoiseTts)
     another_tts: TtsStage | None = None
     """Speaks instead of ``tts``."""
 

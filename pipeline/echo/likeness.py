@@ -1,0 +1,97 @@
+"""Is a short sound an echo of what was sent? Pure; numpy; some 3 ms of CPU.
+
+An echo can only repeat what was sent. So a sound in which nothing sent in the last 1.5 s can be
+found again is somebody's, even where the room is unknown. Both signals are whitened, so that two
+voices are not alike because both are voices, and compared at every delay by their normalised
+cross-correlation, whose square is the share of the sound's energy that arrives by the direct path.
+
+Measured on 80 simulated first answers (``benchmarks.echo_rooms``; loudspeakers that bend, RT60 of
+0.2 to 0.6 s) and 77 people over them, 192 ms after the voice activity detector noticed: echoes
+0.41 to 0.9, 12 dB softer 0.34, with pink noise 10 dB under the echo 0.21, through 8 kHz 0.28
+(the lowest of each 80); people at most 0.15.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audio import LISTEN_RATE, Pcm, to_float
+
+LOOK_BACK_SAMPLES = LISTEN_RATE * 32 // 1000
+"""A detector notices a sound later than it begins."""
+_ENOUGH_SAMPLES = LISTEN_RATE * 224 // 1000
+"""Look-back included."""
+_MOST_SAMPLES = LISTEN_RATE * 4 // 10
+"""The newest are compared."""
+_ECHO = 0.19
+_SURELY_ECHO = 0.3
+"""However short the sound is: people reached 0.25 in 64 ms."""
+_LOW_HZ, _HIGH_HZ = 200.0, 5000.0
+_SMOOTHED_HZ = 100.0
+
+Spectrum = NDArray[np.complexfloating]
+Sound = NDArray[np.floating]
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """``delay_samples`` at 16 kHz from sending to hearing, of the delay that fits best; ``value``:
+    0 to 1, the normalised cross-correlation there; ``heard_samples``: how much was compared."""
+
+    delay_samples: int
+    value: float
+    heard_samples: int
+
+    @property
+    def is_echo(self) -> bool | None:
+        """``None``: the sound is too short to tell."""
+        if self.value >= _SURELY_ECHO:
+            return True
+        return self.value >= _ECHO if self.heard_samples >= _ENOUGH_SAMPLES else None
+
+
+def compare(sent: Pcm, heard: Pcm) -> Likeness:
+    """``sent`` ends when ``heard`` does and begins earlier, by the longest delay to look for; both
+    int16 at 16 kHz. Raises ``ValueError`` if ``sent`` is shorter than ``heard``."""
+    longest = len(sent) - len(heard)
+    if longest < 0:
+        raise ValueError(f"{len(sent)} samples sent, and {len(heard)} heard")
+    heard = heard[-_MOST_SAMPLES:]
+    sent = sent[-(len(heard) + longest) :]
+    count = len(heard)
+    if not heard.any() or not sent.any():
+        return Likeness(0, 0.0, count)
+    size = 1 << (len(sent) - 1).bit_length()
+    near = _whitened(to_float(heard) * np.hanning(count).astype(np.float32), size)
+    far = _whitened(to_float(sent), size)
+    values = np.fft.irfft(near * far.conj(), size)
+    # Both begin at sample 0 of their transforms: heard began ``longest`` samples after sent.
+    alike = np.abs(values[np.arange(-longest, 1)])
+    played = np.fft.irfft(far, size)[: len(sent)]
+    energy = np.concatenate(([0.0], np.cumsum(np.square(played), dtype=np.float64)))
+    begins = longest - np.arange(longest + 1)
+    least = 1e-3 * energy[-1] * count / len(sent)
+    of_sent = energy[begins + count] - energy[begins] + least
+    # Its energy if it fills the band: what is there in a few bins only is like anything.
+    of_heard = 2 * (_HIGH_HZ - _LOW_HZ) / LISTEN_RATE
+    alike = alike / np.sqrt(of_sent * of_heard + 1e-20)
+    best = int(alike.argmax())
+    return Likeness(best, float(alike[best]), count)
+
+
+def _whitened(samples: Sound, size: int) -> Spectrum:
+    """Spectrum of ``samples`` with the same power in each ``_SMOOTHED_HZ``, 0 outside the band."""
+    spectrum = np.fft.rfft(samples, size)
+    hz = LISTEN_RATE / size
+    reach = max(1, round(_SMOOTHED_HZ / hz / 2))
+    summed = np.concatenate(([0.0], np.cumsum(np.square(np.abs(spectrum)), dtype=np.float64)))
+    places = np.arange(len(spectrum))
+    first, last = np.maximum(places - reach, 0), np.minimum(places + reach + 1, len(spectrum))
+    power = (summed[last] - summed[first]) / (last - first)
+    spectrum /= np.sqrt(power + 1e-6 * power.max() + 1e-20).astype(np.float32)
+    spectrum[: round(_LOW_HZ / hz)] = 0
+    spectrum[round(_HIGH_HZ / hz) :] = 0
+    return spectrum
