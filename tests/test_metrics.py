@@ -280,7 +280,7 @@ async def test_a_conversation_shows_and_not_what_was_said(serving: Serve) -> Non
         assert word not in seen.text
     known = {"", "completed", "prompt", "cached", "generated", "given", "discarded", "stt", "llm"}
     known |= {*ERROR_CODES, "other", *STAGES, *get_args(Ending), *get_args(Refusal)}
-    known |= {*get_args(Ignored)}
+    known |= {*get_args(Ignored), *get_args(events.SilenceOutcome)}
     known |= {*get_args(Origin), *get_args(Outcome), *CLUES, "none", "yes", "no", "unknown"}
     assert seen.label_values() <= known
 
