@@ -87,6 +87,7 @@ WORDS = {
     "a person": '{"name": "Bob", "age": 7}',
     "a person of that name": '{"name": "look", "age": 7}',
     "more members": '{"name": "stop", "arguments": {}, "confidence": 1}',
+    "nested too deeply": '{"name": "stop", "arguments": ' + '{"a": ' * 60 + "1" + "}" * 61,
     "cut off": '{"name": "look", "arguments": {"direction": "le',
     "cut off in the name": '{"name": "lo',
     "cut off in a fence": '```json\n[{"name": "look"',
@@ -199,6 +200,14 @@ def test_it_waits_only_while_it_may_be_a_call(held: str, released: str) -> None:
     parser = CallParser(HERMES, TOOLS)
     assert [part for sign in held for part in parser.feed(sign)] == []
     assert shown(parser.feed(released)) == [held + released]
+
+
+@pytest.mark.parametrize("anywhere", [False, True])
+def test_what_is_nested_far_too_deeply_does_not_wait(anywhere: bool) -> None:
+    parser = CallParser(HERMES, TOOLS, anywhere=anywhere)
+    begin = '{"name": "stop", "arguments": {"a": '
+    parts = [part for _ in range(200) for part in parser.feed(begin)]
+    assert len(shown(joined(parts))[0]) > 100 * len(begin)
 
 
 def test_a_call_comes_out_with_its_last_brace() -> None:

@@ -19,6 +19,8 @@ _OPENING = re.compile(r"(?P<fence>```(?:json)?\s*)?(?P<list>\[\s*)?\{", re.IGNOR
 _BEGUN = re.compile(r"(?:`{1,2}|```(?:j|js|jso|json)?\s*)?(?:\[\s*)?", re.IGNORECASE)
 _SPACE = re.compile(r"\s*")
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_MOST_LEVELS = 50
+"""Of arguments. Where a call may begin at any brace, each one is followed so far."""
 _ARGUMENTS = ("arguments", "parameters")
 _KEYS = tuple(f'"{key}"' for key in ("name", *_ARGUMENTS, "type"))
 
@@ -125,7 +127,8 @@ class BareCall:
         if text[at] != "{":
             return -1
         self._data = self._data or CallData(BARE, at)
-        return self._data.end(text)
+        end = self._data.end(text)
+        return -1 if self._data.deepest > _MOST_LEVELS else end
 
 
 def _one_of(options: Collection[str], text: str, at: int) -> int | None:

@@ -20,6 +20,8 @@ class CallData:
         self._overlap = max(2, len(self._quote), len(self._close)) - 1
         self._at = start
         self._level = 0
+        self.deepest = 0
+        """The most braces that were open at once."""
         self.quoted = False
         """Whether the text so far ends inside of quotes."""
         self.whole = False
@@ -38,6 +40,7 @@ class CallData:
                 return found.start()
             else:
                 self._level += 1 if mark == "{" else -1
+                self.deepest = max(self.deepest, self._level)
                 if self._level <= 0:
                     self.whole = self._level == 0
                     return self._at
