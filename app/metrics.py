@@ -18,7 +18,7 @@ from pipeline.barge_in import Ignored
 from pipeline.bus import Bus
 from pipeline.clause_watch import ClauseFault
 from pipeline.ending_words import Clue
-from pipeline.events import TranscriptFailed
+from pipeline.events import SilenceOutcome, SilentAnswer, TranscriptFailed
 from pipeline.turn_record import Pause, TurnRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -129,9 +129,14 @@ class Metrics:
         self.clause_faults = self._counter(
             "clause_faults", "Clauses that were no speech, and were cut.", "fault", "left_out"
         )
+        self.silent_answers = self._counter(
+            "silent_answers", "Answers that could not be heard at first.", "outcome"
+        )
         self.transcripts_failed = self._counter("transcripts_failed", "Speech that was not read.")
         for reason in get_args(Ignored):
             self.ignored.labels(reason)
+        for silence in get_args(SilenceOutcome):
+            self.silent_answers.labels(silence)
         for outcome in ("given", "discarded"):
             self.engine_seconds.labels(outcome)
         for stage in STAGES:
@@ -263,8 +268,13 @@ def _clause_fault(metrics: Metrics, event: ClauseFault) -> None:
     metrics.clause_faults.labels(event.fault, "yes" if event.left_out else "no").inc()
 
 
+def _silent_answer(metrics: Metrics, event: SilentAnswer) -> None:
+    metrics.silent_answers.labels(event.outcome).inc()
+
+
 _COUNTED: Mapping[type, Callable[[Metrics, Any], None]] = {
     TurnRecord: _turn,
     TranscriptFailed: _transcript_failed,
     ClauseFault: _clause_fault,
+    SilentAnswer: _silent_answer,
 }

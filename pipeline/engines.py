@@ -207,6 +207,14 @@ class Usage:
     evaluated: int = 0
     generated: int = 0
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt + other.prompt,
+            self.cached + other.cached,
+            self.evaluated + other.evaluated,
+            self.generated + other.generated,
+        )
+
 
 FinishReason = Literal["stop", "length"]
 

@@ -293,6 +293,18 @@ class ReplyFinished:
     engine_seconds: float = 0.0
 
 
+SilenceOutcome = Literal["asked_again", "given_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class SilentAnswer:
+    """The model's answer could not be heard (``pipeline.silent_answers``). It was asked again; or
+    the answer was given up, and the user told. Internal; nothing goes over the wire."""
+
+    reply_id: str
+    outcome: SilenceOutcome
+
+
 @dataclass(frozen=True, slots=True)
 class SpeculationDiscarded:
     """A reply that nobody saw was thrown away; its engine time was wasted. Internal."""
@@ -342,6 +354,7 @@ Event = (
     | ReplyHeld
     | ReplyWentOn
     | ClauseFault
+    | SilentAnswer
     | ReplyItemFinished
     | Timeline
     | ReplyFinished

@@ -26,15 +26,24 @@ from pipeline.engines import (
     EndOfTurn,
     Finished,
     Message,
+    Sampling,
     TextDelta,
     ToolCall,
     Usage,
 )
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
-from pipeline.events import CancelReason, ReplyFinished, ReplyStarted, Timeline
+from pipeline.events import (
+    CancelReason,
+    ReplyFinished,
+    ReplyStarted,
+    SilenceOutcome,
+    SilentAnswer,
+    Timeline,
+)
 from pipeline.filler import Pastime
 from pipeline.leases import Lease
 from pipeline.ramp import Ramp
+from pipeline.silent_answers import NOTHING_HEARD, Audibility, aloud, left
 from pipeline.speech import Piece, SpeechChunker
 from pipeline.spoken.language import language_of_talk
 from pipeline.stages import ConversationStage, OneLanguage, Stages
@@ -106,6 +115,9 @@ class Reply:
         self._pastime = Pastime(plan.filler, self._text.put)
         self.prompt_read: list[Message] | None = None
         """What it answers, once it has begun to think."""
+        self._audibility = Audibility(plan)
+        self._silent = False
+        """Whether it has ended without a sound or a call."""
         self._calls: list[ToolCall] = []
         self._usage = Usage()
         self._cut_short = False
@@ -147,7 +159,11 @@ class Reply:
             return
         self._tell_end_once(None)
         await self._gate.wait()
-        if error and not stopped:
+        if not error and not self._calls and not self._delivery.playback.sent_seconds:
+            self._silent = self._silent or self._audibility.wanted
+        if self._silent and not self._cut_short:  # else the client is told that it was cut
+            error = error or NOTHING_HEARD
+        if self._silent or (error and not stopped):
             await self._say_notice(self.plan.apology)
         self._finish("failed" if error else self._ending(), error=error)
 
@@ -268,7 +284,7 @@ class Reply:
                 await self._equip()
             self._find_language(messages)
             try:
-                await self._answer(messages)
+                await self._answer_aloud(messages)
                 break
             except PromptTooLong:
                 if not self._forget():
@@ -293,10 +309,27 @@ class Reply:
         await self._gate.wait()
         await self._pastime.wait(self.began_at + self.plan.filler_after_s)
 
-    async def _answer(self, messages: Sequence[Message]) -> None:
-        plan = self.plan
+    async def _answer_aloud(self, messages: Sequence[Message]) -> None:
+        """Answer; once more if it cannot be heard, unless it has reached its limit."""
+        sampling = self.plan.sampling
+        await self._answer(messages, sampling)
+        if self._inaudible and not self._cut_short:
+            self._audibility.begin_again(self._usage)
+            await self._text.forget()
+            await self._answer(aloud(messages), left(sampling, self._usage))
+        if self._inaudible:
+            self._silent = True
+            self._audibility.drop()
+            await self._text.forget()
+
+    @property
+    def _inaudible(self) -> bool:
+        return not self._calls and self._audibility.missing(self._chunker.language)
+
+    async def _answer(self, messages: Sequence[Message], sampling: Sampling) -> None:
+        plan, spent = self.plan, self._audibility.spent
         stream = self._conversation.reply(
-            messages, plan.tools, plan.tool_choice, plan.sampling, self.work
+            messages, plan.tools, plan.tool_choice, sampling, self.work
         )
         glue = ""
         async with aclosing(stream) as deltas:
@@ -304,7 +337,7 @@ class Reply:
                 self._tell_end_once(delta.probability if isinstance(delta, EndOfTurn) else None)
                 match delta:
                     case EndOfTurn(usage=usage):
-                        self._usage = usage
+                        self._usage = spent + usage
                     case TextDelta(text):
                         self.mark("first_token")
                         self._pastime.worded()
@@ -317,7 +350,7 @@ class Reply:
                         self._calls.append(delta)
                         glue = " "
                     case Finished(reason, usage):
-                        self._usage = usage
+                        self._usage = spent + usage
                         self._cut_short = reason == "length"
 
     def _tell_end_once(self, probability: float | None) -> None:
@@ -331,6 +364,7 @@ class Reply:
             self.mark("first_clause")
             await self._pieces.put(Clause(glue + text))
         else:
+            self._audibility.write(glue + text)
             await self._text.put(text)
 
     # -- speak
@@ -338,13 +372,20 @@ class Reply:
     async def _speak(self) -> None:
         await self._equipped.wait()
         while piece := await self._next_piece():
-            self.mark("first_clause")
             clause = Clause(piece.text, self._ramp.speech_s(len(piece.spoken)))
-            await self._pieces.put(clause)
+            self._audibility.held.append(clause)
             if piece.spoken:
+                await self._put_clauses()
                 await self._speech.say(piece, clause)
+        await self._put_clauses()
         self._speech.end()
         await self._pieces.put(None)
+
+    async def _put_clauses(self) -> None:
+        held = self._audibility.held
+        while held:
+            self.mark("first_clause")
+            await self._pieces.put(held.pop(0))
 
     async def _next_piece(self) -> Piece | None:
         await self._speech.room()
@@ -413,6 +454,9 @@ class Reply:
         self.status = "finished"
         self._failed = status == "failed"
         items = self._delivery.close("completed" if status == "completed" else "incomplete")
+        if self._silent or self._audibility.asked_again:
+            outcome: SilenceOutcome = "given_up" if self._silent else "asked_again"
+            self._bus.publish(SilentAnswer(self.plan.reply_id, outcome))
         self._bus.publish(self._timeline())
         self._bus.publish(
             ReplyFinished(

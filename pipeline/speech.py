@@ -57,6 +57,8 @@ class SpeechChunker:
         self._before = LINE_START
         self._begun = False
         self._closed = False
+        self._spoke = False
+        """Whether a piece was taken of which something is spoken."""
 
     @property
     def held_chars(self) -> int:
@@ -85,6 +87,13 @@ class SpeechChunker:
         self._closed = True
         self._held = self._held.rstrip()
 
+    def forget(self) -> None:
+        """What is held is no part of the answer. What follows begins it, or stands apart from what
+        was spoken."""
+        self._held = ""
+        self._before = LINE_START
+        self._begun = self._closed = self._spoke
+
     def take(self, longest_chars: int = 0, *, hurry: bool = False) -> Piece | None:
         """The next piece; ``None`` if more text should be waited for, or none is left.
 
@@ -108,6 +117,7 @@ class SpeechChunker:
         text, self._held = self._held[:at], self._held[at:]
         spoken = speakable(text, self.language, self._before)
         self._before = text.rstrip()[-1:] or self._before
+        self._spoke = self._spoke or bool(spoken)
         return Piece(text, _ended(spoken, border), border)
 
 

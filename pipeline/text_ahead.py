@@ -42,6 +42,12 @@ class TextAhead:
             self._chunker.close()
             self._changed.notify_all()
 
+    async def forget(self) -> None:
+        """What has not been taken is no part of the answer; another one may come in its place."""
+        async with self._changed:
+            self._chunker.forget()
+            self._changed.notify_all()
+
     async def end(self) -> None:
         """Nothing follows."""
         async with self._changed:

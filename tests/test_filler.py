@@ -96,10 +96,12 @@ def test_it_is_not_said_out_of_band() -> None:
     assert said(play(ScriptedLlm(deltas=SLOW, first_s=3.0), options=options)) == ["It is noon."]
 
 
-def test_an_answer_of_nothing_stays_nothing() -> None:
-    played = play(ScriptedLlm(deltas=(), first_s=0.5))
-    assert said(played) == []
-    assert played.events(ReplyFinished)[0].status == "completed"
+def test_it_is_not_all_that_is_said() -> None:
+    """Two answers of nothing end before it is time; the second one may end behind it."""
+    for first_s, spoken in ((0.4, []), (0.8, ["Hmm, let me see."])):
+        played = play(ScriptedLlm(deltas=(), first_s=first_s))
+        assert said(played) == spoken
+        assert played.events(ReplyFinished)[0].status == "failed"
 
 
 def test_speech_in_between_ends_it() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from llama_talk import MODEL, SHORT_TOOLS, SYSTEM, answer, calls, nudge, replies, told
+from llama_talk import MODEL, SHORT_TOOLS, SYSTEM, answer, calls, joined, nudge, replies, told
 
 from pipeline.engines import Finished, Message, Sampling, TextDelta, ToolCall, ToolChoice
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
@@ -90,3 +90,13 @@ def test_none(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not calls(found)
     assert text.startswith("Well.")
     assert not [o for o in syntax.openers if o.marker in text]
+
+
+def test_a_call_without_marks(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In JSON, whatever notation the family has."""
+    nudge(monkeypatch, engine._parts.model, '```json\n{"name": "head_tracking"', "\n```\nDone.")
+    steps = replies(engine.open(), ASKED, tools=SHORT_TOOLS, sampling=SAMPLING)
+    call, *said = told(steps)
+    assert isinstance(call, ToolCall)
+    check(call)
+    assert joined(said)[0] == "Done."

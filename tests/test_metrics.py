@@ -139,6 +139,15 @@ async def test_pauses_count_by_what_was_known_last_and_whether_they_were_the_end
     assert seen("pauses_total", clue="other", ended="yes") == 1
 
 
+async def test_silent_answers_count_by_what_became_of_them() -> None:
+    seen = await observed(
+        events.SilentAnswer("resp_1", "asked_again"),
+        events.SilentAnswer("resp_2", "asked_again"),
+    )
+    assert seen("silent_answers_total", outcome="asked_again") == 2
+    assert seen("silent_answers_total", outcome="given_up") == 0
+
+
 async def test_events_that_came_too_fast_are_counted_as_dropped() -> None:
     many = [events.InputCleared()] * (OBSERVED_EVENTS + 3)
     assert (await observed(*many))("events_dropped_total") == 3
@@ -271,7 +280,7 @@ async def test_a_conversation_shows_and_not_what_was_said(serving: Serve) -> Non
         assert word not in seen.text
     known = {"", "completed", "prompt", "cached", "generated", "given", "discarded", "stt", "llm"}
     known |= {*ERROR_CODES, "other", *STAGES, *get_args(Ending), *get_args(Refusal)}
-    known |= {*get_args(Ignored)}
+    known |= {*get_args(Ignored), *get_args(events.SilenceOutcome)}
     known |= {*get_args(Origin), *get_args(Outcome), *CLUES, "none", "yes", "no", "unknown"}
     assert seen.label_values() <= known
 

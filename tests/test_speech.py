@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 
 import pytest
@@ -127,6 +128,16 @@ def test_what_is_not_spoken_is_a_piece_of_its_own() -> None:
         ("\n```python\nprint(1)\n```", ""),
         ("\nIt prints one.", "It prints one."),
     ]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("size", [1, 3, 8, 1000])
+def test_json_is_not_read_out_however_it_comes(indent: int | None, size: int) -> None:
+    value = {"name": "dance", "arguments": {"steps": [1, {"kind": "a } b", "deep": [[{}]]}]}}
+    for whole in (value, [value, value], {"a": {"b": {"c": {"d": {"e": value}}}}}):
+        text = f"{json.dumps(whole, indent=indent)}\nThat is it."
+        cuts = [text[at : at + size] for at in range(0, len(text), size)]
+        assert [piece.spoken for piece in pieces(*cuts) if piece.spoken] == ["That is it."]
 
 
 def test_lines_are_sentences() -> None:

@@ -78,6 +78,13 @@ CASES = [
     ('<tool_call>{"name": "dance"}</tool_call>Look!', "Look!"),
     ('{"name": "dance", "arguments": {"a": {"b": "}"}}} Look!', "Look!"),
     ("I like {curly} things", "I like curly things"),
+    ('{"a": {"b": {"c": {"d": {"e": [{"f": 1}]}}}}} Look!', "Look!"),
+    ('{\n  "a": 1,\n  "b": [2]\n}\nLook!', "Look!"),
+    ("{'a': 1} Look!", "Look!"),
+    ('[{"a": 1}, {"b": [2, "]"]}] Look!', "Look!"),
+    ('[\n  "a",\n  "b"\n]\nLook!', "Look!"),
+    ('Say `{"a": 1}` now', "Say now"),
+    ('See ["the docs"](http://x.y) now', "See the docs now"),
     # addresses
     ("See https://www.example.com/a/b?c=d.", "See example dot com."),
     ("See (http://example.org)", "See, example dot org"),
@@ -117,6 +124,7 @@ def test_other_languages_lose_their_markup_and_keep_their_numbers(
 @pytest.mark.parametrize("written", [
     "Look: ```x", "see [the docs", "see [the docs](http://x", "run `ls -la", "<think>hm",
     "<b", '<a href="x', '{"name": "x', "| a | b", "*smiles at", "(laughs", "<!-- x",
+    "{\n", '[{"name": "x', '["x", ',
 ])  # fmt: skip
 def test_what_has_begun_is_known_to_be_open(written: str) -> None:
     last = spans(written)[-1]

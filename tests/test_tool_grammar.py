@@ -232,7 +232,7 @@ def calls(model: Model, syntax: Syntax, gbnf: str, count: int) -> list[tuple[str
         whole = syntax.begin + data.decode()
         assert whole.endswith(syntax.end + syntax.close)
         body = whole.removesuffix(syntax.close).removeprefix(syntax.openers[0].marker)
-        call = syntax.read(syntax.openers[0].body + body)
+        call = syntax.read(body)
         assert call is not None, whole
         found.append(call)
     return found

@@ -113,6 +113,7 @@ def test_thoughts_are_never_spoken(begin: str, end: str) -> None:
 def test_an_object_may_be_speech() -> None:
     text = '{"name": "stop", "parameters": {}}'
     assert read(LLAMA, list(text), bare=False) == [TextDelta(text)]
+    assert read(HERMES, list(text), bare=False) == [TextDelta(text)]
     assert read(LLAMA, [f"<|python_tag|>{text}"], bare=False) == [ToolCall("stop", "{}")]
 
 

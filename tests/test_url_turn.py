@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from far_server import TONE, FarServer, free_port, serving
+from far_answers import data
+from far_server import TONE, FarServer, free_port, serving, stream
 from recordings import recording
 from url_engines import told
 from websockets.asyncio.client import ClientConnection
@@ -107,6 +108,51 @@ async def test_a_call_of_a_tool_and_the_answer_to_its_result(cache: WeightsCache
     roles = [message["role"] for message in streamed[-1]["messages"]]
     assert roles == ["system", "user", "assistant", "tool"]
     assert streamed[-1]["messages"][2]["tool_calls"][0]["id"] == call["call_id"]
+
+
+async def test_a_call_that_stands_in_the_text(cache: WeightsCache) -> None:
+    far = FarServer(words=["```json\n{", '"name": "dance", "argu', 'ments": {"steps": 3}}\n```'])
+    async with (
+        serving(far),
+        served(settings_for(far, far, far), cache) as url,
+        talking(url, tools=[TOOL]) as socket,
+    ):
+        await send(socket, "conversation.item.create", item=text("Dance!"))
+        await send(socket, "response.create")
+        events = await until(socket, "response.done")
+    (call,) = events[-1]["response"]["output"]
+    assert (call["type"], call["name"], call["arguments"]) == (
+        "function_call",
+        "dance",
+        '{"steps": 3}',
+    )
+
+
+@pytest.mark.parametrize(
+    "silent", [["<think>Hm.", "</think>"], ['{"name": ', '"fly", "arguments": {}}'], ["😀"], []]
+)
+async def test_an_answer_that_cannot_be_heard_is_asked_for_again(
+    cache: WeightsCache, silent: list[str]
+) -> None:
+    far = FarServer(words=["I dance."])
+    first = [data({"choices": [{"delta": {"content": word}}]}) for word in silent]
+    first.append(data({"choices": [{"delta": {}, "finish_reason": "stop"}]}))
+    ahead = "llm.read_ahead=false"
+    async with (
+        serving(far),
+        served(settings_for(far, far, far, more=(ahead,)), cache) as url,
+        talking(url, tools=[TOOL]) as socket,
+    ):
+        far.moods[CHAT] = [stream(*first)]
+        await send(socket, "conversation.item.create", item=text("Dance!"))
+        await send(socket, "response.create")
+        events = await until(socket, "response.done")
+    assert events[-1]["response"]["status"] == "completed"
+    (item,) = events[-1]["response"]["output"]
+    assert item["content"][0]["transcript"] == "I dance."
+    assert [event for event in events if event["type"] == "response.output_audio.delta"]
+    asked = [seen.json["messages"][-1]["content"] for seen in far.asked(CHAT)]
+    assert asked[-2:] == ["Dance!", "Dance!\n(Answer aloud, in one plain sentence.)"]
 
 
 async def test_a_cancelled_answer_closes_what_is_under_way(cache: WeightsCache) -> None:

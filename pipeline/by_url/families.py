@@ -20,7 +20,8 @@ class Family:
     whatever name is asked for. ``ready_path``: what says that a model is loaded. ``context_path``
     and ``context``: where it tells how many tokens fit, and what of the answer, for a model;
     ``slots``: how many requests it works on at once, from there, too. ``cuts``: a prompt that is
-    too long is cut without a word."""
+    too long is cut without a word. ``calls_by_schema``: an answer that must be a call is asked for
+    as JSON by its schema, which the server's grammar holds any model to."""
 
     name: str
     owners: tuple[str, ...] = ()
@@ -34,6 +35,7 @@ class Family:
     context: Callable[[Any, str], int] = lambda answer, model: 0
     slots: Callable[[Any], int] = lambda answer: 0
     cuts: bool = False
+    calls_by_schema: bool = False
 
 
 def _llama_context(answer: Any, model: str) -> int:
@@ -73,6 +75,7 @@ LLAMA_SERVER = Family(
     context_path="/props",
     context=_llama_context,
     slots=_llama_slots,
+    calls_by_schema=True,
 )
 VLLM = Family(
     "vLLM",

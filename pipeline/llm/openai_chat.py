@@ -16,6 +16,7 @@ from pipeline.llm.url_prompts import (
     RawCall,
     arguments_text,
     decoded,
+    format_fields,
     sampling_fields,
 )
 from pipeline.pictures import pieces
@@ -52,7 +53,7 @@ class ChatApi:
                 }
                 for tool in asked.offered
             ]
-            body["tool_choice"] = asked.tool_choice
+            body |= {"tool_choice": asked.tool_choice, **format_fields(asked)}
             if not asked.choice.parallel:
                 body["parallel_tool_calls"] = False
         return body

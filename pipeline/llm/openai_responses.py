@@ -18,6 +18,7 @@ from pipeline.llm.url_prompts import (
     RawCall,
     arguments_text,
     decoded,
+    format_fields,
     sampling_fields,
 )
 from pipeline.pictures import pieces
@@ -60,7 +61,7 @@ class ResponsesApi:
                 }
                 for tool in asked.offered
             ]
-            body["tool_choice"] = asked.tool_choice
+            body |= {"tool_choice": asked.tool_choice, **format_fields(asked)}
             if not asked.choice.parallel:
                 body["parallel_tool_calls"] = False
         return body

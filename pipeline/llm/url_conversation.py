@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -151,6 +152,20 @@ class UrlConversation:
         self._require_open()
         asked = self._asked(messages, tools, tool_choice, sampling)
         self._require_room(asked)
+        if asked.forced and asked.family.calls_by_schema:
+            by_schema = replace(asked, by_schema=True)
+            try:
+                async with aclosing(self._answer(by_schema, work)) as deltas:
+                    async for delta in deltas:
+                        yield delta
+                return
+            except Refused as error:  # there are schemas that a server knows as a tool's only
+                log.warning("a call is asked for without its schema: %s", error)
+        async with aclosing(self._answer(asked, work)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _answer(self, asked: Asked, work: Work) -> AsyncGenerator[Delta, None]:
         reader, parts = self._llm.api.reader(), Parts(asked)
         async with (
             self._ask(asked, work, stream=True) as exchange,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -13,13 +13,12 @@ from pipeline.engines import (
     FinishReason,
     Message,
     Sampling,
-    TextDelta,
     Tool,
     ToolCall,
     ToolChoice,
     Usage,
 )
-from pipeline.llm.tool_calls.parser import CallParser
+from pipeline.llm.tool_calls.parser import CallParser, Part
 from pipeline.llm.tool_calls.schema_check import fits
 from pipeline.llm.tool_calls.syntax import HERMES
 from pipeline.pictures import FORGOTTEN_IMAGE, seen
@@ -41,6 +40,8 @@ class Asked:
     tools: Sequence[Tool] = ()
     choice: ToolChoice = field(default_factory=ToolChoice)
     sampling: Sampling = field(default_factory=Sampling)
+    by_schema: bool = False
+    """Whether the call that it must be is asked for as JSON by its schema."""
 
     @property
     def forced(self) -> bool:
@@ -62,6 +63,9 @@ class Asked:
 
     @property
     def tool_choice(self) -> str:
+        """``none`` beside a schema: the model is told of the tools, and answers by the schema."""
+        if self.by_schema:
+            return "none"
         return "required" if self.forced else self.choice.kind
 
     @property
@@ -112,6 +116,43 @@ def sampling_fields(asked: Asked) -> dict[str, Any]:
         if ours in names:
             fields[names[ours]] = getattr(sampling, ours)
     return fields
+
+
+def format_fields(asked: Asked) -> dict[str, Any]:
+    """``response_format``, which llama-server takes at both of its APIs."""
+    if not asked.by_schema:
+        return {}
+    schema = {"name": "call", "schema": call_schema(asked.callable)}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def call_schema(tools: Sequence[Tool]) -> dict[str, Any]:
+    """Of one call of one of ``tools``, as an object with a name and arguments."""
+    if len(tools) == 1:
+        return _object(tools[0], "#")
+    return {"anyOf": [_object(tool, f"#/anyOf/{i}") for i, tool in enumerate(tools)]}
+
+
+def _object(tool: Tool, place: str) -> dict[str, Any]:
+    """``place``: of this object in the whole schema, which references point into."""
+    arguments = _moved({"type": "object", **tool.parameters}, f"{place}/properties/arguments")
+    return {
+        "type": "object",
+        "properties": {"name": {"const": tool.name}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """With references as they are when it stands at ``place``."""
+    if isinstance(schema, Mapping):
+        moved = {key: _moved(value, place) for key, value in schema.items()}
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#"):
+            moved["$ref"] = place + reference.removeprefix("#")
+        return moved
+    return [_moved(one, place) for one in schema] if isinstance(schema, list) else schema
 
 
 # --- answers -----------------------------------------------------------------------------------
@@ -185,38 +226,45 @@ class Parts:
     """Text and calls out of what a server streams.
 
     Thoughts that stand in the text are left out, and calls that a server has not taken out of the
-    text are taken out here. Only calls of tools that were offered, whose arguments fit, come out.
+    text are taken out here, each once. Only calls of tools that were offered, whose arguments fit,
+    come out.
     """
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self._tools = {tool.name: tool for tool in asked.callable}
         # Only the marks of Hermes: what others write looks different to each server's own parser.
-        self._parser = CallParser(HERMES, asked.callable, bare=False)
-        self._made = 0
+        may_call = bool(asked.callable)
+        self._parser = CallParser(HERMES, asked.callable, bare=may_call, anywhere=asked.forced)
+        self._made: list[ToolCall] = []
 
     @property
     def missing(self) -> bool:
         """Whether a call had to be made, and none was."""
         return self._asked.forced and not self._made
 
-    def text(self, text: str) -> Iterator[TextDelta | ToolCall]:
-        yield from self._wanted(self._parser.feed(text))
+    def text(self, text: str) -> Iterator[Part]:
+        yield from self._wanted(self._new(self._parser.feed(text)))
 
-    def finish(self, calls: Sequence[RawCall]) -> Iterator[TextDelta | ToolCall]:
-        yield from self._wanted(self._parser.finish())
+    def finish(self, calls: Sequence[RawCall]) -> Iterator[Part]:
+        yield from self._wanted(self._new(self._parser.finish()))
+        written = [*self._made]
         for raw in calls:
             call = self._checked(raw)
-            if call:
+            if call and call not in written:
                 yield from self._wanted([call])
 
-    def _wanted(self, parts: Sequence[TextDelta | ToolCall]) -> Iterator[TextDelta | ToolCall]:
+    def _new(self, parts: Sequence[Part]) -> Iterator[Part]:
+        """Without the calls that a model repeats where it leaves their marks out."""
+        return (part for part in parts if not (self._parser.bare and part in self._made))
+
+    def _wanted(self, parts: Iterable[Part]) -> Iterator[Part]:
         for part in parts:
             if isinstance(part, ToolCall):
                 one = self._asked.choice.kind == "named" or not self._asked.choice.parallel
-                if self._made >= (1 if one else MOST_CALLS):
+                if len(self._made) >= (1 if one else MOST_CALLS):
                     continue
-                self._made += 1
+                self._made.append(part)
             elif self._asked.forced:
                 continue  # a call is asked for, and no words
             yield part

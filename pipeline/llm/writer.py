@@ -35,8 +35,9 @@ class Writer:
     inside of a thought, which ends with it.
 
     A call follows a grammar from the moment that it begins; what its syntax wants in front of
-    the function's name is written for the model. An answer that has to be a call begins with
-    one. Where no call is wanted, a token that would begin one is not taken.
+    the function's name is written for the model. One that is written without marks follows it from
+    where its name is known. An answer that has to be a call begins with one. Where no call is
+    wanted, a token that would begin one is not taken.
     """
 
     def __init__(
@@ -60,12 +61,12 @@ class Writer:
         self._parser = CallParser(
             self._syntax,
             self._tools,
-            bare=bool(tools),
+            bare=bool(self._tools or (tools and self._syntax.unmarked)),
             thought_end="" if self._forced else thought_end,
         )
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._closers = self._single_tokens("}", "]")
-        self._quotes = self._single_tokens(QUOTE if self._syntax.values == "gemma" else '"')
+        self._quotes: list[int] = []
         self._calls_before = 0
         self._room = room
         self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
@@ -158,17 +159,20 @@ class Writer:
         if length < 0:
             return [token], self._parser.feed(text)
         parts = self._parser.feed(text[:length])
-        rest = self._parser.rest
-        self._parser.feed(rest)
-        self._bind()
+        rest = self._tokens(self._parser.rest)
+        if self._parser.named:
+            name = self._parser.commit()
+            self._bind(self._grammars.bare, [tool for tool in self._tools if tool.name == name])
+        else:
+            self._bind(self._grammars, self._tools)
+        self._parser.feed(self._parser.rest)
         marked = [token] if length == len(text) else self._tokens(text[:length])
-        return [*marked, *self._tokens(rest)], parts
+        return [*marked, *rest], parts
 
     def _begun(self) -> list[int]:
         """The tokens that a call begins with, from now on."""
-        begin = self._syntax.begin
-        self._parser.feed(begin)
-        self._bind()
+        begin = self._parser.begin()
+        self._bind(self._grammars, self._tools)
         return self._tokens(begin)
 
     def _again(self, tokens: int) -> list[int]:
@@ -193,7 +197,7 @@ class Writer:
                 self.ended = "stop"
                 break
             if isinstance(part, ToolCall):
-                if self._forced and part in self._made:
+                if part in self._made and (self._forced or self._parser.bare):
                     self.ended = "stop"
                     break
                 self._made.append(part)
@@ -206,10 +210,10 @@ class Writer:
                 break
         return wanted
 
-    def _bind(self) -> None:
+    def _bind(self, grammars: CallGrammars, tools: Sequence[Tool]) -> None:
         self._attempts += 1
         self._calls_before = self._parser.calls
-        grammars, tools = self._grammars, self._tools
+        self._quotes = self._single_tokens(QUOTE if grammars.syntax.values == "gemma" else '"')
         attempts: tuple[Callable[[], str], ...] = (
             lambda: grammars.of(tools),
             lambda: grammars.without(tools, self._refused),

@@ -132,10 +132,25 @@ _LINK_TARGET = (
     rf"|\[[^\[\]\n]{{0,99}}\])|(?!{_TARGET_BEGUN}))"
 )
 _LINK_BEGUN = rf"!?\[[^\[\]\n]{{0,{_MOST_LINK}}}(?:\Z|\](?:\Z|{_TARGET_BEGUN}))"
-_TEXT = r'(?:[^{}"]|"(?:[^"\\]|\\.)*")'
-_OBJECT = rf"\{{(?:{_TEXT}|\{{{_TEXT}*\}})*\}}"
-_JSON = rf'\{{(?=\s*")(?:{_TEXT}|{_OBJECT})*\}}'
-"""Up to three objects deep."""
+_QUOTED = r'"(?:[^"\\]|\\.)*+"'
+_MOST_LEVELS = 12
+
+
+def _nested(opens: str, closes: str, inside: str) -> str:
+    """Between ``opens`` and ``closes``: whatever is ``inside``, and the same again."""
+    pattern = inside
+    for _ in range(_MOST_LEVELS):
+        pattern = rf"(?:{inside}|{opens}{pattern}*+{closes})"
+    return rf"{pattern}*+{closes}"
+
+
+_OBJECT = r"\{(?=\s*[\"'])" + _nested(r"\{", r"\}", rf'(?:[^{{}}"]|{_QUOTED})')
+_LIST = r"\[(?=\s*[{\"])" + _nested(r"\[", r"\]", rf'(?:[^\[\]"]|{_QUOTED})') + r"(?![\[(])"
+_MOST_JSON, _MOST_TEXTS = 20_000, 400
+"""Characters of an object, or a list of texts, that may wait for its end."""
+_OBJECT_BEGUN = rf"\{{\s*(?:[\"'].{{0,{_MOST_JSON}}})?\Z"
+_LIST_BEGUN = rf'\[\s*(?:\{{.{{0,{_MOST_JSON}}}|"(?:(?!\]\().){{0,{_MOST_TEXTS}}})?\Z'
+_JSON_STARTS = re.compile(r"\s*(?:\{\s*[\"']|\[\s*[{\"])")
 
 
 def _link(place: _Place) -> str:
@@ -150,6 +165,8 @@ def _link(place: _Place) -> str:
 
 def _code(place: _Place) -> str:
     """Code in a sentence, as far as it is words: ``get_weather(x)`` is "get weather x"."""
+    if _JSON_STARTS.match(place.match["code"]):
+        return ""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", place.match["code"])
     said = re.sub(r"[^\w\s.,'+#%/:-]|(?<!\w)[.,:/+-]+|[.,:/+-]+(?!\w)", " ", words)
     return re.sub(r"\s+", " ", said).strip()
@@ -194,7 +211,8 @@ _KINDS = (
         silent=True,
     ),
     _Kind("<", r"<!--.*?-->", lambda _: "", r"<!--.*\Z", silent=True),
-    _Kind("{", _JSON, lambda _: " ", r'\{\s*".{0,4000}\Z', silent=True),
+    _Kind("{", _OBJECT, lambda _: " ", _OBJECT_BEGUN, silent=True),
+    _Kind("[", _LIST, lambda _: " ", _LIST_BEGUN, silent=True),
     _Kind("<", r"</?3+(?!\d)", lambda _: ""),
     _Kind(
         "<",

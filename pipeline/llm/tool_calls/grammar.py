@@ -19,8 +19,11 @@ _REMEMBERED = 16
 _MOST_REFUSED = 256
 
 
-def call_grammar(syntax: Syntax, tools: Sequence[Tool], *, loose: Collection[str] = ()) -> str:
-    """GBNF for one call of one of ``tools``, from the first letter of its name to the end.
+def call_grammar(
+    syntax: Syntax, tools: Sequence[Tool], *, loose: Collection[str] = (), named: bool = False
+) -> str:
+    """GBNF for one call of one of ``tools``, from the first letter of its name to the end;
+    ``named``: from its arguments on, where the name is known.
 
     A schema that cannot be used becomes "any JSON object", a part of one "any value", with a line
     in the log; so do those of the tools called ``loose``. Of tools with one name, the last counts.
@@ -31,7 +34,8 @@ def call_grammar(syntax: Syntax, tools: Sequence[Tool], *, loose: Collection[str
     for tool in {tool.name: tool for tool in tools}.values():
         free = tool.name in loose
         arguments = rules.any_object() if free else _arguments(rules, tool)
-        calls[syntax.spelled_name(tool.name) + syntax.middle] = f"{arguments} {end}"
+        begin = "" if named else syntax.spelled_name(tool.name) + syntax.middle
+        calls[begin] = f"{arguments} {end}"
     return rules.grammar(rules.choice(calls))
 
 
@@ -61,8 +65,11 @@ def _arguments(rules: Rules, tool: Tool) -> str:
 class CallGrammars:
     """Grammars of one model's calls, remembered for the sets of tools that were used last."""
 
-    def __init__(self, syntax: Syntax) -> None:
+    def __init__(self, syntax: Syntax, *, named: bool = False) -> None:
         self.syntax = syntax
+        self.bare = self if named else CallGrammars(syntax.bare, named=True)
+        """Of calls without marks, from where their name is known."""
+        self._named = named
         self._grammars: OrderedDict[tuple[str, ...], str] = OrderedDict()
         self._refused: list[Tool] = []
         """Tools whose strict grammar llama.cpp cannot read."""
@@ -71,7 +78,7 @@ class CallGrammars:
         """GBNF for one call of one of ``tools``."""
         key = tuple(map(repr, tools))
         if key not in self._grammars:
-            self._grammars[key] = call_grammar(self.syntax, tools, loose=self._loose(tools))
+            self._grammars[key] = self._written(tools, self._loose(tools))
             if len(self._grammars) > _REMEMBERED:
                 self._grammars.popitem(last=False)
         self._grammars.move_to_end(key)
@@ -79,14 +86,17 @@ class CallGrammars:
 
     def without(self, tools: Sequence[Tool], refused: Callable[[str], bool]) -> str:
         """The same, with any arguments for those tools whose own grammar is ``refused``."""
-        self._refused += [tool for tool in tools if refused(call_grammar(self.syntax, [tool]))]
+        self._refused += [tool for tool in tools if refused(self._written([tool]))]
         del self._refused[:-_MOST_REFUSED]
         self._grammars.pop(tuple(map(repr, tools)), None)
         return self.of(tools)
 
     def loose(self, tools: Sequence[Tool]) -> str:
         """The same with any arguments for all of them."""
-        return call_grammar(self.syntax, tools, loose={tool.name for tool in tools})
+        return self._written(tools, {tool.name for tool in tools})
+
+    def _written(self, tools: Sequence[Tool], loose: Collection[str] = ()) -> str:
+        return call_grammar(self.syntax, tools, loose=loose, named=self._named)
 
     def _loose(self, tools: Sequence[Tool]) -> Collection[str]:
         return {tool.name for tool in tools if tool in self._refused}

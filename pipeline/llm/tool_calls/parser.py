@@ -14,7 +14,8 @@ from enum import Enum, auto
 from typing import Any
 
 from pipeline.engines import TextDelta, Tool, ToolCall
-from pipeline.llm.tool_calls.gemma_values import QUOTE
+from pipeline.llm.tool_calls.bare import BareCall, Opening
+from pipeline.llm.tool_calls.call_data import CallData
 from pipeline.llm.tool_calls.schema_check import fits
 from pipeline.llm.tool_calls.syntax import BLOCKS, STRAY, Syntax
 
@@ -28,6 +29,8 @@ _SEPARATORS = " \t\r\n;,"
 
 class _State(Enum):
     SPEECH = auto()
+    BARE = auto()
+    """In an object that may be a call without marks."""
     BLOCK = auto()
     """In thoughts, or in anything else that is not for others."""
     CALL = auto()
@@ -42,8 +45,10 @@ class CallParser:
     space until something follows it. A call comes out when its data is complete, if it is one
     of ``tools`` and fits its schema; otherwise it is left out, and a line in the log says why.
 
-    ``bare``: calls without a mark of their own are calls, too. ``thought_end``: the answer begins
-    inside of a thought, which ends with it.
+    ``bare``: a call may stand without its marks where an answer begins, or behind another call
+    (``pipeline.llm.tool_calls.bare``). It is held back while it may still be one; what is none is
+    speech, unchanged. ``anywhere``: and behind words, too, as calls of an unmarked syntax may.
+    ``thought_end``: the answer begins inside of a thought, which ends with it.
     """
 
     def __init__(
@@ -52,26 +57,45 @@ class CallParser:
         tools: Sequence[Tool],
         *,
         bare: bool = True,
+        anywhere: bool = False,
         thought_end: str = "",
     ) -> None:
         self._syntax = syntax
         self._schemas: Mapping[str, Mapping[str, Any]] = {t.name: t.parameters for t in tools}
-        self._openers = {o.marker: o for o in syntax.openers if bare or not o.body}
+        self._openers = {o.marker: o for o in syntax.openers}
         self._state = _State.BLOCK if thought_end else _State.SPEECH
         self._block_end = thought_end
-        self._marks = _Marks([*self._openers, *syntax.other_markers])
+        self._may_be_bare = bare
+        braces = ["{"] if bare and (anywhere or syntax.unmarked) else []
+        self._marks = _Marks([*self._openers, *syntax.other_markers, *braces])
         self._buffer = ""
         self._space = ""
         self._said = False
         self._calls = 0
-        self._data = _Data(syntax)
+        self._spelling = syntax
+        """Of the call that is being read."""
+        self._data = CallData(syntax)
+        self._bare = BareCall((), Opening(""))
+        self._closers: list[str] = []
+        """Of the list and the fence that the last call without marks stands in."""
         self.rest = ""
-        """What has to follow the opening mark that was read last, up to the function's name."""
+        """What has to follow the opening mark that was read last, up to the function's name; or
+        the name of a call without marks, up to its arguments."""
 
     @property
     def in_call(self) -> bool:
         """A call has begun, and its closing mark has not been read."""
         return self._state in (_State.CALL, _State.CLOSING)
+
+    @property
+    def named(self) -> bool:
+        """Whether this may be a call without marks, whose name is known, and nothing behind it."""
+        return self._state is _State.BARE and self._bare.named
+
+    @property
+    def bare(self) -> bool:
+        """Whether the call that was read last has no marks."""
+        return self._spelling is self._syntax.bare
 
     @property
     def in_text(self) -> bool:
@@ -89,6 +113,7 @@ class CallParser:
         parts: list[Part] = []
         steps = {
             _State.SPEECH: self._speech,
+            _State.BARE: self._object,
             _State.BLOCK: self._block,
             _State.CALL: self._call,
             _State.CLOSING: self._closing,
@@ -97,10 +122,28 @@ class CallParser:
             pass
         return _joined(parts)
 
+    def begin(self) -> str:
+        """A call begins, and nothing else can come. Gives how it begins, up to its name."""
+        begin = self._syntax.begin
+        self._enter_call(self._syntax)
+        self._buffer = begin.removeprefix(self._syntax.openers[0].marker)
+        return begin
+
+    def commit(self) -> str:
+        """What is ``named`` is a call, and can be nothing else. Gives the name."""
+        self._buffer = self._buffer[self._bare.start :]
+        self._closers = [*self._bare.closers, *self._closers]
+        self._enter_call(self._syntax.bare)
+        return self._bare.name
+
     def finish(self) -> list[Part]:
         """What is left at the end. A beginning of a mark is not speech, a single sign may be."""
         parts: list[Part] = []
-        if self._state is _State.SPEECH and len(self._buffer) == 1:
+        while self._state is _State.BARE:
+            self._release(parts)
+            parts += self.feed("")
+        waits = self._may_be_bare and not self._said and Opening(self._buffer).possible
+        if self._state is _State.SPEECH and (len(self._buffer) == 1 or waits):
             self._say(self._buffer, parts)
         elif self._state is _State.CALL:
             log.warning("A tool call was cut off, and is left out")
@@ -108,30 +151,45 @@ class CallParser:
         return _joined(parts)
 
     def opens(self, text: str) -> int:
-        """How many characters of ``text`` a call needs to begin; -1: none begins in it."""
+        """How many characters of ``text`` a call needs to begin, one without marks up to its name;
+        -1: none begins in it."""
         if self.in_call:
             return -1
-        probe = copy.copy(self)
+        probe = self._probe()
         for i, sign in enumerate(text):
             probe.feed(sign)
-            if probe.in_call:
+            if probe.in_call or probe.named:
                 return i + 1
         return -1
 
     def suspects(self, text: str) -> bool:
         """Whether after ``text`` a call would have begun, or a mark of more than one sign."""
-        if self._state is not _State.SPEECH:
+        if self._state not in (_State.SPEECH, _State.BARE):
             return False
-        probe = copy.copy(self)
+        probe = self._probe()
         for sign in text:
             probe.feed(sign)
             if probe.in_call:
                 return True
-        return probe._state is _State.SPEECH and len(probe._buffer) > 1
+        return probe._state in (_State.SPEECH, _State.BARE) and len(probe._buffer) > 1
+
+    def _probe(self) -> CallParser:
+        probe = copy.copy(self)
+        probe._bare = copy.deepcopy(self._bare)
+        probe._closers = [*self._closers]
+        return probe
 
     # --- states; each returns whether there is more to do
 
     def _speech(self, parts: list[Part]) -> bool:
+        if self._may_be_bare and not self._said:
+            self._skip_closers()
+            opening = Opening(self._buffer)
+            if opening.whole:
+                self._enter_object(opening)
+                return True
+            if opening.possible or self._closes:
+                return False
         found = self._marks.find(self._buffer)
         if found is None:
             kept = self._marks.tail(self._buffer)
@@ -141,6 +199,23 @@ class CallParser:
         self._say(self._buffer[: found.start()], parts)
         self._buffer = self._buffer[found.end() :]
         self._enter(found.group())
+        return True
+
+    def _object(self, parts: list[Part]) -> bool:
+        end = self._bare.end(self._buffer)
+        if end is None:
+            return False
+        call: ToolCall | str = "it has other members"
+        if end >= 0:
+            call = self._checked(self._syntax.bare, self._buffer[self._bare.start : end])
+        if isinstance(call, str):
+            self._release(parts)
+            return True
+        self._buffer = self._buffer[end:]
+        self._closers = [*self._bare.closers, *self._closers]
+        self._spelling = self._syntax.bare
+        self._state = _State.SPEECH
+        self._give(call, parts)
         return True
 
     def _block(self, _parts: list[Part]) -> bool:
@@ -161,7 +236,7 @@ class CallParser:
         else:
             log.warning("A tool call is malformed, and is left out")
         self._buffer = self._buffer[end:]
-        self._state = _State.CLOSING if self._syntax.close else _State.SPEECH
+        self._state = _State.CLOSING if self._spelling.close else _State.SPEECH
         return True
 
     def _closing(self, _parts: list[Part]) -> bool:
@@ -185,20 +260,56 @@ class CallParser:
 
     def _enter(self, mark: str) -> None:
         if opener := self._openers.get(mark):
-            self._state = _State.CALL
-            self._buffer = opener.body + self._buffer
-            self._data = _Data(self._syntax)
+            self._enter_call(self._syntax)
             self.rest = opener.rest
         elif mark in BLOCKS:
             self._state = _State.BLOCK
             self._block_end = BLOCKS[mark]
+        elif mark == "{":
+            self._buffer = mark + self._buffer
+            self._enter_object(Opening(mark))
         else:
             assert mark in STRAY
+
+    def _enter_call(self, spelling: Syntax) -> None:
+        self._state = _State.CALL
+        self._spelling = spelling
+        self._data = CallData(spelling)
+
+    def _enter_object(self, opening: Opening) -> None:
+        self._state = _State.BARE
+        self._bare = BareCall(self._schemas, opening)
+        self.rest = self._syntax.bare.middle.removeprefix('"')
+
+    def _release(self, parts: list[Part]) -> None:
+        """What was held back is no call. Behind its first sign, one may begin."""
+        self._state = _State.SPEECH
+        self._say(self._buffer[:1], parts)
+        self._buffer = self._buffer[1:]
+
+    def _skip_closers(self) -> None:
+        """Behind a call without marks: what separates it from the next one, or ends its list."""
+        while True:
+            self._space, self._buffer = "", self._buffer.lstrip(self._separators)
+            closed = [i for i, end in enumerate(self._closers) if self._buffer.startswith(end)]
+            if not closed:
+                return
+            self._buffer = self._buffer[len(self._closers[closed[0]]) :]
+            del self._closers[: closed[0] + 1]
+
+    @property
+    def _closes(self) -> bool:
+        """Whether what is held back may end the last call's list or fence."""
+        return any(end.startswith(self._buffer) for end in self._closers)
+
+    @property
+    def _separators(self) -> str | None:
+        return _SEPARATORS if self._calls else None
 
     def _say(self, text: str, parts: list[Part]) -> None:
         text = self._space + text
         if not self._said:
-            text = text.lstrip(_SEPARATORS if self._calls else None)
+            text = text.lstrip(self._separators)
         spoken = text.rstrip()
         self._space = text[len(spoken) :]
         if spoken:
@@ -206,21 +317,29 @@ class CallParser:
             parts.append(TextDelta(spoken))
 
     def _take(self, data: str, parts: list[Part]) -> None:
-        call = self._syntax.read(data)
+        call = self._checked(self._spelling, data)
+        if isinstance(call, str):
+            log.warning("A tool call is left out: %s", call)
+        else:
+            self._give(call, parts)
+
+    def _checked(self, spelling: Syntax, data: str) -> ToolCall | str:
+        """The call, or why it is none."""
+        call = spelling.read(data)
         if call is None:
-            log.warning("A tool call is malformed, and is left out")
-            return
+            return "it is malformed"
         name, arguments = call
         if name not in self._schemas:
-            log.warning("A call of a tool that does not exist is left out")
-            return
+            return "there is no such tool"
         text = _json(arguments)
         if text is None or not fits(arguments, self._schemas[name]):
-            log.warning("A call of %s whose arguments do not fit its schema is left out", name)
-            return
+            return f"its arguments do not fit the schema of {name}"
+        return ToolCall(name, text)
+
+    def _give(self, call: ToolCall, parts: list[Part]) -> None:
         self._calls += 1
         self._said, self._space = False, ""
-        parts.append(ToolCall(name, text))
+        parts.append(call)
 
 
 class _Marks:
@@ -240,43 +359,6 @@ class _Marks:
             if text[-length:] in self._beginnings:
                 return length
         return 0
-
-
-class _Data:
-    """Finds the end of one call's data, looking at every sign about once."""
-
-    def __init__(self, syntax: Syntax) -> None:
-        self._json = syntax.values == "json"
-        self._close = syntax.close.strip()
-        self._quote = '"' if self._json else QUOTE
-        marks = [re.escape(mark) for mark in (self._quote, "{", "}", self._close) if mark]
-        self._mark = re.compile("|".join([r"\\."] * self._json + marks), re.DOTALL)
-        self._overlap = max(2, len(self._quote), len(self._close)) - 1
-        self._at = 0
-        self._level = 0
-        self.quoted = False
-        """Whether the text so far ends inside of quotes."""
-        self.whole = False
-        """Whether the end that was found is that of an object."""
-
-    def end(self, text: str) -> int | None:
-        """Where the data ends in ``text``, which is all of it so far; ``None``: not yet."""
-        for found in self._mark.finditer(text, self._at):
-            self._at = found.end()
-            mark = found.group()
-            if mark == self._quote:
-                self.quoted = not self.quoted
-            elif self.quoted or mark.startswith("\\"):
-                continue
-            elif mark == self._close:
-                return found.start()
-            else:
-                self._level += 1 if mark == "{" else -1
-                if self._level <= 0:
-                    self.whole = self._level == 0
-                    return self._at
-        self._at = max(self._at, len(text) - self._overlap)
-        return None
 
 
 def _json(arguments: Mapping[str, Any]) -> str | None:

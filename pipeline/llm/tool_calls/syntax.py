@@ -16,11 +16,9 @@ from pipeline.llm.tool_calls import gemma_values
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """``marker`` begins a call. ``body``: its last part, that belongs to the call's data.
-    ``rest``: what comes between the marker and the function's name."""
+    """``marker`` begins a call. ``rest``: what comes between it and the function's name."""
 
     marker: str
-    body: str
     rest: str
 
 
@@ -28,7 +26,8 @@ class Opener:
 class Syntax:
     """One family's spelling: ``begin`` name ``middle`` arguments ``end`` ``close``.
 
-    ``openers``: all ways in which a call may begin; the first is that of ``begin``.
+    ``openers``: the marks that a call may begin with. ``unmarked``: its calls need none, so that an
+    object anywhere in an answer may be one.
     """
 
     name: str
@@ -38,6 +37,7 @@ class Syntax:
     end: str
     close: str
     values: Literal["json", "gemma"] = "json"
+    unmarked: bool = False
 
     def written(self, name: str, arguments: Mapping[str, Any]) -> str:
         """A call as the family's templates write it into the history."""
@@ -54,6 +54,11 @@ class Syntax:
     def read(self, body: str) -> tuple[str, dict[str, Any]] | None:
         """Name and arguments of one call's data; ``None`` if that is not what it holds."""
         return gemma_values.read_call(body) if self.values == "gemma" else _read_json(body)
+
+    @property
+    def bare(self) -> Syntax:
+        """How this family's models write a call when they leave its marks out."""
+        return self if self.unmarked else BARE
 
     @property
     def other_markers(self) -> tuple[str, ...]:
@@ -92,7 +97,7 @@ STRAY = (*BLOCKS.values(), "</tool_call>", "<tool_call|>")
 
 HERMES = Syntax(
     "hermes",
-    (Opener("<tool_call>", "", '\n{"name": "'),),
+    (Opener("<tool_call>", '\n{"name": "'),),
     begin='<tool_call>\n{"name": "',
     middle='", "arguments": ',
     end="}",
@@ -101,24 +106,20 @@ HERMES = Syntax(
 
 LLAMA = Syntax(
     "llama",
-    (
-        Opener('{"', '{"', 'name": "'),
-        Opener("<|python_tag|>", "", '{"name": "'),
-        *(
-            Opener(f'{{{space}"', '{"', 'name": "')
-            for space in (" ", "\n", "\n ", "\n  ", "\n    ", "\n\t")
-        ),
-    ),
+    (Opener("<|python_tag|>", '{"name": "'),),
     begin='{"name": "',
     middle='", "parameters": ',
     end="}",
     close="",
+    unmarked=True,
 )
-"""There is no mark of its own: an object is a call. Nobody says ``{"``."""
+
+BARE = Syntax("bare", (), '{"name": "', middle='", "arguments": ', end="}", close="", unmarked=True)
+"""No family: what is left of Hermes' calls where a model leaves the marks out."""
 
 GEMMA = Syntax(
     "gemma",
-    (Opener("<|tool_call>", "", "call:"),),
+    (Opener("<|tool_call>", "call:"),),
     begin="<|tool_call>call:",
     middle="",
     end="",

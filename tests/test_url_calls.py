@@ -1,0 +1,202 @@
+"""Calls that servers leave in their text, and calls that are asked for by their schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from far_server import FarServer, problem, serving
+from far_server import Kind as Server
+from llama_talk import MODEL
+from robot_tools import robot_tools
+from test_url_llm import APIS, PATHS, RESPONSES, calls_of, last, text_of
+from url_engines import DANCE, NOD, answer, running
+
+from pipeline.by_url.families import LLAMA_SERVER
+from pipeline.engines import Kind, Sampling, TextDelta, Tool, ToolCall, ToolChoice
+from pipeline.errors import EngineError
+from pipeline.llm.llama_model import Model
+from pipeline.llm.sampler import Sampler
+from pipeline.llm.tool_calls.schema_check import fits
+from pipeline.llm.url_prompts import Asked, Parts, call_schema
+
+DANCE_TEXT = '{"name": "dance", "arguments": {"steps": 3}}'
+NOD_TEXT = '{"name": "nod", "arguments": {}}'
+DANCED = ToolCall("dance", '{"steps": 3}')
+NODDED = ToolCall("nod", "{}")
+
+
+# --- in the text -------------------------------------------------------------------------------
+
+
+@APIS
+@pytest.mark.parametrize("server", ["llama-server", "vllm", "ollama", "lm-studio", "openai"])
+@pytest.mark.parametrize("size", [1, 4, 500])
+async def test_a_call_without_marks_is_a_call(server: Server, api: str, size: int) -> None:
+    text = f"```json\n{DANCE_TEXT}\n```\nI dance."
+    words = [text[at : at + size] for at in range(0, len(text), size)]
+    far = FarServer(server, words=words)
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD))
+    assert calls_of(deltas) == [DANCED]
+    assert text_of(deltas) == "I dance."
+
+
+@APIS
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ('{"name": "fly", "arguments": {}}', ToolChoice()),
+        ('{"name": "dance", "arguments": {"steps": "two"}} it is.', ToolChoice()),
+        (DANCE_TEXT, ToolChoice("none")),
+        (f"Yes: {DANCE_TEXT}", ToolChoice()),
+        ('{"name": "dance", "arguments": {"st', ToolChoice()),
+    ],
+)
+async def test_json_that_is_no_call_stays_what_it_is(
+    api: str, text: str, choice: ToolChoice
+) -> None:
+    far = FarServer(words=list(text))
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+        assert (text_of(deltas), calls_of(deltas)) == (text, [])
+        deltas = await answer(engine)
+    assert text_of(deltas) == text, "without tools"
+
+
+@pytest.mark.parametrize(
+    ("text", "choice", "expected"),
+    [
+        (f"Sure. {DANCE_TEXT}", ToolChoice("required"), [DANCED]),
+        (f"{DANCE_TEXT}\n{DANCE_TEXT}", ToolChoice(), [DANCED]),
+        (f"{DANCE_TEXT}, {DANCE_TEXT}", ToolChoice("required"), [DANCED]),
+        (f'{{"nod": {NOD_TEXT}}}', ToolChoice("named", "nod"), [NODDED]),
+        (
+            f"[{DANCE_TEXT}, {DANCE_TEXT[:-3]}4}}}}]",
+            ToolChoice("required", parallel=False),
+            [DANCED],
+        ),
+    ],
+)
+async def test_how_many_calls_an_answer_makes(
+    text: str, choice: ToolChoice, expected: list[ToolCall]
+) -> None:
+    far = FarServer("vllm", words=list(text))
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+    assert calls_of(deltas) == expected
+    assert text_of(deltas) == ""
+
+
+async def test_a_call_that_the_server_has_found_too_is_one() -> None:
+    far = FarServer(
+        "vllm", words=[DANCE_TEXT], calls=[("dance", '{"steps":3}'), ("nod", "{}"), ("nod", "{}")]
+    )
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD))
+    assert calls_of(deltas) == [DANCED, NODDED, NODDED]
+
+
+# --- by schema ---------------------------------------------------------------------------------
+
+
+@APIS
+@pytest.mark.parametrize("choice", [ToolChoice("required"), ToolChoice("named", "dance")])
+async def test_llama_server_is_asked_for_a_call_by_its_schema(api: str, choice: ToolChoice) -> None:
+    far = FarServer(words=list(DANCE_TEXT))
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+    assert calls_of(deltas) == [DANCED]
+    assert text_of(deltas) == ""
+    asked = last(far, api)
+    named = choice.kind == "named"
+    offered = [DANCE] if named else [DANCE, NOD]
+    assert asked["tool_choice"] == "none"
+    assert [tool.get("function", tool)["name"] for tool in asked["tools"]] == [
+        tool.name for tool in offered
+    ]
+    form = asked["response_format"]
+    assert form["type"] == "json_schema"
+    schema = form["json_schema"]["schema"]
+    assert schema == call_schema(offered)
+    assert fits(json.loads(DANCE_TEXT), schema)
+    assert not fits({"name": "dance", "arguments": {}}, schema)
+    assert fits({"name": "nod", "arguments": {}}, schema) != named
+
+
+@APIS
+async def test_only_forced_calls_and_only_llama_server(api: str) -> None:
+    for server, choice in (("llama-server", ToolChoice()), ("vllm", ToolChoice("required"))):
+        far = FarServer(server, calls=[("nod", "{}")])  # type: ignore[arg-type]
+        async with serving(far), running(Kind.LLM, api, far.url) as engine:
+            await answer(engine, tools=(DANCE, NOD), choice=choice)
+        assert "response_format" not in last(far, api)
+        assert last(far, api)["tool_choice"] == choice.kind
+
+
+@APIS
+async def test_a_schema_that_is_refused_is_left_out(api: str) -> None:
+    refusal = problem(400, {"error": {"message": "failed to parse grammar", "code": 400}})
+    far = FarServer(calls=[("nod", "{}")], moods={PATHS[api]: [refusal]})
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD), choice=ToolChoice("required"))
+        assert calls_of(deltas) == [NODDED]
+        first, second = far.asked(PATHS[api])
+        assert "response_format" in first.json
+        assert "response_format" not in second.json
+        assert second.json["tool_choice"] == "required"
+        far.calls, far.moods = [], {PATHS[api]: [refusal, refusal]}
+        with pytest.raises(EngineError, match="refuses the request"):
+            await answer(engine, tools=(DANCE,), choice=ToolChoice("required"))
+
+
+async def test_a_forced_call_that_does_not_come_is_a_failure() -> None:
+    far = FarServer(words=["I would rather not."])
+    async with serving(far), running(Kind.LLM, RESPONSES, far.url) as engine:
+        with pytest.raises(EngineError, match="no tool call that fits"):
+            await answer(engine, tools=(DANCE,), choice=ToolChoice("required"))
+
+
+def test_references_point_into_the_whole_schema() -> None:
+    parameters = {
+        "$defs": {"place": {"enum": ["left", "right"]}},
+        "properties": {"at": {"$ref": "#/$defs/place"}, "$ref": {"type": "string"}},
+        "required": ["at"],
+    }
+    for others in ([], [NOD]):
+        schema = call_schema([*others, Tool("look", "", parameters)])
+        assert fits({"name": "look", "arguments": {"at": "left", "$ref": "#x"}}, schema)
+        assert not fits({"name": "look", "arguments": {"at": "up"}}, schema)
+
+
+@pytest.mark.real
+def test_llama_cpps_own_grammar_of_the_schema_gives_calls(weights: Any) -> None:
+    """A model that says anything at all says calls of robot tools. (The package's own converter is
+    older than llama-server's, and knows no bounds of numbers.)"""
+    from llama_cpp.llama_grammar import json_schema_to_gbnf
+
+    path: Path = next(weights(MODEL).glob("*.gguf"))
+    model = Model(path, requantize=False)
+    tools = [tool for tool in robot_tools() if "minimum" not in str(tool.parameters)]
+    assert len(tools) > 5
+    gbnf = json_schema_to_gbnf(json.dumps(call_schema(tools)))
+    ends = [t for text in ('"', "}", "]", ",") for t in model.tokenize(text, special=False)]
+    schemas = {tool.name: tool.parameters for tool in tools}
+    for seed in range(4):
+        chance, data = np.random.default_rng(seed), b""
+        sampler = Sampler(model, Sampling(seed=seed, temperature=1))
+        sampler.bind(gbnf)
+        for step in range(400):
+            logits = chance.normal(size=model.vocab_tokens).astype(np.float32)
+            logits[ends] += 7
+            token = sampler.sample(logits, preferred=ends if step > 60 else ())
+            if token is None or model.ends(token):
+                break
+            data += model.piece(token)
+        parts = Parts(Asked("", LLAMA_SERVER, [], tools, ToolChoice("required"), by_schema=True))
+        (call,) = [*parts.text(data.decode()), *parts.finish([])]
+        assert not isinstance(call, TextDelta)
+        assert fits(json.loads(call.arguments), schemas[call.name])
