@@ -12,7 +12,9 @@ played.
 
 - Alone: how often an hour an answer is cut off (``stopped``), held back for a moment (``held``) or
   answered as if somebody had spoken (``answered``). ``later`` leaves the first 10 s out.
-- With ``--corpus``: somebody interrupts each answer but the first, at +6, 0 and -6 dB to the echo.
+- With ``--corpus``: each answer is interrupted, at +6, 0 and -6 dB to the echo; the first one, in a
+  room that is unknown, apart. ``stopped``: from the onset until the answer is cancelled;
+  ``silent``: until the client's loudspeaker is. ``--no-echo``: the loudspeaker is not heard.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ ECHO_DBFS = (-26.0, -18.0)
 NOISE_UNDER_ECHO_DB = 35.0
 BETWEEN_S = 1.5
 SENTENCES = 6
-INTERRUPT_S = (2.0, 6.0)
+INTERRUPT_S = (1.0, 6.0)
 COLD_S = 10.0
 NOTICED_S = 2.5
 
@@ -137,6 +139,8 @@ class RoomClient:
     gain: float = 1.0
     played: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
     said: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
+    silent_s: dict[float, float] = field(default_factory=dict)
+    """When it was silent, by when it was told to be."""
 
     def play(self, pcm: Pcm, at_s: float) -> None:
         start = max(round((at_s + self.down_s) * LISTEN_RATE), len(self.played))
@@ -146,6 +150,7 @@ class RoomClient:
 
     def flush(self, at_s: float) -> None:
         self.played = self.played[: round((at_s + self.down_s) * LISTEN_RATE)]
+        self.silent_s[at_s] = len(self.played) / LISTEN_RATE
 
     def say(self, signal: Signal, at: int) -> None:
         if len(self.said) < at + len(signal):
@@ -179,11 +184,14 @@ class RoomClient:
 
 @dataclass
 class Interrupted:
-    """``stopped_ms``: from the onset until the answer ends; ``None``: it goes on."""
+    """``first``: it is the session's first answer. ``stopped_ms``: from the onset until the answer
+    ends; ``None``: it goes on. ``silent_ms``: until the loudspeaker is silent."""
 
     clip: str
     ser_db: int
+    first: bool
     stopped_ms: float | None
+    silent_ms: float | None
     before: bool
     """Whether it ended before anybody spoke."""
     errors: tuple[int, int] | None
@@ -209,7 +217,12 @@ class Scene:
 
 
 def play(
-    seed: int, seconds: float, voices: Path, corpora: tuple[Path, ...], sets: tuple[str, ...]
+    seed: int,
+    seconds: float,
+    voices: Path,
+    corpora: tuple[Path, ...],
+    sets: tuple[str, ...],
+    echo: bool,
 ) -> Scene:
     settings = load_settings("default", list(sets)).settings
     rng = np.random.default_rng([seed, 79])
@@ -227,9 +240,9 @@ def play(
     )
     sample = bent(speech[: 10 * LISTEN_RATE], loudspeaker)
     level = active_dbfs(np.convolve(sample, response[:2000])[: len(sample)].astype(np.float32))
-    client.gain = float(10 ** ((echo_dbfs - level) / 20))
+    client.gain = float(10 ** ((echo_dbfs - level) / 20)) if echo else 0.0
     near = room.response(room.talker)
-    talk = _Talk(_clips(corpora), near, echo_dbfs, np.random.default_rng([seed, 80]))
+    talk = _Talk(seed, _clips(corpora), near, echo_dbfs, np.random.default_rng([seed, 80]))
     with opened_memo(settings) as memo:
         ears = ears_of(settings, memo)
         computer = Computer(EMBEDDED)
@@ -248,6 +261,7 @@ def play(
 class _Talk:
     """Who interrupts, and what came of it."""
 
+    seed: int
     clips: list[Clip]
     near: Signal
     echo_dbfs: float
@@ -258,7 +272,7 @@ class _Talk:
     def begin(self, client: RoomClient, now: int) -> None:
         """Somebody speaks in 2 to 6 s."""
         clip = self.clips[int(self.rng.integers(len(self.clips)))]
-        ser_db = SER_DB[len(self.done) % 3]
+        ser_db = SER_DB[(self.seed + len(self.done)) % 3]
         at = now + int(self.rng.uniform(*INTERRUPT_S) * LISTEN_RATE)
         said = np.convolve(clip.signal, self.near)[: len(clip.signal) + 4800].astype(np.float32)
         said = gained(said, self.echo_dbfs + ser_db - active_dbfs(said))
@@ -306,7 +320,7 @@ async def _run(
                 answers += 1
                 quiet_from = now + BETWEEN_S
                 await session.submit(CreateResponse())
-                if talk.clips and answers > 1:
+                if talk.clips:
                     talk.begin(client, start)
             captured = (start + PIECE) / LISTEN_RATE
             late_s = UP_S + float(rng.uniform(0, JITTER_S))
@@ -334,7 +348,10 @@ def _scene(
     ]
     ignored = [at for at, event in log if isinstance(event, SpeechIgnored)]
     texts = [(at, event.text) for at, event in log if isinstance(event, TranscriptReady)]
-    found = [_interrupted(each, stopped, texts, client, ears) for each in talk.done]
+    found = [
+        _interrupted(each, number == 0, stopped, texts, client, ears)
+        for number, each in enumerate(talk.done)
+    ]
 
     def nobodys(times: Sequence[float]) -> list[float]:
         return [
@@ -355,6 +372,7 @@ def _scene(
 
 def _interrupted(
     done: tuple[Clip, int, int, int],
+    first_answer: bool,
     stopped: Sequence[float],
     texts: Sequence[tuple[float, str]],
     client: RoomClient,
@@ -373,8 +391,14 @@ def _interrupted(
         errors = (found.errors, found.words)
     first = words(ideal)[:1]
     known = bool(first) and first == words(clip.text)[:1]
+
+    def since(moment: float | None) -> float | None:
+        return None if moment is None else round((moment - onset_s) * 1000)
+
     return Interrupted(
-        *(clip.name, ser_db, None if at is None else round((at - onset_s) * 1000), before, errors),
+        *(clip.name, ser_db, first_answer, since(at)),
+        since(None if at is None else client.silent_s[at]),
+        *(before, errors),
         (words(read)[:1] == first) if known and at is not None else None,
     )
 
@@ -414,18 +438,28 @@ def figures(scenes: Sequence[Scene]) -> dict[str, Any]:
             "later": round(later / hours, 2),
             "n": sum(map(len, times)),
         }
-    for ser_db in SER_DB:
-        of = [each for s in scenes for each in s.interrupted if each.ser_db == ser_db]
+    everybody = [each for scene in scenes for each in scene.interrupted]
+    of_kind = {
+        "the first answer interrupted": [each for each in everybody if each.first],
+        **{
+            f"interrupted at {ser_db} dB": [each for each in everybody if each.ser_db == ser_db]
+            for ser_db in SER_DB
+        },
+    }
+    for kind, of in of_kind.items():
         if not of:
             continue
-        late = sorted(each.stopped_ms for each in of if each.stopped_ms is not None)
+        # Who was interrupted before they spoke found the robot silent.
+        of = [each for each in of if not each.before]
+        late = [each.stopped_ms for each in of if each.stopped_ms is not None]
+        silent = [each.silent_ms for each in of if each.silent_ms is not None]
         errors = [each.errors for each in of if each.errors and each.stopped_ms is not None]
         firsts = [each.first_word for each in of if each.first_word is not None]
-        found[f"interrupted at {ser_db} dB"] = {
+        found[kind] = {
             "n": len(of),
             "stopped": round(len(late) / len(of), 3),
-            "stopped_before": sum(each.before for each in of),
-            "stopped_ms": [late[len(late) // 2], late[int(len(late) * 0.95)]] if late else [],
+            "stopped_ms": [round(float(np.percentile(late, p))) for p in (50, 95) if late],
+            "silent_ms": [round(float(np.percentile(silent, p))) for p in (50, 95) if silent],
             "wer": round(sum(e for e, _ in errors) / max(1, sum(n for _, n in errors)), 3),
             "first_word": [sum(firsts), len(firsts)],
         }
@@ -441,6 +475,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="below 100: for tuning")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--corpus", type=Path, action="append", default=[])
+    parser.add_argument("--no-echo", action="store_false", dest="echo")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", dest="sets")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -451,11 +486,14 @@ def main() -> None:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.jobs, mp_context=spawn) as pool:
         futures = [
-            pool.submit(play, seed, given.seconds, voices, tuple(given.corpus), tuple(given.sets))
+            pool.submit(
+                *(play, seed, given.seconds, voices, tuple(given.corpus), tuple(given.sets)),
+                given.echo,
+            )
             for seed in range(given.seed, given.seed + given.scenes)
         ]
         scenes = [future.result() for future in futures]
-    report = {"set": given.sets, "first_seed": given.seed, **figures(scenes)}
+    report = {"set": given.sets, "echo": given.echo, "first_seed": given.seed, **figures(scenes)}
     report["took_s"] = round(time.monotonic() - began, 1)
     print(json.dumps(report, indent=1))
     if given.out:

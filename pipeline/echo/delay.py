@@ -65,9 +65,13 @@ class DelayFinder:
         self._sent.append(sent)
         self._heard.append(heard)
 
+    def heard(self, samples: int) -> Pcm:
+        """The newest ``samples`` heard, or what is kept of them."""
+        return self._heard.read(self._heard.end - samples, self._heard.end)
+
     def compare(self, samples: int) -> Likeness:
         """The newest ``samples`` heard with all that was sent up to 1.5 s before."""
-        heard = self._heard.read(self._heard.end - samples, self._heard.end)
+        heard = self.heard(samples)
         sent = self._sent.read(self._sent.end - len(heard) - self._most, self._sent.end)
         missing = np.zeros(len(heard) + self._most - len(sent), np.int16)
         return compare(np.concatenate((missing, sent)), heard)

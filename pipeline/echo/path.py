@@ -148,7 +148,17 @@ class EchoPath:
         likeness = self._finder.compare(self._heard - noticed + LOOK_BACK_SAMPLES)
         if likeness.is_echo:
             self._found_at(likeness.delay_samples)
+            self._learn_from(self._heard - noticed + LOOK_BACK_SAMPLES)
         return likeness.is_echo
+
+    def _learn_from(self, samples: int) -> None:
+        """What was heard last is this echo and nothing else."""
+        heard = self._finder.heard(samples)
+        begin = self._heard - len(heard) - self._read_later
+        for at in range(len(heard) % BLOCK, len(heard), BLOCK):
+            reference = self._reference.read(begin + at, begin + at + BLOCK)
+            if self._canceller:
+                self._canceller.process(heard[at : at + BLOCK], reference)
 
     @property
     def delay_ms(self) -> int | None:
