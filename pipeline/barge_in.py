@@ -71,6 +71,8 @@ BACKCHANNELS = _set("""
 """)
 """Words of a listener who agrees, and wants no turn, if there are no others."""
 LONGEST_BACKCHANNEL_WORDS = 4
+_SURELY_MEANT_WORDS = 3
+"""Of which one at least is no listener's: half a word seldom reads as so many."""
 _SHORT_WORDS = 2
 _SHORT_MS = 480
 """Once it has ended, all words were heard to their end: so few in less time are misheard ones."""
@@ -114,7 +116,8 @@ def words(overlap: Overlap, settings: BargeIn) -> Verdict:
     few = len(said) <= LONGEST_BACKCHANNEL_WORDS
     agrees = few and all(_is_one_of(word, BACKCHANNELS) for word in said)
     if not overlap.ended:
-        sure = overlap.speech_ms >= settings.surely_meant_ms
+        long = overlap.speech_ms >= settings.surely_meant_ms
+        sure = long or len(said) >= _SURELY_MEANT_WORDS
         return "interrupts" if sure and not agrees else "unsure"
     if agrees:
         return "backchannel"

@@ -30,6 +30,8 @@ a late onset may last up to a second before it counts."""
 _NO_SPEECH = 0.25
 """At most, of a window in which the echo explains what would pass for speech; and no more than half
 of the client's threshold."""
+_EXPLAINED_LLR = 1.0
+"""Up to this the echo explains all of it. A turn does not begin in the words of an answer."""
 _SPEECH = 0.6
 """At least, of one in which both together are sure that it is."""
 
@@ -101,9 +103,9 @@ class SpeechScores:
         second = await self._heard(more, window.post_filtered)
         if self._rule.holds(score, second, window.llr):
             return max(score, second, _SPEECH)
-        if turn_is_open and window.llr > self._rule.least_llr:
-            return score
-        return min(score, second if turn_is_open else min(_NO_SPEECH, threshold / 2))
+        if turn_is_open:
+            return score if window.llr > self._rule.least_llr else min(score, second)
+        return min(score, _NO_SPEECH, threshold / 2) if window.llr > _EXPLAINED_LLR else 0.0
 
     async def _echo_begins(self) -> tuple[VadMemory, VadMemory]:
         """Whoever speaks then is heard out by the VAD that has heard the beginning."""

@@ -270,10 +270,12 @@ class ScriptedTts:
     computer: Computer
     rate: int = LISTEN_RATE
     voices: Sequence[str] = ("joe",)
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
     async def synthesize(
         self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
     ) -> AsyncGenerator[Pcm, None]:
+        """Noise: a steady level is like any sound, and would pass for its echo."""
         await self.computer.work("tts", self.computer.delays.tts_clause_s, work)
         seconds = _SECONDS_PER_WORD * len(text.split())
-        yield np.full(round(seconds * self.rate), 1000, np.int16)
+        yield self.rng.normal(0, 1000, round(seconds * self.rate)).astype(np.int16)
