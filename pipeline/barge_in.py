@@ -71,8 +71,9 @@ BACKCHANNELS = _set("""
 """)
 """Words of a listener who agrees, and wants no turn, if there are no others."""
 LONGEST_BACKCHANNEL_WORDS = 4
-_SURELY_MEANT_WORDS = 3
-"""Of which one at least is no listener's: half a word seldom reads as so many."""
+_MANY_WORDS, _MANY_WORDS_MS = 3, 480
+"""So many words in so much speech are meant, if one of them is no listener's. Sooner, half a word is
+read as three: from 350 ms on, 17 % of listeners stop the answer instead of 13 % (n 54)."""
 _SHORT_WORDS = 2
 _SHORT_MS = 480
 """Once it has ended, all words were heard to their end: so few in less time are misheard ones."""
@@ -117,7 +118,8 @@ def words(overlap: Overlap, settings: BargeIn) -> Verdict:
     agrees = few and all(_is_one_of(word, BACKCHANNELS) for word in said)
     if not overlap.ended:
         long = overlap.speech_ms >= settings.surely_meant_ms
-        sure = long or len(said) >= _SURELY_MEANT_WORDS
+        many = len(said) >= _MANY_WORDS and overlap.speech_ms >= _MANY_WORDS_MS
+        sure = long or many
         return "interrupts" if sure and not agrees else "unsure"
     if agrees:
         return "backchannel"
