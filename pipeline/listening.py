@@ -30,7 +30,7 @@ a late onset may last up to a second before it counts."""
 _NO_SPEECH = 0.25
 """At most, of a window in which the echo explains what would pass for speech; and no more than half
 of the client's threshold."""
-_EXPLAINED_LLR = 1.0
+_EXPLAINED_LLR = 2.0
 """Up to this the echo explains all of it. A turn does not begin in the words of an answer."""
 _SPEECH = 0.6
 """At least, of one in which both together are sure that it is."""
