@@ -234,7 +234,7 @@ MAX_SECONDS = 3.0
 
 def phrases_of_people(corpora: Sequence[Path]) -> list[Speech]:
     """Beginnings of recordings, and of their parts after a pause of 200 ms or more."""
-    recordings = importlib.import_module("recordings")
+    recordings = importlib.import_module("tests.recordings")
     found: list[Speech] = []
     for each in recordings.real_recordings():
         for start, end in _parts(each.pcm):
@@ -316,7 +316,7 @@ class Voices:
         return self._said[key]
 
     def _by_piper(self, text: str, pace: float) -> Pcm:
-        never = importlib.import_module("recordings").Uncancelled()
+        never = importlib.import_module("tests.recordings").Uncancelled()
         said = [pcm for pcm in self._piper.synthesize(text, "", pace, never) if pcm is not None]
         return _at_listen_rate(np.concatenate(said), self._piper.rate)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -153,6 +154,35 @@ def test_without_it_the_robot_talks_to_itself(vad: InlineVad) -> None:
     played = run_virtual(main())
     assert played.events(SpeechStarted)
     assert played.events(ReplyFinished)[0].reason == "turn_detected"
+
+
+@pytest.mark.parametrize(
+    ("echo", "cancel", "within_s"),
+    [(False, "never", 0.45), (False, "auto", 0.45), (True, "auto", 0.7)],
+)
+def test_the_first_answer_of_a_session_can_be_interrupted(
+    vad: InlineVad, echo: bool, cancel: Literal["never", "auto"], within_s: float
+) -> None:
+    begin = 3.5
+
+    async def main() -> Scene:
+        settings = SessionSettings(echo=Echo(cancel=cancel))
+        stt = ScriptedStt(texts=("Stop it, please.",))
+        async with scene(settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
+            room_client = client()
+            room_client.gain = float(echo)
+            room_client.say(
+                to_float(recording("beckett").pcm[: 2 * LISTEN_RATE]), round(begin * LISTEN_RATE)
+            )
+            await talk(played, room_client, 7.0, {1})
+        return played
+
+    played = run_virtual(main())
+    first = played.events(ReplyFinished)[0]
+    assert (first.status, first.reason) == ("cancelled", "turn_detected")
+    stopped_at = next(at for at, e in played.log if isinstance(e, ReplyFinished))
+    assert begin < stopped_at < begin + within_s
+    assert (played.session.echo_delay_ms is not None) == echo
 
 
 def test_who_speaks_over_the_echo_is_heard(vad: InlineVad) -> None:
