@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from pipeline.spoken.abbreviations import TITLES
 from pipeline.spoken.markup import LINE_START, Span, spans
 from pipeline.spoken.phrases import (
     ABBREVIATIONS,
@@ -149,9 +150,9 @@ def _border(units: Sequence[_Unit], words: int, *, closed: bool, english: bool) 
     unit, following = units[0], units[1:2]
     if not unit.whole:
         return None
-    if unit.line_ends:
-        return Border.SENTENCE if words else Border.SILENCE
     core = unit.said.rstrip(_CLOSERS)
+    if unit.line_ends and not _is_title(core):
+        return Border.SENTENCE if words else Border.SILENCE
     if not words or not core:
         return Border.TORN
     after = following[0] if following and following[0].whole else None
@@ -166,6 +167,11 @@ def _border(units: Sequence[_Unit], words: int, *, closed: bool, english: bool) 
     if after is None:
         return Border.TORN if closed and not following else None
     return _between(core, after.said, english=english)
+
+
+def _is_title(core: str) -> bool:
+    """ "Dr.", whose name may follow on the next line."""
+    return core.endswith(".") and core.lstrip("\"'“‘(")[:-1] in TITLES
 
 
 def _is_abbreviated(core: str, words: int) -> bool:
