@@ -225,7 +225,6 @@ def test_where_the_name_is_known_the_call_begins() -> None:
         parser.feed(before)
         assert parser.commit() == "stop"
         assert parser.in_call
-        assert parser.bare
         assert parser.feed(parser.rest) == []
         assert parser.feed("{}}, ") == [ToolCall("stop", "{}")]
         assert parser.feed("]Ok.") == [TextDelta("Ok.")]

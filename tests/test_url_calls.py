@@ -72,6 +72,7 @@ async def test_json_that_is_no_call_stays_what_it_is(
     [
         (f"Sure. {DANCE_TEXT}", ToolChoice("required"), [DANCED]),
         (f"{DANCE_TEXT}\n{DANCE_TEXT}", ToolChoice(), [DANCED]),
+        (f"<tool_call>{DANCE_TEXT}</tool_call>" * 3, ToolChoice(), [DANCED]),
         (f"{DANCE_TEXT}, {DANCE_TEXT}", ToolChoice("required"), [DANCED]),
         (f'{{"nod": {NOD_TEXT}}}', ToolChoice("named", "nod"), [NODDED]),
         (
@@ -91,13 +92,13 @@ async def test_how_many_calls_an_answer_makes(
     assert text_of(deltas) == ""
 
 
-async def test_a_call_that_the_server_has_found_too_is_one() -> None:
+async def test_the_same_call_is_one_whoever_has_found_it() -> None:
     far = FarServer(
         "vllm", words=[DANCE_TEXT], calls=[("dance", '{"steps":3}'), ("nod", "{}"), ("nod", "{}")]
     )
     async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD))
-    assert calls_of(deltas) == [DANCED, NODDED, NODDED]
+    assert calls_of(deltas) == [DANCED, NODDED]
 
 
 # --- by schema ---------------------------------------------------------------------------------

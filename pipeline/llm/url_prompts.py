@@ -244,25 +244,17 @@ class Parts:
         return self._asked.forced and not self._made
 
     def text(self, text: str) -> Iterator[Part]:
-        yield from self._wanted(self._new(self._parser.feed(text)))
+        yield from self._wanted(self._parser.feed(text))
 
     def finish(self, calls: Sequence[RawCall]) -> Iterator[Part]:
-        yield from self._wanted(self._new(self._parser.finish()))
-        written = [*self._made]
-        for raw in calls:
-            call = self._checked(raw)
-            if call and call not in written:
-                yield from self._wanted([call])
-
-    def _new(self, parts: Sequence[Part]) -> Iterator[Part]:
-        """Without the calls that a model repeats where it leaves their marks out."""
-        return (part for part in parts if not (self._parser.bare and part in self._made))
+        yield from self._wanted(self._parser.finish())
+        yield from self._wanted(call for raw in calls if (call := self._checked(raw)))
 
     def _wanted(self, parts: Iterable[Part]) -> Iterator[Part]:
         for part in parts:
             if isinstance(part, ToolCall):
                 one = self._asked.choice.kind == "named" or not self._asked.choice.parallel
-                if len(self._made) >= (1 if one else MOST_CALLS):
+                if part in self._made or len(self._made) >= (1 if one else MOST_CALLS):
                     continue
                 self._made.append(part)
             elif self._asked.forced:

@@ -93,11 +93,6 @@ class CallParser:
         return self._state is _State.BARE and self._bare.named
 
     @property
-    def bare(self) -> bool:
-        """Whether the call that was read last has no marks."""
-        return self._spelling is self._syntax.bare
-
-    @property
     def in_text(self) -> bool:
         """Inside of a quoted text of a call."""
         return self._state is _State.CALL and self._data.quoted
@@ -213,7 +208,6 @@ class CallParser:
             return True
         self._buffer = self._buffer[end:]
         self._closers = [*self._bare.closers, *self._closers]
-        self._spelling = self._syntax.bare
         self._state = _State.SPEECH
         self._give(call, parts)
         return True
