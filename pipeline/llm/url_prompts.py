@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pipeline.by_url.families import Family
 from pipeline.engines import (
@@ -18,9 +18,10 @@ from pipeline.engines import (
     ToolChoice,
     Usage,
 )
+from pipeline.llm.tool_calls.grammar import call_grammar
 from pipeline.llm.tool_calls.parser import CallParser, Part
 from pipeline.llm.tool_calls.schema_check import fits
-from pipeline.llm.tool_calls.syntax import HERMES
+from pipeline.llm.tool_calls.syntax import BARE, HERMES
 from pipeline.pictures import FORGOTTEN_IMAGE, seen
 
 log = logging.getLogger("reachy_voice.llm")
@@ -40,8 +41,8 @@ class Asked:
     tools: Sequence[Tool] = ()
     choice: ToolChoice = field(default_factory=ToolChoice)
     sampling: Sampling = field(default_factory=Sampling)
-    by_schema: bool = False
-    """Whether the call that it must be is asked for as JSON by its schema."""
+    form: Literal["free", "schema", "grammar"] = "free"
+    """What the server is to hold the model to, where the answer must be a call."""
 
     @property
     def forced(self) -> bool:
@@ -63,8 +64,8 @@ class Asked:
 
     @property
     def tool_choice(self) -> str:
-        """``none`` beside a schema: the model is told of the tools, and answers by the schema."""
-        if self.by_schema:
+        """``none`` beside a form: the model is told of the tools, and answers in that form."""
+        if self.form != "free":
             return "none"
         return "required" if self.forced else self.choice.kind
 
@@ -119,9 +120,11 @@ def sampling_fields(asked: Asked) -> dict[str, Any]:
 
 
 def format_fields(asked: Asked) -> dict[str, Any]:
-    """``response_format``, which llama-server takes at both of its APIs."""
-    if not asked.by_schema:
+    """``response_format`` or ``grammar``, which llama-server takes at both of its APIs."""
+    if asked.form == "free":
         return {}
+    if asked.form == "grammar":
+        return {"grammar": call_grammar(BARE, asked.callable, whole=True)}
     schema = {"name": "call", "schema": call_schema(asked.callable)}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
