@@ -21,7 +21,7 @@ from pipeline.errors import EngineError
 from pipeline.llm.llama_model import Model
 from pipeline.llm.sampler import Sampler
 from pipeline.llm.tool_calls.schema_check import fits
-from pipeline.llm.url_prompts import Asked, Parts, call_schema, format_fields
+from pipeline.llm.url_prompts import Asked, Parts, RawCall, call_schema, format_fields
 
 DANCE_TEXT = '{"name": "dance", "arguments": {"steps": 3}}'
 NOD_TEXT = '{"name": "nod", "arguments": {}}'
@@ -90,6 +90,27 @@ async def test_how_many_calls_an_answer_makes(
         deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
     assert calls_of(deltas) == expected
     assert text_of(deltas) == ""
+
+
+@APIS
+async def test_halves_of_surrogate_pairs_are_put_together(api: str) -> None:
+    sing = Tool("sing", "", {"type": "object", "properties": {"text": {"type": "string"}}})
+    units = ["\ud83e", "\udd16"]
+    call = '{"name": "sing", "arguments": {"text": "', *units, '"}}'
+    for words in (call, ("Hi ", *units, " there", "\ud83e", "!", "\ud83e")):
+        far = FarServer(words=words)
+        async with serving(far), running(Kind.LLM, api, far.url) as engine:
+            deltas = await answer(engine, tools=(sing,))
+        if words is call:
+            assert calls_of(deltas) == [ToolCall("sing", '{"text": "🤖"}')]
+        else:
+            assert text_of(deltas) == "Hi 🤖 there\ufffd!\ufffd"
+
+
+async def test_halves_in_the_arguments_of_a_call_too() -> None:
+    parts = Parts(Asked("", LLAMA_SERVER, [], [DANCE]))
+    raw = RawCall("", "dance", '{"steps": 3, "to": "\ud83e' + '\udd16"}')
+    assert [*parts.finish([raw])] == [ToolCall("dance", '{"steps": 3, "to": "🤖"}')]
 
 
 async def test_the_same_call_is_one_whoever_has_found_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -240,6 +241,8 @@ class Parts:
         may_call = bool(asked.callable)
         self._parser = CallParser(HERMES, asked.callable, bare=may_call, anywhere=asked.forced)
         self._made: list[ToolCall] = []
+        self._pairs = codecs.getincrementaldecoder("utf-16-le")("replace")
+        """Some servers cut their text within surrogate pairs."""
 
     @property
     def missing(self) -> bool:
@@ -247,9 +250,11 @@ class Parts:
         return self._asked.forced and not self._made
 
     def text(self, text: str) -> Iterator[Part]:
-        yield from self._wanted(self._parser.feed(text))
+        units = text.encode("utf-16-le", "surrogatepass")
+        yield from self._wanted(self._parser.feed(self._pairs.decode(units)))
 
     def finish(self, calls: Sequence[RawCall]) -> Iterator[Part]:
+        yield from self._wanted(self._parser.feed(self._pairs.decode(b"", final=True)))
         yield from self._wanted(self._parser.finish())
         yield from self._wanted(call for raw in calls if (call := self._checked(raw)))
 
@@ -271,7 +276,8 @@ class Parts:
             log.warning("A call of a tool that was not offered is left out")
             return None
         try:
-            arguments = json.loads(raw.arguments.strip() or "{}", strict=False)
+            whole = raw.arguments.encode("utf-16", "surrogatepass").decode("utf-16")
+            arguments = json.loads(whole.strip() or "{}", strict=False)
             text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
             text.encode()
         except (ValueError, RecursionError):
