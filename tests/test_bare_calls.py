@@ -210,6 +210,24 @@ def test_what_is_nested_far_too_deeply_does_not_wait(anywhere: bool) -> None:
     assert len(shown(joined(parts))[0]) > 100 * len(begin)
 
 
+@pytest.mark.parametrize("anywhere", [False, True])
+@pytest.mark.parametrize("size", [97, 10**6])
+def test_what_does_not_end_does_not_wait_for_ever(anywhere: bool, size: int) -> None:
+    begin = '{"name": "note", "arguments": {"text": "'
+    parser = CallParser(HERMES, TOOLS, anywhere=anywhere)
+    text = begin + "x{" * 30_000
+    parts = [part for at in range(0, len(text), size) for part in parser.feed(text[at : at + size])]
+    (said,) = shown(joined(parts))
+    assert text.startswith(said)
+    assert len(said) > 50_000
+    assert shown(joined([*parts, *parser.finish()])) == [text]
+
+
+def test_a_long_call_is_one() -> None:
+    long = note("word {" * 5000)
+    assert fed(HERMES, cut(json.dumps(long), range(0, 30_000, 7))) == [long]
+
+
 def test_a_call_comes_out_with_its_last_brace() -> None:
     parser = CallParser(HERMES, TOOLS)
     assert parser.feed(f"```json\n[{STOP_TEXT[:-1]}") == []
