@@ -39,6 +39,7 @@ CALLS: dict[str, tuple[str, list[Any]]] = {
     ),
     "a fence": (f"```json\n{LOOK_TEXT}\n```", [LOOK]),
     "a fence without a language": (f"```\n{LOOK_TEXT}\n```\n", [LOOK]),
+    "a fence of JSON's kin": (f"``` json5\n{LOOK_TEXT}\n```", [LOOK]),
     "a fence that does not end": (f"```json\n{LOOK_TEXT}\n", [LOOK]),
     "a fence that ends behind a list that does not": (
         f"```\n[{LOOK_TEXT}\n``` Yes.",
