@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from pipeline.spoken.abbreviations import TITLES
+from pipeline.spoken.addresses import LINKS, NUMBERED
 from pipeline.spoken.markup import LINE_START, Span, spans
 from pipeline.spoken.phrases import (
     ABBREVIATIONS,
@@ -212,7 +213,7 @@ def _between(core: str, after: str, *, english: bool) -> Border:
     last, first = last.replace("’", "'"), first.replace("’", "'")
     if last in OBJECTS and first in PLACING | JOINING:
         return Border.PHRASE
-    if last in LEANING or first in CLINGING:
+    if last in LEANING or first in CLINGING or (last in NUMBERED and first in LINKS):
         return Border.TORN
     if first in JOINING or (first in VERBS and last not in PRONOUNS):
         return Border.PART
