@@ -65,10 +65,14 @@ def ends(text: str, before: str = LINE_START, *, closed: bool, language: str = "
     units = list(_units(text, before, closed=closed))
     found: list[End] = []
     words = chars = 0
+    titled = False
     for number, unit in enumerate(units):
         words += len(_WORD.findall(unit.said)) + len(_NO_SPACES.findall(unit.said)) // 2
         chars += len(unit.said) + 1
-        border = _border(units[number:], words, closed=closed, english=language == "en")
+        if _WORD.search(unit.said):
+            titled = _is_title(unit.said.rstrip(_CLOSERS))
+        english = language == "en"
+        border = _border(units[number:], words, closed=closed, english=english, titled=titled)
         if border is not None:
             found.append(End(unit.end, border, words, chars))
     return found
@@ -146,14 +150,17 @@ _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
 
-def _border(units: Sequence[_Unit], words: int, *, closed: bool, english: bool) -> Border | None:
-    """How a piece ends behind the first of ``units``; ``None``: that cannot be known yet."""
+def _border(
+    units: Sequence[_Unit], words: int, *, closed: bool, english: bool, titled: bool
+) -> Border | None:
+    """How a piece ends behind the first of ``units``; ``None``: that cannot be known yet.
+    ``titled``: the last word is a title."""
     unit, following = units[0], units[1:2]
     if not unit.whole:
         return None
-    core = unit.said.rstrip(_CLOSERS)
-    if unit.line_ends and not _is_title(core):
+    if unit.line_ends and not titled:
         return Border.SENTENCE if words else Border.SILENCE
+    core = unit.said.rstrip(_CLOSERS)
     if not words or not core:
         return Border.TORN
     after = following[0] if following and following[0].whole else None
