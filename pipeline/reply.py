@@ -13,37 +13,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
 from typing import Literal
 
+from pipeline.answering import Answering
 from pipeline.apology import say_notice
 from pipeline.bus import Bus
 from pipeline.chat import BARELY_HEARD_S, MessageItem
 from pipeline.clause_speech import ClauseSpeech, Sound
 from pipeline.delivery import Clause, Delivery, ReplyPlan
-from pipeline.engines import (
-    Cancelled,
-    EndOfTurn,
-    Finished,
-    Message,
-    Sampling,
-    TextDelta,
-    ToolCall,
-    Usage,
-)
+from pipeline.engines import Cancelled, Message
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.events import (
     CancelReason,
     ReplyFinished,
     ReplyStarted,
-    SilenceOutcome,
     SilentAnswer,
     Timeline,
 )
-from pipeline.filler import Pastime
 from pipeline.leases import Lease
 from pipeline.ramp import Ramp
-from pipeline.silent_answers import NOTHING_HEARD, Audibility, aloud, left
+from pipeline.silent_answers import NOTHING_HEARD
 from pipeline.speech import Piece, SpeechChunker
 from pipeline.spoken.language import language_of_talk
 from pipeline.stages import ConversationStage, OneLanguage, Stages
@@ -90,7 +79,6 @@ class Reply:
         self.broken = False
         """Whether an engine has failed it; said when its gate opens."""
         self._prompt = prompt
-        self._conversation = conversation
         self._stages = stages
         self._tts = OneLanguage(stages.tts, plan.language)
         self._lease: Lease | None = None
@@ -100,8 +88,6 @@ class Reply:
         self._delivery = delivery
         self._forget = forget
         self.began_at = began_at
-        self._tell_end = tell_end
-        self._end_told = False
         self._gate = asyncio.Event()
         self._sending = asyncio.Event()
         self._sending.set()
@@ -110,17 +96,13 @@ class Reply:
         self._chunker = SpeechChunker(plan.language)
         self._text = TextAhead(self._chunker, self._ramp)
         self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
+        self._answer = Answering(
+            plan, conversation, work, self._text, self._pieces.put, self.mark, tell_end
+        )
         speaking = (plan, self._tts, self._ramp, work)
         self._speech = ClauseSpeech(*speaking, self._pieces.put, delivery.publish)
-        self._pastime = Pastime(plan.filler, self._text.put)
         self.prompt_read: list[Message] | None = None
         """What it answers, once it has begun to think."""
-        self._audibility = Audibility(plan)
-        self._silent = False
-        """Whether it has ended without a sound or a call."""
-        self._calls: list[ToolCall] = []
-        self._usage = Usage()
-        self._cut_short = False
         self._failed = False
         self._marks: dict[str, float] = {}
 
@@ -157,15 +139,18 @@ class Reply:
         if self.cancelled:
             # A TaskGroup that fails in the same instant swallows the cancellation.
             return
-        self._tell_end_once(None)
+        answer = self._answer
+        answer.tell_end(None)
         await self._gate.wait()
-        if not error and not self._calls and not self._delivery.playback.sent_seconds:
-            self._silent = self._silent or self._audibility.wanted
-        if self._silent and not self._cut_short:  # else the client is told that it was cut
+        if not error and not self._delivery.playback.sent_seconds:
+            answer.unheard()
+        if answer.silent and not answer.cut_short:  # else the client is told that it was cut
             error = error or NOTHING_HEARD
-        if self._silent or (error and not stopped):
+        if answer.silent or (error and not stopped):
             await self._say_notice(self.plan.apology)
-        self._finish("failed" if error else self._ending(), error=error)
+        ending: Literal["incomplete", "completed"]
+        ending = "incomplete" if answer.cut_short else "completed"
+        self._finish("failed" if error else ending, error=error)
 
     async def _notify(self) -> None:
         await self._gate.wait()
@@ -284,7 +269,7 @@ class Reply:
                 await self._equip()
             self._find_language(messages)
             try:
-                await self._answer_aloud(messages)
+                await self._answer.answer(messages, self._chunker.language)
                 break
             except PromptTooLong:
                 if not self._forget():
@@ -293,11 +278,10 @@ class Reply:
                 self._release()
             except EngineCrashed:
                 # The next engine may be asked the same, once, as long as nothing was answered.
-                if crashed or "first_token" in self._marks:
+                if crashed or self._answer.begun:
                     raise
                 crashed = True
-        self._pastime.worded()
-        await self._text.end()
+        await self._answer.end()
 
     def _find_language(self, messages: Sequence[Message]) -> None:
         """Where none is set, the answer is in the language of what it answers."""
@@ -307,65 +291,7 @@ class Reply:
 
     async def _pass_the_time(self) -> None:
         await self._gate.wait()
-        await self._pastime.wait(self.began_at + self.plan.filler_after_s)
-
-    async def _answer_aloud(self, messages: Sequence[Message]) -> None:
-        """Answer; once more if it cannot be heard, unless it has reached its limit."""
-        sampling = self.plan.sampling
-        await self._answer(messages, sampling)
-        if self._inaudible and not self._cut_short:
-            self._audibility.begin_again(self._usage)
-            await self._text.forget()
-            await self._answer(aloud(messages), left(sampling, self._usage))
-        if self._inaudible:
-            self._silent = True
-            self._audibility.drop()
-            await self._text.forget()
-
-    @property
-    def _inaudible(self) -> bool:
-        return not self._calls and self._audibility.missing(self._chunker.language)
-
-    async def _answer(self, messages: Sequence[Message], sampling: Sampling) -> None:
-        plan, spent = self.plan, self._audibility.spent
-        stream = self._conversation.reply(
-            messages, plan.tools, plan.tool_choice, sampling, self.work
-        )
-        glue = ""
-        async with aclosing(stream) as deltas:
-            async for delta in deltas:
-                self._tell_end_once(delta.probability if isinstance(delta, EndOfTurn) else None)
-                match delta:
-                    case EndOfTurn(usage=usage):
-                        self._usage = spent + usage
-                    case TextDelta(text):
-                        self.mark("first_token")
-                        self._pastime.worded()
-                        await self._pass_on(glue, text)
-                        glue = ""
-                    case ToolCall():
-                        self.mark("first_token")
-                        await self._pastime.before_call()
-                        await self._text.end_part()
-                        self._calls.append(delta)
-                        glue = " "
-                    case Finished(reason, usage):
-                        self._usage = spent + usage
-                        self._cut_short = reason == "length"
-
-    def _tell_end_once(self, probability: float | None) -> None:
-        if not self._end_told:
-            self._end_told = True
-            self._tell_end(probability)
-
-    async def _pass_on(self, glue: str, text: str) -> None:
-        """Written text leaves as it comes; speech is cut into pieces, which know their glue."""
-        if self.plan.modality == "text":
-            self.mark("first_clause")
-            await self._pieces.put(Clause(glue + text))
-        else:
-            self._audibility.write(glue + text)
-            await self._text.put(text)
+        await self._answer.pastime.wait(self.began_at + self.plan.filler_after_s)
 
     # -- speak
 
@@ -373,7 +299,7 @@ class Reply:
         await self._equipped.wait()
         while piece := await self._next_piece():
             clause = Clause(piece.text, self._ramp.speech_s(len(piece.spoken)))
-            self._audibility.held.append(clause)
+            self._answer.audibility.held.append(clause)
             if piece.spoken:
                 await self._put_clauses()
                 await self._speech.say(piece, clause)
@@ -382,7 +308,7 @@ class Reply:
         await self._pieces.put(None)
 
     async def _put_clauses(self) -> None:
-        held = self._audibility.held
+        held = self._answer.audibility.held
         while held:
             self.mark("first_clause")
             await self._pieces.put(held.pop(0))
@@ -408,7 +334,7 @@ class Reply:
             else:
                 await self._send_audio(piece)
         await self._sending.wait()
-        for call in self._calls:
+        for call in self._answer.calls:
             self._delivery.call(call)
 
     async def _send_audio(self, sound: Sound) -> None:
@@ -454,8 +380,7 @@ class Reply:
         self.status = "finished"
         self._failed = status == "failed"
         items = self._delivery.close("completed" if status == "completed" else "incomplete")
-        if self._silent or self._audibility.asked_again:
-            outcome: SilenceOutcome = "given_up" if self._silent else "asked_again"
+        if outcome := self._answer.silence:
             self._bus.publish(SilentAnswer(self.plan.reply_id, outcome))
         self._bus.publish(self._timeline())
         self._bus.publish(
@@ -463,15 +388,12 @@ class Reply:
                 self.plan.reply_id,
                 status,
                 items,
-                self._usage,
+                self._answer.usage,
                 "max_output_tokens" if status == "incomplete" else reason,
                 error,
                 self.work.engine_seconds,
             )
         )
-
-    def _ending(self) -> Literal["completed", "incomplete"]:
-        return "incomplete" if self._cut_short else "completed"
 
     # -- time
 

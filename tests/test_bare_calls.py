@@ -39,6 +39,7 @@ CALLS: dict[str, tuple[str, list[Any]]] = {
     ),
     "a fence": (f"```json\n{LOOK_TEXT}\n```", [LOOK]),
     "a fence without a language": (f"```\n{LOOK_TEXT}\n```\n", [LOOK]),
+    "a fence of JSON's kin": (f"``` json5\n{LOOK_TEXT}\n```", [LOOK]),
     "a fence that does not end": (f"```json\n{LOOK_TEXT}\n", [LOOK]),
     "a fence that ends behind a list that does not": (
         f"```\n[{LOOK_TEXT}\n``` Yes.",
@@ -210,6 +211,24 @@ def test_what_is_nested_far_too_deeply_does_not_wait(anywhere: bool) -> None:
     assert len(shown(joined(parts))[0]) > 100 * len(begin)
 
 
+@pytest.mark.parametrize("anywhere", [False, True])
+@pytest.mark.parametrize("size", [97, 10**6])
+def test_what_does_not_end_does_not_wait_for_ever(anywhere: bool, size: int) -> None:
+    begin = '{"name": "note", "arguments": {"text": "'
+    parser = CallParser(HERMES, TOOLS, anywhere=anywhere)
+    text = begin + "x{" * 30_000
+    parts = [part for at in range(0, len(text), size) for part in parser.feed(text[at : at + size])]
+    (said,) = shown(joined(parts))
+    assert text.startswith(said)
+    assert len(said) > 50_000
+    assert shown(joined([*parts, *parser.finish()])) == [text]
+
+
+def test_a_long_call_is_one() -> None:
+    long = note("word {" * 5000)
+    assert fed(HERMES, cut(json.dumps(long), range(0, 30_000, 7))) == [long]
+
+
 def test_a_call_comes_out_with_its_last_brace() -> None:
     parser = CallParser(HERMES, TOOLS)
     assert parser.feed(f"```json\n[{STOP_TEXT[:-1]}") == []
@@ -225,7 +244,6 @@ def test_where_the_name_is_known_the_call_begins() -> None:
         parser.feed(before)
         assert parser.commit() == "stop"
         assert parser.in_call
-        assert parser.bare
         assert parser.feed(parser.rest) == []
         assert parser.feed("{}}, ") == [ToolCall("stop", "{}")]
         assert parser.feed("]Ok.") == [TextDelta("Ok.")]

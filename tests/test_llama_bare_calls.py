@@ -88,10 +88,11 @@ def test_a_model_that_writes_its_calls_without_marks_calls(engine: LlamaCpp) -> 
         check(call)
 
 
-def test_a_call_without_marks_that_is_written_again_is_the_end(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("begin", ['{"name": "stop"', "<tool_call>"])
+def test_a_call_that_is_written_again_is_the_end(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch, begin: str
 ) -> None:
-    nudge(monkeypatch, model, *['{"name": "stop"', "\n"] * 6, "Done.")
+    nudge(monkeypatch, model, *[begin, "\n"] * 6, "Done.")
     *found, end = items(engine, ToolChoice(), tools=[STOP], max_tokens=400)
     assert found == [ToolCall("stop", "{}")]
     assert isinstance(end, Finished)

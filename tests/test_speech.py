@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.speech import EARLY_CHARS, Piece, SpeechChunker
@@ -187,6 +187,9 @@ def words(spoken: str) -> list[str]:
 
 
 @given(TEXT)
+@example("Dr. \n Dr.")
+@example("Dr. *smiles* 😀 \n Dr.")
+@example("Dr. `some code` is 2026")
 def test_nothing_leaks_and_nothing_is_lost_at_the_borders(text: str) -> None:
     """Letter by letter and cut as early as can be, the same words are spoken as of the whole."""
     spoken = [p.spoken for p in pieces(*text)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
-from far_server import FarServer, problem, serving
+from far_server import FarServer, Mood, Seen, problem, serving
 from far_server import Kind as Server
 from llama_talk import MODEL
 from robot_tools import robot_tools
@@ -16,12 +16,12 @@ from test_url_llm import APIS, PATHS, RESPONSES, calls_of, last, text_of
 from url_engines import DANCE, NOD, answer, running
 
 from pipeline.by_url.families import LLAMA_SERVER
-from pipeline.engines import Kind, Sampling, TextDelta, Tool, ToolCall, ToolChoice
+from pipeline.engines import Finished, Kind, Sampling, TextDelta, Tool, ToolCall, ToolChoice
 from pipeline.errors import EngineError
 from pipeline.llm.llama_model import Model
 from pipeline.llm.sampler import Sampler
 from pipeline.llm.tool_calls.schema_check import fits
-from pipeline.llm.url_prompts import Asked, Parts, call_schema
+from pipeline.llm.url_prompts import Asked, Parts, RawCall, call_schema, format_fields
 
 DANCE_TEXT = '{"name": "dance", "arguments": {"steps": 3}}'
 NOD_TEXT = '{"name": "nod", "arguments": {}}'
@@ -72,6 +72,7 @@ async def test_json_that_is_no_call_stays_what_it_is(
     [
         (f"Sure. {DANCE_TEXT}", ToolChoice("required"), [DANCED]),
         (f"{DANCE_TEXT}\n{DANCE_TEXT}", ToolChoice(), [DANCED]),
+        (f"<tool_call>{DANCE_TEXT}</tool_call>" * 3, ToolChoice(), [DANCED]),
         (f"{DANCE_TEXT}, {DANCE_TEXT}", ToolChoice("required"), [DANCED]),
         (f'{{"nod": {NOD_TEXT}}}', ToolChoice("named", "nod"), [NODDED]),
         (
@@ -91,13 +92,34 @@ async def test_how_many_calls_an_answer_makes(
     assert text_of(deltas) == ""
 
 
-async def test_a_call_that_the_server_has_found_too_is_one() -> None:
+@APIS
+async def test_halves_of_surrogate_pairs_are_put_together(api: str) -> None:
+    sing = Tool("sing", "", {"type": "object", "properties": {"text": {"type": "string"}}})
+    units = ["\ud83e", "\udd16"]
+    call = '{"name": "sing", "arguments": {"text": "', *units, '"}}'
+    for words in (call, ("Hi ", *units, " there", "\ud83e", "!", "\ud83e")):
+        far = FarServer(words=words)
+        async with serving(far), running(Kind.LLM, api, far.url) as engine:
+            deltas = await answer(engine, tools=(sing,))
+        if words is call:
+            assert calls_of(deltas) == [ToolCall("sing", '{"text": "🤖"}')]
+        else:
+            assert text_of(deltas) == "Hi 🤖 there\ufffd!\ufffd"
+
+
+async def test_halves_in_the_arguments_of_a_call_too() -> None:
+    parts = Parts(Asked("", LLAMA_SERVER, [], [DANCE]))
+    raw = RawCall("", "dance", '{"steps": 3, "to": "\ud83e' + '\udd16"}')
+    assert [*parts.finish([raw])] == [ToolCall("dance", '{"steps": 3, "to": "🤖"}')]
+
+
+async def test_the_same_call_is_one_whoever_has_found_it() -> None:
     far = FarServer(
         "vllm", words=[DANCE_TEXT], calls=[("dance", '{"steps":3}'), ("nod", "{}"), ("nod", "{}")]
     )
     async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD))
-    assert calls_of(deltas) == [DANCED, NODDED, NODDED]
+    assert calls_of(deltas) == [DANCED, NODDED]
 
 
 # --- by schema ---------------------------------------------------------------------------------
@@ -137,20 +159,60 @@ async def test_only_forced_calls_and_only_llama_server(api: str) -> None:
         assert last(far, api)["tool_choice"] == choice.kind
 
 
+REFUSAL = problem(400, {"error": {"message": "failed to parse grammar", "code": 400}})
+
+
 @APIS
-async def test_a_schema_that_is_refused_is_left_out(api: str) -> None:
-    refusal = problem(400, {"error": {"message": "failed to parse grammar", "code": 400}})
-    far = FarServer(calls=[("nod", "{}")], moods={PATHS[api]: [refusal]})
+async def test_where_its_schema_is_refused_a_call_is_asked_for_by_our_grammar(api: str) -> None:
+    far = FarServer(words=[NOD_TEXT], moods={PATHS[api]: [REFUSAL]})
     async with serving(far), running(Kind.LLM, api, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD), choice=ToolChoice("required"))
         assert calls_of(deltas) == [NODDED]
         first, second = far.asked(PATHS[api])
-        assert "response_format" in first.json
-        assert "response_format" not in second.json
-        assert second.json["tool_choice"] == "required"
-        far.calls, far.moods = [], {PATHS[api]: [refusal, refusal]}
+        assert ("response_format" in first.json, "grammar" in first.json) == (True, False)
+        assert ("response_format" in second.json, "grammar" in second.json) == (False, True)
+        assert first.json["tool_choice"] == second.json["tool_choice"] == "none"
+        far.moods = {PATHS[api]: [REFUSAL, REFUSAL]}
         with pytest.raises(EngineError, match="refuses the request"):
             await answer(engine, tools=(DANCE,), choice=ToolChoice("required"))
+
+
+class Careless(FarServer):
+    """llama-server with a schema it holds the model to in part only."""
+
+    def _answer(self, seen: Seen) -> Mood:
+        steps = 3 if "grammar" in seen.content.decode() else 300
+        self.words = [DANCE_TEXT.replace("3", str(steps))]
+        return super()._answer(seen)
+
+
+@APIS
+async def test_a_call_that_breaks_its_schema_is_asked_for_by_our_grammar(api: str) -> None:
+    steps = {"steps": {"type": "number", "minimum": 0, "maximum": 10}}
+    dance = Tool("dance", "", {"type": "object", "properties": steps, "required": ["steps"]})
+    far = Careless()
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        (free,) = [d for d in await answer(engine) if isinstance(d, Finished)]
+        *deltas, end = await answer(engine, tools=(dance,), choice=ToolChoice("required"))
+    assert calls_of(deltas) == [DANCED]
+    assert text_of(deltas) == ""
+    assert isinstance(end, Finished)
+    assert end.usage == free.usage + free.usage, "both attempts are paid for"
+    assert len(far.asked(PATHS[api])) == 3
+
+
+@APIS
+async def test_a_call_that_is_cut_off_is_not_asked_for_again(api: str) -> None:
+    far = FarServer(words=list(DANCE_TEXT))
+    sampling = Sampling(max_tokens=20)
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(
+            engine, tools=(DANCE,), choice=ToolChoice("required"), sampling=sampling
+        )
+    (end,) = deltas
+    assert isinstance(end, Finished)
+    assert end.reason == "length"
+    assert len(far.asked(PATHS[api])) == 1
 
 
 async def test_a_forced_call_that_does_not_come_is_a_failure() -> None:
@@ -173,16 +235,25 @@ def test_references_point_into_the_whole_schema() -> None:
 
 
 @pytest.mark.real
-def test_llama_cpps_own_grammar_of_the_schema_gives_calls(weights: Any) -> None:
-    """A model that says anything at all says calls of robot tools. (The package's own converter is
-    older than llama-server's, and knows no bounds of numbers.)"""
+@pytest.mark.parametrize("form", ["schema", "grammar"])
+def test_what_holds_a_server_to_calls_gives_calls(
+    weights: Any, form: Literal["schema", "grammar"]
+) -> None:
+    """A model that says anything at all says calls of robot tools. (Of the schema with the
+    package's own converter, which knows no bounds of numbers.)"""
     from llama_cpp.llama_grammar import json_schema_to_gbnf
 
     path: Path = next(weights(MODEL).glob("*.gguf"))
     model = Model(path, requantize=False)
-    tools = [tool for tool in robot_tools() if "minimum" not in str(tool.parameters)]
+    tools = robot_tools()
+    if form == "schema":
+        tools = [tool for tool in tools if "minimum" not in str(tool.parameters)]
     assert len(tools) > 5
-    gbnf = json_schema_to_gbnf(json.dumps(call_schema(tools)))
+    asked = Asked("", LLAMA_SERVER, [], tools, ToolChoice("required"), form=form)
+    fields = format_fields(asked)
+    gbnf = fields.get("grammar") or json_schema_to_gbnf(
+        json.dumps(fields["response_format"]["json_schema"]["schema"])
+    )
     ends = [t for text in ('"', "}", "]", ",") for t in model.tokenize(text, special=False)]
     schemas = {tool.name: tool.parameters for tool in tools}
     for seed in range(4):
@@ -196,7 +267,7 @@ def test_llama_cpps_own_grammar_of_the_schema_gives_calls(weights: Any) -> None:
             if token is None or model.ends(token):
                 break
             data += model.piece(token)
-        parts = Parts(Asked("", LLAMA_SERVER, [], tools, ToolChoice("required"), by_schema=True))
+        parts = Parts(asked)
         (call,) = [*parts.text(data.decode()), *parts.finish([])]
         assert not isinstance(call, TextDelta)
         assert fits(json.loads(call.arguments), schemas[call.name])

@@ -152,20 +152,24 @@ class UrlConversation:
         self._require_open()
         asked = self._asked(messages, tools, tool_choice, sampling)
         self._require_room(asked)
+        spent = Usage()
         if asked.forced and asked.family.calls_by_schema:
-            by_schema = replace(asked, by_schema=True)
             try:
-                async with aclosing(self._answer(by_schema, work)) as deltas:
+                by_schema = self._answer(replace(asked, form="schema"), work, spent)
+                async with aclosing(by_schema) as deltas:
                     async for delta in deltas:
                         yield delta
                 return
-            except Refused as error:  # there are schemas that a server knows as a tool's only
-                log.warning("a call is asked for without its schema: %s", error)
-        async with aclosing(self._answer(asked, work)) as deltas:
+            except (Refused, NoCall) as error:  # llama-server ignores the bounds of a "number"
+                log.warning("a call is asked for by our grammar: %s", error.what)
+                spent = error.usage if isinstance(error, NoCall) else spent
+            asked = replace(asked, form="grammar")
+        async with aclosing(self._answer(asked, work, spent)) as deltas:
             async for delta in deltas:
                 yield delta
 
-    async def _answer(self, asked: Asked, work: Work) -> AsyncGenerator[Delta, None]:
+    async def _answer(self, asked: Asked, work: Work, spent: Usage) -> AsyncGenerator[Delta, None]:
+        """``spent``: on an attempt before this one."""
         reader, parts = self._llm.api.reader(), Parts(asked)
         async with (
             self._ask(asked, work, stream=True) as exchange,
@@ -181,8 +185,8 @@ class UrlConversation:
         self._seen = Usage(usage.prompt + usage.generated, evaluated=usage.prompt + usage.generated)
         reason = reader.ended or "stop"
         if parts.missing and reason == "stop":
-            raise _no_call(self._llm.engine)
-        yield Finished(reason, usage)
+            raise _no_call(self._llm.engine, usage)
+        yield Finished(reason, spent + usage)
 
     def close(self) -> None:
         self._closed = True
@@ -289,9 +293,17 @@ def _fixed_tokens(asked: Asked, usage: Usage) -> int:
     return usage.prompt * (_tool_chars(asked) + system) // max(1, _chars(asked))
 
 
-def _no_call(engine: UrlEngine) -> EngineError:
-    return EngineError(
+class NoCall(EngineError):
+    """The answer had to be a call. ``usage``: what it cost."""
+
+    usage = Usage()
+
+
+def _no_call(engine: UrlEngine, usage: Usage) -> NoCall:
+    error = NoCall(
         f"{engine.place.who} wrote no tool call that fits its schema",
         why="a call was asked for",
         fix="Choose a model that calls tools, and start its server with a parser for its calls",
     )
+    error.usage = usage
+    return error

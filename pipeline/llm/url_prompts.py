@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pipeline.by_url.families import Family
 from pipeline.engines import (
@@ -18,9 +19,10 @@ from pipeline.engines import (
     ToolChoice,
     Usage,
 )
+from pipeline.llm.tool_calls.grammar import call_grammar
 from pipeline.llm.tool_calls.parser import CallParser, Part
 from pipeline.llm.tool_calls.schema_check import fits
-from pipeline.llm.tool_calls.syntax import HERMES
+from pipeline.llm.tool_calls.syntax import BARE, HERMES
 from pipeline.pictures import FORGOTTEN_IMAGE, seen
 
 log = logging.getLogger("reachy_voice.llm")
@@ -40,8 +42,8 @@ class Asked:
     tools: Sequence[Tool] = ()
     choice: ToolChoice = field(default_factory=ToolChoice)
     sampling: Sampling = field(default_factory=Sampling)
-    by_schema: bool = False
-    """Whether the call that it must be is asked for as JSON by its schema."""
+    form: Literal["free", "schema", "grammar"] = "free"
+    """What the server is to hold the model to, where the answer must be a call."""
 
     @property
     def forced(self) -> bool:
@@ -63,8 +65,8 @@ class Asked:
 
     @property
     def tool_choice(self) -> str:
-        """``none`` beside a schema: the model is told of the tools, and answers by the schema."""
-        if self.by_schema:
+        """``none`` beside a form: the model is told of the tools, and answers in that form."""
+        if self.form != "free":
             return "none"
         return "required" if self.forced else self.choice.kind
 
@@ -119,9 +121,11 @@ def sampling_fields(asked: Asked) -> dict[str, Any]:
 
 
 def format_fields(asked: Asked) -> dict[str, Any]:
-    """``response_format``, which llama-server takes at both of its APIs."""
-    if not asked.by_schema:
+    """``response_format`` or ``grammar``, which llama-server takes at both of its APIs."""
+    if asked.form == "free":
         return {}
+    if asked.form == "grammar":
+        return {"grammar": call_grammar(BARE, asked.callable, whole=True)}
     schema = {"name": "call", "schema": call_schema(asked.callable)}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
@@ -237,6 +241,8 @@ class Parts:
         may_call = bool(asked.callable)
         self._parser = CallParser(HERMES, asked.callable, bare=may_call, anywhere=asked.forced)
         self._made: list[ToolCall] = []
+        self._pairs = codecs.getincrementaldecoder("utf-16-le")("replace")
+        """Some servers cut their text within surrogate pairs."""
 
     @property
     def missing(self) -> bool:
@@ -244,25 +250,19 @@ class Parts:
         return self._asked.forced and not self._made
 
     def text(self, text: str) -> Iterator[Part]:
-        yield from self._wanted(self._new(self._parser.feed(text)))
+        units = text.encode("utf-16-le", "surrogatepass")
+        yield from self._wanted(self._parser.feed(self._pairs.decode(units)))
 
     def finish(self, calls: Sequence[RawCall]) -> Iterator[Part]:
-        yield from self._wanted(self._new(self._parser.finish()))
-        written = [*self._made]
-        for raw in calls:
-            call = self._checked(raw)
-            if call and call not in written:
-                yield from self._wanted([call])
-
-    def _new(self, parts: Sequence[Part]) -> Iterator[Part]:
-        """Without the calls that a model repeats where it leaves their marks out."""
-        return (part for part in parts if not (self._parser.bare and part in self._made))
+        yield from self._wanted(self._parser.feed(self._pairs.decode(b"", final=True)))
+        yield from self._wanted(self._parser.finish())
+        yield from self._wanted(call for raw in calls if (call := self._checked(raw)))
 
     def _wanted(self, parts: Iterable[Part]) -> Iterator[Part]:
         for part in parts:
             if isinstance(part, ToolCall):
                 one = self._asked.choice.kind == "named" or not self._asked.choice.parallel
-                if len(self._made) >= (1 if one else MOST_CALLS):
+                if part in self._made or len(self._made) >= (1 if one else MOST_CALLS):
                     continue
                 self._made.append(part)
             elif self._asked.forced:
@@ -276,7 +276,8 @@ class Parts:
             log.warning("A call of a tool that was not offered is left out")
             return None
         try:
-            arguments = json.loads(raw.arguments.strip() or "{}", strict=False)
+            whole = raw.arguments.encode("utf-16", "surrogatepass").decode("utf-16")
+            arguments = json.loads(whole.strip() or "{}", strict=False)
             text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
             text.encode()
         except (ValueError, RecursionError):

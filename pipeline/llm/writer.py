@@ -197,7 +197,7 @@ class Writer:
                 self.ended = "stop"
                 break
             if isinstance(part, ToolCall):
-                if part in self._made and (self._forced or self._parser.bare):
+                if part in self._made:  # a model that repeats itself does not stop by itself
                     self.ended = "stop"
                     break
                 self._made.append(part)

@@ -7,7 +7,7 @@ import re
 from pipeline.spoken.numbers import cardinal, ordinal
 from pipeline.spoken.rules import rule
 
-_TITLES = {
+TITLES = {
     "Mr": "Mister",
     "Mrs": "Missus",
     "Ms": "Miss",
@@ -26,6 +26,7 @@ _TITLES = {
     "Ft": "Fort",
     "St": "Saint",
 }
+"""Said so only before a name."""
 _BEFORE_NUMBERS = {
     "no": "number",
     "nos": "numbers",
@@ -94,13 +95,13 @@ ABBREVIATIONS = (
     ),
     rule(r"(?<!\w)w/(?=\s?[A-Za-z])\s?", "with "),
     rule(
-        rf"(?<![\w.])({one_of({f'{key}.': '' for key in _TITLES})})\s+(?=[A-Z])",
-        lambda m: f"{_TITLES[m[1][:-1]]} " if not _is_street(m) else m[0],
+        rf"(?<![\w.])({one_of({f'{key}.': '' for key in TITLES})})\s+(?=[A-Z])",
+        lambda m: f"{TITLES[m[1][:-1]]} " if not _is_street(m) else m[0],
     ),
     rule(
-        r"\b(Mr|Ms|Dr|Prof)\.?(?= and (?:Missus|Miss|Doctor|Mrs|Ms|Dr)\b)", lambda m: _TITLES[m[1]]
+        r"\b(Mr|Ms|Dr|Prof)\.?(?= and (?:Missus|Miss|Doctor|Mrs|Ms|Dr)\b)", lambda m: TITLES[m[1]]
     ),
-    rule(r"(?<![\w.])(Mr|Mrs|Dr|Prof)\s+(?=[A-Z][a-z])", lambda m: f"{_TITLES[m[1]]} "),
+    rule(r"(?<![\w.])(Mr|Mrs|Dr|Prof)\s+(?=[A-Z][a-z])", lambda m: f"{TITLES[m[1]]} "),
     rule(
         rf"(?<![\w.])({one_of(_BEFORE_NUMBERS)})\.\s?(?=\d)",
         lambda m: f"{_BEFORE_NUMBERS[m[1].lower()]} ",

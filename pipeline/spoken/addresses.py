@@ -89,17 +89,22 @@ PHONES = (
     rule(r"(?<![\w.-])\d+(?:-\d+){2,}(?![\w-])", _phone),
 )
 
-_IS = r"(?:\s(?:number|no|is|was)|\s?[:#])*\s"
+_BY_DIGITS = "code|pin|zip|password|passcode|extension|ext|account|serial|id|combination"
+_BY_PAIRS = "room|flight|route|bus|gate|highway|interstate|suite|apartment"
+NUMBERED = frozenset(f"{_BY_DIGITS}|{_BY_PAIRS}".split("|"))
+"""Words that say how the number behind them is read; between both may be some of ``LINKS``."""
+LINKS = ("number", "no", "is", "was")
+_IS = rf"(?:\s(?:{'|'.join(LINKS)})|\s?[:#])*\s"
 
 CODES = (
     rule(
-        rf"\b((?:code|pin|zip|password|passcode|extension|ext|account|serial|id|combination){_IS})"
+        rf"\b((?:{_BY_DIGITS}){_IS})"
         r"(\d{3,})(?![\w.,]?\d|\w)",
         lambda m: m[1] + digits(m[2]),
         any_case=True,
     ),
     rule(
-        rf"\b((?:room|flight|route|bus|gate|highway|interstate|suite|apartment){_IS})"
+        rf"\b((?:{_BY_PAIRS}){_IS})"
         r"(\d{3,4})(?![\w.,]?\d|\w)",
         lambda m: m[1] + pairs(m[2]),
         any_case=True,

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from pipeline.spoken.abbreviations import TITLES
+from pipeline.spoken.addresses import LINKS, NUMBERED
 from pipeline.spoken.markup import LINE_START, Span, spans
 from pipeline.spoken.phrases import (
     ABBREVIATIONS,
@@ -63,10 +65,14 @@ def ends(text: str, before: str = LINE_START, *, closed: bool, language: str = "
     units = list(_units(text, before, closed=closed))
     found: list[End] = []
     words = chars = 0
+    titled = False
     for number, unit in enumerate(units):
         words += len(_WORD.findall(unit.said)) + len(_NO_SPACES.findall(unit.said)) // 2
         chars += len(unit.said) + 1
-        border = _border(units[number:], words, closed=closed, english=language == "en")
+        if _WORD.search(unit.said):
+            titled = _is_title(unit.said.rstrip(_CLOSERS))
+        english = language == "en"
+        border = _border(units[number:], words, closed=closed, english=english, titled=titled)
         if border is not None:
             found.append(End(unit.end, border, words, chars))
     return found
@@ -144,12 +150,15 @@ _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
 
-def _border(units: Sequence[_Unit], words: int, *, closed: bool, english: bool) -> Border | None:
-    """How a piece ends behind the first of ``units``; ``None``: that cannot be known yet."""
+def _border(
+    units: Sequence[_Unit], words: int, *, closed: bool, english: bool, titled: bool
+) -> Border | None:
+    """How a piece ends behind the first of ``units``; ``None``: that cannot be known yet.
+    ``titled``: the last word is a title."""
     unit, following = units[0], units[1:2]
     if not unit.whole:
         return None
-    if unit.line_ends:
+    if unit.line_ends and not titled:
         return Border.SENTENCE if words else Border.SILENCE
     core = unit.said.rstrip(_CLOSERS)
     if not words or not core:
@@ -166,6 +175,11 @@ def _border(units: Sequence[_Unit], words: int, *, closed: bool, english: bool) 
     if after is None:
         return Border.TORN if closed and not following else None
     return _between(core, after.said, english=english)
+
+
+def _is_title(core: str) -> bool:
+    """ "Dr.", whose name may follow on the next line."""
+    return core.endswith(".") and core.lstrip("\"'“‘(")[:-1] in TITLES
 
 
 def _is_abbreviated(core: str, words: int) -> bool:
@@ -206,7 +220,7 @@ def _between(core: str, after: str, *, english: bool) -> Border:
     last, first = last.replace("’", "'"), first.replace("’", "'")
     if last in OBJECTS and first in PLACING | JOINING:
         return Border.PHRASE
-    if last in LEANING or first in CLINGING:
+    if last in LEANING or first in CLINGING or (last in NUMBERED and first in LINKS):
         return Border.TORN
     if first in JOINING or (first in VERBS and last not in PRONOUNS):
         return Border.PART

@@ -15,8 +15,8 @@ from enum import Enum, auto
 from pipeline.llm.tool_calls.call_data import CallData
 from pipeline.llm.tool_calls.syntax import BARE
 
-_OPENING = re.compile(r"(?P<fence>```(?:json)?\s*)?(?P<list>\[\s*)?\{", re.IGNORECASE)
-_BEGUN = re.compile(r"(?:`{1,2}|```(?:j|js|jso|json)?\s*)?(?:\[\s*)?", re.IGNORECASE)
+_OPENING = re.compile(r"(?P<fence>```\s*+(?:json\w*+)?\s*+)?(?P<list>\[\s*+)?\{", re.IGNORECASE)
+_BEGUN = re.compile(r"(?:`{1,2}|```\s*+(?:j|js|jso|json\w*+)?\s*+)?(?:\[\s*+)?", re.IGNORECASE)
 _SPACE = re.compile(r"\s*")
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MOST_LEVELS = 50

@@ -20,10 +20,15 @@ _MOST_REFUSED = 256
 
 
 def call_grammar(
-    syntax: Syntax, tools: Sequence[Tool], *, loose: Collection[str] = (), named: bool = False
+    syntax: Syntax,
+    tools: Sequence[Tool],
+    *,
+    loose: Collection[str] = (),
+    named: bool = False,
+    whole: bool = False,
 ) -> str:
     """GBNF for one call of one of ``tools``, from the first letter of its name to the end;
-    ``named``: from its arguments on, where the name is known.
+    ``named``: from its arguments on, where the name is known; ``whole``: from its beginning.
 
     A schema that cannot be used becomes "any JSON object", a part of one "any value", with a line
     in the log; so do those of the tools called ``loose``. Of tools with one name, the last counts.
@@ -36,7 +41,8 @@ def call_grammar(
         arguments = rules.any_object() if free else _arguments(rules, tool)
         begin = "" if named else syntax.spelled_name(tool.name) + syntax.middle
         calls[begin] = f"{arguments} {end}"
-    return rules.grammar(rules.choice(calls))
+    start = literal(syntax.begin) if whole else ""
+    return rules.grammar(f"{start} {rules.choice(calls)}".strip())
 
 
 def _arguments(rules: Rules, tool: Tool) -> str:

@@ -25,6 +25,10 @@ Part = TextDelta | ToolCall
 
 _SEPARATORS = " \t\r\n;,"
 """What may stand between two calls."""
+_MOST_HELD = 50_000
+"""Characters that wait for the end of a call without marks."""
+_MOST_AT_ONCE = 4096
+"""Characters; each brace in what waits may cost as many steps."""
 
 
 class _State(Enum):
@@ -93,11 +97,6 @@ class CallParser:
         return self._state is _State.BARE and self._bare.named
 
     @property
-    def bare(self) -> bool:
-        """Whether the call that was read last has no marks."""
-        return self._spelling is self._syntax.bare
-
-    @property
     def in_text(self) -> bool:
         """Inside of a quoted text of a call."""
         return self._state is _State.CALL and self._data.quoted
@@ -109,7 +108,6 @@ class CallParser:
 
     def feed(self, text: str) -> list[Part]:
         """What ``text`` adds."""
-        self._buffer += text
         parts: list[Part] = []
         steps = {
             _State.SPEECH: self._speech,
@@ -118,8 +116,10 @@ class CallParser:
             _State.CALL: self._call,
             _State.CLOSING: self._closing,
         }
-        while steps[self._state](parts):
-            pass
+        for start in range(0, len(text) or 1, _MOST_AT_ONCE):
+            self._buffer += text[start : start + _MOST_AT_ONCE]
+            while steps[self._state](parts):
+                pass
         return _joined(parts)
 
     def begin(self) -> str:
@@ -203,17 +203,16 @@ class CallParser:
 
     def _object(self, parts: list[Part]) -> bool:
         end = self._bare.end(self._buffer)
-        if end is None:
+        if end is None and len(self._buffer) <= _MOST_HELD:
             return False
         call: ToolCall | str = "it has other members"
-        if end >= 0:
+        if end is not None and end >= 0:
             call = self._checked(self._syntax.bare, self._buffer[self._bare.start : end])
         if isinstance(call, str):
             self._release(parts)
             return True
         self._buffer = self._buffer[end:]
         self._closers = [*self._bare.closers, *self._closers]
-        self._spelling = self._syntax.bare
         self._state = _State.SPEECH
         self._give(call, parts)
         return True
