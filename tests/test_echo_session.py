@@ -34,6 +34,8 @@ HEARD = SessionSettings(echo=Echo(cancel="auto"))
 _LINE = "and so it went on and on until it came to the end of it, "
 STORY = tuple(f"{word} " for word in (_LINE * 3).split())
 """12 s of speech."""
+SILENT_SAMPLES = 3 * LISTEN_RATE // 10
+"""Before the first word of "beckett"."""
 UP_S = 0.02
 LATE_S = 0.25
 """From sending a sound to hearing it, a room's 5 ms apart."""
@@ -157,13 +159,16 @@ def test_without_it_the_robot_talks_to_itself(vad: InlineVad) -> None:
 
 
 @pytest.mark.parametrize(
-    ("echo", "cancel", "within_s"),
-    [(False, "never", 0.45), (False, "auto", 0.45), (True, "auto", 0.7)],
+    ("echo", "cancel", "begin", "within_s"),
+    [
+        *((False, cancel, begin, 0.45) for cancel in ("never", "auto") for begin in (1.8, 2.3)),
+        (True, "auto", 2.3, 0.6),
+    ],
 )
 def test_the_first_answer_of_a_session_can_be_interrupted(
-    vad: InlineVad, echo: bool, cancel: Literal["never", "auto"], within_s: float
+    vad: InlineVad, echo: bool, cancel: Literal["never", "auto"], begin: float, within_s: float
 ) -> None:
-    begin = 3.5
+    """It begins at 1.1 s."""
 
     async def main() -> Scene:
         settings = SessionSettings(echo=Echo(cancel=cancel))
@@ -171,9 +176,8 @@ def test_the_first_answer_of_a_session_can_be_interrupted(
         async with scene(settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
             room_client = client()
             room_client.gain = float(echo)
-            room_client.say(
-                to_float(recording("beckett").pcm[: 2 * LISTEN_RATE]), round(begin * LISTEN_RATE)
-            )
+            said = recording("beckett").pcm[SILENT_SAMPLES : 2 * LISTEN_RATE]
+            room_client.say(to_float(said), round(begin * LISTEN_RATE))
             await talk(played, room_client, 7.0, {1})
         return played
 

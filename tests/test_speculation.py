@@ -191,7 +191,7 @@ def test_beyond_its_budget_a_session_begins_only_when_the_turn_is_likely_over() 
 # --- somebody goes on when the answer has just begun -------------------------------------------
 
 
-@pytest.mark.parametrize("gap_s", [0.5, 0.7, 0.9, 1.1])
+@pytest.mark.parametrize("gap_s", [0.5, 0.7, 0.9, 1.0])
 def test_who_goes_on_over_an_answer_that_has_just_begun_is_answered_once(gap_s: float) -> None:
     llm = ScriptedLlm()
     stt = ScriptedStt(texts=("I have a dog.", "What does he eat?"))
