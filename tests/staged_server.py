@@ -21,7 +21,7 @@ from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.session_settings import SessionSettings
-from pipeline.stages import Stages
+from pipeline.stages import Stages, TtsStage, VadStage
 
 
 class CountedLlm(ScriptedLlm):
@@ -54,14 +54,19 @@ class CountedConversation(ScriptedConversation):
 class StagedAssistant:
     """``app.compose.Assistant`` with scripted engines; they are quick unless told otherwise."""
 
-    def __init__(self, llm: CountedLlm | None = None, tts: ScriptedTts | None = None) -> None:
+    def __init__(
+        self,
+        llm: CountedLlm | None = None,
+        tts: TtsStage | None = None,
+        vad: VadStage | None = None,
+    ) -> None:
         self.llm = llm or CountedLlm()
         self.tts = tts or ScriptedTts(first_s=0.0, seconds_per_word=0.05)
         self.stt = ScriptedStt(takes_s=0.0)
         self.sessions: list[Session] = []
         self.buses: list[Bus] = []
         turn = ScriptedTurn(takes_s=0.0)
-        self._stages = Stages(LevelVad(), turn, self.stt, self.llm, self.tts)
+        self._stages = Stages(vad or LevelVad(), turn, self.stt, self.llm, self.tts)
 
     def defaults(self) -> SessionDefaults:
         return SessionDefaults("reachy-voice", "joe", ("joe",), "You are Reachy.")

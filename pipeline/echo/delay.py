@@ -31,8 +31,8 @@ _CONFIDENT = 9.0
 _CONFIDENT_S = 26.0
 """A peak must stand out 9 times, and more after less sound: 26 times after a second. Speech of
 others over what was sent reached 42 after 0.45 s, 31 after 0.6, 18 after 0.75, 11 to 19 from 1 s on
-(the highest of 40 each), and 8.1 from 3 s on in 30 sessions of 25 s; echoes 35 dB above the noise 55
-to 90 (19 of 20), one 10 dB under the noise 11 after 4 s."""
+(the highest of 40 each), and 8.1 from 3 s on in 30 sessions of 25 s; echoes 35 dB above the noise
+55 to 90 (19 of 20), one 10 dB under the noise 11 after 4 s."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def compare(sent: Pcm, heard: Pcm) -> Likeness:
     of_heard = 2 * (_HIGH_HZ - _LOW_HZ) / LISTEN_RATE
     alike = alike / np.sqrt(of_sent * of_heard + 1e-20)
     best = int(alike.argmax())
-    return Likeness(best, float(alike[best]), count)
+    return Likeness(best, min(1.0, float(alike[best])), count)
 
 
 def _whitened(samples: Sound, size: int) -> Spectrum:
