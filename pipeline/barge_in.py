@@ -39,7 +39,7 @@ class Overlap:
 
     ``speech_ms``: how long it has lasted, pauses included. ``ended``: there is a pause now.
     ``text``: its words so far; ``None``: not known. ``spoken``: what the listener has heard of the
-    answer lately. ``hears_itself``: the microphone hears the answer, or may.
+    answer lately. ``hears_itself``: an echo of the answer is being taken off.
     """
 
     speech_ms: int
