@@ -212,8 +212,8 @@ def test_who_goes_on_over_an_answer_that_has_just_begun_is_answered_once() -> No
         {first}            answer begins
         {max(first, 1218)} says 'I am here.'
         {max(first, 1299)} audio
-        1888               user speaks
-        1888               answer cancelled
+        1792               user speaks
+        1792               answer cancelled
         2752               user pauses
         2813               thinks about 'I have a dog. What does he eat?'
         {second}           user stops

@@ -255,7 +255,7 @@ def test_without_interruption_an_answer_goes_on_and_the_next_turn_gets_its_own()
     statuses = [event.status for event in story.events(events.ReplyFinished)]
     assert statuses == ["completed", "completed"]
     table = story.table()
-    assert "1472 user speaks" in table
+    assert "1376 user speaks" in table
     assert f"{max(first, 834)} says 'I am here.'" in table
     assert "1434 says 'And I stay.'" in table, "while the user speaks"
     assert f"{second} answer begins" in table

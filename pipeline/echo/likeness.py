@@ -22,8 +22,10 @@ from pipeline.audio import LISTEN_RATE, Pcm, to_float
 
 LOOK_BACK_SAMPLES = LISTEN_RATE * 32 // 1000
 """A detector notices a sound later than it begins."""
-_ENOUGH_SAMPLES = LISTEN_RATE * 224 // 1000
-"""Look-back included."""
+_FEWEST_MS, _ENOUGH_MS = 128, 224
+"""Between them a sound may be so unlike that it is no echo; look-back included."""
+_LESS_PER_MS = 0.0008
+"""By how much less alike it must be then, for each missing millisecond."""
 _MOST_SAMPLES = LISTEN_RATE * 4 // 10
 """The newest are compared."""
 _ECHO = 0.19
@@ -50,7 +52,11 @@ class Likeness:
         """``None``: the sound is too short to tell."""
         if self.value >= _SURELY_ECHO:
             return True
-        return self.value >= _ECHO if self.heard_samples >= _ENOUGH_SAMPLES else None
+        heard_ms = self.heard_samples * 1000 // LISTEN_RATE
+        if heard_ms >= _ENOUGH_MS:
+            return self.value >= _ECHO
+        unlike = self.value < _ECHO - _LESS_PER_MS * (_ENOUGH_MS - heard_ms)
+        return False if unlike and heard_ms >= _FEWEST_MS else None
 
 
 def compare(sent: Pcm, heard: Pcm) -> Likeness:
