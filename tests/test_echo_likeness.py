@@ -112,6 +112,15 @@ def test_an_echo_is_taken_off_from_its_first_sound_on() -> None:
     assert path.explains(ms(120)) is False, "what is left of it is no echo"
 
 
+def test_a_short_answer_may_be_over_for_long_when_its_echo_comes() -> None:
+    path = ClientEcho(WINDOW)
+    short = answer()[: 2 * LISTEN_RATE // 5]
+    echo = through(np.pad(short, (0, 2 * LISTEN_RATE)), room(1450, seed=2))
+    hear(path, pcm(short), echo + hum(len(echo), 3), 1.72)
+    assert path.explains(ms(1482))
+    assert path.delay_ms == pytest.approx(1450, abs=2)
+
+
 def test_a_voice_before_the_first_sound_that_was_sent_is_no_echo() -> None:
     path = ClientEcho(WINDOW)
     hear(path, pcm(np.concatenate((np.zeros(LISTEN_RATE), answer()))), answer(), 0.1)

@@ -18,11 +18,11 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, Framer, Pcm
+from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, AudioHistory, Framer, Pcm
 from pipeline.echo.canceller import NO_DOUBT, EchoCanceller, EchoState
 from pipeline.echo.delay import MOST_DELAY_SAMPLES, Delay, DelayFinder
 from pipeline.echo.kalman import BLOCK
-from pipeline.echo.likeness import LOOK_BACK_SAMPLES
+from pipeline.echo.likeness import LOOK_BACK_SAMPLES, compare
 
 EARLIER_SAMPLES = 40 * LISTEN_RATE // 1000
 """So much before the echo comes, the canceller gets its reference: players differ from one answer
@@ -44,6 +44,8 @@ _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
 _NEVER_FOUND = 4
 """Searches in vain after which a microphone does not hear answers: with the fourth, 3.3 s of sound
 were sent, and 1.8 s of that can have come back after 1.5 s."""
+_COMPARED_SAMPLES = LISTEN_RATE
+"""Kept of what is heard; it takes less to tell a sound from an echo."""
 _UNFOUND = 12
 """Searches in vain after which there is no echo any more."""
 KEPT_SAMPLES = 6 * LISTEN_RATE
@@ -114,6 +116,7 @@ class EchoPath:
         self._finder = DelayFinder()
         self._search: Generator[None, None, Delay | None] | None = None
         self._heard = 0
+        self._microphone = AudioHistory(_COMPARED_SAMPLES)
         self._looks = self._looked = self._sounded = self._unfound = 0
         self._known = room
         self._keep = keep
@@ -145,15 +148,16 @@ class EchoPath:
             return False
         if not self._reference.read(noticed - MOST_DELAY_SAMPLES, noticed).any():
             return False
-        likeness = self._finder.compare(self._heard - noticed + LOOK_BACK_SAMPLES)
+        heard = self._microphone.read(noticed - LOOK_BACK_SAMPLES, self._heard)
+        sent_from = self._heard - len(heard) - MOST_DELAY_SAMPLES
+        likeness = compare(self._reference.read(sent_from, self._heard), heard)
         if likeness.is_echo:
             self._found_at(likeness.delay_samples)
-            self._learn_from(self._heard - noticed + LOOK_BACK_SAMPLES)
+            self._learn_from(heard)
         return likeness.is_echo
 
-    def _learn_from(self, samples: int) -> None:
-        """What was heard last is this echo and nothing else."""
-        heard = self._finder.heard(samples)
+    def _learn_from(self, heard: Pcm) -> None:
+        """The newest sound is this echo and nothing else."""
         begin = self._heard - len(heard) - self._read_later
         for at in range(len(heard) % BLOCK, len(heard), BLOCK):
             reference = self._reference.read(begin + at, begin + at + BLOCK)
@@ -195,6 +199,7 @@ class EchoPath:
     def _listen(self, piece: Pcm) -> None:
         begin = self._heard
         self._heard += len(piece)
+        self._microphone.append(piece)
         self._reference.pass_to(self._heard)
         played = self._reference.read(begin, self._heard)
         if begin - self._reference.last_sound < KEPT_SAMPLES:
