@@ -126,6 +126,8 @@ class EchoPath:
         self._read_later = 0
         """Of the reference."""
         self._slipped = 0
+        self._worked = False
+        """Whether the canceller has; a sound may be taken for an echo that is none."""
         self._failing_samples = 0
         """Of echo, since the canceller has worked; a pause or a gap that is told is no failure."""
         self._waiting = EMPTY
@@ -171,9 +173,9 @@ class EchoPath:
 
     def close(self) -> None:
         """Nothing more is heard."""
-        if self._canceller:
+        if self._canceller and self._worked:
             self._keep(self._room(self._canceller))
-        elif self._known:
+        elif self._known and not self._canceller:
             self._keep(None)
 
     def _room(self, canceller: EchoCanceller) -> Room:
@@ -216,7 +218,7 @@ class EchoPath:
             clean = canceller.process(waiting[start : start + BLOCK], reference)
             self._sounding |= not clean.idle
             if canceller.works:
-                self._failing_samples = 0
+                self._worked, self._failing_samples = True, 0
             elif not clean.idle:
                 self._failing_samples += BLOCK
             self._post_filtered = np.concatenate((self._post_filtered, clean.post_filtered))
@@ -289,7 +291,7 @@ class EchoPath:
         self._known = None
 
     def _begin(self, delay: int) -> None:
-        self._canceller = EchoCanceller(self._reference.plays_on)
+        self._canceller, self._worked = EchoCanceller(self._reference.plays_on), False
         later = EARLIER_SAMPLES
         if self._known:
             self._canceller.restore(self._known.state)
