@@ -42,8 +42,8 @@ _ANSWER_GAP_SAMPLES = LISTEN_RATE
 """After so much silence it is another one."""
 _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
 _NEVER_FOUND = 4
-"""Searches in vain after which a microphone does not hear answers: with the fourth, 3.3 s of sound
-were sent, and 1.8 s of that can have come back after 1.5 s."""
+"""Failed searches after which the microphone does not hear answers. In a long answer the fourth
+comes after 3.3 s of sound, of which at least 1.8 s could have come back."""
 _COMPARED_SAMPLES = LISTEN_RATE
 """Kept of what is heard; it takes less to tell a sound from an echo."""
 _UNFOUND = 12
