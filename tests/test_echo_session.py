@@ -225,6 +225,7 @@ def test_a_recording_of_it_can_be_played_again(vad: InlineVad, tmp_path: Path) -
 
     held = recorded(tmp_path / "r.jsonl", play)
     assert held.echo
+    assert True in held.explained.values()
     replayed = replay(held)
     assert replayed.stopped is None
     assert compare(held.events, replayed.events).difference is None
