@@ -72,9 +72,9 @@ BACKCHANNELS = _set("""
 """Words of a listener who agrees, and wants no turn, if there are no others."""
 LONGEST_BACKCHANNEL_WORDS = 4
 _MANY_WORDS, _MANY_WORDS_MS = 3, 480
-"""So many words in so much speech interrupt, unless all are a listener's. In less speech the
-recogniser makes three words of half a one: from 350 ms on, 17 % of 54 listeners stop the answer
-instead of 13 % (``benchmarks.interruptions``)."""
+"""So many words in so much speech interrupt, unless all are backchannels. From shorter speech the
+recogniser makes up words: counted from 350 ms on, 17 % of 54 listeners stop the answer instead of
+13 % (``benchmarks.interruptions``)."""
 _SHORT_WORDS = 2
 _SHORT_MS = 480
 """Once it has ended, all words were heard to their end: so few in less time are misheard ones."""

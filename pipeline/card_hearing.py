@@ -29,15 +29,13 @@ class CardHearing:
     def __init__(self, path: CardEcho) -> None:
         self._path = path
         self.windows = path.windows
+        self.explains = path.explains
         self.given = path.given
         self.close = path.close
 
     @property
     def itself(self) -> bool:
         return self._path.found
-
-    def explains(self, noticed: int) -> bool | None:
-        return self._path.explains(noticed)
 
     @property
     def delay_ms(self) -> int | None:

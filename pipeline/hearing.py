@@ -55,14 +55,12 @@ class EchoHearing:
         self._reply_id = self._item_id = ""
         """Of the answer that owns the speaker; what is out of band is for the client to use."""
         self.windows = path.windows
+        self.explains = path.explains
         self.close = path.close
 
     @property
     def itself(self) -> bool:
         return self._cancels and self._path.found
-
-    def explains(self, noticed: int) -> bool | None:
-        return self._path.explains(noticed)
 
     @property
     def delay_ms(self) -> int | None:

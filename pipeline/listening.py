@@ -176,7 +176,7 @@ class Listener:
         self._taker = TurnTaker(endpointing)
         self._threshold = endpointing.speech_threshold
         self._unexplained: list[Signal] = []
-        """A turn that has begun, as long as its sound may still be an echo."""
+        """Signals of a turn that may be an echo, held back."""
         # A client may ask for more padding later.
         padding_ms = max(endpointing.prefix_padding_ms, MAX_PREFIX_PADDING_MS)
         onset_seconds = (padding_ms + MAX_BACK_MS) / 1000
@@ -216,8 +216,8 @@ class Listener:
             yield self._explained(self._taker.feed(score, window.frame))
 
     def _explained(self, signals: list[Signal]) -> list[Signal]:
-        """A turn that an echo seems to have begun is forgotten; a turn is not told of before that
-        is known, or its first pause."""
+        """Hold a turn's signals back until it is known whether an echo began it, at most until its
+        first pause; forget the turn if one did."""
         if not self._unexplained and not any(isinstance(each, Started) for each in signals):
             return signals
         self._unexplained += signals
@@ -230,7 +230,7 @@ class Listener:
         return self.admit()
 
     def admit(self) -> list[Signal]:
-        """Take what may be an echo for a turn."""
+        """The signals held back: what may be an echo counts as a turn."""
         signals, self._unexplained = self._unexplained, []
         return signals
 
@@ -241,7 +241,7 @@ class Listener:
 
     @property
     def suspects(self) -> bool:
-        """Whether what is heard may begin a turn that has not been told of."""
+        """Whether what is heard may begin a turn whose signals have not been given out."""
         return self._taker.suspects or self.undecided
 
     def judge(self, wait_ms: int) -> list[Signal]:

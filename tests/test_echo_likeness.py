@@ -11,7 +11,7 @@ from recordings import recording
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.likeness import compare
-from pipeline.echo.path import EchoWindow
+from pipeline.echo.path import EchoWindow, Room
 from pipeline.echo.sent import ClientEcho
 
 MOST = 24_000
@@ -92,11 +92,13 @@ WINDOW = 512
 PIECE = LISTEN_RATE // 50
 
 
-def hear(path: ClientEcho, sent: Pcm, heard: np.ndarray, until_s: float) -> list[EchoWindow]:
-    """``sent`` leaves at 0; 20 ms of ``heard`` come each 20 ms."""
+def hear(
+    path: ClientEcho, sent: Pcm, heard: np.ndarray, until_s: float, from_s: float = 0.0
+) -> list[EchoWindow]:
+    """``sent`` leaves at ``from_s``; 20 ms of ``heard`` come each 20 ms."""
     windows: list[EchoWindow] = []
-    path.sent(sent, LISTEN_RATE, 0.0)
-    for start in range(0, round(until_s * LISTEN_RATE), PIECE):
+    path.sent(sent, LISTEN_RATE, from_s)
+    for start in range(round(from_s * LISTEN_RATE), round(until_s * LISTEN_RATE), PIECE):
         piece = pcm(heard[start : start + PIECE])
         windows += path.windows(piece, (start + PIECE) / LISTEN_RATE)
     return windows
@@ -110,6 +112,31 @@ def test_an_echo_is_taken_off_from_its_first_sound_on() -> None:
     assert path.found
     assert path.delay_ms == pytest.approx(100, abs=2)
     assert path.explains(ms(120)) is False, "what is left of it is no echo"
+
+
+def test_a_short_answer_may_be_over_for_long_when_its_echo_comes() -> None:
+    path = ClientEcho(WINDOW)
+    short = answer()[: 2 * LISTEN_RATE // 5]
+    echo = through(np.pad(short, (0, 2 * LISTEN_RATE)), room(1450, seed=2))
+    hear(path, pcm(short), echo + hum(len(echo), 3), 1.72)
+    assert path.explains(ms(1482))
+    assert path.delay_ms == pytest.approx(1450, abs=2)
+
+
+def test_a_room_whose_echo_was_never_taken_off_is_not_kept() -> None:
+    """What was taken for an echo was none, or it is gone before anything is learnt."""
+    kept: list[Room | None] = []
+    path = ClientEcho(WINDOW, keep=kept.append)
+    long = speechlike(6.0, 1)
+    echo = through(long, room(100, seed=2))
+    echo[2 * LISTEN_RATE // 5 :] = 0
+    heard = echo + hum(len(long), 3)
+    hear(path, pcm(long), heard, 0.4)
+    assert path.explains(ms(120))
+    hear(path, pcm(np.zeros(0)), heard, 5.0, from_s=0.4)
+    path.close()
+    assert path.found
+    assert kept == []
 
 
 def test_a_voice_before_the_first_sound_that_was_sent_is_no_echo() -> None:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, to_float
-from pipeline.echo.likeness import Likeness, compare
 
 Sound = NDArray[np.float32]
 
@@ -64,17 +63,6 @@ class DelayFinder:
             raise ValueError(f"{len(sent)} samples sent while {len(heard)} were heard")
         self._sent.append(sent)
         self._heard.append(heard)
-
-    def heard(self, samples: int) -> Pcm:
-        """The newest ``samples`` heard, or what is kept of them."""
-        return self._heard.read(self._heard.end - samples, self._heard.end)
-
-    def compare(self, samples: int) -> Likeness:
-        """The newest ``samples`` heard with all that was sent up to 1.5 s before."""
-        heard = self.heard(samples)
-        sent = self._sent.read(self._sent.end - len(heard) - self._most, self._sent.end)
-        missing = np.zeros(len(heard) + self._most - len(sent), np.int16)
-        return compare(np.concatenate((missing, sent)), heard)
 
     def find(self) -> Delay | None:
         """The delay of the echo in the last 4 s; None if there is none that stands out, or if less

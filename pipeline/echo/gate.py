@@ -25,7 +25,7 @@ _ECHO_DECAY = 10**-0.1
 _LEARNING_BLOCKS = 150
 """1.5 s of echo, in which the leakage is found; later it is followed."""
 _LEARNING_DOWN_DB, _LEARNING_UP_DB, _STEP_DB = 0.3, 0.05, 0.015
-"""Upwards slowly: what is louder than expected may be somebody who speaks over the first words."""
+"""Up slowly: what is louder than expected may be a person who speaks over the first words."""
 _NOISE_UP_DB, _NOISE_DOWN_DB = 0.02, 0.2
 """So the noise floor is about what the softest tenth of the blocks have."""
 

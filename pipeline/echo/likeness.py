@@ -1,7 +1,7 @@
-"""Is a short sound an echo of what was sent? Pure; numpy; some 3 ms of CPU.
+"""Is a short sound an echo of what was sent? Pure; numpy; some 1 to 3 ms of CPU.
 
-An echo can only repeat what was sent. So a sound in which nothing sent in the last 1.5 s can be
-found again is somebody's, even where the room is unknown. Both signals are whitened, so that two
+An echo can only repeat what was sent. So a sound that is unlike everything sent in the last 1.5 s
+comes from a person, even in an unknown room. Both signals are whitened, so that two
 voices are not alike because both are voices, and compared at every delay by their normalised
 cross-correlation, whose square is the share of the sound's energy that arrives by the direct path.
 

@@ -18,11 +18,11 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, Framer, Pcm
+from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, AudioHistory, Framer, Pcm
 from pipeline.echo.canceller import NO_DOUBT, EchoCanceller, EchoState
 from pipeline.echo.delay import MOST_DELAY_SAMPLES, Delay, DelayFinder
 from pipeline.echo.kalman import BLOCK
-from pipeline.echo.likeness import LOOK_BACK_SAMPLES
+from pipeline.echo.likeness import LOOK_BACK_SAMPLES, compare
 
 EARLIER_SAMPLES = 40 * LISTEN_RATE // 1000
 """So much before the echo comes, the canceller gets its reference: players differ from one answer
@@ -42,8 +42,10 @@ _ANSWER_GAP_SAMPLES = LISTEN_RATE
 """After so much silence it is another one."""
 _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
 _NEVER_FOUND = 4
-"""Searches in vain after which a microphone does not hear answers: with the fourth, 3.3 s of sound
-were sent, and 1.8 s of that can have come back after 1.5 s."""
+"""Failed searches after which the microphone does not hear answers. In a long answer the fourth
+comes after 3.3 s of sound, of which at least 1.8 s could have come back."""
+_COMPARED_SAMPLES = LISTEN_RATE
+"""Kept of what is heard; it takes less to tell a sound from an echo."""
 _UNFOUND = 12
 """Searches in vain after which there is no echo any more."""
 KEPT_SAMPLES = 6 * LISTEN_RATE
@@ -114,6 +116,7 @@ class EchoPath:
         self._finder = DelayFinder()
         self._search: Generator[None, None, Delay | None] | None = None
         self._heard = 0
+        self._microphone = AudioHistory(_COMPARED_SAMPLES)
         self._looks = self._looked = self._sounded = self._unfound = 0
         self._known = room
         self._keep = keep
@@ -123,6 +126,8 @@ class EchoPath:
         self._read_later = 0
         """Of the reference."""
         self._slipped = 0
+        self._worked = False
+        """Whether the canceller has; a sound may be taken for an echo that is none."""
         self._failing_samples = 0
         """Of echo, since the canceller has worked; a pause or a gap that is told is no failure."""
         self._waiting = EMPTY
@@ -145,15 +150,16 @@ class EchoPath:
             return False
         if not self._reference.read(noticed - MOST_DELAY_SAMPLES, noticed).any():
             return False
-        likeness = self._finder.compare(self._heard - noticed + LOOK_BACK_SAMPLES)
+        heard = self._microphone.read(noticed - LOOK_BACK_SAMPLES, self._heard)
+        sent_from = self._heard - len(heard) - MOST_DELAY_SAMPLES
+        likeness = compare(self._reference.read(sent_from, self._heard), heard)
         if likeness.is_echo:
             self._found_at(likeness.delay_samples)
-            self._learn_from(self._heard - noticed + LOOK_BACK_SAMPLES)
+            self._learn_from(heard)
         return likeness.is_echo
 
-    def _learn_from(self, samples: int) -> None:
-        """What was heard last is this echo and nothing else."""
-        heard = self._finder.heard(samples)
+    def _learn_from(self, heard: Pcm) -> None:
+        """The newest sound is this echo and nothing else."""
         begin = self._heard - len(heard) - self._read_later
         for at in range(len(heard) % BLOCK, len(heard), BLOCK):
             reference = self._reference.read(begin + at, begin + at + BLOCK)
@@ -167,9 +173,9 @@ class EchoPath:
 
     def close(self) -> None:
         """Nothing more is heard."""
-        if self._canceller:
+        if self._canceller and self._worked:
             self._keep(self._room(self._canceller))
-        elif self._known:
+        elif self._known and not self._canceller:
             self._keep(None)
 
     def _room(self, canceller: EchoCanceller) -> Room:
@@ -195,6 +201,7 @@ class EchoPath:
     def _listen(self, piece: Pcm) -> None:
         begin = self._heard
         self._heard += len(piece)
+        self._microphone.append(piece)
         self._reference.pass_to(self._heard)
         played = self._reference.read(begin, self._heard)
         if begin - self._reference.last_sound < KEPT_SAMPLES:
@@ -211,7 +218,7 @@ class EchoPath:
             clean = canceller.process(waiting[start : start + BLOCK], reference)
             self._sounding |= not clean.idle
             if canceller.works:
-                self._failing_samples = 0
+                self._worked, self._failing_samples = True, 0
             elif not clean.idle:
                 self._failing_samples += BLOCK
             self._post_filtered = np.concatenate((self._post_filtered, clean.post_filtered))
@@ -284,7 +291,7 @@ class EchoPath:
         self._known = None
 
     def _begin(self, delay: int) -> None:
-        self._canceller = EchoCanceller(self._reference.plays_on)
+        self._canceller, self._worked = EchoCanceller(self._reference.plays_on), False
         later = EARLIER_SAMPLES
         if self._known:
             self._canceller.restore(self._known.state)
