@@ -48,8 +48,11 @@ def test_words_tell_what_speech_over_an_answer_means(
 
 
 def test_words_that_last_are_meant() -> None:
-    assert judge(Overlap(639, False, "My name is"), WORDS) == "unsure"
-    assert judge(Overlap(640, False, "My name is"), WORDS) == "interrupts"
+    assert judge(Overlap(479, False, "My name is"), WORDS) == "unsure"
+    assert judge(Overlap(480, False, "My name is"), WORDS) == "interrupts"
+    assert judge(Overlap(639, False, "My name"), WORDS) == "unsure"
+    assert judge(Overlap(640, False, "My name"), WORDS) == "interrupts"
+    assert judge(Overlap(480, False, "Oh yeah right"), WORDS) == "unsure"
     assert judge(Overlap(480, True, "The word."), WORDS) == "interrupts"
     assert judge(Overlap(479, True, "The word."), WORDS) == "too short"
     assert judge(Overlap(900, False, "Yeah yeah"), WORDS) == "unsure"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from clients.robot_app import COMPLETED, DELTA, STARTED, RobotApp, robot_app
+from scripted import Noise
 from small_engines import GATE, install
 from watched_log import WatchedLog, watched_log
 
@@ -100,8 +101,8 @@ async def running(file: Path, cache: WeightsCache, *, room: bool = True) -> Asyn
 
 
 def speech() -> Pcm:
-    loud = np.full(LISTEN_RATE * 6 // 10, 3000, np.int16)
-    return np.concatenate((np.zeros(3200, np.int16), loud))
+    """Noise: a level that begins at once is like the answers' voice, which does, too."""
+    return np.concatenate((np.zeros(3200, np.int16), Noise(1)(3000, LISTEN_RATE * 6 // 10)))
 
 
 def ended(app: RobotApp) -> list[dict[str, Any]]:

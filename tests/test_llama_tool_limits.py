@@ -35,11 +35,15 @@ def model(weights: Callable[[str], Path]) -> Model:
 
 
 def written(
-    model: Model, *wishes: str, choice: ToolChoice = REQUIRED, tool: Tool = ACT, steps: int = 400
+    model: Model,
+    *wishes: str,
+    choice: ToolChoice = REQUIRED,
+    tool: Tool = ACT,
+    steps: int = 400,
 ) -> tuple[list[Part], Writer]:
     """What comes of it if the model wants ``wishes``, token by token, whatever it may."""
     writer = Writer(
-        model, CallGrammars(HERMES), [tool], choice, Sampling(seed=1, max_tokens=400), room=2_000
+        model, CallGrammars(HERMES), [tool], choice, Sampling(seed=1, max_tokens=steps), room=2_000
     )
     writer.begin()
     wanted = iter([token for wish in wishes for token in model.tokenize(wish, special=True)])
@@ -80,7 +84,11 @@ def test_the_same_required_call_again_is_the_end(model: Model) -> None:
 
 
 def test_not_too_many_calls(model: Model) -> None:
-    parts, writer = written(model, *["<tool_call>", CALL] * 30, choice=ToolChoice())
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    calls = [f'act", "arguments": {{"n": {n}}}}}\n</tool_call>' for n in range(30)]
+    wishes = [wish for call in calls for wish in ("<tool_call>", call)]
+    tool = Tool("act", "", schema)
+    parts, writer = written(model, *wishes, choice=ToolChoice(), tool=tool, steps=800)
     assert count(parts) == 16
     assert writer.ended == "stop"
 
