@@ -50,6 +50,8 @@ from pipeline.realtime.g711 import encode
 SPEAKS_AFTER_S = (1.1, 2.0)
 MISSED_AFTER_S = 3.0
 CHUNK_MS = 20
+SENTENCES = 4
+"""Of an answer: some 12 s. Speech over its last half second is the next turn."""
 PERCENTILES = (50, 95, 99)
 SETS = {"default": [], "never": ["--set", "echo.cancel=never"]}
 
@@ -214,7 +216,7 @@ async def serving(directory: Path) -> AsyncIterator[dict[str, str]]:
     installed(directory / "plugin")
     root = str(Path(__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join([str(directory / "plugin"), root])
-    tree = {"extends": "default", "llm": {"engine": NAME}}
+    tree = {"extends": "default", "llm": {"engine": NAME, "sentences": SENTENCES}}
     (directory / "long.yaml").write_text(json.dumps(tree))  # which is YAML, too
     urls: dict[str, str] = {}
     async with AsyncExitStack() as stack:

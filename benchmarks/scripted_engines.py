@@ -104,6 +104,8 @@ class ScriptedOptions(EngineOptions):
     opinions: Path | None = None
     """How complete texts are, as ``write_opinions`` writes it."""
     seed: int = 0
+    sentences: int = 1
+    """Of one answer of the language model."""
 
 
 # --- the log -----------------------------------------------------------------------------------
@@ -253,7 +255,10 @@ class ScriptedLlm:
     def __init__(self, options: ScriptedOptions) -> None:
         self.delays = Delays(options.seed + 1)
         self.log = CallLog(options.log)
-        self.answers = itertools.cycle(ANSWERS)
+        answers = itertools.cycle(ANSWERS)
+        self.answers = (
+            " ".join(itertools.islice(answers, options.sentences)) for _ in itertools.count()
+        )
         known = options.opinions.read_text() if options.opinions else "{}"
         self.opinions: dict[str, float] = json.loads(known)
 
