@@ -60,6 +60,16 @@ def test_a_voice_over_an_echo_does_not_hide_it() -> None:
     assert compare(*parts(echo + other, 224)).is_echo
 
 
+@pytest.mark.parametrize("length_ms", [96, 160, 224, 400])
+def test_a_knock_is_no_echo(length_ms: int) -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        heard = hum(ms(length_ms), seed)
+        heard[ms(40) : ms(41)] = rng.normal(0, 0.3, ms(1))
+        sent = recording("two_cities").pcm[seed * LISTEN_RATE // 2 :][: MOST + len(heard)]
+        assert not compare(sent, pcm(heard)).is_echo
+
+
 def test_what_is_short_and_unlike_is_undecided() -> None:
     other = recording("beckett").pcm[LISTEN_RATE:]
     assert compare(pcm(answer()[: MOST + ms(96)]), other[: ms(96)]).is_echo is None
