@@ -28,7 +28,7 @@ from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape
 from pipeline.session import Session
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.stages import TtsStage
 from pipeline.work import Work
 

@@ -14,11 +14,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from app.loop_lag import LoopLag
 from app.process_usage import MIB, Usage
-from pipeline.barge_in import Ignored
 from pipeline.bus import Bus
-from pipeline.clause_watch import ClauseFault
 from pipeline.ending_words import Clue
-from pipeline.events import SilenceOutcome, SilentAnswer, TranscriptFailed
+from pipeline.events import ClauseFault, Ignored, SilenceOutcome, SilentAnswer, TranscriptFailed
 from pipeline.turn_record import Pause, TurnRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

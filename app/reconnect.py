@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.access import Caller, digest
-from pipeline.engines import Tool
 from pipeline.memory import Memory
+from pipeline.messages import Tool
 
 MAX_PARKED = 16
 """Conversations that may wait for their client; each may hold minutes of audio."""

@@ -24,12 +24,9 @@ from pydantic import (
 
 from app.access_settings import HostText, KeyDigests, NetworkText, OriginText
 from hardware.settings import Array, Robot, Sound
-from pipeline.barge_in import BargeIn
-from pipeline.echo.settings import Echo
-from pipeline.endpointing import Endpointing
-from pipeline.engines import EngineOptions, Kind, Sampling
-from pipeline.filler import Filler
-from pipeline.speculation import Speculation
+from pipeline.engines import EngineOptions, Kind
+from pipeline.messages import Sampling
+from pipeline.settings import BargeIn, Echo, Endpointing, Filler, Speculation
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Milliseconds = Annotated[int, Field(ge=0, le=60_000)]

@@ -35,9 +35,7 @@ from benchmarks.heard_history_voice import AlignedPiper, AlignedTts, Said, writt
 from benchmarks.tts_clauses import answers
 from benchmarks.turns.statistics import Bootstrap
 from pipeline.audio import AudioFormat, Pcm
-from pipeline.barge_in import BargeIn
 from pipeline.bus import Published
-from pipeline.chat import MessageItem
 from pipeline.commands import (
     CancelResponse,
     CreateResponse,
@@ -46,7 +44,8 @@ from pipeline.commands import (
     TurnDetection,
 )
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemStarted, ReplyText, SpeechStarted
-from pipeline.session_settings import SessionSettings
+from pipeline.items import MessageItem
+from pipeline.settings import BargeIn, SessionSettings
 from pipeline.tts.piper import find_models
 from tests.scripted import Scene, ScriptedLlm, ScriptedStt, scene
 from tests.virtual_time import run_virtual

@@ -9,7 +9,8 @@ from app.settings import Settings
 from benchmarks.latency_clips import Take
 from benchmarks.scripted_engines import with_full_stop
 from benchmarks.turns.cache import Ears
-from pipeline.chat import MessageItem, TextPart, prompt
+from pipeline.chat import prompt
+from pipeline.items import MessageItem, TextPart
 
 
 def opinions(takes: Iterable[Take], ears: Ears, settings: Settings) -> dict[str, float]:

@@ -17,16 +17,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pipeline.engines import (
-    Cancelled,
-    LlmSession,
-    Message,
-    Sampling,
-    TextDelta,
-    Tool,
-    ToolChoice,
-)
+from pipeline.engines import LlmSession, TextDelta
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.work import Cancelled
 
 _DEFAULT_WEIGHTS = Path("~/.cache/reachy-voice/weights/smollm2-135m-instruct")
 _SYSTEM = Message("system", "You are a small robot. Answer in one or two short sentences.")

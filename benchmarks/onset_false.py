@@ -15,10 +15,9 @@ from benchmarks.onset_scenes import NOISES, noise_of
 from benchmarks.turns.acoustics import Signal, gained, noise, rms_dbfs, room_tone, to_pcm
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.sent import ClientEcho
-from pipeline.echo.settings import Echo
-from pipeline.endpointing import Endpointing
 from pipeline.hearing import EchoHearing
 from pipeline.listening import Listener, SpeechScores
+from pipeline.settings import Echo, Endpointing
 from pipeline.stages import Stages
 from pipeline.turns import Ended, Paused, Started
 from pipeline.vad.silero import SileroVad

@@ -15,15 +15,13 @@ import soxr
 from benchmarks.onset_scenes import OnsetScene
 from benchmarks.played_session import played_session
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.barge_in import BargeIn
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
-from pipeline.endpointing import Endpointing
 from pipeline.engines import Partial, Transcript
 from pipeline.events import InputCommitted, SpeechStarted, SpeechStopped
 from pipeline.onset import RecentScores
 from pipeline.session import Session
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import BargeIn, Endpointing, SessionSettings
 from pipeline.stages import Stages
 from pipeline.vad.noise import SecondOpinion
 from pipeline.vad.silero import SileroVad

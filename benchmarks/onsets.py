@@ -41,8 +41,8 @@ from benchmarks.onset_play import SAMPLES_PER_MS, Outcome, fixed_padding_only, o
 from benchmarks.onset_scenes import OnsetScene, SceneMaker
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.endpointing import Endpointing
 from pipeline.engines import Stt
+from pipeline.settings import Endpointing
 from pipeline.vad.silero import SileroOptions
 from pipeline.vad.silero import build as build_vad
 

@@ -32,7 +32,7 @@ from pipeline.bus import Published
 from pipeline.commands import CreateResponse
 from pipeline.events import ReplyAudio, ReplyFinished
 from pipeline.playback import PlaybackClock
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.stages import Stages
 from pipeline.work import Work
 from tests.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTurn

@@ -11,7 +11,7 @@ from pipeline.audio import LISTEN_RATE, AudioFormat
 from pipeline.bus import Bus, Published
 from pipeline.commands import SessionConfig
 from pipeline.session import Session
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.stages import Stages
 
 SPOKEN = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=LISTEN_RATE))

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.audio import AudioFormat, Encoding, Pcm, pcm_to_bytes
-from pipeline.chat import MessageItem
 from pipeline.events import ReplyAudio, ReplyItemStarted, ReplyStarted
+from pipeline.items import MessageItem
 from pipeline.realtime import g711
 from pipeline.realtime.beta import BetaDialect
 from pipeline.realtime.protocol import RealtimeConnection

@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.engines import Cancelled
 from pipeline.not_speech import NotSpeech
 from pipeline.tts.qwen3_codes import FRAME_SAMPLES
 from pipeline.tts.qwen3_official import Official
 from pipeline.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions, build
+from pipeline.work import Cancelled
 
 TEXT = "The light is red, so please wait here until it is green."
 

@@ -32,7 +32,7 @@ from app.weights import WeightsCache
 from hardware.robot.body import RobotBody
 from hardware.robot.errors import RobotError
 from hardware.settings import Robot
-from pipeline.direction import Direction
+from pipeline.commands import Direction
 from pipeline.events import Event, InputCleared, ReplyAudio, SpeechStarted
 
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("tests", "script")]

@@ -28,24 +28,19 @@ import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines import (
-    Cancelled,
-    CancelToken,
     Delta,
     EndOfTurn,
     EngineOptions,
     EngineSpec,
     Finished,
     Kind,
-    Message,
     Partial,
-    Sampling,
     TextDelta,
-    Tool,
-    ToolChoice,
     Transcript,
-    Usage,
     Warmed,
 )
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.work import Cancelled, CancelToken
 
 NAME = "scripted-rtx4090"
 

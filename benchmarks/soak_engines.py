@@ -22,18 +22,14 @@ from pipeline.engines import (
     Delta,
     EndOfTurn,
     Finished,
-    Message,
     Partial,
-    Sampling,
     TextDelta,
-    Tool,
     ToolCall,
-    ToolChoice,
     Transcript,
-    Usage,
     Warmed,
 )
 from pipeline.errors import EngineError
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.stages import Stages
 from pipeline.work import Work
 from tests.moody_voice import hum, speechlike

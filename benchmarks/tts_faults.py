@@ -29,7 +29,8 @@ from app.settings_load import load_settings
 from app.weights import WeightsCache
 from benchmarks.tts_clauses import Said, Voice, said_by, texts, voices
 from pipeline.audio import Pcm
-from pipeline.clause_watch import ClauseWatch, Fault, FaultKind
+from pipeline.clause_watch import ClauseWatch, Fault
+from pipeline.events import FaultKind
 
 FAULT_S = 12.0
 """How long a fault goes on."""

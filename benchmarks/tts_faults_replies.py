@@ -29,11 +29,10 @@ from benchmarks.tts_clauses import ANSWERS, Said, Voice, answers
 from benchmarks.tts_faults import FAULTS
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.bus import Published
-from pipeline.clause_watch import ClauseFault
 from pipeline.commands import CreateResponse, SessionConfig, TurnDetection
-from pipeline.events import ReplyAudio, ReplyFinished
+from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished
 from pipeline.joints import QUIET
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.work import Work
 from tests.scripted import ScriptedLlm, scene
 from tests.virtual_time import run_virtual

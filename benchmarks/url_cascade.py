@@ -38,16 +38,13 @@ from pipeline.engines import (
     Delta,
     Finished,
     Kind,
-    Message,
     Partial,
-    Sampling,
     TextDelta,
-    ToolChoice,
     Transcript,
     UrlEngineSpec,
-    Usage,
     engine_spec,
 )
+from pipeline.messages import Message, Sampling, ToolChoice, Usage
 from pipeline.work import Work
 
 TOKEN_S = 1 / 190

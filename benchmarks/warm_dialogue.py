@@ -13,30 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from pipeline.chat import (
-    AudioPart,
-    Chat,
-    FunctionCallItem,
-    FunctionOutputItem,
-    Item,
-    MessageItem,
-    prompt,
-)
+from pipeline.chat import Chat, prompt
 from pipeline.context_room import new_beginning
-from pipeline.engines import (
-    Delta,
-    Finished,
-    LlmSession,
-    Message,
-    Partial,
-    Sampling,
-    TextDelta,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    Usage,
-    Warmed,
-)
+from pipeline.engines import Delta, Finished, LlmSession, Partial, TextDelta, ToolCall, Warmed
+from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, Item, MessageItem
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.stable_words import StableWords
 
 INSTRUCTIONS = (

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from hardware.daemon_url import daemon_url
-from pipeline.direction import Sector
+from pipeline.settings import Sector
 
 ChannelNumber = Annotated[int, Field(ge=1, le=64)]
 DeviceName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

@@ -18,18 +18,19 @@ from typing import Protocol
 
 from pipeline.audio import LISTEN_RATE, Recording
 from pipeline.bus import Bus
-from pipeline.endpointing import OWN_PAUSES, Endpointing, Evidence, decide
-from pipeline.engines import Cancelled, Transcript
+from pipeline.endpointing import OWN_PAUSES, Evidence, decide
+from pipeline.engines import Transcript
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.events import SpeculationDiscarded, TurnJudged
 from pipeline.listening import Listener
 from pipeline.overlaps import Answering
-from pipeline.speculation import Budget, Speculation
+from pipeline.settings import Endpointing, Speculation
+from pipeline.speculation import Budget
 from pipeline.stable_words import StableWords
 from pipeline.stages import Stages
 from pipeline.turns import Paused, Resumed
-from pipeline.utterance import Attempt, Guess, UserTurn
-from pipeline.work import Priority, Work
+from pipeline.user_turn import Attempt, Guess, UserTurn
+from pipeline.work import Cancelled, Priority, Work
 
 LIKELY = 0.5
 """Probability from which a turn counts as likely over."""

@@ -13,24 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pipeline.events import Ignored
+from pipeline.settings import BargeIn, PolicyName
 
-PolicyName = Literal["any-speech", "words", "commands"]
-Ignored = Literal["no words", "backchannel", "too short", "echo", "no command"]
-"""Why speech does not interrupt."""
 Verdict = Literal["unsure", "interrupts"] | Ignored
-
-
-class BargeIn(BaseModel):
-    """When speech over an answer ends it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    policy: PolicyName = "words"
-    first_look_ms: int = Field(224, ge=0, le=2000)
-    look_every_ms: int = Field(128, ge=32, le=2000)
-    surely_meant_ms: int = Field(640, ge=100, le=5000)
-    wordless_ms: int = Field(640, ge=100, le=5000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,49 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import zip_longest
-from typing import Literal
 
-from pipeline.audio import Recording
-from pipeline.engines import Image, Message
 from pipeline.heard import heard_text
-from pipeline.pictures import UNSEEN_IMAGE, joined
-
-ItemStatus = Literal["in_progress", "completed", "incomplete"]
-MessageRole = Literal["system", "user", "assistant"]
-
-
-@dataclass(frozen=True, slots=True)
-class TextPart:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class AudioPart:
-    """Speech. ``transcript`` is ``None`` until it is known; ``seconds`` is its length.
-
-    ``audio`` is what was said, as long as it is kept. Of an answer, ``audio`` and ``sent_seconds``
-    are everything that was sent, even when less was heard. ``clauses`` are its words, each clause
-    with the seconds of all its audio, also of what was not sent any more.
-    """
-
-    transcript: str | None
-    seconds: float = 0.0
-    audio: Recording | None = field(default=None, compare=False, repr=False)
-    clauses: tuple[tuple[str, float], ...] = field(default=(), compare=False, repr=False)
-    sent_seconds: float | None = field(default=None, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ImagePart:
-    """A picture as a data URL; ``None`` when it is not kept any more."""
-
-    url: str | None = field(repr=False)
-    detail: str = "auto"
-
-
-Part = TextPart | AudioPart | ImagePart
+from pipeline.items import (
+    AudioPart,
+    FunctionCallItem,
+    FunctionOutputItem,
+    ImagePart,
+    Item,
+    MessageItem,
+    spoken_text,
+)
+from pipeline.messages import Image, Message
+from pipeline.pictures import joined
 
 UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
 """What the model reads where speech could not be recognised."""
@@ -60,73 +32,6 @@ CUT_OFF = " —"
 """Ends an answer in the prompt whose rest nobody has heard: the model sees that it was cut."""
 BARELY_HEARD_S = 1.0
 """Somebody who speaks within this time after an answer has begun was not done before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class MessageItem:
-    id: str
-    role: MessageRole
-    parts: tuple[Part, ...] = ()
-    status: ItemStatus = "completed"
-    notice: bool = field(default=False, compare=False)
-    """Said by the server, and not by the model, whose prompts do not have it."""
-
-    @property
-    def unread(self) -> bool:
-        """Whether it has recordings that were not transcribed."""
-        return any(_is_unread(part) for part in self.parts)
-
-    @property
-    def text(self) -> str:
-        """All that was said or written in it."""
-        return " ".join(text for text in map(_text, self.parts) if text)
-
-
-def _is_unread(part: Part) -> bool:
-    return isinstance(part, AudioPart) and part.transcript is None and part.audio is not None
-
-
-def _text(part: Part) -> str:
-    match part:
-        case TextPart():
-            return part.text
-        case AudioPart():
-            return part.transcript or ""
-        case ImagePart():
-            return UNSEEN_IMAGE
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionCallItem:
-    """``arguments`` is the JSON text that the model wrote."""
-
-    id: str
-    call_id: str
-    name: str
-    arguments: str
-    status: ItemStatus = "completed"
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionOutputItem:
-    id: str
-    call_id: str
-    output: str
-    status: ItemStatus = "completed"
-
-
-Item = MessageItem | FunctionCallItem | FunctionOutputItem
-
-
-def text_chars(item: Item) -> int:
-    """How much text it holds."""
-    match item:
-        case MessageItem():
-            return len(item.text)
-        case FunctionCallItem():
-            return len(item.arguments)
-        case FunctionOutputItem():
-            return len(item.output)
 
 
 class UnknownItem(KeyError):
@@ -368,7 +273,7 @@ def _images(item: MessageItem) -> tuple[Image, ...]:
     """Where in its text its pictures are."""
     images, start = [], 0
     for part in item.parts:
-        text = _text(part)
+        text = spoken_text(part)
         if isinstance(part, ImagePart):
             images.append(Image(start, len(text), part.url))
         start += len(text) + 1 if text else 0

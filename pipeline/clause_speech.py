@@ -15,9 +15,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from pipeline.audio import Pcm, Resampler
-from pipeline.clause_watch import ClauseFault, ClauseWatch, Fault
+from pipeline.clause_watch import ClauseWatch, Fault
 from pipeline.delivery import Clause, ReplyPlan
 from pipeline.errors import EngineCrashed, EngineError
+from pipeline.events import ClauseFault
 from pipeline.joints import Joint
 from pipeline.not_speech import NotSpeech
 from pipeline.ramp import Ramp, Spoken

@@ -12,18 +12,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import EMPTY, Pcm
+from pipeline.events import FaultKind
 
 Signal = NDArray[np.float32]
 
-FaultKind = Literal["runaway", "silence", "repetition", "gibberish", "late"]
-"""Much longer than the text; nothing audible; the same sound again and again; noise, or a tone;
-not there in time."""
 
 FRAMES_PER_S = 50
 QUIET_DB = -50.0
@@ -71,19 +68,6 @@ class Fault:
     kind: FaultKind
     since_s: float
     known_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ClauseFault:
-    """An event: what the voice made of a clause was no speech, or did not come, and was cut.
-
-    ``attempt`` 0: it is said again, unless all of it was heard. ``left_out``: words of it will not
-    be said. Internal; nothing goes over the wire, and nobody's words are in it."""
-
-    reply_id: str
-    fault: FaultKind
-    attempt: int
-    left_out: bool
 
 
 class ClauseWatch:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline.audio import AudioFormat, Pcm
-from pipeline.chat import Item
-from pipeline.direction import Direction
-from pipeline.endpointing import Eagerness, Endpointing
-from pipeline.engines import Tool, ToolChoice
+from pipeline.items import Item
+from pipeline.messages import Tool, ToolChoice
+from pipeline.settings import Eagerness, Endpointing
 
 Modality = Literal["audio", "text"]
 
@@ -210,3 +209,14 @@ Command = (
     | CreateResponse
     | CancelResponse
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """``azimuth_deg``: 0 to 360, where 0 is the array's left, 90 its front (a linear array cannot
+    tell it from the back) and 180 its right. ``speech``: whether the array hears speech now.
+    ``energy``: of the speech in the chosen beam, 0 for none, in the array's own unit."""
+
+    azimuth_deg: float
+    speech: bool
+    energy: float = 0.0

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.chat import Item, MessageItem, text_chars
 from pipeline.engines import Warmed
+from pipeline.items import Item, MessageItem, text_chars
 
 _FULL, _KEPT = 0.6, 0.3
 """Shares of the room behind instructions and tools: when to shorten the history, and to what.

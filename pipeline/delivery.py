@@ -13,17 +13,9 @@ import numpy as np
 
 from pipeline.audio import EMPTY, AudioFormat, Pcm, Recording
 from pipeline.bus import Bus
-from pipeline.chat import (
-    AudioPart,
-    FunctionCallItem,
-    ItemStatus,
-    MessageItem,
-    TextPart,
-    cut,
-    require_sent,
-)
+from pipeline.chat import cut, require_sent
 from pipeline.commands import Modality
-from pipeline.engines import Sampling, Tool, ToolCall, ToolChoice
+from pipeline.engines import ToolCall
 from pipeline.events import (
     Event,
     OutputItem,
@@ -34,6 +26,8 @@ from pipeline.events import (
     ReplyText,
 )
 from pipeline.heard import heard_text
+from pipeline.items import AudioPart, FunctionCallItem, ItemStatus, MessageItem, TextPart
+from pipeline.messages import Sampling, Tool, ToolChoice
 from pipeline.playback import PlaybackClock
 
 

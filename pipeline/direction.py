@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from pipeline.commands import Direction
+from pipeline.settings import Sector
 
 _FRESH_S = 0.35
 """An array is asked ten times a second; one answer may be missed."""
@@ -12,29 +14,6 @@ _LOST_S = 1.0
 """An array that has told nothing for so long is not there, and everybody is heard."""
 _PAUSE_S = 1.5
 """So long an utterance goes on after its last word, at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Direction:
-    """``azimuth_deg``: 0 to 360, where 0 is the array's left, 90 its front (a linear array cannot
-    tell it from the back) and 180 its right. ``speech``: whether the array hears speech now.
-    ``energy``: of the speech in the chosen beam, 0 for none, in the array's own unit."""
-
-    azimuth_deg: float
-    speech: bool
-    energy: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sector:
-    """Directions within half of ``width_deg`` of ``centre_deg``."""
-
-    centre_deg: float
-    width_deg: float
-
-    def __contains__(self, azimuth_deg: float) -> bool:
-        apart = (azimuth_deg - self.centre_deg + 180) % 360 - 180
-        return abs(apart) <= self.width_deg / 2
 
 
 class Directions:

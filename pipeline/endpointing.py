@@ -16,22 +16,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Self
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.ending_words import LAST_WORDS, Clue, ending
-
-Policy = Literal["adaptive", "strict"]
-Eagerness = Literal["low", "medium", "high"]
-
-_PACE: dict[Eagerness, tuple[float, float, float, int]] = {
-    "low": (2.0, 2.0, 4.0, 8000),
-    "medium": (1.0, 1.0, 1.0, 4000),
-    "high": (0.75, 0.6, 0.5, 2000),
-}
-"""Per eagerness: factors on the waits for clear, likely and unsure ends, and the longest wait in ms
-(the API's limits for semantic turn detection)."""
+from pipeline.settings import Endpointing
 
 OWN_PAUSES = 20
 """How many of a speaker's latest pauses are remembered."""
@@ -74,37 +61,6 @@ _WHOLE: frozenset[Clue] = frozenset({"statement", "question"})
 _EVEN_WORDS = 0.02
 """The language model's probability that says nothing either way (SmolLM2-135M)."""
 _UNLIKELIEST = 1e-4
-
-
-class Endpointing(BaseModel):
-    """When a turn begins, pauses and ends. Times are milliseconds of audio."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    policy: Policy = "adaptive"
-    speech_threshold: float = Field(0.5, gt=0, lt=1)
-    silence_threshold: float = Field(0.35, gt=0, lt=1)
-    onset_ms: int = Field(64, ge=0, le=1000)
-    prefix_padding_ms: int = Field(300, ge=0, le=5000)
-    pause_ms: int = Field(32, ge=1, le=1000)
-    clear_wait_ms: int = Field(160, ge=0, le=10_000)
-    likely_wait_ms: int = Field(576, ge=0, le=10_000)
-    unsure_wait_ms: int = Field(1056, ge=0, le=10_000)
-    confidence: float = Field(0.9, gt=0.5, lt=1)
-    mean_pause_ms: int = Field(400, ge=50, le=5000)
-    max_utterance_s: float = Field(120.0, gt=0, le=3600)
-    stall_ms: int = Field(300, ge=50, le=10_000)
-
-    def paced(self, eagerness: Eagerness) -> Self:
-        """The same with shorter or longer waits."""
-        *factors, longest = _PACE[eagerness]
-        names = ("clear_wait_ms", "likely_wait_ms", "unsure_wait_ms")
-        changes = {
-            name: min(longest, round(getattr(self, name) * factor))
-            for name, factor in zip(names, factors, strict=True)
-        }
-        changes["mean_pause_ms"] = round(self.mean_pause_ms * factors[1])
-        return self.model_copy(update=changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.audio import AudioFormat, Pcm
-from pipeline.barge_in import Ignored
-from pipeline.chat import FunctionCallItem, Item, MessageItem
-from pipeline.clause_watch import ClauseFault
-from pipeline.commands import Modality
-from pipeline.direction import Direction
-from pipeline.engines import Usage
+from pipeline.commands import Direction, Modality
+from pipeline.events import ClauseFault
+from pipeline.items import FunctionCallItem, Item, MessageItem
+from pipeline.messages import Usage
 from pipeline.turn_record import TurnRecord
 
 # --- the user's side ---------------------------------------------------------------------------
@@ -362,3 +360,23 @@ Event = (
     | Refused
     | TurnRecord
 )
+
+Ignored = Literal["no words", "backchannel", "too short", "echo", "no command"]
+"""Why speech does not interrupt."""
+
+FaultKind = Literal["runaway", "silence", "repetition", "gibberish", "late"]
+"""Much longer than the text; nothing audible; the same sound again and again; noise, or a tone;
+not there in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseFault:
+    """An event: what the voice made of a clause was no speech, or did not come, and was cut.
+
+    ``attempt`` 0: it is said again, unless all of it was heard. ``left_out``: words of it will not
+    be said. Internal; nothing goes over the wire, and nobody's words are in it."""
+
+    reply_id: str
+    fault: FaultKind
+    attempt: int
+    left_out: bool

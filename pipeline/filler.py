@@ -10,24 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from pydantic import BaseModel, ConfigDict, Field
-
-
-class Filler(BaseModel):
-    """``after_ms``: from the end of the user's speech on; ``None``: never, and before no call.
-    ``sentences`` are said in turn."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    after_ms: int | None = Field(None, ge=200, le=20_000)
-    sentences: tuple[str, ...] = ("Hmm, let me see.", "One moment.", "Let me think.")
-
-    def sentence(self, number: int) -> str:
-        """That of the answer with this number; empty: none."""
-        if self.after_ms is None or not self.sentences:
-            return ""
-        return self.sentences[number % len(self.sentences)]
-
 
 class Pastime:
     """Of one answer. ``put`` takes its text; nothing is said twice."""

@@ -9,8 +9,8 @@ from pipeline.audio import Pcm
 from pipeline.bus import Published
 from pipeline.echo.path import EchoWindow
 from pipeline.echo.sent import ClientEcho
-from pipeline.echo.settings import Echo
 from pipeline.events import ItemTruncated, ReplyAudio, ReplyFinished, ReplyStarted, SpeechStarted
+from pipeline.settings import Echo
 
 
 class Hearing(Protocol):

@@ -18,9 +18,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from pipeline.engines import Cancelled, EngineOptions, EngineSpec
+from pipeline.engines import EngineOptions, EngineSpec
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.ruin import Ruin
+from pipeline.work import Cancelled
 
 log = logging.getLogger("reachy_voice.worker")
 

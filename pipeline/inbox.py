@@ -1,10 +1,14 @@
-"""What waits for a session: commands in their order, and never more than a bound."""
+"""What waits for a session: commands in their order, and audio that is not committed yet. Both are
+bounded."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 
+import numpy as np
+
+from pipeline.audio import EMPTY, Pcm
 from pipeline.commands import AppendAudio, Command
 
 CAPACITY = 256
@@ -49,3 +53,29 @@ class Inbox:
                 return await self._waiting.get()
         except TimeoutError:
             return None
+
+
+class PushToTalkBuffer:
+    """What a client without turn detection has appended and not yet committed."""
+
+    def __init__(self, capacity_samples: int) -> None:
+        self.samples = 0
+        self._capacity_samples = capacity_samples
+        self._pieces: list[Pcm] = []
+
+    def append(self, pcm: Pcm) -> bool:
+        """False when it is full; nothing is taken then."""
+        if self.samples + len(pcm) > self._capacity_samples:
+            return False
+        self._pieces.append(pcm)
+        self.samples += len(pcm)
+        return True
+
+    def take(self) -> Pcm:
+        pcm = np.concatenate(self._pieces) if self._pieces else EMPTY
+        self.clear()
+        return pcm
+
+    def clear(self) -> None:
+        self._pieces.clear()
+        self.samples = 0

@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from pipeline.engines import Cancelled, Delta, Message, Sampling, Tool, ToolChoice, Warmed
+from pipeline.engines import Delta, Warmed
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.stages import ConversationStage, LlmStage, Stages
-from pipeline.work import Work
+from pipeline.work import Cancelled, Work
 
 
 @dataclass(slots=True, eq=False)

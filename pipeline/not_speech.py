@@ -8,7 +8,7 @@ from typing import Literal
 from pipeline.errors import EngineError, ReachyVoiceError
 
 Wrong = Literal["runaway", "repetition"]
-"""Two of ``pipeline.clause_watch.FaultKind``: it never ends; it says the same again and again."""
+"""Two of ``pipeline.events.FaultKind``: it never ends; it says the same again and again."""
 
 
 class NotSpeech(EngineError):

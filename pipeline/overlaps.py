@@ -12,13 +12,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pipeline.audio import LISTEN_RATE
-from pipeline.barge_in import BargeIn, Overlap, Verdict, judge
+from pipeline.barge_in import Overlap, Verdict, judge
 from pipeline.bus import Bus
-from pipeline.engines import Cancelled
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import SpeechIgnored
 from pipeline.listening import Listener
-from pipeline.utterance import UserTurn, Weighing
+from pipeline.settings import BargeIn
+from pipeline.user_turn import UserTurn, Weighing
+from pipeline.work import Cancelled
 
 _READ_WITHIN_MS = 800
 """Words that are not read by then are not waited for; then its length decides."""

@@ -8,10 +8,8 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pipeline.engines import Image, Message
+from pipeline.messages import Image, Message
 
-UNSEEN_IMAGE = "(An image was shared here. This assistant cannot see images.)"
-"""What a model without eyes reads in an image's place; it can say so instead of inventing."""
 UNREADABLE_IMAGE = "(An image was shared here. It is broken and cannot be seen.)"
 FORGOTTEN_IMAGE = "(An image was shared here. It is not there any more.)"
 """What a model with eyes reads of an image that is not kept."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pipeline.bus import Bus
-from pipeline.chat import BARELY_HEARD_S, Item, MessageItem, UnknownItem, prompt
+from pipeline.chat import BARELY_HEARD_S, UnknownItem, prompt
 from pipeline.commands import (
     CancelResponse,
     CreateResponse,
@@ -15,18 +15,19 @@ from pipeline.commands import (
     SessionConfig,
 )
 from pipeline.delivery import Delivery, ReplyPlan
-from pipeline.engines import Message
+from pipeline.errors import ReachyVoiceError
 from pipeline.events import CancelReason, OutputItem, Refused, ReplyHeld, ReplyWentOn
 from pipeline.item_commands import make_room
+from pipeline.items import Item, MessageItem
 from pipeline.lasting_conversation import LastingConversation
 from pipeline.memory import Memory
+from pipeline.messages import Message
 from pipeline.ramp import Ramp
 from pipeline.reply import PromptSource, Reply
 from pipeline.reply_prompts import SILENCE, ReplyPrompts, ask_the_same, awaits_an_answer
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.stages import ConversationStage, Stages
 from pipeline.transcribing import Transcriber
-from pipeline.utterance import Attempt, Guess
 from pipeline.work import Work
 
 MAX_RUNNING = 8
@@ -107,39 +108,48 @@ class Replies:
 
     # -- what asks for a reply
 
-    def begin(self, guess: Guess, since: float) -> None:
-        """Give the guess a reply behind a shut gate, unless another reply is being given.
+    def speculate(
+        self,
+        uncommitted: Callable[[], str],
+        work: Work,
+        since: float,
+        tell_end: Callable[[float | None], None],
+    ) -> Reply | None:
+        """Begin a reply behind a shut gate; ``None`` if another reply is being given.
 
-        ``since``: end of speech, in the loop's time."""
+        ``uncommitted``: words that it answers beside the conversation, as long as they are not in
+        it. ``since``: end of speech, in the loop's time. ``tell_end``: see ``Reply``."""
         if self.speaking:
-            return
+            return None
 
         async def messages() -> list[Message]:
             await self._transcriber.settled()
-            return self.prompts.conversation("" if guess.committed else guess.text)
+            return self.prompts.conversation(uncommitted())
 
-        guess.reply = self._start(
-            ResponseOptions(), messages, guess.work, since, tell_end=guess.tell_end
-        )
-        guess.reply.mark("transcript")
+        reply = self._start(ResponseOptions(), messages, work, since, tell_end=tell_end)
+        reply.mark("transcript")
+        return reply
 
-    def answer(self, attempt: Attempt) -> None:
-        """Open the gate of the attempt's reply, or start one now, or later if another one is being
-        given."""
-        reply = attempt.guess.reply if attempt.guess else None
+    def answer(
+        self, reply: Reply | None, work: Work, since: float, error: ReachyVoiceError | None
+    ) -> None:
+        """Open the gate of ``reply``, or start one now, or later if another one is being given.
+
+        ``since``: end of speech, in the loop's time. ``error``: why nothing was recognised; the
+        answer fails with it."""
         if self.speaking:
-            self.owe(attempt.paused_at)
+            self.owe(since)
             return
 
         async def messages() -> list[Message]:
-            if attempt.error:
-                raise attempt.error
+            if error:
+                raise error
             await self._transcriber.settled()
             return self.prompts.conversation()
 
         if reply is None:
-            work = Work() if attempt.work.cancelled else attempt.work
-            reply = self._start(ResponseOptions(), messages, work, attempt.paused_at)
+            work = Work() if work.cancelled else work
+            reply = self._start(ResponseOptions(), messages, work, since)
             reply.mark("transcript")
         self._confirm(reply, ResponseOptions())
 
@@ -187,10 +197,9 @@ class Replies:
         spoken = isinstance(last, MessageItem) and last.role == "assistant"
         return last.text if spoken and isinstance(last, MessageItem) else ""
 
-    def fits(self, attempt: Attempt) -> bool:
+    def fits(self, reply: Reply | None) -> bool:
         """Whether what was begun in the pause is still an answer to what was asked, as it is asked
         now: a client may have changed items or session meanwhile. True if nothing was begun."""
-        reply = attempt.guess.reply if attempt.guess else None
         if reply is None:
             return True
         if self.speaking:

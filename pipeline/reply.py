@@ -18,10 +18,9 @@ from typing import Literal
 from pipeline.answering import Answering
 from pipeline.apology import say_notice
 from pipeline.bus import Bus
-from pipeline.chat import BARELY_HEARD_S, MessageItem
+from pipeline.chat import BARELY_HEARD_S
 from pipeline.clause_speech import ClauseSpeech, Sound
 from pipeline.delivery import Clause, Delivery, ReplyPlan
-from pipeline.engines import Cancelled, Message
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.events import (
     CancelReason,
@@ -30,14 +29,16 @@ from pipeline.events import (
     SilentAnswer,
     Timeline,
 )
+from pipeline.items import MessageItem
 from pipeline.leases import Lease
+from pipeline.messages import Message
 from pipeline.ramp import Ramp
 from pipeline.silent_answers import NOTHING_HEARD
 from pipeline.speech import Piece, SpeechChunker
 from pipeline.spoken.language import language_of_talk
 from pipeline.stages import ConversationStage, OneLanguage, Stages
 from pipeline.text_ahead import TextAhead
-from pipeline.work import Priority, Work
+from pipeline.work import Cancelled, Priority, Work
 
 PIECES_AHEAD = 500
 """Pieces of output that may wait for the gate or the listener: one clause, and what is left of the

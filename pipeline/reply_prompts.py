@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import dropwhile
 
-from pipeline.chat import AudioPart, Chat, Item, MessageItem, prompt
+from pipeline.chat import Chat, prompt
 from pipeline.commands import ItemReference, ResponseOptions, SessionConfig
-from pipeline.engines import Message
-from pipeline.utterance import same_words
+from pipeline.items import AudioPart, Item, MessageItem
+from pipeline.messages import Message
+from pipeline.recognition import same_words
 
 SILENCE = Message("user", "(The user has been silent for a while.)")
 """What the model reads in place of words when it speaks because nobody else does."""

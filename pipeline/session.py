@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Recording
 from pipeline.bus import Bus
-from pipeline.chat import AudioPart, Chat, MessageItem
+from pipeline.chat import Chat
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -34,25 +34,26 @@ from pipeline.commands import (
 )
 from pipeline.direction import Directions
 from pipeline.echo.sent import ClientEcho
-from pipeline.endpointing import Endpointing
 from pipeline.engines import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import DirectionHeard, IdleTimeout, InputCleared, Refused, TranscriptReady
 from pipeline.hearing import EchoHearing, Hearing
 from pipeline.idle import IdleTimer
-from pipeline.inbox import Inbox
+from pipeline.inbox import Inbox, PushToTalkBuffer
 from pipeline.item_commands import ItemCommands
+from pipeline.items import AudioPart, MessageItem
 from pipeline.lasting_conversation import LastingConversation
 from pipeline.listening import Listener, SpeechScores
 from pipeline.memory import Memory
+from pipeline.recognition import Recognition
 from pipeline.replies import Replies
 from pipeline.reply import Reply
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import Endpointing, SessionSettings
 from pipeline.stages import Stages
 from pipeline.transcribing import Transcriber
 from pipeline.turn_recorder import TurnRecorder
 from pipeline.user_speech import UserSpeech
-from pipeline.utterance import Attempt, Guess, PushToTalkBuffer, Recognition, UserTurn
+from pipeline.user_turn import Attempt, Guess, UserTurn
 from pipeline.voice_turns import VoiceTurns
 from pipeline.warm_up import WarmUp
 from pipeline.work import CLIENT
@@ -102,7 +103,7 @@ class Session:
         self._transcriber = Transcriber(stages, self.chat, bus)
         shared = (self._memory, stages, config, settings, self._transcriber, bus, new_id)
         self._replies = Replies(*shared, self._reply_starts, self._reply_ended)
-        self._warm_up = WarmUp(self._memory, self._replies)
+        self._warm_up = WarmUp(self._memory, self._replies.prompts)
         self._speech = UserSpeech(
             self.chat, bus, self._transcriber, settings.max_items, new_id, self._committing
         )
@@ -327,7 +328,7 @@ class Session:
         end_ms = max(self._idle_since_ms, self._heard_ms)
         self._bus.publish(IdleTimeout(item_id, self._idle_since_ms, end_ms))
         silence = AudioPart("", (end_ms - self._idle_since_ms) / 1000)
-        self._speech.commit(item_id, silence)
+        self._speech.commit_part(item_id, silence)
         self._bus.publish(TranscriptReady(item_id, "", silence.seconds))
         self._replies.break_silence()
 
@@ -381,13 +382,13 @@ class Session:
             recognition.append(audio.pcm)
             recognising = self._tasks.create_task(recognition.run())
             self._commit_turns()
-            self._speech.commit_heard(self._new_id("item"), audio, recognition, recognising)
+            self._speech.commit(self._new_id("item"), audio, recognition, recognising)
 
     def _commit_turns(self, *last: UserTurn) -> None:
         """In the order in which they were spoken. The client asks for answers itself."""
         self._replies.let_go()
         for turn in (*self._turns.take_ended(), *last):
-            self._speech.commit_turn(turn)
+            self._speech.commit(turn.item_id, turn.audio, turn.recognition, turn.recognising)
 
     def _committing(self) -> None:
         self._idle.disarm()
@@ -458,7 +459,9 @@ class Session:
             self._warm_up.begin()
 
     def begin_reply(self, guess: Guess, since: float) -> None:
-        self._replies.begin(guess, since)
+        guess.reply = self._replies.speculate(
+            lambda: guess.uncommitted, guess.work, since, guess.tell_end
+        )
 
     def commit_speech(
         self, item_id: str, said: Transcript | ReachyVoiceError, audio: Recording
@@ -466,10 +469,10 @@ class Session:
         self._speech.commit_known(item_id, said, audio)
 
     def fits(self, attempt: Attempt) -> bool:
-        return self._replies.fits(attempt)
+        return self._replies.fits(attempt.reply)
 
     def answer(self, attempt: Attempt) -> None:
-        self._replies.answer(attempt)
+        self._replies.answer(attempt.reply, attempt.work, attempt.paused_at, attempt.error)
 
     def answer_later(self, attempt: Attempt) -> None:
         self._replies.owe(attempt.paused_at)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.delivery import Clause, ReplyPlan
-from pipeline.engines import Message, Sampling, Usage
+from pipeline.messages import Message, Sampling, Usage
 from pipeline.pictures import joined
 from pipeline.spoken import speakable
 

@@ -8,9 +8,8 @@ Confirmed work pre-empts speculation in any case (``pipeline.host``); the budget
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pipeline.settings import Speculation
 
 OUTCOMES = 24
 """Pauses over which waste is measured."""
@@ -22,15 +21,6 @@ SLOW = 1.5
 """So many times the usual time: nothing is begun on partial transcripts."""
 VERY_SLOW = 3.0
 """So many times: a reply is begun only when its turn is likely over."""
-
-
-class Speculation(BaseModel):
-    """What is done before a turn is known to be over."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    budget: float = Field(0.3, ge=0, le=1)
-    on_partials: Literal["auto", "never", "always"] = "auto"
 
 
 class Budget:

@@ -15,20 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pipeline.audio import Pcm
-from pipeline.engines import (
-    Cancelled,
-    Delta,
-    Message,
-    Partial,
-    Sampling,
-    Tool,
-    ToolChoice,
-    Transcript,
-    Warmed,
-)
+from pipeline.engines import Delta, Partial, Transcript, Warmed
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.leases import Leases
-from pipeline.work import Work
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.work import Cancelled, Work
 from pipeline.worker import Remote, Worker
 
 log = logging.getLogger("reachy_voice.tts")

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from pipeline.audio import LISTEN_RATE, Recording, Resampler
 from pipeline.bus import Bus
-from pipeline.chat import AudioPart, Chat, Item, MessageItem, UnknownItem
+from pipeline.chat import Chat, UnknownItem
 from pipeline.engines import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import TranscriptFailed, TranscriptReady
+from pipeline.items import AudioPart, Item, MessageItem
+from pipeline.recognition import Recognition
 from pipeline.stages import Stages
-from pipeline.utterance import Recognition
 from pipeline.work import Work
 
 MAX_WAITING = 32

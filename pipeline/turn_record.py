@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.barge_in import Ignored
-from pipeline.engines import Usage
+from pipeline.events import Ignored
+from pipeline.messages import Usage
 
 Origin = Literal["voice", "commit", "text", "request", "silence", "again"]
 """What asked for an answer: speech that turn detection found, audio that the client committed,

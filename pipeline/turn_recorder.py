@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.audio import LISTEN_RATE
-from pipeline.chat import BARELY_HEARD_S, FunctionCallItem, MessageItem
-from pipeline.clause_watch import ClauseFault
+from pipeline.chat import BARELY_HEARD_S
 from pipeline.delivery import Clause
 from pipeline.events import (
+    ClauseFault,
     Event,
     IdleTimeout,
     InputCleared,
@@ -39,6 +39,7 @@ from pipeline.events import (
     TranscriptReady,
     TurnJudged,
 )
+from pipeline.items import FunctionCallItem, MessageItem
 from pipeline.open_turns import OpenReply, OpenTurn, again, record_of, sample_at, with_reply
 from pipeline.turn_record import IgnoredSpeech, Judgement, Outcome, Pause, TurnRecord
 

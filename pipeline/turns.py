@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from pipeline.audio import LISTEN_RATE, AudioFrame
-from pipeline.endpointing import Endpointing
 from pipeline.fading import Fading
 from pipeline.onset import RecentScores
+from pipeline.settings import Endpointing
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from pipeline.audio import Recording
 from pipeline.bus import Bus
-from pipeline.chat import AudioPart, Chat, MessageItem
+from pipeline.chat import Chat
 from pipeline.engines import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import InputCommitted, ItemAdded, ItemDone
 from pipeline.item_commands import make_room
+from pipeline.items import AudioPart, MessageItem
+from pipeline.recognition import Recognition
 from pipeline.transcribing import Transcriber
-from pipeline.utterance import Recognition, UserTurn
 
 
 class UserSpeech:
@@ -39,25 +40,21 @@ class UserSpeech:
         self, item_id: str, said: Transcript | ReachyVoiceError, audio: Recording
     ) -> None:
         """Speech whose words are known, or never will be."""
-        item_id = self.commit(item_id, AudioPart(None, audio.seconds, audio))
+        item_id = self.commit_part(item_id, AudioPart(None, audio.seconds, audio))
         self._transcriber.heard(item_id, said)
 
-    def commit_turn(self, turn: UserTurn) -> None:
-        """A turn that is still recognised."""
-        self.commit_heard(turn.item_id, turn.audio, turn.recognition, turn.recognising)
-
-    def commit_heard(
+    def commit(
         self,
         item_id: str,
         audio: Recording,
         recognition: Recognition,
         recognising: asyncio.Task[None],
     ) -> None:
-        """The words follow, and answers wait for them."""
-        item_id = self.commit(item_id, AudioPart(None, audio.seconds, audio))
+        """Speech that is still being recognised: the words follow, and answers wait for them."""
+        item_id = self.commit_part(item_id, AudioPart(None, audio.seconds, audio))
         self._transcriber.follow(item_id, recognition, recognising)
 
-    def commit(self, item_id: str, part: AudioPart) -> str:
+    def commit_part(self, item_id: str, part: AudioPart) -> str:
         """Add it to the conversation; returns the id that it has there."""
         self._on_commit()
         if any(item.id == item_id for item in self._chat.items):

@@ -12,9 +12,7 @@ from collections.abc import Callable
 
 from pipeline.attempts import Attempts, Said, Speaker
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.barge_in import BargeIn
 from pipeline.bus import Bus
-from pipeline.endpointing import Endpointing
 from pipeline.engines import Transcript
 from pipeline.events import (
     SpeechPaused,
@@ -26,11 +24,12 @@ from pipeline.events import (
 )
 from pipeline.listening import Listener
 from pipeline.overlaps import Overlaps
-from pipeline.speculation import Speculation
+from pipeline.recognition import Recognition
+from pipeline.settings import BargeIn, Endpointing, Speculation
 from pipeline.stable_words import StableWords
 from pipeline.stages import Stages
 from pipeline.turns import Ended, Paused, Resumed, Signal, Started
-from pipeline.utterance import Attempt, Recognition, UserTurn
+from pipeline.user_turn import Attempt, UserTurn
 
 
 class VoiceTurns:

@@ -11,11 +11,10 @@ import logging
 
 from pipeline.chat import UnknownItem
 from pipeline.context_room import new_beginning
-from pipeline.engines import Cancelled
 from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.memory import Memory
-from pipeline.replies import Replies
-from pipeline.work import Priority, Work
+from pipeline.reply_prompts import ReplyPrompts
+from pipeline.work import Cancelled, Priority, Work
 
 log = logging.getLogger("reachy_voice.session")
 
@@ -25,18 +24,18 @@ class WarmUp:
 
     tasks: asyncio.TaskGroup
 
-    def __init__(self, memory: Memory, replies: Replies) -> None:
+    def __init__(self, memory: Memory, prompts: ReplyPrompts) -> None:
         self.said = ""
         """What the user has said so far of a turn that is not over."""
         self.due = False
         """Whether there is something that the model has not read."""
         self._memory = memory
-        self._replies = replies
+        self._prompts = prompts
         self._work = Work(Priority.WARM_UP)
 
     def begin(self) -> None:
         self._work.cancel()
-        if self._replies.prompts.config.answers:
+        if self._prompts.config.answers:
             self._work = Work(Priority.WARM_UP)
             self.due = True
             self.tasks.create_task(self._run(self._work))
@@ -60,9 +59,9 @@ class WarmUp:
         chat, conversation, tools = (
             self._memory.chat,
             self._memory.conversation,
-            self._replies.prompts.config.tools,
+            self._prompts.config.tools,
         )
-        prompt = self._replies.prompts.conversation
+        prompt = self._prompts.conversation
         while True:
             try:
                 warmed = await conversation.warm(prompt(), tools, work, self.said)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import IntEnum
+from typing import Protocol
 
 CLIENT: ContextVar[int] = ContextVar("reachy_voice_client", default=0)
 """For whom work is done: a number that is set where a session runs, and inherited by its tasks.
@@ -85,3 +86,21 @@ class Work:
     def _tell(self) -> None:
         for listener in list(self._listeners.values()):
             listener(self)
+
+
+class CancelToken(Protocol):
+    """How blocking code learns that it should stop or step aside. Both are cheap to read."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody wants the result any more: return or raise ``Cancelled`` as soon as possible."""
+        ...
+
+    @property
+    def preempted(self) -> bool:
+        """More urgent work waits for this engine: yield ``None`` as soon as possible."""
+        ...
+
+
+class Cancelled(Exception):
+    """Raised by an engine that noticed its cancelled token; it is not a failure."""

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.engines import Cancelled, EngineOptions, EngineSpec
+from pipeline.engines import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed
 from pipeline.host import (
     Answer,
@@ -35,7 +35,7 @@ from pipeline.host import (
 from pipeline.left_threads import begin, leave, set_exception, set_result, teller
 from pipeline.readiness import Readiness
 from pipeline.watchdog import Watchdog
-from pipeline.work import Work
+from pipeline.work import Cancelled, Work
 
 log = logging.getLogger("reachy_voice.worker")
 

@@ -18,24 +18,19 @@ from spoken_tape import Tape
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines import (
-    Cancelled,
     Delta,
     EndOfTurn,
     Finished,
-    Message,
     Partial,
-    Sampling,
     TextDelta,
-    Tool,
     ToolCall,
-    ToolChoice,
     Transcript,
-    Usage,
     Warmed,
 )
 from pipeline.errors import EngineCrashed
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.stages import Stages
-from pipeline.work import Work
+from pipeline.work import Cancelled, Work
 
 STT_S, TURN_S, READ_S, TOKEN_S, SOUND_S = 0.061, 0.051, 0.041, 0.101, 0.081
 """A transcript, the turn detector, a prompt that is read, a first token, a first sound. Such that

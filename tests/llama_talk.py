@@ -10,23 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from robot_tools import robot_tools
 
-from pipeline.engines import (
-    Delta,
-    EndOfTurn,
-    Finished,
-    LlmSession,
-    Message,
-    Sampling,
-    TextDelta,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    Usage,
-    Warmed,
-)
+from pipeline.engines import Delta, EndOfTurn, Finished, LlmSession, TextDelta, ToolCall, Warmed
 from pipeline.llm.llama_cpp import LlamaCpp
 from pipeline.llm.llama_model import Model
 from pipeline.llm.sampler import Sampler
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 
 MODEL = "smollm2-135m-instruct"
 SYSTEM = Message("system", "You are a helpful robot. Answer in one short sentence.")

@@ -15,9 +15,9 @@ from conformance import Recorder
 
 from pipeline import commands, events
 from pipeline.audio import AudioFormat
-from pipeline.chat import AudioPart, MessageItem, TextPart
 from pipeline.commands import Command, SessionConfig
-from pipeline.engines import Usage
+from pipeline.items import AudioPart, MessageItem, TextPart
+from pipeline.messages import Usage
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 

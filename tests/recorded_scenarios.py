@@ -9,7 +9,6 @@ from dataclasses import replace
 from recorded_scene import VOICE, recorded_scene
 from scripted import AT_ONCE, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
 
-from pipeline.chat import FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.commands import (
     AddItem,
     CancelResponse,
@@ -18,19 +17,20 @@ from pipeline.commands import (
     Configure,
     CreateResponse,
     DeleteItem,
+    Direction,
     NoteDirection,
     ResponseOptions,
     RetrieveItem,
     TruncateItem,
     TurnDetection,
 )
-from pipeline.direction import Direction, Sector
-from pipeline.engines import Tool, ToolCall
+from pipeline.engines import ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import ReplyItemFinished, ReplyItemStarted
+from pipeline.items import FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
+from pipeline.messages import Tool
 from pipeline.recording.tape import Tape
-from pipeline.session_settings import SessionSettings
-from pipeline.speculation import Speculation
+from pipeline.settings import Sector, SessionSettings, Speculation
 
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
 DANCE = Tool("dance", "Dance.", {"type": "object", "properties": {"is": {"type": "string"}}})

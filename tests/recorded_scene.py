@@ -20,7 +20,7 @@ from pipeline.memory import Memory
 from pipeline.recording.reading import HeldSession, read_file
 from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.stages import Stages, VadStage
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipeline.engines import Tool
+from pipeline.messages import Tool
 
 _WHEN = (
     "Call it only when the person asks for it, or when it clearly fits what is being said, "

@@ -12,34 +12,27 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
-from pipeline.barge_in import BargeIn
 from pipeline.bus import Bus, Published
 from pipeline.commands import AppendAudio, Command, SessionConfig
-from pipeline.echo.settings import Echo
 from pipeline.engines import (
-    Cancelled,
     Delta,
     EndOfTurn,
     Finished,
-    Message,
     Partial,
-    Sampling,
     TextDelta,
-    Tool,
     ToolCall,
-    ToolChoice,
     Transcript,
-    Usage,
     Warmed,
 )
 from pipeline.events import Event
 from pipeline.hearing import Hearing
 from pipeline.memory import Memory
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.session import Session
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import BargeIn, Echo, SessionSettings
 from pipeline.stages import Stages, VadStage
 from pipeline.turn_record import TurnRecord
-from pipeline.work import Work
+from pipeline.work import Cancelled, Work
 
 E = TypeVar("E")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.engines import Image, Message
-from pipeline.pictures import UNSEEN_IMAGE
+from pipeline.items import UNSEEN_IMAGE
+from pipeline.messages import Image, Message
 
 
 def png(width: int, height: int, seed: int = 0) -> bytes:

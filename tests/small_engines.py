@@ -13,23 +13,19 @@ import pytest
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines import (
-    CancelToken,
     Delta,
     EngineOptions,
     EngineSpec,
     Finished,
     Kind,
-    Message,
     Partial,
-    Sampling,
     TextDelta,
-    Tool,
-    ToolChoice,
     Transcript,
-    Usage,
     Warmed,
 )
 from pipeline.errors import EngineError
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.work import CancelToken
 
 GATE = threading.Event()
 

@@ -20,7 +20,7 @@ from pipeline.commands import SessionConfig
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.stages import Stages, TtsStage, VadStage
 
 

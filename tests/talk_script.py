@@ -32,10 +32,9 @@ from wired import APPEND, Wired, wired
 from pipeline import events
 from pipeline.audio import Pcm, pcm_to_bytes
 from pipeline.bus import Published
-from pipeline.endpointing import Endpointing
 from pipeline.events import Event
 from pipeline.realtime.session_config import SessionDefaults
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import Endpointing, SessionSettings
 
 E = TypeVar("E")
 

@@ -39,9 +39,8 @@ from hardware.xvf3800.device import UsbArray
 from pipeline.bus import Bus
 from pipeline.card_hearing import ChipHearing
 from pipeline.commands import SessionConfig
-from pipeline.direction import Sector
 from pipeline.events import ReplyFinished, SpeechStarted, SpeechStopped
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import Sector, SessionSettings
 from pipeline.stages import Stages
 
 SIDE_DEG = 170.0

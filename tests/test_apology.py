@@ -17,7 +17,6 @@ from wired import Cast, Wired, wired
 
 from pipeline.apology import KEPT_AFTER_S, KeptSentence
 from pipeline.audio import AudioFormat
-from pipeline.chat import AudioPart, MessageItem, TextPart
 from pipeline.commands import (
     AddItem,
     CreateResponse,
@@ -26,7 +25,6 @@ from pipeline.commands import (
     SessionConfig,
     TruncateItem,
 )
-from pipeline.engines import Cancelled
 from pipeline.errors import EngineError
 from pipeline.events import (
     ItemRetrieved,
@@ -37,8 +35,10 @@ from pipeline.events import (
     ReplyStarted,
     ReplyText,
 )
+from pipeline.items import AudioPart, MessageItem, TextPart
 from pipeline.replies import SessionSettings
 from pipeline.turn_record import TurnRecord
+from pipeline.work import Cancelled
 
 SORRY = "Sorry, please say that again."
 SORRY_S = 5 * 0.3

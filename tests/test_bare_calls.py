@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_tool_parser import TOOLS, cut, joined, read, shown
 
-from pipeline.engines import TextDelta, Tool, ToolCall
+from pipeline.engines import TextDelta, ToolCall
 from pipeline.llm.tool_calls.parser import CallParser
 from pipeline.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
+from pipeline.messages import Tool
 
 LOOK = {"name": "look", "arguments": {"direction": "left"}}
 STOP: dict[str, Any] = {"name": "stop", "arguments": {}}

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.barge_in import POLICIES, BargeIn, Overlap, PolicyName, Verdict, judge
+from pipeline.barge_in import POLICIES, Overlap, Verdict, judge
+from pipeline.settings import BargeIn, PolicyName
 
 WORDS = BargeIn()
 ANSWER = "Once upon a time there was a small robot who lived on a desk"

@@ -26,7 +26,6 @@ from app.weights import WeightsCache
 from benchmarks.wer import total, word_errors
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
 from pipeline.bus import Bus
-from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -37,7 +36,7 @@ from pipeline.commands import (
     SessionConfig,
     TurnDetection,
 )
-from pipeline.engines import Kind, Tool
+from pipeline.engines import Kind
 from pipeline.events import (
     Event,
     Refused,
@@ -50,6 +49,8 @@ from pipeline.events import (
     Timeline,
     TranscriptReady,
 )
+from pipeline.items import MessageItem, TextPart
+from pipeline.messages import Tool
 from pipeline.process_worker import ProcessWorker
 from pipeline.session import Session
 

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.chat import (
-    AudioPart,
-    Chat,
-    DuplicateItem,
-    FunctionCallItem,
-    FunctionOutputItem,
-    MessageItem,
-    TextPart,
-    TooShort,
-    UnknownItem,
-    prompt,
-)
-from pipeline.engines import Message
+from pipeline.chat import Chat, DuplicateItem, TooShort, UnknownItem, prompt
+from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
+from pipeline.messages import Message
 from pipeline.playback import PlaybackClock
 
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from pipeline.engines import Image, Message, Tool
 from pipeline.errors import EngineError
+from pipeline.items import UNSEEN_IMAGE
 from pipeline.llm.chat_template import CHATML, ChatTemplate
-from pipeline.pictures import UNSEEN_IMAGE
+from pipeline.messages import Image, Message, Tool
 
 CONTROLS = ["<|im_start|>", "<|im_end|>", "<s>"]
 USER = Message("user", "Hello")

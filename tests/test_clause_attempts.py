@@ -15,10 +15,10 @@ from scripted import ScriptedLlm
 from test_metrics import observed
 
 from pipeline.audio import Pcm
-from pipeline.chat import MessageItem, TextPart
-from pipeline.clause_watch import ClauseFault
 from pipeline.commands import AddItem, CreateResponse
-from pipeline.engines import CancelToken, EngineOptions, EngineSpec, Kind
+from pipeline.engines import EngineOptions, EngineSpec, Kind
+from pipeline.events import ClauseFault
+from pipeline.items import MessageItem, TextPart
 from pipeline.process_worker import ProcessWorker
 from pipeline.recording.difference import compare
 from pipeline.recording.plain import key_of, spoken_key
@@ -26,7 +26,7 @@ from pipeline.recording.replay import replay
 from pipeline.recording.tape import Tape
 from pipeline.replies import SessionSettings
 from pipeline.stages import RemoteTts
-from pipeline.work import Work
+from pipeline.work import CancelToken, Work
 from pipeline.worker import InlineWorker, ThreadWorker, Worker
 
 SETTINGS = SessionSettings(watched=True, apology="Sorry.")

@@ -14,15 +14,14 @@ from scripted import Scene, ScriptedLlm, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat
-from pipeline.chat import MessageItem, TextPart
 from pipeline.clause_speech import LEAST_PATIENCE_S, _left
-from pipeline.clause_watch import ClauseFault
 from pipeline.commands import AddItem, CancelResponse, CreateResponse, SessionConfig
-from pipeline.engines import Cancelled
 from pipeline.errors import EngineError
-from pipeline.events import ReplyAudio, ReplyFinished, ReplyText
+from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished, ReplyText
+from pipeline.items import MessageItem, TextPart
 from pipeline.replies import SessionSettings
 from pipeline.turn_record import TurnRecord
+from pipeline.work import Cancelled
 
 CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 WATCHED = SessionSettings(watched=True)

@@ -9,8 +9,8 @@ from conformance import Recorder
 from protocol_client import DEFAULTS
 
 from app.client_protocol import LARGE_MESSAGE_CHARS, ClientProtocol, id_source
-from pipeline.chat import MessageItem
 from pipeline.commands import AddItem, Configure
+from pipeline.items import MessageItem
 
 BETA = {"OpenAI-Beta": "realtime=v1"}
 

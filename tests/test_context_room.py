@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.chat import AudioPart, FunctionCallItem, FunctionOutputItem, Item, MessageItem
 from pipeline.context_room import new_beginning
-from pipeline.engines import Usage, Warmed
+from pipeline.engines import Warmed
+from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, Item, MessageItem
+from pipeline.messages import Usage
 
 SENTENCE = "This takes a certain number of characters, which is always the same. " * 2
 

@@ -14,7 +14,7 @@ from talk_script import Story, lines, perform, sure_of_more
 
 from pipeline import events
 from pipeline.chat import CUT_OFF
-from pipeline.endpointing import Endpointing
+from pipeline.settings import Endpointing
 
 TIME = "What time is it?"
 LAST_MS = 310

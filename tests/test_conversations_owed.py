@@ -7,7 +7,7 @@ from lifelike import Brain, Engines, Voice
 from talk_script import Story, perform, sure_of_more
 
 from pipeline import events
-from pipeline.endpointing import Endpointing
+from pipeline.settings import Endpointing
 
 TIME = "What time is it?"
 SLOW = 0.6

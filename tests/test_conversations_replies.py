@@ -15,8 +15,7 @@ from talk_script import lines, perform, sure_of_more
 
 from pipeline import events
 from pipeline.engines import ToolCall
-from pipeline.session_settings import SessionSettings
-from pipeline.speculation import Speculation
+from pipeline.settings import SessionSettings, Speculation
 
 TIME = "What time is it?"
 LAST_MS = 310

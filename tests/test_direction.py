@@ -10,10 +10,10 @@ from scripted import Scene, scene
 from virtual_time import run_virtual
 
 from pipeline import events
-from pipeline.commands import NoteDirection
-from pipeline.direction import Direction, Directions, Sector
+from pipeline.commands import Direction, NoteDirection
+from pipeline.direction import Directions
 from pipeline.events import DirectionHeard, ReplyFinished, SpeechStarted, SpeechStopped
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import Sector, SessionSettings
 
 FRONT = SessionSettings(accept=Sector(90, 60))
 

@@ -21,10 +21,9 @@ from pipeline.commands import (
     TurnDetection,
 )
 from pipeline.echo.sent import ClientEcho, MicrophoneClock, SentSound
-from pipeline.echo.settings import Echo
 from pipeline.events import ReplyFinished
 from pipeline.hearing import EchoHearing
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import Echo, SessionSettings
 
 RATE = LISTEN_RATE
 PIECE = RATE // 50

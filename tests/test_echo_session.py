@@ -18,15 +18,13 @@ from virtual_time import run_virtual
 from benchmarks.echo_sessions import PIECE, RoomClient
 from benchmarks.onset_play import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, to_float
-from pipeline.barge_in import BargeIn, PolicyName
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDetection
-from pipeline.echo.settings import Echo
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
 from pipeline.recording.difference import compare
 from pipeline.recording.replay import replay
 from pipeline.recording.tape import Tape
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import BargeIn, Echo, PolicyName, SessionSettings
 from pipeline.vad.silero import SileroOptions, build
 from pipeline.work import Work
 

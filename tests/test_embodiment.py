@@ -25,7 +25,7 @@ from hardware.sound.notices import AllZero, Opened
 from hardware.sound.pairing import SoundBlock
 from hardware.xvf3800.errors import ArrayNotFound, DaemonAway, NoPermission
 from hardware.xvf3800.watch import ArrayLost, ArrayReading
-from pipeline.direction import Direction
+from pipeline.commands import Direction
 from pipeline.events import SpeechStarted
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.ending_words import ending
-from pipeline.endpointing import Endpointing, Evidence, decide
+from pipeline.endpointing import Evidence, decide
+from pipeline.settings import Endpointing
 
 SETTINGS = Endpointing()
 

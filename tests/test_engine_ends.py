@@ -25,9 +25,9 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines import Partial, Transcript
 from pipeline.errors import EngineCrashed
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText, TranscriptPartial, TranscriptReady
-from pipeline.session_settings import SessionSettings
+from pipeline.recognition import Recognition
+from pipeline.settings import SessionSettings
 from pipeline.stages import Stages
-from pipeline.utterance import Recognition
 from pipeline.work import Work
 
 CRASHED = EngineCrashed("The engine's process ended")

@@ -11,8 +11,9 @@ from virtual_time import run_virtual
 
 from pipeline.chat import CUT_OFF
 from pipeline.commands import CancelResponse, CreateResponse
-from pipeline.engines import Delta, Message, TextDelta, ToolCall
+from pipeline.engines import Delta, TextDelta, ToolCall
 from pipeline.events import ReplyFinished, ReplyText
+from pipeline.messages import Message
 from pipeline.text_ahead import AHEAD_CHARS
 
 ODD = (" Well", ",  here", " it is", ":\n\n", "1. *One*", "\n2. Two", "\n\nThat is", " all", ". \n")

@@ -22,16 +22,7 @@ from app.compose import new_id
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Bus, Subscription
 from pipeline.commands import AppendAudio, Command, CreateResponse, ResponseOptions, SessionConfig
-from pipeline.engines import (
-    Delta,
-    Finished,
-    Message,
-    Sampling,
-    TextDelta,
-    Tool,
-    ToolChoice,
-    Usage,
-)
+from pipeline.engines import Delta, Finished, TextDelta
 from pipeline.events import ReplyFinished
 from pipeline.host import (
     STREAM_CREDIT,
@@ -41,9 +32,10 @@ from pipeline.host import (
     Promote,
     Submit,
 )
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.replies import MAX_RUNNING
 from pipeline.session import Session
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.stages import Stages
 from pipeline.work import Priority, Work
 

@@ -8,12 +8,11 @@ import pytest
 from scripted import Scene, ScriptedLlm, ScriptedTts, scene
 from virtual_time import run_virtual
 
-from pipeline.chat import AudioPart, MessageItem
 from pipeline.commands import CreateResponse, ResponseOptions
 from pipeline.engines import ToolCall
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemFinished, ReplyText
-from pipeline.filler import Filler
-from pipeline.session_settings import SessionSettings
+from pipeline.items import AudioPart, MessageItem
+from pipeline.settings import Filler, SessionSettings
 
 SENTENCES = ("Hmm, let me see.", "One moment.")
 FILLED = SessionSettings(filler=Filler(after_ms=1000, sentences=SENTENCES))

@@ -25,7 +25,7 @@ from app.settings_load import load_settings, profile_names
 from pipeline.apology import KeptSentence
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import SessionConfig
-from pipeline.engines import CancelToken, EngineOptions, EngineSpec, Kind
+from pipeline.engines import EngineOptions, EngineSpec, Kind
 from pipeline.events import ReplyFinished
 from pipeline.process_worker import ProcessWorker
 from pipeline.recording.engine_calls import RecordedTts
@@ -36,7 +36,7 @@ from pipeline.tts import espeak_ng, piper
 from pipeline.tts.qwen3_codes import LANGUAGES
 from pipeline.tts.qwen3_official import Clause
 from pipeline.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
-from pipeline.work import Work
+from pipeline.work import CancelToken, Work
 from pipeline.worker import InlineWorker, ThreadWorker, Worker
 
 SENTENCES = {

@@ -46,21 +46,12 @@ from benchmarks.scripted_engines import (
 from pipeline.audio import LISTEN_RATE, AudioFormat
 from pipeline.bus import Bus
 from pipeline.commands import AppendAudio, SessionConfig
-from pipeline.engines import (
-    Cancelled,
-    Finished,
-    Kind,
-    Message,
-    Sampling,
-    TextDelta,
-    ToolChoice,
-    Usage,
-    Warmed,
-    engine_spec,
-)
+from pipeline.engines import Finished, Kind, TextDelta, Warmed, engine_spec
+from pipeline.messages import Message, Sampling, ToolChoice, Usage
 from pipeline.session import Session
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.stages import Stages
+from pipeline.work import Cancelled
 
 # --- engines -----------------------------------------------------------------------------------
 

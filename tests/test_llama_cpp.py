@@ -24,12 +24,13 @@ from llama_talk import (
     warm,
 )
 
-from pipeline.engines import Kind, Message, Sampling, engine_spec
+from pipeline.engines import Kind, engine_spec
 from pipeline.errors import PromptTooLong, WeightsError
 from pipeline.llm.llama_context import Context
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.llm.llama_model import Model
 from pipeline.llm.prompts import Prompts
+from pipeline.messages import Message, Sampling
 
 pytestmark = pytest.mark.real
 

@@ -23,12 +23,13 @@ from llama_talk import (
     warm,
 )
 
-from pipeline.engines import Cancelled, Message, Sampling
 from pipeline.errors import EngineError, WeightsError
 from pipeline.llm import draft as draft_module
 from pipeline.llm.draft import Draft
 from pipeline.llm.llama_context import Context
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.messages import Message, Sampling
+from pipeline.work import Cancelled
 
 pytestmark = pytest.mark.real
 

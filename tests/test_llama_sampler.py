@@ -11,10 +11,10 @@ import pytest
 from llama_talk import MODEL
 from numpy.typing import NDArray
 
-from pipeline.engines import Sampling
 from pipeline.errors import EngineError
 from pipeline.llm.llama_model import Model
 from pipeline.llm.sampler import Sampler
+from pipeline.messages import Sampling
 
 pytestmark = pytest.mark.real
 

@@ -26,13 +26,11 @@ from llama_talk import (
 )
 from robot_tools import robot_tools, size_bytes
 
-from pipeline.engines import (
-    Cancelled,
-    Message,
-)
 from pipeline.host import Answer, Done, EngineHost, Item, Submit
 from pipeline.llm.llama_context import Context, Outcome
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.messages import Message
+from pipeline.work import Cancelled
 
 pytestmark = pytest.mark.real
 

@@ -15,10 +15,11 @@ import tiny_gguf
 from llama_talk import FRANCE, LONG, MODEL, SHORT_TOOLS, SPAIN, SYSTEM, answer, warm
 from pydantic import ValidationError
 
-from pipeline.engines import LlmSession, Message, Sampling
+from pipeline.engines import LlmSession
 from pipeline.errors import EngineError
 from pipeline.llm.llama_api import library
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.messages import Message, Sampling
 
 pytestmark = pytest.mark.real
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from llama_talk import MODEL, Token, told
 
-from pipeline.engines import Message, Sampling, TextDelta, Tool, ToolCall, ToolChoice
+from pipeline.engines import TextDelta, ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.llm.llama_cpp import LlamaCppOptions, build
 from pipeline.llm.llama_model import Model
@@ -19,6 +19,7 @@ from pipeline.llm.tool_calls.grammar import CallGrammars
 from pipeline.llm.tool_calls.parser import Part
 from pipeline.llm.tool_calls.syntax import HERMES
 from pipeline.llm.writer import Writer
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
 
 pytestmark = pytest.mark.real
 

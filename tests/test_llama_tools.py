@@ -28,23 +28,14 @@ from llama_talk import (
 )
 from robot_tools import robot_tools
 
-from pipeline.engines import (
-    Cancelled,
-    Delta,
-    EndOfTurn,
-    Finished,
-    Message,
-    Sampling,
-    TextDelta,
-    Tool,
-    ToolCall,
-    ToolChoice,
-)
+from pipeline.engines import Delta, EndOfTurn, Finished, TextDelta, ToolCall
 from pipeline.llm import writer
 from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.llm.llama_model import Model
 from pipeline.llm.sampler import Sampler
 from pipeline.llm.tool_calls.schema_check import fits
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.work import Cancelled
 
 pytestmark = pytest.mark.real
 

@@ -26,9 +26,9 @@ from app.metrics import (
 )
 from app.process_usage import Usage as ProcessUsage
 from pipeline import events
-from pipeline.barge_in import Ignored
 from pipeline.bus import Bus
-from pipeline.engines import Usage
+from pipeline.events import Ignored
+from pipeline.messages import Usage
 from pipeline.turn_record import Judgement, Origin, Outcome, Pause, TurnRecord
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

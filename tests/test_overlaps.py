@@ -12,7 +12,6 @@ from scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat
-from pipeline.barge_in import BargeIn
 from pipeline.commands import ClearAudio, CommitAudio, SessionConfig, TurnDetection
 from pipeline.errors import EngineError
 from pipeline.events import (
@@ -26,7 +25,7 @@ from pipeline.events import (
     SpeechStopped,
     TranscriptReady,
 )
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import BargeIn, SessionSettings
 from pipeline.turn_record import TurnRecord
 
 _WORDS = """

@@ -11,7 +11,6 @@ from test_overlaps import CONFIG, QUESTION_S, audio, first_answer, sent_s, story
 from virtual_time import run_virtual
 
 from pipeline.audio import LISTEN_RATE
-from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import (
     CancelResponse,
     Configure,
@@ -28,8 +27,8 @@ from pipeline.events import (
     TranscriptPartial,
     TranscriptReady,
 )
-from pipeline.filler import Filler
-from pipeline.session_settings import SessionSettings
+from pipeline.items import MessageItem, TextPart
+from pipeline.settings import Filler, SessionSettings
 
 QUESTION = "Tell me a story."
 HEARD = replace(CONFIG, turn_detection=TurnDetection())

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from tiny_parakeet import needs_nemo, options, say, talk
 
-from pipeline.engines import Cancelled
 from pipeline.errors import EngineCrashed
 from pipeline.process_worker import ProcessWorker
 from pipeline.stages import RemoteStt
 from pipeline.stt.parakeet import SPEC
-from pipeline.work import Work
+from pipeline.work import Cancelled, Work
 from pipeline.worker import worker_for
 
 pytestmark = [pytest.mark.nemo, needs_nemo, pytest.mark.timeout(1200)]

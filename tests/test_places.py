@@ -10,8 +10,7 @@ import pytest
 from virtual_time import run_virtual
 
 from pipeline.by_url.places import Places
-from pipeline.engines import Cancelled
-from pipeline.work import CLIENT, Priority, Work
+from pipeline.work import CLIENT, Cancelled, Priority, Work
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from protocol_client import (
 )
 
 from pipeline import events
-from pipeline.chat import AudioPart, TextPart
+from pipeline.items import AudioPart, TextPart
 
 AUDIO_OPENING = [
     "response.created",

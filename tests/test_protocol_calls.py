@@ -23,7 +23,7 @@ from protocol_client import (
 )
 
 from pipeline import events
-from pipeline.chat import AudioPart, FunctionCallItem
+from pipeline.items import AudioPart, FunctionCallItem
 
 CALL = FunctionCallItem("item_c", "call_1", "dance", '{"move": "twist"}')
 

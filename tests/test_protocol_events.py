@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol_client import Client, types, user_speaks
 
 from pipeline import events
-from pipeline.chat import (
+from pipeline.items import (
     AudioPart,
     FunctionCallItem,
     FunctionOutputItem,

@@ -11,9 +11,9 @@ from protocol_client import PCM, Client, data_url, text_item
 
 from pipeline import commands, events
 from pipeline.audio import AudioFormat
-from pipeline.chat import (
+from pipeline.chat import Chat
+from pipeline.items import (
     AudioPart,
-    Chat,
     FunctionCallItem,
     FunctionOutputItem,
     ImagePart,

@@ -9,9 +9,9 @@ from protocol_client import Client, started, text_item
 
 from pipeline import commands
 from pipeline.audio import AudioFormat
-from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import ItemReference, ResponseOptions
-from pipeline.engines import Tool, ToolChoice
+from pipeline.items import MessageItem, TextPart
+from pipeline.messages import Tool, ToolChoice
 
 DANCE = {"type": "function", "name": "dance", "parameters": {"type": "object"}}
 

@@ -12,7 +12,7 @@ from protocol_client import Client, data_url
 
 from pipeline import commands, events
 from pipeline.audio import AudioFormat, Pcm, Recording, Resampler
-from pipeline.chat import (
+from pipeline.items import (
     AudioPart,
     FunctionCallItem,
     FunctionOutputItem,

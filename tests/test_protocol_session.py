@@ -9,7 +9,7 @@ from protocol_client import Client
 
 from pipeline.audio import AudioFormat
 from pipeline.commands import SessionConfig, TurnDetection
-from pipeline.engines import Tool, ToolChoice
+from pipeline.messages import Tool, ToolChoice
 
 
 def test_the_first_event_is_the_session_with_its_defaults() -> None:

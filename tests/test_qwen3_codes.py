@@ -15,7 +15,7 @@ import pytest
 from recordings import Uncancelled
 
 from pipeline.audio import Pcm
-from pipeline.engines import Cancelled, Kind, engine_spec
+from pipeline.engines import Kind, engine_spec
 from pipeline.errors import ConfigError, ReachyVoiceError, WeightsError
 from pipeline.not_speech import NotSpeech
 from pipeline.tts.qwen3_codes import (
@@ -32,6 +32,7 @@ from pipeline.tts.qwen3_loading import check_directory
 from pipeline.tts.qwen3_official import Clause
 from pipeline.tts.qwen3_stepping import Stepped, current
 from pipeline.tts.qwen3_tts import SPEC, Qwen3TtsOptions, build
+from pipeline.work import Cancelled
 
 LADDER = {2: 64, 5: 50, 10: 100, 20: 160}
 """Words, and the tokens that others have found to be enough."""

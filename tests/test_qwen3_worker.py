@@ -13,13 +13,12 @@ import pytest
 from tiny_qwen import TEXT, needs_qwen, options
 
 from pipeline.audio import Pcm
-from pipeline.engines import Cancelled
 from pipeline.errors import EngineCrashed
 from pipeline.process_worker import ProcessWorker
 from pipeline.stages import RemoteTts
 from pipeline.tts.qwen3_codes import FRAME_SAMPLES
 from pipeline.tts.qwen3_tts import SPEC
-from pipeline.work import Work
+from pipeline.work import Cancelled, Work
 from pipeline.worker import worker_for
 
 pytestmark = [

@@ -22,8 +22,9 @@ from virtual_time import run_virtual
 
 from pipeline.audio import Pcm
 from pipeline.commands import CreateResponse
-from pipeline.engines import Delta, Finished, TextDelta, Usage
+from pipeline.engines import Delta, Finished, TextDelta
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText
+from pipeline.messages import Usage
 from pipeline.ramp import MARGIN_S, Ramp, Spoken
 from pipeline.work import Work
 

@@ -13,8 +13,8 @@ from app import reconnect
 from app.access import Caller, parse_address
 from app.reconnect import Identity, ParkedConversations, identity_of
 from pipeline.chat import Chat
-from pipeline.engines import Tool
 from pipeline.memory import Memory
+from pipeline.messages import Tool
 
 WHO = Identity(b"digest", "192.168.1.7")
 TOOLS = (Tool("dance", "Dance.", {"type": "object"}),)

@@ -26,7 +26,7 @@ from pipeline.recording.difference import compare
 from pipeline.recording.reading import HeldSession, read_file
 from pipeline.recording.replay import Replayed, changed, replay
 from pipeline.recording.tape import Tape
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 
 
 def names(replayed: Replayed) -> list[str]:

@@ -35,9 +35,9 @@ from hardware.robot import daemon as daemon_module
 from hardware.robot.body import RobotBody
 from hardware.robot.errors import RobotLost, RobotNotFound
 from hardware.settings import Robot
-from pipeline.direction import Direction
-from pipeline.engines import Usage
+from pipeline.commands import Direction
 from pipeline.events import ReplyAudio, ReplyFinished
+from pipeline.messages import Usage
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

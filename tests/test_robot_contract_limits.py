@@ -45,8 +45,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from pipeline.audio import Pcm
-from pipeline.engines import CancelToken, EngineOptions, EngineSpec, Kind, ToolCall
+from pipeline.engines import EngineOptions, EngineSpec, Kind, ToolCall
 from pipeline.stages import RemoteTts
+from pipeline.work import CancelToken
 from pipeline.worker import Worker, worker_for
 
 CAMERA = RobotTool("camera", run=lambda arguments: {"image_attached": True})

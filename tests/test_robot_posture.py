@@ -16,9 +16,8 @@ from hardware.robot.gaze import FARTHEST_RAD, FORGOTTEN_S, HYSTERESIS_RAD, Gaze,
 from hardware.robot.motion import Motion
 from hardware.robot.poses import LIMITS, NEUTRAL, SPEED_LIMITS, swayed, to_axes
 from hardware.robot.posture import DEAF_S, THINKS_S, Mode, Posture
-from pipeline.chat import FunctionCallItem
-from pipeline.direction import Direction
-from pipeline.engines import ToolCall, Usage
+from pipeline.commands import Direction
+from pipeline.engines import ToolCall
 from pipeline.events import (
     Event,
     InputCleared,
@@ -30,6 +29,8 @@ from pipeline.events import (
     SpeechStarted,
     SpeechStopped,
 )
+from pipeline.items import FunctionCallItem
+from pipeline.messages import Usage
 
 RATE = 16_000
 VOICE = np.full(RATE // 10, 8000, np.int16)

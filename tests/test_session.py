@@ -11,7 +11,6 @@ from scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, ScriptedTts, Scri
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat
-from pipeline.chat import AudioPart, MessageItem, TextPart
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -25,8 +24,6 @@ from pipeline.commands import (
     SessionConfig,
     TurnDetection,
 )
-from pipeline.endpointing import Endpointing
-from pipeline.engines import Message
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import (
     InputCommitted,
@@ -49,7 +46,9 @@ from pipeline.events import (
     TranscriptReady,
     TurnJudged,
 )
-from pipeline.session_settings import SessionSettings
+from pipeline.items import AudioPart, MessageItem, TextPart
+from pipeline.messages import Message
+from pipeline.settings import Endpointing, SessionSettings
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)

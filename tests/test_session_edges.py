@@ -10,7 +10,6 @@ from scripted import ScriptedLlm, ScriptedStt, ScriptedTurn, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat
-from pipeline.chat import FunctionCallItem, MessageItem, TextPart
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -23,8 +22,6 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
-from pipeline.endpointing import Endpointing
-from pipeline.engines import Message
 from pipeline.events import (
     InputCommitted,
     Refused,
@@ -35,7 +32,9 @@ from pipeline.events import (
     SpeechStopped,
     TranscriptReady,
 )
-from pipeline.session_settings import SessionSettings
+from pipeline.items import FunctionCallItem, MessageItem, TextPart
+from pipeline.messages import Message
+from pipeline.settings import Endpointing, SessionSettings
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)

@@ -10,7 +10,7 @@ from scripted import ScriptedLlm, ScriptedStt, ScriptedTurn, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat, Recording
-from pipeline.chat import AudioPart, Chat, ImagePart, MessageItem, TextPart, prompt
+from pipeline.chat import Chat, prompt
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -24,8 +24,6 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
-from pipeline.endpointing import Endpointing, Policy
-from pipeline.engines import Message
 from pipeline.events import (
     IdleTimeout,
     InputCommitted,
@@ -41,10 +39,12 @@ from pipeline.events import (
     TranscriptPartial,
     TranscriptReady,
 )
+from pipeline.items import UNSEEN_IMAGE, AudioPart, ImagePart, MessageItem, TextPart
 from pipeline.memory import Memory
-from pipeline.pictures import UNSEEN_IMAGE, pieces
+from pipeline.messages import Message
+from pipeline.pictures import pieces
 from pipeline.reply_prompts import SILENCE
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import Endpointing, Policy, SessionSettings
 
 VOICE = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)

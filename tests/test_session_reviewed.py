@@ -11,15 +11,7 @@ from scripted import ScriptedLlm, ScriptedStt, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat, Recording, Resampler
-from pipeline.chat import (
-    AudioPart,
-    Chat,
-    FunctionCallItem,
-    FunctionOutputItem,
-    Item,
-    MessageItem,
-    TextPart,
-)
+from pipeline.chat import Chat
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -33,7 +25,7 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
-from pipeline.engines import Message, Sampling, ToolCall
+from pipeline.engines import ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import (
     IdleTimeout,
@@ -50,7 +42,16 @@ from pipeline.events import (
     SpeechStopped,
     TranscriptReady,
 )
-from pipeline.session_settings import SessionSettings
+from pipeline.items import (
+    AudioPart,
+    FunctionCallItem,
+    FunctionOutputItem,
+    Item,
+    MessageItem,
+    TextPart,
+)
+from pipeline.messages import Message, Sampling
+from pipeline.settings import SessionSettings
 
 VOICE = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)

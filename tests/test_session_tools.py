@@ -9,7 +9,6 @@ from scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn,
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat
-from pipeline.chat import FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.commands import (
     AddItem,
     CancelResponse,
@@ -17,7 +16,7 @@ from pipeline.commands import (
     ResponseOptions,
     SessionConfig,
 )
-from pipeline.engines import Message, Tool, ToolCall, ToolChoice
+from pipeline.engines import ToolCall
 from pipeline.events import (
     InputCommitted,
     ReplyArguments,
@@ -31,7 +30,9 @@ from pipeline.events import (
     Timeline,
     TranscriptReady,
 )
-from pipeline.session_settings import SessionSettings
+from pipeline.items import FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
+from pipeline.messages import Message, Tool, ToolChoice
+from pipeline.settings import SessionSettings
 
 DANCE = Tool("dance", "Dance.", {"type": "object", "properties": {"name": {"type": "string"}}})
 CONFIG = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000), tools=(DANCE,))

@@ -24,7 +24,6 @@ from virtual_time import run_virtual
 from wired import Cast, Wired, wired
 
 from pipeline.audio import AudioFormat
-from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import (
     AddItem,
     CancelResponse,
@@ -33,7 +32,7 @@ from pipeline.commands import (
     ResponseOptions,
     SessionConfig,
 )
-from pipeline.engines import Delta, Message, Sampling, Tool, ToolCall, ToolChoice, Usage
+from pipeline.engines import Delta, ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import (
     ReplyArguments,
@@ -44,8 +43,9 @@ from pipeline.events import (
     SilentAnswer,
     SpeculationDiscarded,
 )
-from pipeline.filler import Filler
-from pipeline.session_settings import SessionSettings
+from pipeline.items import MessageItem, TextPart
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.settings import Filler, SessionSettings
 from pipeline.silent_answers import ALOUD, NOTHING_HEARD, aloud, left
 
 SORRY = "Sorry, please say that again."

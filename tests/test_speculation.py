@@ -8,7 +8,6 @@ import pytest
 from scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTurn, scene
 from virtual_time import run_virtual
 
-from pipeline.engines import Message
 from pipeline.events import (
     InputCommitted,
     ReplyAudio,
@@ -17,8 +16,9 @@ from pipeline.events import (
     SpeculationDiscarded,
     Timeline,
 )
-from pipeline.session_settings import SessionSettings
-from pipeline.speculation import Budget, Speculation
+from pipeline.messages import Message
+from pipeline.settings import SessionSettings, Speculation
+from pipeline.speculation import Budget
 
 # --- the budget --------------------------------------------------------------------------------
 

@@ -22,8 +22,7 @@ from app.talk.state import FLOOR_DB, TalkState
 from app.talk.view import PlainView, draw, latency_bar, live_view, meter, pointer
 from hardware.sound.pairing import SoundBlock
 from pipeline.audio import AudioFormat
-from pipeline.direction import Direction
-from pipeline.engines import Usage
+from pipeline.commands import Direction
 from pipeline.events import (
     DirectionHeard,
     Refused,
@@ -37,6 +36,7 @@ from pipeline.events import (
     TranscriptPartial,
     TranscriptReady,
 )
+from pipeline.messages import Usage
 
 
 def block(level: int = 0, played: int = 0) -> SoundBlock:

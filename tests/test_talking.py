@@ -21,9 +21,7 @@ from hardware.sound.pairing import SoundBlock
 from pipeline.audio import AudioFormat
 from pipeline.bus import Published
 from pipeline.card_hearing import ChipHearing
-from pipeline.chat import AudioPart, MessageItem
-from pipeline.commands import AppendAudio, Command, SessionConfig, TruncateItem
-from pipeline.direction import Direction
+from pipeline.commands import AppendAudio, Command, Direction, SessionConfig, TruncateItem
 from pipeline.events import (
     Refused,
     ReplyAudio,
@@ -33,7 +31,8 @@ from pipeline.events import (
     SpeechStarted,
     TranscriptReady,
 )
-from pipeline.session_settings import SessionSettings
+from pipeline.items import AudioPart, MessageItem
+from pipeline.settings import SessionSettings
 
 CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 STORY = tuple(f"{word} " for word in ("and then I went on " * 8).split())

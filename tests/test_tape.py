@@ -21,8 +21,8 @@ from virtual_time import run_virtual
 from pipeline import commands
 from pipeline.bus import Bus
 from pipeline.commands import AppendAudio, Command
-from pipeline.engines import Usage
 from pipeline.events import Event, ReplyFinished
+from pipeline.messages import Usage
 from pipeline.recording.difference import compare
 from pipeline.recording.plain import RecordingError, from_plain, key_of, to_plain
 from pipeline.recording.reading import HeldFile, read_file

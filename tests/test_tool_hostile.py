@@ -13,11 +13,11 @@ import pytest
 from llama_talk import MODEL
 from test_tool_grammar import calls, tool, valid
 
-from pipeline.engines import Sampling
 from pipeline.llm.llama_model import Model
 from pipeline.llm.sampler import Sampler
 from pipeline.llm.tool_calls.grammar import CallGrammars, call_grammar
 from pipeline.llm.tool_calls.syntax import GEMMA, HERMES
+from pipeline.messages import Sampling
 
 
 def need(**members: Any) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from pipeline.commands import (
     ResponseOptions,
     TurnDetection,
 )
-from pipeline.engines import ToolCall, Usage
+from pipeline.engines import ToolCall
 from pipeline.events import Event
+from pipeline.messages import Usage
 from pipeline.turn_recorder import TurnRecorder
 
 # --- a turn that is answered -----------------------------------------------------------------

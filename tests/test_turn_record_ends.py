@@ -16,7 +16,6 @@ from turn_records import PUSH_TO_TALK, VOICE, records_of
 from virtual_time import run_virtual
 
 from pipeline import events
-from pipeline.chat import MessageItem
 from pipeline.commands import (
     CancelResponse,
     ClearAudio,
@@ -25,6 +24,7 @@ from pipeline.commands import (
 )
 from pipeline.engines import Transcript
 from pipeline.errors import EngineError
+from pipeline.items import MessageItem
 from pipeline.turn_record import (
     TurnRecord,
 )

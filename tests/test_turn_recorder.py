@@ -16,9 +16,9 @@ from virtual_time import run_virtual
 from pipeline import events
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
-from pipeline.chat import FunctionCallItem, MessageItem, TextPart
-from pipeline.engines import Usage
 from pipeline.events import Event
+from pipeline.items import FunctionCallItem, MessageItem, TextPart
+from pipeline.messages import Usage
 from pipeline.turn_record import (
     MAX_METADATA_PAIRS,
     Judgement,

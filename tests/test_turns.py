@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import AudioFrame
-from pipeline.endpointing import Endpointing
+from pipeline.settings import Endpointing
 from pipeline.turns import Ended, Paused, Resumed, Signal, Started, TurnTaker
 
 WINDOW = 512

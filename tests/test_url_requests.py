@@ -18,9 +18,10 @@ from url_engines import HELLO, answer, running
 
 from app.tls import tls_generated
 from pipeline.by_url.engine import UrlEngine
-from pipeline.engines import Cancelled, Kind, Sampling, ToolChoice
+from pipeline.engines import Kind
 from pipeline.errors import EngineError
-from pipeline.work import Priority, Work
+from pipeline.messages import Sampling, ToolChoice
+from pipeline.work import Cancelled, Priority, Work
 
 CHAT = "/v1/chat/completions"
 APIS = [(Kind.LLM, "openai-chat"), (Kind.LLM, "openai-responses"), (Kind.TTS, "openai-speech")]

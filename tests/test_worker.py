@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines import Cancelled, CancelToken, EngineOptions, EngineSpec, Kind
+from pipeline.engines import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError, WeightsError
 from pipeline.host import STREAM_CREDIT, Answer, Cancel, Done, EngineHost, Item, Submit
 from pipeline.process_worker import ProcessWorker
-from pipeline.work import Priority, Work
+from pipeline.work import Cancelled, CancelToken, Priority, Work
 from pipeline.worker import InlineWorker, Remote, ThreadWorker, Worker
 
 

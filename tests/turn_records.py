@@ -7,8 +7,8 @@ from dataclasses import replace
 from scripted import Scene
 
 from pipeline.audio import AudioFormat
-from pipeline.chat import MessageItem, TextPart
 from pipeline.commands import SessionConfig
+from pipeline.items import MessageItem, TextPart
 from pipeline.turn_record import TurnRecord
 from pipeline.turn_recorder import TurnRecorder
 

@@ -11,16 +11,8 @@ from watched_log import WatchedLog, watched_log
 
 from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
-from pipeline.engines import (
-    Delta,
-    Kind,
-    Message,
-    Sampling,
-    Tool,
-    ToolChoice,
-    UrlEngineSpec,
-    engine_spec,
-)
+from pipeline.engines import Delta, Kind, UrlEngineSpec, engine_spec
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.work import Work
 
 SPECS = {

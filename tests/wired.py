@@ -27,7 +27,7 @@ from pipeline.realtime.beta import BetaDialect
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.stages import Stages
 
 APPEND = "input_audio_buffer.append"

@@ -21,7 +21,7 @@ from pipeline.recording.difference import compare
 from pipeline.recording.plain import RecordingError
 from pipeline.recording.reading import HeldSession, read_file
 from pipeline.recording.replay import Replayed, changed, replay
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.turn_record import TurnRecord
 
 FileArgument = Annotated[Path, typer.Argument(help="What serve --record has written.")]

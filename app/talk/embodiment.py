@@ -21,7 +21,7 @@ from hardware.xvf3800.opening import open_array
 from hardware.xvf3800.presets import tuned
 from hardware.xvf3800.watch import ArrayFound, ArrayLost, ArrayNotice, ArrayReading, ArrayWatch
 from pipeline.audio import LISTEN_RATE
-from pipeline.direction import Direction
+from pipeline.commands import Direction
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import Event
 

@@ -31,7 +31,7 @@ from hardware.sound.opening import plain_name
 from hardware.sound.pairing import SoundBlock
 from hardware.xvf3800.boards import is_array_name, same_array
 from pipeline.card_hearing import CardHearing, ChipHearing, EchoMode, HalfDuplexHearing
-from pipeline.direction import Direction
+from pipeline.commands import Direction
 from pipeline.echo.given import CardEcho
 from pipeline.echo.path import Room
 from pipeline.engines import Kind

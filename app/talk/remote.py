@@ -32,7 +32,6 @@ from pipeline.commands import (
     CreateResponse,
     TruncateItem,
 )
-from pipeline.engines import Usage
 from pipeline.events import (
     Event,
     Refused,
@@ -48,6 +47,7 @@ from pipeline.events import (
     TranscriptPartial,
     TranscriptReady,
 )
+from pipeline.messages import Usage
 
 log = logging.getLogger("reachy_voice.talk")
 

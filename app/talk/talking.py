@@ -21,10 +21,10 @@ from pipeline.commands import (
     ClearAudio,
     CommitAudio,
     CreateResponse,
+    Direction,
     NoteDirection,
     TruncateItem,
 )
-from pipeline.direction import Direction
 from pipeline.events import (
     Event,
     Refused,

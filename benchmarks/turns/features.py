@@ -19,9 +19,10 @@ from app.settings import Settings
 from benchmarks.turns.cache import Ears
 from benchmarks.turns.scene import Pause, Scene
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
-from pipeline.chat import MessageItem, TextPart, prompt
-from pipeline.endpointing import Endpointing
-from pipeline.engines import Message
+from pipeline.chat import prompt
+from pipeline.items import MessageItem, TextPart
+from pipeline.messages import Message
+from pipeline.settings import Endpointing
 from pipeline.turns import Paused, Resumed, Started, TurnTaker
 from pipeline.vad.silero import WINDOW_SAMPLES
 

@@ -16,25 +16,12 @@ from numpy.typing import NDArray
 
 from benchmarks.turns.cache import Uncancelled
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import (
-    Cancelled,
-    Delta,
-    EndOfTurn,
-    Finished,
-    Message,
-    Partial,
-    Sampling,
-    TextDelta,
-    Tool,
-    ToolChoice,
-    Transcript,
-    Usage,
-    Warmed,
-)
+from pipeline.engines import Delta, EndOfTurn, Finished, Partial, TextDelta, Transcript, Warmed
 from pipeline.engines import Utterance as UtteranceEngine
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.stt.moonshine import Moonshine
 from pipeline.vad.silero import WINDOW_SAMPLES
-from pipeline.work import Priority, Work
+from pipeline.work import Cancelled, Priority, Work
 
 _ANSWER = (
     *("Well, ", "let ", "me ", "think ", "about ", "that. "),

@@ -12,7 +12,7 @@ from hardware.robot.posture import Posture
 from hardware.robot.presence import Found, Presence
 from hardware.settings import Robot
 from pipeline.audio import Pcm
-from pipeline.direction import Direction
+from pipeline.commands import Direction
 from pipeline.events import Event
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 10.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import median
 
 from hardware.robot.poses import clamp
-from pipeline.direction import Direction
+from pipeline.commands import Direction
 
 FARTHEST_RAD = math.radians(75)
 """Looks no further to the side: there a linear array is at its least exact."""

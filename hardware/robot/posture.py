@@ -10,8 +10,7 @@ from hardware.robot.gaze import Gaze
 from hardware.robot.poses import ANTENNA_REST_RAD, HeadPose, Pose, facing, within_limits
 from hardware.robot.wobble import Wobble
 from pipeline.audio import Pcm
-from pipeline.chat import FunctionCallItem
-from pipeline.direction import Direction
+from pipeline.commands import Direction
 from pipeline.events import (
     Event,
     InputCleared,
@@ -22,6 +21,7 @@ from pipeline.events import (
     SpeechStarted,
     SpeechStopped,
 )
+from pipeline.items import FunctionCallItem
 
 Mode = Literal["idle", "listening", "thinking", "speaking"]
 

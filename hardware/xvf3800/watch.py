@@ -13,7 +13,7 @@ from hardware.xvf3800.control import ArrayControl, Via, numbers
 from hardware.xvf3800.errors import TRANSIENT, ArrayError, ArrayGone, ArrayNotFound, ArrayRefused
 from hardware.xvf3800.rebooting import restart
 from hardware.xvf3800.threads import InThread, in_thread
-from pipeline.direction import Direction
+from pipeline.commands import Direction
 
 log = logging.getLogger(__name__)
 

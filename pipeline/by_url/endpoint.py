@@ -33,9 +33,8 @@ from pipeline.by_url.options import UrlOptions
 from pipeline.by_url.places import Places
 from pipeline.by_url.pool import Answer, Broken, Pool, Request
 from pipeline.by_url.sse import EventReader, ServerEvent, TooLong
-from pipeline.engines import Cancelled
 from pipeline.errors import EngineError
-from pipeline.work import Work
+from pipeline.work import Cancelled, Work
 
 T = TypeVar("T")
 

@@ -11,8 +11,7 @@ import asyncio
 import itertools
 from collections import Counter
 
-from pipeline.engines import Cancelled
-from pipeline.work import Work
+from pipeline.work import Cancelled, Work
 
 
 class _Waiter:

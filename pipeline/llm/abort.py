@@ -13,8 +13,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipeline.engines import CancelToken
 from pipeline.llm.llama_api import library
+from pipeline.work import CancelToken
 
 _POLL_SECONDS = 0.002
 _IDLE_SECONDS = 1.0

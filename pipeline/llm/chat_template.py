@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.engines import Image, Message, Tool
 from pipeline.errors import EngineError
 from pipeline.llm.jinja_dialect import compile_template
 from pipeline.llm.template_messages import (
@@ -26,6 +25,7 @@ from pipeline.llm.template_messages import (
     without_system,
 )
 from pipeline.llm.tool_calls.syntax import HERMES, THOUGHTS, Syntax, recognise
+from pipeline.messages import Image, Message, Tool
 from pipeline.pictures import pieces
 
 CHATML = (

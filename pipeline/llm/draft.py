@@ -13,12 +13,12 @@ from collections.abc import Generator, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engines import CancelToken
 from pipeline.errors import EngineError
 from pipeline.llm.kv_cache import KvCache, common_prefix
 from pipeline.llm.llama_context import Context
 from pipeline.llm.llama_model import Model
 from pipeline.llm.run import Owner, Run, Shared
+from pipeline.work import CancelToken
 
 log = logging.getLogger("reachy_voice.llm")
 

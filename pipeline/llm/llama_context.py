@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engines import CancelToken
 from pipeline.errors import EngineError
 from pipeline.llm.abort import AbortSwitch
 from pipeline.llm.eyes import Media
 from pipeline.llm.llama_api import library, multimodal, recent_problems
 from pipeline.llm.llama_model import Model
+from pipeline.work import CancelToken
 
 _GGML_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
 """``enum ggml_type``."""

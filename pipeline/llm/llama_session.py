@@ -7,17 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pipeline.engines import (
-    CancelToken,
-    Delta,
-    EndOfTurn,
-    Finished,
-    Message,
-    Sampling,
-    Tool,
-    ToolChoice,
-    Warmed,
-)
+from pipeline.engines import Delta, EndOfTurn, Finished, Warmed
 from pipeline.errors import PromptTooLong
 from pipeline.llm.draft import Draft
 from pipeline.llm.eyes import EyesFailed, Picture
@@ -29,6 +19,8 @@ from pipeline.llm.prompts import Prompts
 from pipeline.llm.run import Run, Shared
 from pipeline.llm.tool_calls.parser import Part
 from pipeline.llm.writer import Writer
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.work import CancelToken
 
 log = logging.getLogger("reachy_voice.llm")
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
-from pipeline.engines import FinishReason, Image, Kind, Message, UrlEngineSpec, Usage
+from pipeline.engines import FinishReason, Kind, UrlEngineSpec
 from pipeline.llm.openai_chat import usage_of
 from pipeline.llm.url_conversation import UrlLlm, UrlLlmOptions
 from pipeline.llm.url_prompts import (
@@ -21,6 +21,7 @@ from pipeline.llm.url_prompts import (
     format_fields,
     sampling_fields,
 )
+from pipeline.messages import Image, Message, Usage
 from pipeline.pictures import pieces
 
 LEAST_OUTPUT_TOKENS = 16

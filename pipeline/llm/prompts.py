@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from pipeline.engines import Image, Message, Tool
 from pipeline.errors import PromptTooLong
+from pipeline.items import UNSEEN_IMAGE
 from pipeline.llm.chat_template import CHATML, ChatTemplate, Piece
 from pipeline.llm.eyes import Eyes, Picture
 from pipeline.llm.known_texts import KnownTexts
@@ -17,7 +17,8 @@ from pipeline.llm.kv_cache import common_prefix, common_suffix
 from pipeline.llm.llama_model import Model
 from pipeline.llm.tool_calls.grammar import CallGrammars
 from pipeline.llm.word_ends import WordEnds, without_end_marks
-from pipeline.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE, UNSEEN_IMAGE, joined, seen
+from pipeline.messages import Image, Message, Tool
+from pipeline.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE, joined, seen
 
 _LONG_CHARS = 32_768
 _REMEMBERED_PREFIXES = 16

@@ -10,12 +10,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engines import Cancelled, CancelToken, Usage
 from pipeline.errors import EngineError
 from pipeline.llm.eyes import Media
 from pipeline.llm.kv_cache import KvCache, Sequence, common_prefix
 from pipeline.llm.llama_context import Context, Outcome
 from pipeline.llm.saved_prefixes import SavedPrefixes
+from pipeline.messages import Usage
+from pipeline.work import Cancelled, CancelToken
 
 _WORTH_SAVING_TOKENS = 256
 """Shorter prefixes are read about as fast as a file is loaded and checked."""

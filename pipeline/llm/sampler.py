@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engines import Sampling
 from pipeline.errors import EngineError
 from pipeline.llm.llama_api import library, recent_problems
 from pipeline.llm.llama_model import Model
+from pipeline.messages import Sampling
 
 log = logging.getLogger("reachy_voice.llm")
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.engines import Message, Tool
 from pipeline.llm.tool_calls.syntax import HERMES
+from pipeline.messages import Message, Tool
 from pipeline.pictures import joined
 
 _MOST_LEVELS = 64

@@ -24,17 +24,7 @@ from pipeline.by_url.failures import (
 )
 from pipeline.by_url.families import OPENAI
 from pipeline.by_url.options import UrlOptions
-from pipeline.engines import (
-    Cancelled,
-    Delta,
-    Finished,
-    Message,
-    Sampling,
-    Tool,
-    ToolChoice,
-    Usage,
-    Warmed,
-)
+from pipeline.engines import Delta, Finished, Warmed
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.llm.url_prompts import (
     AnswerReader,
@@ -46,7 +36,8 @@ from pipeline.llm.url_prompts import (
     for_eyes,
     for_the_blind,
 )
-from pipeline.work import Work
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.work import Cancelled, Work
 
 log = logging.getLogger("reachy_voice.llm")
 

@@ -10,19 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from pipeline.by_url.families import Family
-from pipeline.engines import (
-    FinishReason,
-    Message,
-    Sampling,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    Usage,
-)
+from pipeline.engines import FinishReason, ToolCall
 from pipeline.llm.tool_calls.grammar import call_grammar
 from pipeline.llm.tool_calls.parser import CallParser, Part
 from pipeline.llm.tool_calls.schema_check import fits
 from pipeline.llm.tool_calls.syntax import BARE, HERMES
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.pictures import FORGOTTEN_IMAGE, seen
 
 log = logging.getLogger("reachy_voice.llm")

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engines import FinishReason, Sampling, TextDelta, Tool, ToolCall, ToolChoice
+from pipeline.engines import FinishReason, TextDelta, ToolCall
 from pipeline.errors import EngineError
 from pipeline.llm.llama_model import Model
 from pipeline.llm.sampler import Sampler
 from pipeline.llm.tool_calls.gemma_values import QUOTE
 from pipeline.llm.tool_calls.grammar import CallGrammars
 from pipeline.llm.tool_calls.parser import CallParser, Part
+from pipeline.messages import Sampling, Tool, ToolChoice
 
 log = logging.getLogger("reachy_voice.llm")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.audio import AudioFormat, Recording
-from pipeline.chat import (
+from pipeline.items import (
     AudioPart,
     FunctionCallItem,
     FunctionOutputItem,

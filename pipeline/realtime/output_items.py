@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.audio import AudioFormat
-from pipeline.chat import AudioPart, FunctionCallItem, MessageItem, TextPart
 from pipeline.events import OutputItem, ReplyAudio, ReplyItemStarted
+from pipeline.items import AudioPart, FunctionCallItem, MessageItem, TextPart
 from pipeline.realtime.formats import bytes_of
 from pipeline.realtime.items import item_to_wire
 from pipeline.realtime.wire import AudioDelta, Send, pieces

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipeline.audio import AudioFormat
-from pipeline.chat import Item
 from pipeline.commands import ItemReference, ResponseOptions
-from pipeline.engines import Tool, ToolChoice
+from pipeline.items import Item
+from pipeline.messages import Tool, ToolChoice
 from pipeline.realtime.formats import merged_format
 from pipeline.realtime.items import item_from_wire
 from pipeline.realtime.schema import ItemReferenceFields, ResponseFields

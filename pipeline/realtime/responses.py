@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pipeline.chat import MessageItem
-from pipeline.engines import Usage
 from pipeline.events import (
     ReplyArguments,
     ReplyAudio,
@@ -21,6 +19,8 @@ from pipeline.events import (
     ReplyStarted,
     ReplyText,
 )
+from pipeline.items import MessageItem
+from pipeline.messages import Usage
 from pipeline.realtime.formats import shown_format
 from pipeline.realtime.output_items import CallStream, MessageStream
 from pipeline.realtime.wire import Send

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.audio import AudioFormat, Pcm, Recording, Resampler
-from pipeline.chat import AudioPart, ImagePart, Item, MessageItem
+from pipeline.items import AudioPart, ImagePart, Item, MessageItem
 from pipeline.realtime import wire
 from pipeline.realtime.formats import bytes_of
 from pipeline.realtime.items import item_to_wire

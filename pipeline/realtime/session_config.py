@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline.audio import AudioFormat
 from pipeline.commands import SessionConfig
-from pipeline.engines import Tool, ToolChoice
+from pipeline.messages import Tool, ToolChoice
 from pipeline.realtime import turn_detection, wire
 from pipeline.realtime.formats import merged_format, shown_format
 from pipeline.realtime.session_schema import (

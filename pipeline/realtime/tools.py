@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.engines import Tool, ToolChoice
+from pipeline.messages import Tool, ToolChoice
 from pipeline.realtime.session_schema import FunctionTool
 from pipeline.realtime.wire import invalid
 

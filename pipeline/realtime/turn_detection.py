@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.commands import TurnDetection
-from pipeline.endpointing import Eagerness
+from pipeline.settings import Eagerness
 
 DEFAULT: Mapping[str, Any] = {"type": "server_vad"}
 

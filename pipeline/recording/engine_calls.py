@@ -26,18 +26,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from pipeline.audio import Pcm
-from pipeline.engines import (
-    Cancelled,
-    Delta,
-    Message,
-    Partial,
-    Sampling,
-    Tool,
-    ToolChoice,
-    Transcript,
-    Warmed,
-)
+from pipeline.engines import Delta, Partial, Transcript, Warmed
 from pipeline.errors import PromptTooLong, ReachyVoiceError
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.recording.plain import HeardSoFar, key_of, spoken_key, to_plain
 from pipeline.stages import (
     ConversationStage,
@@ -51,7 +42,7 @@ from pipeline.stages import (
     VadStreamStage,
     spoken_in,
 )
-from pipeline.work import Work
+from pipeline.work import Cancelled, Work
 
 Key = str | Callable[[], str]
 """Made where the line is made, if it takes long."""

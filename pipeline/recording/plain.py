@@ -22,15 +22,18 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline import chat, commands, engines
 from pipeline.audio import AudioFormat, AudioFrame, Pcm, Recording, pcm_from_bytes, pcm_to_bytes
-from pipeline.barge_in import BargeIn
-from pipeline.direction import Direction, Sector
+from pipeline.commands import Direction
 from pipeline.echo.path import EchoWindow
-from pipeline.echo.settings import Echo
-from pipeline.endpointing import Endpointing
 from pipeline.errors import ReachyVoiceError
-from pipeline.filler import Filler
-from pipeline.session_settings import SessionSettings
-from pipeline.speculation import Speculation
+from pipeline.settings import (
+    BargeIn,
+    Echo,
+    Endpointing,
+    Filler,
+    Sector,
+    SessionSettings,
+    Speculation,
+)
 
 
 class RecordingError(ReachyVoiceError):

@@ -12,7 +12,7 @@ from pipeline.commands import Command, SessionConfig
 from pipeline.echo.path import EchoWindow
 from pipeline.recording.plain import RecordingError, from_plain
 from pipeline.recording.tape import FORMAT
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 
 LATE_S = 0.25
 """How much later than in a replay things may happen on a live server, whose event loop is shared:

@@ -14,18 +14,18 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.bus import Bus, Published
-from pipeline.chat import AudioPart, MessageItem
 from pipeline.commands import AddItem, AppendAudio, Command, NoteDirection, SessionConfig
 from pipeline.echo.path import EchoWindow
 from pipeline.echo.sent import ClientEcho
 from pipeline.hearing import EchoHearing, Hearing
+from pipeline.items import AudioPart, MessageItem
 from pipeline.memory import Memory
 from pipeline.recording.engine_calls import RecordedConversation, recorded_stages
 from pipeline.recording.hearings import RecordedHearing
 from pipeline.recording.plain import to_plain, to_plain_fields
 from pipeline.recording.tape import Tape
 from pipeline.session import Session
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.stages import Stages
 
 _numbers = itertools.count(1)

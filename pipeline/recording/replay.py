@@ -24,7 +24,7 @@ from pipeline.recording.reading import LATE_S, HeldSession
 from pipeline.recording.recorded import id_kind
 from pipeline.recording.replayed import Player, replayed_stages
 from pipeline.session import Session
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.turn_record import TurnRecord
 from pipeline.virtual_time import VirtualLoop
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pipeline.engines import Cancelled, CancelToken
+from pipeline.work import Cancelled, CancelToken
 
 Asked = TypeVar("Asked")
 Got = TypeVar("Got")

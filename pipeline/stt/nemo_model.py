@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
-from pipeline.engines import Cancelled
 from pipeline.errors import EngineError
 from pipeline.onnx import unreadable
 from pipeline.stt.nemo_attention import Attention
 from pipeline.stt.nemo_streaming import Decoded
 from pipeline.stt.token_words import Tokens
+from pipeline.work import Cancelled
 
 log = logging.getLogger("reachy_voice.stt")
 

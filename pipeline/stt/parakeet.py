@@ -16,20 +16,12 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
-from pipeline.engines import (
-    Cancelled,
-    CancelToken,
-    EngineOptions,
-    EngineSpec,
-    Kind,
-    Partial,
-    Transcript,
-    Word,
-)
+from pipeline.engines import EngineOptions, EngineSpec, Kind, Partial, Transcript, Word
 from pipeline.errors import EngineError, WeightsError
 from pipeline.stt.gathering import Gathering
 from pipeline.stt.nemo_streaming import Context, Decoded, Stream
 from pipeline.stt.token_words import Tokens, settled, timed_words
+from pipeline.work import Cancelled, CancelToken
 
 V3_LANGUAGES = (
     *("bg", "cs", "da", "de", "el", "en", "es", "et", "fi", "fr", "hr", "hu", "it"),

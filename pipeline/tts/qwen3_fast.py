@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from pipeline.audio import Pcm, from_float
-from pipeline.engines import Cancelled, CancelToken
 from pipeline.errors import EngineError
 from pipeline.not_speech import NotSpeech
 from pipeline.onnx import unreadable
 from pipeline.tts.qwen3_codes import FRAME_SAMPLES, FRAMES_PER_S, RATE
 from pipeline.tts.qwen3_loading import Place
 from pipeline.tts.qwen3_official import Clause
+from pipeline.work import Cancelled, CancelToken
 
 _CHUNK_FRAMES = 2
 _PROMPT_TOKENS = 100

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import Pcm, from_float
-from pipeline.engines import CancelToken
 from pipeline.tts.qwen3_codes import FRAME_SAMPLES, CodeWatch, chunk_frames
 from pipeline.tts.qwen3_loading import Place
 from pipeline.tts.qwen3_stepping import Stepped, current
+from pipeline.work import CancelToken
 
 LEFT_FRAMES = 12
 """Frames that the codec's convolutions see again before new ones. They reach back 10: with as many

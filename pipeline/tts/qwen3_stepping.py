@@ -11,7 +11,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from pipeline.engines import Cancelled, CancelToken
+from pipeline.work import Cancelled, CancelToken
 
 Value = TypeVar("Value")
 

@@ -16,20 +16,8 @@ import numpy as np
 from scripted import LevelVad, Noise
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import (
-    Delta,
-    Finished,
-    Message,
-    Partial,
-    Sampling,
-    TextDelta,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    Transcript,
-    Usage,
-    Warmed,
-)
+from pipeline.engines import Delta, Finished, Partial, TextDelta, ToolCall, Transcript, Warmed
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.stages import Stages, TtsStage
 from pipeline.work import Work
 

@@ -25,11 +25,10 @@ from app.server import bind, build_app, serve
 from app.tls import ServerTls
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
-from pipeline.endpointing import Endpointing
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
-from pipeline.session_settings import SessionSettings
+from pipeline.settings import Endpointing, SessionSettings
 
 INSTRUCTIONS = "You are Reachy."
 QUICK = Endpointing(clear_wait_ms=128)

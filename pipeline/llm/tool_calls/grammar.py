@@ -6,11 +6,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 
-from pipeline.engines import Tool
 from pipeline.llm.tool_calls.gbnf import GEMMA, JSON, Rules, literal
 from pipeline.llm.tool_calls.schema_merge import UnusableSchema
 from pipeline.llm.tool_calls.schema_rules import SchemaRules
 from pipeline.llm.tool_calls.syntax import Syntax
+from pipeline.messages import Tool
 
 log = logging.getLogger("reachy_voice.llm")
 

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from pipeline.engines import TextDelta, Tool, ToolCall
+from pipeline.engines import TextDelta, ToolCall
 from pipeline.llm.tool_calls.bare import BareCall, Opening
 from pipeline.llm.tool_calls.call_data import CallData
 from pipeline.llm.tool_calls.schema_check import fits
 from pipeline.llm.tool_calls.syntax import BLOCKS, STRAY, Syntax
+from pipeline.messages import Tool
 
 log = logging.getLogger("reachy_voice.llm")
 

@@ -1,0 +1,80 @@
+"""What a language model is asked, and how: messages, tools and sampling, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture in a message. In its place, ``content`` has a sentence of ``chars`` characters from
+    ``start`` on, for models that cannot see. ``url``: a data URL; ``None``: not kept any more."""
+
+    start: int
+    chars: int
+    url: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a prompt. ``tool_calls`` are OpenAI-style function calls, as plain data.
+    ``images``: in order; an engine that cannot see need not look at them."""
+
+    role: Role
+    content: str
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    tool_call_id: str = ""
+    images: tuple[Image, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function the model may call; ``parameters`` is its JSON schema."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether tools may, must or must not be called; ``named``: just the one called ``name``.
+    ``parallel``: several calls in one answer are wanted."""
+
+    kind: Literal["auto", "none", "required", "named"] = "auto"
+    name: str = ""
+    parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to pick tokens. ``max_tokens`` None: up to the end of the context."""
+
+    temperature: float = 0.6
+    top_p: float = 0.9
+    min_p: float = 0.05
+    repeat_penalty: float = 1.1
+    seed: int | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one piece of work. ``prompt`` = ``cached`` + ``evaluated``."""
+
+    prompt: int = 0
+    cached: int = 0
+    evaluated: int = 0
+    generated: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt + other.prompt,
+            self.cached + other.cached,
+            self.evaluated + other.evaluated,
+            self.generated + other.generated,
+        )

@@ -1,0 +1,135 @@
+"""The settings of a session, as the YAML gives them: values only, each with its unit and bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.messages import Sampling
+
+Policy = Literal["adaptive", "strict"]
+
+Eagerness = Literal["low", "medium", "high"]
+
+_PACE: dict[Eagerness, tuple[float, float, float, int]] = {
+    "low": (2.0, 2.0, 4.0, 8000),
+    "medium": (1.0, 1.0, 1.0, 4000),
+    "high": (0.75, 0.6, 0.5, 2000),
+}
+"""Per eagerness: factors on the waits for clear, likely and unsure ends, and the longest wait in ms
+(the API's limits for semantic turn detection)."""
+
+
+class Endpointing(BaseModel):
+    """When a turn begins, pauses and ends. Times are milliseconds of audio."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: Policy = "adaptive"
+    speech_threshold: float = Field(0.5, gt=0, lt=1)
+    silence_threshold: float = Field(0.35, gt=0, lt=1)
+    onset_ms: int = Field(64, ge=0, le=1000)
+    prefix_padding_ms: int = Field(300, ge=0, le=5000)
+    pause_ms: int = Field(32, ge=1, le=1000)
+    clear_wait_ms: int = Field(160, ge=0, le=10_000)
+    likely_wait_ms: int = Field(576, ge=0, le=10_000)
+    unsure_wait_ms: int = Field(1056, ge=0, le=10_000)
+    confidence: float = Field(0.9, gt=0.5, lt=1)
+    mean_pause_ms: int = Field(400, ge=50, le=5000)
+    max_utterance_s: float = Field(120.0, gt=0, le=3600)
+    stall_ms: int = Field(300, ge=50, le=10_000)
+
+    def paced(self, eagerness: Eagerness) -> Self:
+        """The same with shorter or longer waits."""
+        *factors, longest = _PACE[eagerness]
+        names = ("clear_wait_ms", "likely_wait_ms", "unsure_wait_ms")
+        changes = {
+            name: min(longest, round(getattr(self, name) * factor))
+            for name, factor in zip(names, factors, strict=True)
+        }
+        changes["mean_pause_ms"] = round(self.mean_pause_ms * factors[1])
+        return self.model_copy(update=changes)
+
+
+PolicyName = Literal["any-speech", "words", "commands"]
+
+
+class BargeIn(BaseModel):
+    """When speech over an answer ends it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: PolicyName = "words"
+    first_look_ms: int = Field(224, ge=0, le=2000)
+    look_every_ms: int = Field(128, ge=32, le=2000)
+    surely_meant_ms: int = Field(640, ge=100, le=5000)
+    wordless_ms: int = Field(640, ge=100, le=5000)
+
+
+class Speculation(BaseModel):
+    """What is done before a turn is known to be over."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    budget: float = Field(0.3, ge=0, le=1)
+    on_partials: Literal["auto", "never", "always"] = "auto"
+
+
+class Echo(BaseModel):
+    """Whether the assistant's own voice is taken out of what the microphone hears."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cancel: Literal["auto", "never"] = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Sector:
+    """Directions within half of ``width_deg`` of ``centre_deg``."""
+
+    centre_deg: float
+    width_deg: float
+
+    def __contains__(self, azimuth_deg: float) -> bool:
+        apart = (azimuth_deg - self.centre_deg + 180) % 360 - 180
+        return abs(apart) <= self.width_deg / 2
+
+
+class Filler(BaseModel):
+    """``after_ms``: from the end of the user's speech on; ``None``: never, and before no call.
+    ``sentences`` are said in turn."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    after_ms: int | None = Field(None, ge=200, le=20_000)
+    sentences: tuple[str, ...] = ("Hmm, let me see.", "One moment.", "Let me think.")
+
+    def sentence(self, number: int) -> str:
+        """That of the answer with this number; empty: none."""
+        if self.after_ms is None or not self.sentences:
+            return ""
+        return self.sentences[number % len(self.sentences)]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """``tool_instructions`` are added to the instructions of answers that may call tools."""
+
+    endpointing: Endpointing = field(default_factory=Endpointing)
+    sampling: Sampling = field(default_factory=Sampling)
+    tool_instructions: str = ""
+    speculation: Speculation = field(default_factory=Speculation)
+    barge_in: BargeIn = field(default_factory=BargeIn)
+    echo: Echo = field(default_factory=Echo)
+    accept: Sector | None = None
+    """From where people are listened to, with an array; ``None``: from everywhere."""
+    filler: Filler = field(default_factory=Filler)
+    lead_ms: int = 250
+    chunk_ms: int = 40
+    max_items: int = 2000
+    partials: bool = False
+    watched: bool = False
+    apology: str = ""
+    """See ``ReplyPlan``."""
