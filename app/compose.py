@@ -20,13 +20,13 @@ from pipeline.by_url.pool import Pool
 from pipeline.commands import SessionConfig
 from pipeline.echo.rooms import Rooms
 from pipeline.echo.sent import ClientEcho
-from pipeline.engines import EngineOptions, Kind
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing import EchoHearing, Hearing
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape
+from pipeline.registry import EngineOptions, Kind
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from pipeline.stages import TtsStage

@@ -36,7 +36,8 @@ from app.weights import WeightsCache
 from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
 from pipeline.by_url.probe import probe
-from pipeline.engines import (
+from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
+from pipeline.registry import (
     AnyEngineSpec,
     EngineOptions,
     Kind,
@@ -44,7 +45,6 @@ from pipeline.engines import (
     engine_spec,
     require_modules,
 )
-from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
 
 OLDEST_PYTHON = (3, 11)
 MOONSHINE_GLIBC = (2, 34)

@@ -16,9 +16,10 @@ from app.weights import WeightsCache
 from pipeline.apology import KeptSentence
 from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
-from pipeline.engines import EngineOptions, Kind, UrlEngineSpec, engine_spec, require_modules
 from pipeline.errors import EngineError, ReachyVoiceError
-from pipeline.stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad, Stages
+from pipeline.registry import EngineOptions, Kind, UrlEngineSpec, engine_spec, require_modules
+from pipeline.remote_stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad
+from pipeline.stages import Stages
 from pipeline.worker import ThreadWorker, Worker, worker_for
 
 Engine = Worker | UrlEngine

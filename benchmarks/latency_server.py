@@ -31,7 +31,7 @@ from app.weights import WeightsCache
 from pipeline.audio import Pcm
 from pipeline.bus import Bus, Subscription
 from pipeline.commands import SessionConfig
-from pipeline.engines import Delta, EndOfTurn, Kind, Partial, Transcript, Warmed
+from pipeline.engines import Delta, EndOfTurn, Partial, Transcript, Warmed
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import (
     Event,
@@ -47,6 +47,7 @@ from pipeline.events import (
     TurnJudged,
 )
 from pipeline.memory import Memory
+from pipeline.registry import Kind
 from pipeline.session import Session
 from pipeline.stages import (
     ConversationStage,

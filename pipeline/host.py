@@ -18,8 +18,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from pipeline.engines import EngineOptions, EngineSpec
 from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.registry import EngineOptions, EngineSpec
 from pipeline.ruin import Ruin
 from pipeline.work import Cancelled
 

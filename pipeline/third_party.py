@@ -23,7 +23,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, create_model
 from pydantic.errors import PydanticUserError
 
-from pipeline.engines import (
+from pipeline.errors import ConfigError
+from pipeline.registry import (
     AnyEngineSpec,
     EngineOptions,
     EngineSpec,
@@ -31,7 +32,6 @@ from pipeline.engines import (
     Placement,
     UrlEngineSpec,
 )
-from pipeline.errors import ConfigError
 
 
 class TheirOptions(EngineOptions):

@@ -18,8 +18,8 @@ from staged_server import CountedLlm, StagedAssistant
 from websockets.asyncio.client import connect
 
 from app.settings_load import load_settings
-from pipeline.engines import EngineSpec, Kind, engine_spec
-from pipeline.stages import RemoteTts
+from pipeline.registry import EngineSpec, Kind, engine_spec
+from pipeline.remote_stages import RemoteTts
 from pipeline.worker import worker_for
 
 SENTENCE = "Is it noon? Yes, it is."

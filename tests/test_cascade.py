@@ -36,7 +36,6 @@ from pipeline.commands import (
     SessionConfig,
     TurnDetection,
 )
-from pipeline.engines import Kind
 from pipeline.events import (
     Event,
     Refused,
@@ -52,6 +51,7 @@ from pipeline.events import (
 from pipeline.items import MessageItem, TextPart
 from pipeline.messages import Tool
 from pipeline.process_worker import ProcessWorker
+from pipeline.registry import Kind
 from pipeline.session import Session
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]

@@ -13,10 +13,11 @@ import pytest
 from recordings import Uncancelled
 
 from pipeline.audio import Pcm
-from pipeline.engines import EngineOptions, EngineSpec, Kind, Partial, Transcript
+from pipeline.engines import Partial, Transcript
 from pipeline.errors import EngineError
 from pipeline.host import Answer, Cancel, Done, EngineHost, Item, Submit
-from pipeline.stages import RemoteStt
+from pipeline.registry import EngineOptions, EngineSpec, Kind
+from pipeline.remote_stages import RemoteStt
 from pipeline.stt.gathering import Gathering, Stop
 from pipeline.work import Cancelled, CancelToken, Work
 from pipeline.worker import InlineWorker

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.engines import AnyEngineSpec, EngineOptions, EngineSpec, Kind, require_modules
-from pipeline.engines import engine_spec as find_spec
 from pipeline.errors import MissingExtra
+from pipeline.registry import AnyEngineSpec, EngineOptions, EngineSpec, Kind, require_modules
+from pipeline.registry import engine_spec as find_spec
 from pipeline.tts import qwen3_tts
 from pipeline.tts.qwen3_loading import Place
 

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from tiny_models.parakeet import FILE
 
 from app.catalogue import Catalogue
-from pipeline.engines import Kind, engine_spec
 from pipeline.errors import WeightsError
+from pipeline.registry import Kind, engine_spec
 from pipeline.stt.nemo_streaming import Context
 from pipeline.stt.parakeet import ParakeetOptions, _context, build
 

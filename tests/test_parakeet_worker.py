@@ -14,7 +14,7 @@ from tiny_parakeet import needs_nemo, options, say, talk
 
 from pipeline.errors import EngineCrashed
 from pipeline.process_worker import ProcessWorker
-from pipeline.stages import RemoteStt
+from pipeline.remote_stages import RemoteStt
 from pipeline.stt.parakeet import SPEC
 from pipeline.work import Cancelled, Work
 from pipeline.worker import worker_for

@@ -16,9 +16,9 @@ from recordings import QUESTIONS, Uncancelled, spoken, synthesize
 
 from benchmarks.wer import total, word_errors
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import Kind, engine_spec
 from pipeline.errors import ConfigError, WeightsError
-from pipeline.stages import RemoteTts
+from pipeline.registry import Kind, engine_spec
+from pipeline.remote_stages import RemoteTts
 from pipeline.stt import moonshine
 from pipeline.tts.piper import SPEC, Piper, PiperOptions, build, find_models
 from pipeline.work import Cancelled, Work

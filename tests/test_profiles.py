@@ -29,7 +29,7 @@ from app.profile_fit import (
     wanted,
 )
 from app.settings_load import config_dir, load_settings, profile_names
-from pipeline.engines import Kind
+from pipeline.registry import Kind
 
 CATALOGUE = Catalogue.load()
 PROFILES = wanted(CATALOGUE)

@@ -15,9 +15,9 @@ import pytest
 from recordings import Uncancelled
 
 from pipeline.audio import Pcm
-from pipeline.engines import Kind, engine_spec
 from pipeline.errors import ConfigError, ReachyVoiceError, WeightsError
 from pipeline.not_speech import NotSpeech
+from pipeline.registry import Kind, engine_spec
 from pipeline.tts.qwen3_codes import (
     FRAME_SAMPLES,
     RATE,

@@ -15,7 +15,7 @@ from tiny_qwen import TEXT, needs_qwen, options
 from pipeline.audio import Pcm
 from pipeline.errors import EngineCrashed
 from pipeline.process_worker import ProcessWorker
-from pipeline.stages import RemoteTts
+from pipeline.remote_stages import RemoteTts
 from pipeline.tts.qwen3_codes import FRAME_SAMPLES
 from pipeline.tts.qwen3_tts import SPEC
 from pipeline.work import Cancelled, Work

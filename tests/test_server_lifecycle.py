@@ -16,7 +16,7 @@ from app.compose import Assistant
 from app.server import ServerError, bind, build_app, serve
 from app.serving import Interrupted, local_server
 from app.settings_load import load_settings
-from pipeline.engines import Kind
+from pipeline.registry import Kind
 
 
 @pytest.fixture

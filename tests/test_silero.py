@@ -10,8 +10,8 @@ import pytest
 from recordings import recording
 
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
-from pipeline.engines import Kind, engine_spec
 from pipeline.errors import WeightsError
+from pipeline.registry import Kind, engine_spec
 from pipeline.vad.silero import WINDOW_SAMPLES, SileroOptions, SileroVad, build
 
 pytestmark = pytest.mark.real

@@ -12,8 +12,9 @@ import pytest
 from recordings import Recording, real_recordings, recording
 
 from pipeline.audio import LISTEN_RATE, Framer, Pcm, to_float
-from pipeline.engines import Kind, TurnDetector, engine_spec
+from pipeline.engines import TurnDetector
 from pipeline.errors import WeightsError
+from pipeline.registry import Kind, engine_spec
 from pipeline.turn import silence, smart_turn
 from pipeline.vad import silero
 

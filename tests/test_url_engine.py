@@ -14,8 +14,8 @@ from watched_log import WatchedLog
 from pipeline.by_url import engine as engine_module
 from pipeline.by_url.failures import Misconfigured
 from pipeline.by_url.pool import Pool
-from pipeline.engines import Kind
 from pipeline.errors import EngineError
+from pipeline.registry import Kind
 from pipeline.work import Work
 
 CHAT = "openai-chat"

@@ -18,8 +18,8 @@ from pipeline.by_url.failures import (
     refused,
     without,
 )
-from pipeline.engines import Kind
 from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError
+from pipeline.registry import Kind
 
 LLM = Place(Kind.LLM, "http://10.0.0.5:8080/v1")
 

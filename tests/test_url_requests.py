@@ -18,9 +18,9 @@ from url_engines import HELLO, answer, running
 
 from app.tls import tls_generated
 from pipeline.by_url.engine import UrlEngine
-from pipeline.engines import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import Sampling, ToolChoice
+from pipeline.registry import Kind
 from pipeline.work import Cancelled, Priority, Work
 
 CHAT = "/v1/chat/completions"

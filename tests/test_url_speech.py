@@ -14,8 +14,9 @@ from url_engines import running
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.by_url.engine import UrlEngine
-from pipeline.engines import Kind, Partial
+from pipeline.engines import Partial
 from pipeline.errors import EngineError
+from pipeline.registry import Kind
 from pipeline.stt.openai_transcriptions import spoken
 from pipeline.work import Work
 

@@ -15,9 +15,10 @@ from virtual_time import run_virtual
 
 from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
-from pipeline.engines import Finished, Kind, TextDelta
+from pipeline.engines import Finished, TextDelta
 from pipeline.errors import EngineError
 from pipeline.messages import Sampling, ToolChoice
+from pipeline.registry import Kind
 from pipeline.work import Cancelled, Work
 
 KINDS = {

@@ -13,8 +13,8 @@ from benchmarks.turns.play import play
 from benchmarks.turns.scene import Pause, Scene
 from benchmarks.turns.virtual_engines import NO_DELAYS, Delays
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import EngineOptions
 from pipeline.messages import Message
+from pipeline.registry import EngineOptions
 from pipeline.settings import Endpointing, SessionSettings
 from pipeline.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
 from pipeline.turn.smart_turn import SmartTurnOptions

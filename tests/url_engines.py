@@ -11,8 +11,9 @@ from watched_log import WatchedLog, watched_log
 
 from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
-from pipeline.engines import Delta, Kind, UrlEngineSpec, engine_spec
+from pipeline.engines import Delta
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.registry import Kind, UrlEngineSpec, engine_spec
 from pipeline.work import Work
 
 SPECS = {

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from app.settings import Settings
 from app.weights import WeightsCache
 from pipeline.audio import Pcm
-from pipeline.engines import EngineOptions, EngineSpec, Kind, engine_spec, require_modules
 from pipeline.errors import ConfigError
 from pipeline.messages import Message
+from pipeline.registry import EngineOptions, EngineSpec, Kind, engine_spec, require_modules
 from pipeline.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
 
 _UNSAVED = 200

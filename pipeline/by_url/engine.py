@@ -19,8 +19,8 @@ from pipeline.by_url.families import OPENAI, Found
 from pipeline.by_url.options import UrlOptions
 from pipeline.by_url.pool import Pool
 from pipeline.by_url.probe import probe
-from pipeline.engines import Kind
 from pipeline.errors import EngineError
+from pipeline.registry import Kind
 
 log = logging.getLogger("reachy_voice.by_url")
 

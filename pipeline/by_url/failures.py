@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.by_url.pool import Broken
-from pipeline.engines import Kind
 from pipeline.errors import EngineError, PromptTooLong
+from pipeline.registry import Kind
 
 MOST_SHOWN_CHARS = 240
 """Of what a server says."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from pipeline.by_url.addresses import base_url
-from pipeline.engines import EngineOptions
+from pipeline.registry import EngineOptions
 
 Seconds = Annotated[float, Field(gt=0, le=600)]
 

@@ -18,7 +18,7 @@ from pipeline.by_url.failures import (
 from pipeline.by_url.families import Found, Listed, chosen, family_of, listed
 from pipeline.by_url.options import UrlOptions
 from pipeline.by_url.pool import Broken, Pool, Request
-from pipeline.engines import Kind
+from pipeline.registry import Kind
 
 ANSWER_S = 10.0
 """A server that is busy with a prompt may let us wait."""

@@ -11,7 +11,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.engines import EngineSpec, Kind, LlmSession
+from pipeline.engines import LlmSession
 from pipeline.errors import EngineError
 from pipeline.llm.draft import Draft, require_same_vocabulary
 from pipeline.llm.eyes import Eyes
@@ -26,6 +26,7 @@ from pipeline.llm.prompts import Prompts
 from pipeline.llm.run import Shared
 from pipeline.llm.saved_prefixes import SavedPrefixes
 from pipeline.messages import Message, Sampling, ToolChoice
+from pipeline.registry import EngineSpec, Kind
 
 __all__ = ["SPEC", "LlamaCpp", "LlamaCppOptions", "build"]
 

@@ -7,8 +7,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.engines import EngineOptions
 from pipeline.llm.llama_context import KvType
+from pipeline.registry import EngineOptions
 
 
 class LlamaCppOptions(EngineOptions):

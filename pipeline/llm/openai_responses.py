@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.pool import Pool
-from pipeline.engines import FinishReason, Kind, UrlEngineSpec
+from pipeline.engines import FinishReason
 from pipeline.llm.openai_chat import usage_of
 from pipeline.llm.url_conversation import UrlLlm, UrlLlmOptions
 from pipeline.llm.url_prompts import (
@@ -23,6 +23,7 @@ from pipeline.llm.url_prompts import (
 )
 from pipeline.messages import Image, Message, Usage
 from pipeline.pictures import pieces
+from pipeline.registry import Kind, UrlEngineSpec
 
 LEAST_OUTPUT_TOKENS = 16
 """OpenAI refuses a smaller limit; other servers take any."""

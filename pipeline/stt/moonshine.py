@@ -15,9 +15,10 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
-from pipeline.engines import EngineOptions, EngineSpec, Kind, Partial, Transcript
+from pipeline.engines import Partial, Transcript
 from pipeline.errors import EngineError
 from pipeline.onnx import model_file, unreadable
+from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.work import Cancelled, CancelToken
 
 MIN_SAMPLES = LISTEN_RATE // 10

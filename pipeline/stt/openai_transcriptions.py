@@ -22,8 +22,9 @@ from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.failures import complaint, garbled, refused
 from pipeline.by_url.options import UrlOptions
 from pipeline.by_url.pool import Pool
-from pipeline.engines import Kind, Partial, Transcript, UrlEngineSpec
+from pipeline.engines import Partial, Transcript
 from pipeline.errors import ReachyVoiceError
+from pipeline.registry import Kind, UrlEngineSpec
 from pipeline.work import Work
 
 MIN_SAMPLES = LISTEN_RATE // 5

@@ -16,8 +16,9 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
-from pipeline.engines import EngineOptions, EngineSpec, Kind, Partial, Transcript, Word
+from pipeline.engines import Partial, Transcript, Word
 from pipeline.errors import EngineError, WeightsError
+from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.stt.gathering import Gathering
 from pipeline.stt.nemo_streaming import Context, Decoded, Stream
 from pipeline.stt.token_words import Tokens, settled, timed_words

@@ -16,8 +16,8 @@ from typing import Literal
 from pydantic import Field
 
 from pipeline.audio import Pcm, pcm_from_bytes
-from pipeline.engines import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineError
+from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.work import Cancelled, CancelToken
 
 PROGRAM = "espeak-ng"

@@ -17,7 +17,7 @@ from pipeline.by_url.engine import UrlEngine
 from pipeline.by_url.failures import garbled
 from pipeline.by_url.options import UrlOptions
 from pipeline.by_url.pool import Pool
-from pipeline.engines import Kind, UrlEngineSpec
+from pipeline.registry import Kind, UrlEngineSpec
 from pipeline.stages import Spoken
 from pipeline.work import Work
 

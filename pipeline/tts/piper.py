@@ -20,9 +20,9 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.audio import Pcm, Resampler, from_float
-from pipeline.engines import EngineOptions, EngineSpec, Kind
 from pipeline.errors import ConfigError, WeightsError
 from pipeline.onnx import model_file, open_session, unreadable
+from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.tts.espeak_ng import speakable, without_phoneme_blocks
 from pipeline.tts.onnx_parts import CannotCut, cut
 from pipeline.tts.vits import Samples, Vocoder, limited

@@ -17,9 +17,9 @@ from typing import Any, Literal, Protocol
 from pydantic import Field
 
 from pipeline.audio import Pcm
-from pipeline.engines import EngineOptions, EngineSpec, Kind
 from pipeline.errors import ConfigError, MissingExtra, WeightsError
 from pipeline.not_speech import NotSpeech
+from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.tts.espeak_ng import speakable
 from pipeline.tts.qwen3_codes import LANGUAGES, RATE, language_name, most_frames, spoken
 from pipeline.tts.qwen3_loading import Place, check_directory, load, place

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import EngineOptions, EngineSpec, Kind
+from pipeline.registry import EngineOptions, EngineSpec, Kind
 
 
 class SilenceOptions(EngineOptions):

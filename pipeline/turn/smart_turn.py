@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
-from pipeline.engines import EngineOptions, EngineSpec, Kind
 from pipeline.onnx import model_file, open_session
+from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.turn.log_mel import log_mel
 
 HISTORY_SECONDS = 8.0

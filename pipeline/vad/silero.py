@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
-from pipeline.engines import EngineOptions, EngineSpec, Kind
 from pipeline.onnx import model_file, open_session
+from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.vad.noise import LOUD_DBFS, NoiseReducer, SecondOpinion
 
 WINDOW_SAMPLES = 512

@@ -1,0 +1,242 @@
+"""The engines of a worker, as the session sees them: each call becomes a job of the worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from pipeline.audio import Pcm
+from pipeline.engines import Delta, Partial, Transcript, Warmed
+from pipeline.errors import EngineCrashed, EngineError
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.stages import Spoken, UtteranceStage
+from pipeline.work import Cancelled, Work
+from pipeline.worker import Remote, Worker
+
+
+class RemoteVadStream:
+    """One stream at the VAD; opened when first used, and again after an engine restart: the window
+    that was lost with the old one is scored by the new one."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._remote: Remote | None = None
+        self._work = Work()
+
+    async def score(self, pcm: Pcm) -> float:
+        try:
+            return await self._score(pcm)
+        except EngineCrashed:
+            return await self._score(pcm)
+
+    def close(self) -> None:
+        if self._remote:
+            self._remote.close()
+            self._remote = None
+
+    async def _score(self, pcm: Pcm) -> float:
+        if self._remote is None or not self._remote.usable:
+            await self._worker.back()
+            self._remote = await self._worker.engine.open("open", work=self._work)
+        return float(await self._remote.call("score", pcm, work=self._work))
+
+
+class RemoteVad:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    @property
+    def window_samples(self) -> int:
+        return int(self._worker.attributes["window_samples"])
+
+    async def open(self) -> RemoteVadStream:
+        return RemoteVadStream(self._worker)
+
+
+class RemoteTurn:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._engine = worker.engine
+
+    @property
+    def history_seconds(self) -> float:
+        return float(self._worker.attributes["history_seconds"])
+
+    async def score(self, pcm: Pcm, text: str, work: Work) -> float:
+        return float(await self._engine.call("score", pcm, text, work=work))
+
+
+class RemoteSharingUtterance:
+    """Of an engine that answers several who wait in one pass (``engines.SharingUtterance``)."""
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        partial: Partial = await self._last("feed_steps", pcm, work=work)
+        return partial
+
+    async def finish(self, work: Work) -> Transcript:
+        transcript: Transcript = await self._last("finish_steps", work=work)
+        return transcript
+
+    def close(self) -> None:
+        self._remote.close()
+
+    async def _last(self, method: str, *args: Any, work: Work) -> Any:
+        async with aclosing(self._remote.stream(method, *args, work=work)) as steps:
+            results = [result async for result in steps]
+        if not results:
+            raise EngineError("The speech recogniser gave no result", why=f"{method} was empty")
+        return results[-1]
+
+
+class RemoteUtterance:
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        partial: Partial = await self._remote.call("feed", pcm, work=work)
+        return partial
+
+    async def finish(self, work: Work) -> Transcript:
+        transcript: Transcript = await self._remote.call("finish", work=work, cancellable=True)
+        return transcript
+
+    def close(self) -> None:
+        self._remote.close()
+
+
+class RemoteStt:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._engine = worker.engine
+
+    @property
+    def streams(self) -> bool:
+        return bool(self._worker.attributes["streams"])
+
+    async def open(self, language: str, partials: bool, work: Work) -> UtteranceStage:
+        await self._worker.back()
+        remote = await self._engine.open("open", language, partials, work=work)
+        shares = self._worker.attributes.get("batches", False)
+        return RemoteSharingUtterance(remote) if shares else RemoteUtterance(remote)
+
+
+class RemoteConversation:
+    """One conversation at the LLM; opened when first used, and again after an engine restart."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._engine = worker.engine
+        self._remote: Remote | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Warmed:
+        await self._back_for(work)
+        remote = await self._opened(work)
+        async with aclosing(remote.stream("warm", messages, tools, said, work=work)) as items:
+            results: list[Warmed] = [result async for result in items]
+        return results[-1] if results else Warmed()
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
+        work: Work,
+    ) -> AsyncGenerator[Delta, None]:
+        remote = await self._opened(work)
+        stream = remote.stream("reply", messages, tools, tool_choice, sampling, work=work)
+        async with aclosing(stream) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    def close(self) -> None:
+        """For good; an opening that is under way ends with ``Cancelled``."""
+        self._closed = True
+        if self._remote:
+            self._remote.close()
+            self._remote = None
+
+    async def _back_for(self, work: Work) -> None:
+        """Reading ahead has time: an engine that is started again finds it waiting, and has read
+        the conversation when it is asked. Raises ``Cancelled``."""
+        if self._worker.ready.is_set():
+            return
+        stopped = asyncio.Event()
+        work.watch(stopped, lambda _: stopped.set() if work.cancelled else None)
+        tasks = [asyncio.create_task(event.wait()) for event in (self._worker.ready, stopped)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            work.unwatch(stopped)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if work.cancelled:
+            raise Cancelled
+
+    async def _opened(self, work: Work) -> Remote:
+        # A warm-up and a reply may come at once; they share one object.
+        async with self._opening:
+            if self._remote is None or not self._remote.usable:
+                await self._worker.back()
+                self._remote = await self._engine.open("open", work=work)
+            if self._closed:
+                self.close()
+                raise Cancelled
+            return self._remote
+
+
+class RemoteLlm:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def open(self) -> RemoteConversation:
+        return RemoteConversation(self._worker)
+
+
+class RemoteTts:
+    def __init__(self, worker: Worker, language: str = "", spoken: Spoken | None = None) -> None:
+        """``language``: of all texts, ISO 639-1; empty: the engine's own."""
+        self._worker = worker
+        self._engine = worker.engine
+        self._language = language
+        self._spoken = spoken or Spoken()
+
+    @property
+    def languages(self) -> Sequence[str]:
+        """What it speaks; empty where the engine does not tell."""
+        return tuple(self._worker.attributes.get("languages", ()))
+
+    def in_language(self, language: str) -> RemoteTts:
+        """The same engine for text in another language."""
+        return RemoteTts(self._worker, language, self._spoken)
+
+    @property
+    def rate(self) -> int:
+        return int(self._worker.attributes["rate"])
+
+    @property
+    def voices(self) -> Sequence[str]:
+        return tuple(self._worker.attributes["voices"])
+
+    async def synthesize(
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
+    ) -> AsyncGenerator[Pcm, None]:
+        await self._worker.back()
+        named: dict[str, Any] = {"attempt": attempt} if attempt else {}
+        languages = self.languages
+        if languages and (language := self._spoken.choose(self._language, languages)):
+            named["language"] = language
+        stream = self._engine.stream("synthesize", text, voice, speed, work=work, named=named)
+        async with aclosing(stream) as chunks:
+            async for pcm in chunks:
+                yield pcm
