@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pipeline.audio import EMPTY, Pcm
 from pipeline.events import FaultKind
+from pipeline.spoken.length import repeated_letters, spoken_letters
 
 Signal = NDArray[np.float32]
 
@@ -79,12 +80,12 @@ class ClauseWatch:
         """``text``: what is spoken. ``seconds_per_char``: this voice's pace; ``known``: whether
         it was measured, or is a guess."""
         self._speaks = any(char.isalnum() for char in text)
-        self.expected_s = _weight(text) * seconds_per_char
+        self.expected_s = spoken_letters(text) * seconds_per_char
         factor = _LIMIT_FACTOR if known else _LIMIT_FACTOR_UNKNOWN
         self._limit_frames = round((_LIMIT_S + factor * self.expected_s) * FRAMES_PER_S)
         slow = max(1.0, seconds_per_char / _USUAL_S_PER_CHAR)
         self._pause_frames = round(_PAUSE_S * slow * FRAMES_PER_S)
-        own_s = _repeated_chars(text) * seconds_per_char * _OWN_FACTOR
+        own_s = repeated_letters(text) * seconds_per_char * _OWN_FACTOR
         self._same_frames = _SAME_FRAMES + round(own_s * FRAMES_PER_S)
         self._hop = rate // FRAMES_PER_S
         self._spectrum = _spectrum(rate)
@@ -266,59 +267,3 @@ def _mel(hz: float) -> float:
 @cache
 def _spectrum(rate: int) -> _Spectrum:
     return _Spectrum(rate)
-
-
-# --- the text ----------------------------------------------------------------------------------
-
-_SYMBOL_CHARS, _DIGIT_CHARS, _CAPITAL_CHARS, _IDEOGRAPH_CHARS, _PAUSE_CHARS = 8, 6, 4, 4, 4
-"""How many letters it takes to say such a sign; a capital that no small letter follows is spelled,
-and behind a mark there is a pause."""
-_MARKS = ".,;:!?…-–—\n"
-
-
-def _weight(text: str) -> int:
-    """Characters that speech of the same length would have if it were all lower-case letters."""
-    text = text.strip()
-    return sum(_char_weight(char, text[at + 1 : at + 2]) for at, char in enumerate(text))
-
-
-def _char_weight(char: str, after: str) -> int:
-    if char.isdigit():
-        return _DIGIT_CHARS
-    if char.isupper() and not after.islower():
-        return _CAPITAL_CHARS
-    if "\u2e80" <= char <= "\uffdc":
-        return _IDEOGRAPH_CHARS
-    if char in _MARKS and after.isspace():
-        return _PAUSE_CHARS
-    if char.isalpha() or char.isspace() or char in _MARKS or char in "'\"()’“”":
-        return 1
-    return _SYMBOL_CHARS
-
-
-_MOST_CHARS_APART = 60
-_FEWEST_CHARS_ALIKE = 5
-"""Fewer are alike by chance."""
-
-
-def _repeated_chars(text: str) -> int:
-    """The longest stretch of the text, as ``_weight`` counts, that says what was said a little
-    before: sound that repeats itself as long as this is as it should be."""
-    said: list[int] = []
-    weights: list[int] = []
-    for char in text.lower():
-        if char.isalnum():
-            said.append(ord(char))
-            weights.append(_char_weight(char, ""))
-        elif weights and char in _MARKS:
-            weights[-1] += _PAUSE_CHARS
-    codes, cost = np.array(said), np.array(weights)
-    most = 0
-    for apart in range(1, min(_MOST_CHARS_APART, len(said) - _FEWEST_CHARS_ALIKE) + 1):
-        alike = codes[apart:] == codes[:-apart]
-        ends = np.concatenate(([-1], np.flatnonzero(~alike), [len(alike)]))
-        chars = np.diff(ends) - 1
-        costs = np.concatenate(([0], np.cumsum(cost[apart:] * alike)))
-        runs = costs[ends[1:]] - costs[ends[:-1] + 1]
-        most = max(most, int(runs[chars >= _FEWEST_CHARS_ALIKE].max(initial=0)))
-    return most

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 
-from pipeline.clause_watch import ClauseWatch
 from pipeline.not_speech import NotSpeech
+from pipeline.spoken.length import spoken_letters
 
 RATE = 24_000
 FRAME_SAMPLES = 1920
@@ -60,7 +60,7 @@ def most_frames(text: str) -> int:
     160 tokens for up to 2, 5, 10 and more words is reported to work (reference, "known
     instability"); this is never below it for English, and knows digits and ideographs.
     """
-    usual_s = ClauseWatch(text, RATE, _PACE_S_PER_CHAR).expected_s
+    usual_s = spoken_letters(text) * _PACE_S_PER_CHAR
     return max(_LEAST_FRAMES, math.ceil((_SLACK_S + _SLOWEST * usual_s) * FRAMES_PER_S))
 
 
