@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.catalogue import Catalogue
 from app.settings import Settings
-from pipeline.registry import Kind
+from pipeline.engines.registry import Kind
 
 FILES = ("model_file", "mmproj", "draft")
 """Options that name a file beside the others of the weights, or anywhere by its whole path."""

@@ -16,20 +16,20 @@ from app.settings import Settings
 from app.weights import WeightsCache
 from pipeline.audio import Pcm
 from pipeline.bus import Bus
-from pipeline.by_url.pool import Pool
 from pipeline.commands import SessionConfig
 from pipeline.echo.rooms import Rooms
 from pipeline.echo.sent import ClientEcho
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.registry import EngineOptions, Kind
+from pipeline.engines.stages import TtsStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing import EchoHearing, Hearing
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape
-from pipeline.registry import EngineOptions, Kind
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
-from pipeline.stages import TtsStage
 from pipeline.work import Work
 
 

@@ -33,11 +33,10 @@ from app.profile_fit import advice, judge, this_machine, wanted
 from app.settings import Settings
 from app.settings_load import config_dir, load_settings
 from app.weights import WeightsCache
-from pipeline.by_url.engine import UrlEngine
-from pipeline.by_url.pool import Pool
-from pipeline.by_url.probe import probe
-from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
-from pipeline.registry import (
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.by_url.probe import probe
+from pipeline.engines.registry import (
     AnyEngineSpec,
     EngineOptions,
     Kind,
@@ -45,6 +44,7 @@ from pipeline.registry import (
     engine_spec,
     require_modules,
 )
+from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
 
 OLDEST_PYTHON = (3, 11)
 MOONSHINE_GLIBC = (2, 34)

@@ -15,7 +15,7 @@ from app.catalogue import Catalogue, Entry
 from app.gguf import context_values_of
 from app.gpu import GPU_SHARE, Gpu
 from app.settings import Settings
-from pipeline.registry import EngineOptions, EngineSpec, Kind, engine_spec
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_spec
 
 GpuKind = Literal["nvidia", "apple"]
 

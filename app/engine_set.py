@@ -14,12 +14,18 @@ from app.memory_room import give_back
 from app.settings import Settings
 from app.weights import WeightsCache
 from pipeline.apology import KeptSentence
-from pipeline.by_url.engine import UrlEngine
-from pipeline.by_url.pool import Pool
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.registry import (
+    EngineOptions,
+    Kind,
+    UrlEngineSpec,
+    engine_spec,
+    require_modules,
+)
+from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError, ReachyVoiceError
-from pipeline.registry import EngineOptions, Kind, UrlEngineSpec, engine_spec, require_modules
 from pipeline.remote_stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad
-from pipeline.stages import Stages
 from pipeline.worker import ThreadWorker, Worker, worker_for
 
 Engine = Worker | UrlEngine
@@ -189,7 +195,7 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
 
 
 def stage_of(engine: Engine, kind: Kind) -> Any:
-    """An engine as sessions see it (``pipeline.stages``)."""
+    """An engine as sessions see it (``pipeline.engines.stages``)."""
     return _REMOTE[kind](engine) if isinstance(engine, Worker) else engine.stage
 
 

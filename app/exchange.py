@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from app.compose import Assistant, described
 from app.engine_set import Engine, Started, end
 from app.memory_room import HasRoom
+from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.errors import ConfigError, EngineError, ReachyVoiceError
-from pipeline.registry import EngineOptions, Kind
 from pipeline.worker import Worker
 
 OLD_ENDS_S = 120.0

@@ -12,8 +12,8 @@ from app.compose import Assistant
 from app.control import Use
 from app.exchange import Exchange, Tell
 from app.settings import Loaded, Settings
+from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError, ReachyVoiceError
-from pipeline.registry import Kind
 
 log = logging.getLogger("reachy_voice.settings")
 

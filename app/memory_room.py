@@ -12,7 +12,7 @@ import psutil
 from app.engine_memory import Demand, EngineMemory
 from app.gpu import free_memory_mb
 from app.weights import WeightsCache
-from pipeline.registry import EngineOptions, EngineSpec, Kind, engine_spec
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_spec
 
 SPARE_MB = 500
 """Left for everything else."""

@@ -22,8 +22,8 @@ from app.gpu import Gpus, dotted, find_gpus, find_nvcc, nvcc_version
 from app.settings import Settings
 from app.settings_load import load_settings
 from app.weights import WeightsCache
+from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from pipeline.errors import ReachyVoiceError
-from pipeline.registry import EngineSpec, Kind, engine_spec
 
 Stack = Literal["", "workstation", "workstation-fast"]
 """Which ``requirements-STACK.lock`` is installed besides the base; empty: none."""

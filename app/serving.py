@@ -20,8 +20,8 @@ from app.robot_directions import robot_directions
 from app.server import bind, build_app, serve
 from app.settings import Settings, TlsFiles
 from app.tls import ServerTls, tls_from_files, tls_generated
+from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
-from pipeline.registry import Kind
 
 log = logging.getLogger("reachy_voice.server")
 

@@ -24,8 +24,8 @@ from pydantic import (
 
 from app.access_settings import HostText, KeyDigests, NetworkText, OriginText
 from hardware.settings import Array, Robot, Sound
+from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.messages import Sampling
-from pipeline.registry import EngineOptions, Kind
 from pipeline.settings import BargeIn, Echo, Endpointing, Filler, Speculation
 
 Probability = Annotated[float, Field(ge=0, le=1)]

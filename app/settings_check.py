@@ -12,8 +12,8 @@ from pydantic_core import ErrorDetails
 
 from app.settings import Settings
 from app.yaml_tree import Branch, Leaf, Node, origin_of, plain
+from pipeline.engines.registry import EngineOptions, Kind, engine_names, engine_spec
 from pipeline.errors import ConfigError
-from pipeline.registry import EngineOptions, Kind, engine_names, engine_spec
 
 EXTENDS = "extends"
 """The one top-level key that is not a setting."""

@@ -16,8 +16,8 @@ from app.personas import with_persona
 from app.settings import Loaded
 from app.settings_check import EXTENDS, check
 from app.yaml_tree import Branch, Leaf, Node, leaves, parse_value, plain, read_tree, shown
+from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError
-from pipeline.registry import Kind
 
 ENVIRONMENT_PREFIX = "REACHY_VOICE__"
 DEFAULT = "default"

@@ -13,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 from app.settings import Settings
 from app.settings_check import EXTENDS
 from app.settings_load import config_dir
-from pipeline.registry import Kind, engine_names, engine_spec
+from pipeline.engines.registry import Kind, engine_names, engine_spec
 
 
 def schema_path() -> Path:

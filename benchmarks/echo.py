@@ -71,7 +71,7 @@ def _clips(corpora: tuple[Path, ...]) -> list[Clip]:
 @cache
 def _reader() -> Read:
     wer = importlib.import_module("benchmarks.wer")
-    moonshine = importlib.import_module("pipeline.stt.moonshine")
+    moonshine = importlib.import_module("pipeline.engines.stt.moonshine")
     stt = moonshine.build(moonshine.MoonshineOptions(), _weights()("moonshine-tiny-en"))
     never = importlib.import_module("tests.recordings").Uncancelled()
 

@@ -18,7 +18,7 @@ from benchmarks.turns.acoustics import Signal, to_pcm
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
 from pipeline.echo.canceller import EchoCanceller
 from pipeline.echo.kalman import BLOCK
-from pipeline.onnx import model_file, open_session
+from pipeline.engines.onnx import model_file, open_session
 
 WINDOW = 512
 COLD_S = 3.0

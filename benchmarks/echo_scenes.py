@@ -41,7 +41,7 @@ are left out of it. ``jump``: the microphone moves by 5 cm at once. ``wander``: 
 _PEAK = 0.7
 _ECHO_DBFS = (-26.0, -18.0)
 _NEAR_DBFS = (-30.0, -22.0)
-"""As people speak to a robot (``pipeline/vad/noise.py`` has -34 to -20)."""
+"""As people speak to a robot (``pipeline/engines/vad/noise.py`` has -34 to -20)."""
 _NOISE_UNDER_ECHO_DB = 35.0
 _PAUSE_S = (0.15, 0.6)
 _DELAY_S = (0.02, 0.12)

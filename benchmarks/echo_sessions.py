@@ -58,10 +58,10 @@ from benchmarks.wer import word_errors, words
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
-from pipeline.engines import Delta
+from pipeline.engines.contract import Delta
+from pipeline.engines.stages import Stages
+from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
-from pipeline.stages import Stages
-from pipeline.vad.silero import SileroOptions, build
 from pipeline.work import Work
 from tests.virtual_time import run_virtual
 

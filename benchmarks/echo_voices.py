@@ -41,7 +41,7 @@ def say_all(piper_weights: Path, file: Path) -> None:
     """Write ``file`` (NPZ). Piper's network draws from one seeded generator, in one order."""
     if file.exists():
         return
-    piper = importlib.import_module("pipeline.tts.piper")
+    piper = importlib.import_module("pipeline.engines.tts.piper")
     importlib.import_module("onnxruntime").set_seed(1)
     engine = piper.build(piper.PiperOptions(), piper_weights)
     never = importlib.import_module("tests.recordings").Uncancelled()

@@ -136,7 +136,7 @@ async def utterances(assistant: Assistant, speech: Speech, batch: Batch) -> list
 
 
 def moonshine_batch(cache: WeightsCache) -> Batch:
-    from pipeline.stt.moonshine import SPEC, MoonshineOptions
+    from pipeline.engines.stt.moonshine import SPEC, MoonshineOptions
 
     engine = SPEC.build(MoonshineOptions(), cache.path("moonshine-tiny-en"))
     uncancelled = importlib.import_module("recordings").Uncancelled()

@@ -43,10 +43,10 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
+from pipeline.engines.tts.piper import find_models
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemStarted, ReplyText, SpeechStarted
 from pipeline.items import MessageItem
 from pipeline.settings import BargeIn, SessionSettings
-from pipeline.tts.piper import find_models
 from tests.scripted import Scene, ScriptedLlm, ScriptedStt, scene
 from tests.virtual_time import run_virtual
 

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.audio import EMPTY, Pcm, from_float
+from pipeline.engines.tts.espeak_ng import speakable, without_phoneme_blocks
+from pipeline.engines.tts.vits import limited
 from pipeline.joints import QUIET
-from pipeline.tts.espeak_ng import speakable, without_phoneme_blocks
-from pipeline.tts.vits import limited
 from pipeline.work import Work
 
 _DURATIONS = "/Ceil_output_0"

@@ -57,9 +57,9 @@ from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
+from pipeline.engines.stages import Stages
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped, TranscriptReady
 from pipeline.playback import PlaybackClock
-from pipeline.stages import Stages
 from tests.virtual_time import run_virtual
 
 CHUNK_SAMPLES = LISTEN_RATE // 50

@@ -38,7 +38,7 @@ from app.settings import Settings
 from app.settings_load import load_settings
 from benchmarks.kill_talk import Talk, Turn, talking
 from pipeline.audio import Pcm, Resampler
-from pipeline.registry import Kind
+from pipeline.engines.registry import Kind
 
 QUESTIONS = ("What can you do for me?", "Tell me a story.", "Where do you come from?")
 KILLS_OF_A_SESSION = 6

@@ -31,7 +31,17 @@ from app.weights import WeightsCache
 from pipeline.audio import Pcm
 from pipeline.bus import Bus, Subscription
 from pipeline.commands import SessionConfig
-from pipeline.engines import Delta, EndOfTurn, Partial, Transcript, Warmed
+from pipeline.engines.contract import Delta, EndOfTurn, Partial, Transcript, Warmed
+from pipeline.engines.registry import Kind
+from pipeline.engines.stages import (
+    ConversationStage,
+    LlmStage,
+    Stages,
+    SttStage,
+    TtsStage,
+    TurnStage,
+    UtteranceStage,
+)
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import (
     Event,
@@ -47,17 +57,7 @@ from pipeline.events import (
     TurnJudged,
 )
 from pipeline.memory import Memory
-from pipeline.registry import Kind
 from pipeline.session import Session
-from pipeline.stages import (
-    ConversationStage,
-    LlmStage,
-    Stages,
-    SttStage,
-    TtsStage,
-    TurnStage,
-    UtteranceStage,
-)
 from pipeline.work import Work
 
 _KEPT = (

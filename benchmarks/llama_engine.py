@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pipeline.engines import LlmSession, TextDelta
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.contract import LlmSession, TextDelta
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.work import Cancelled
 

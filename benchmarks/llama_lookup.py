@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.engines import Finished, TextDelta
-from pipeline.llm.llama_context import Context
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.contract import Finished, TextDelta
+from pipeline.engines.llm.llama_context import Context
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import Message, Sampling, ToolChoice
 
 _WEIGHTS = Path("~/.cache/reachy-voice/weights/smollm2-135m-instruct")

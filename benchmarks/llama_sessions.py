@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.warm_dialogue import Dialogue, Turn
 from benchmarks.warm_turns import asked, share
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import Tool
 
 _DEFAULT_WEIGHTS = Path("~/.cache/reachy-voice/weights/smollm2-135m-instruct")

@@ -15,12 +15,12 @@ from benchmarks.onset_scenes import NOISES, noise_of
 from benchmarks.turns.acoustics import Signal, gained, noise, rms_dbfs, room_tone, to_pcm
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.sent import ClientEcho
+from pipeline.engines.stages import Stages
+from pipeline.engines.vad.silero import SileroVad
 from pipeline.hearing import EchoHearing
 from pipeline.listening import Listener, SpeechScores
 from pipeline.settings import Echo, Endpointing
-from pipeline.stages import Stages
 from pipeline.turns import Ended, Paused, Started
-from pipeline.vad.silero import SileroVad
 
 FALSE_START_MINUTES = 6
 NOISE_LEVELS_DBFS = (-50, -38, -26)

@@ -17,14 +17,14 @@ from benchmarks.played_session import played_session
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
-from pipeline.engines import Partial, Transcript
+from pipeline.engines.contract import Partial, Transcript
+from pipeline.engines.stages import Stages
+from pipeline.engines.vad.noise import SecondOpinion
+from pipeline.engines.vad.silero import SileroVad
 from pipeline.events import InputCommitted, SpeechStarted, SpeechStopped
 from pipeline.onset import RecentScores
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Endpointing, SessionSettings
-from pipeline.stages import Stages
-from pipeline.vad.noise import SecondOpinion
-from pipeline.vad.silero import SileroVad
 from pipeline.work import Work
 
 CHUNKS_PER_SECOND = 50

@@ -291,7 +291,7 @@ class Voices:
 
     def __init__(self, piper_weights: Path, robot_text: str) -> None:
         """``robot_text``: what the assistant is heard to say."""
-        piper = importlib.import_module("pipeline.tts.piper")
+        piper = importlib.import_module("pipeline.engines.tts.piper")
         # Piper's network draws from a generator that begins with its session and goes on from text
         # to text. Everything is said once, in one order: so every run has the same voices.
         importlib.import_module("onnxruntime").set_seed(1)

@@ -41,10 +41,10 @@ from benchmarks.onset_play import SAMPLES_PER_MS, Outcome, fixed_padding_only, o
 from benchmarks.onset_scenes import OnsetScene, SceneMaker
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import Stt
+from pipeline.engines.contract import Stt
+from pipeline.engines.vad.silero import SileroOptions
+from pipeline.engines.vad.silero import build as build_vad
 from pipeline.settings import Endpointing
-from pipeline.vad.silero import SileroOptions
-from pipeline.vad.silero import build as build_vad
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
@@ -204,7 +204,7 @@ def play_seed(seed: int, count: int, corpora: Sequence[Path], compare: bool) -> 
     vad = build_vad(SileroOptions(), weights("silero-vad"))
     run_virtual = importlib.import_module("virtual_time").run_virtual
     maker = SceneMaker(seed, weights("piper-joe"), corpora)
-    moonshine = importlib.import_module("pipeline.stt.moonshine")
+    moonshine = importlib.import_module("pipeline.engines.stt.moonshine")
     stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
     readings = {
         state: {"clean": FirstWords(), "20 dB": FirstWords()} for state in ("before", "after")

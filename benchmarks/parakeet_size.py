@@ -179,7 +179,7 @@ def say(line: str) -> None:
 
 
 def main() -> None:
-    from pipeline.stt.parakeet import ParakeetOptions, build
+    from pipeline.engines.stt.parakeet import ParakeetOptions, build
 
     parser = argparse.ArgumentParser(description="Parakeet at its real size, with random weights.")
     parser.add_argument("--device", default="auto")

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from pipeline.audio import LISTEN_RATE, AudioFormat
 from pipeline.bus import Bus, Published
 from pipeline.commands import SessionConfig
+from pipeline.engines.stages import Stages
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
-from pipeline.stages import Stages
 
 SPOKEN = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=LISTEN_RATE))
 

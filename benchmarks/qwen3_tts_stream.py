@@ -29,10 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.not_speech import NotSpeech
-from pipeline.tts.qwen3_codes import FRAME_SAMPLES
-from pipeline.tts.qwen3_official import Official
-from pipeline.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions, build
+from pipeline.engines.tts.not_speech import NotSpeech
+from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES
+from pipeline.engines.tts.qwen3_official import Official
+from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions, build
 from pipeline.work import Cancelled
 
 TEXT = "The light is red, so please wait here until it is green."

@@ -27,9 +27,17 @@ from typing import Any, Literal
 import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import Delta, EndOfTurn, Finished, Partial, TextDelta, Transcript, Warmed
+from pipeline.engines.contract import (
+    Delta,
+    EndOfTurn,
+    Finished,
+    Partial,
+    TextDelta,
+    Transcript,
+    Warmed,
+)
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
-from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.work import Cancelled, CancelToken
 
 NAME = "scripted-rtx4090"

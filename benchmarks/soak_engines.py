@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.turns.virtual_engines import NO_DELAYS, Computer
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
-from pipeline.engines import (
+from pipeline.engines.contract import (
     Delta,
     EndOfTurn,
     Finished,
@@ -28,9 +28,9 @@ from pipeline.engines import (
     Transcript,
     Warmed,
 )
+from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
-from pipeline.stages import Stages
 from pipeline.work import Work
 from tests.moody_voice import hum, speechlike
 

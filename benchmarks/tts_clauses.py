@@ -21,7 +21,7 @@ import numpy as np
 import soundfile
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.engines import Tts
+from pipeline.engines.contract import Tts
 from pipeline.joints import Joint
 from pipeline.ramp import Ramp, Spoken
 from pipeline.speech import SpeechChunker
@@ -182,10 +182,10 @@ def _flite(voice: str, stretch: float) -> Voice:
 
 def voices(piper_weights: Path) -> list[Voice]:
     """All that are installed, at several paces."""
-    from pipeline.tts.espeak_ng import EspeakOptions
-    from pipeline.tts.espeak_ng import build as build_espeak
-    from pipeline.tts.piper import PiperOptions
-    from pipeline.tts.piper import build as build_piper
+    from pipeline.engines.tts.espeak_ng import EspeakOptions
+    from pipeline.engines.tts.espeak_ng import build as build_espeak
+    from pipeline.engines.tts.piper import PiperOptions
+    from pipeline.engines.tts.piper import build as build_piper
 
     piper = build_piper(PiperOptions(), piper_weights)
     found = [_engine(f"piper joe {s}", piper, "joe", s) for s in (1.0, 1.0, 1.0, 0.8, 1.3)]

@@ -32,11 +32,11 @@ import numpy as np
 
 from benchmarks.scripted_engines import ANSWERS, LLM_FIRST_TOKEN_S, STT_FINAL_S
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.by_url.engine import UrlEngine
-from pipeline.by_url.pool import Pool
-from pipeline.engines import Delta, Finished, Partial, TextDelta, Transcript
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.contract import Delta, Finished, Partial, TextDelta, Transcript
+from pipeline.engines.registry import Kind, UrlEngineSpec, engine_spec
 from pipeline.messages import Message, Sampling, ToolChoice, Usage
-from pipeline.registry import Kind, UrlEngineSpec, engine_spec
 from pipeline.work import Work
 
 TOKEN_S = 1 / 190

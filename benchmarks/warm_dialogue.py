@@ -15,7 +15,15 @@ from itertools import count
 
 from pipeline.chat import Chat, prompt
 from pipeline.context_room import new_beginning
-from pipeline.engines import Delta, Finished, LlmSession, Partial, TextDelta, ToolCall, Warmed
+from pipeline.engines.contract import (
+    Delta,
+    Finished,
+    LlmSession,
+    Partial,
+    TextDelta,
+    ToolCall,
+    Warmed,
+)
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, Item, MessageItem
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.stable_words import StableWords

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.warm_dialogue import Dialogue, Never, Turn
-from pipeline.engines import TextDelta
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.contract import TextDelta
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import Sampling, Tool, ToolChoice
 
 _DEFAULT_WEIGHTS = Path("~/.cache/reachy-voice/weights/smollm2-135m-instruct")

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Protocol
 
 from pipeline.audio import Pcm
-from pipeline.engines import Stt
-from pipeline.stt import moonshine
+from pipeline.engines.contract import Stt
+from pipeline.engines.stt import moonshine
 
 # fmt: off
 _UNITS = [

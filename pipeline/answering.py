@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from pipeline.delivery import Clause, ReplyPlan
-from pipeline.engines import EndOfTurn, Finished, TextDelta, ToolCall
+from pipeline.engines.contract import EndOfTurn, Finished, TextDelta, ToolCall
+from pipeline.engines.stages import ConversationStage
 from pipeline.events import SilenceOutcome
 from pipeline.filler import Pastime
 from pipeline.messages import Message, Sampling, Usage
 from pipeline.silent_answers import Audibility, aloud, left
-from pipeline.stages import ConversationStage
 from pipeline.text_ahead import TextAhead
 from pipeline.work import Work
 

@@ -19,7 +19,8 @@ from typing import Protocol
 from pipeline.audio import LISTEN_RATE, Recording
 from pipeline.bus import Bus
 from pipeline.endpointing import OWN_PAUSES, Evidence, decide
-from pipeline.engines import Transcript
+from pipeline.engines.contract import Transcript
+from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.events import SpeculationDiscarded, TurnJudged
 from pipeline.listening import Listener
@@ -27,7 +28,6 @@ from pipeline.overlaps import Answering
 from pipeline.settings import Endpointing, Speculation
 from pipeline.speculation import Budget
 from pipeline.stable_words import StableWords
-from pipeline.stages import Stages
 from pipeline.turns import Paused, Resumed
 from pipeline.user_turn import Attempt, Guess, UserTurn
 from pipeline.work import Cancelled, Priority, Work

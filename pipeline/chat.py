@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
+from pipeline.engines.llm.pictures import joined
 from pipeline.heard import heard_text
 from pipeline.items import (
     AudioPart,
@@ -23,7 +24,6 @@ from pipeline.items import (
     spoken_text,
 )
 from pipeline.messages import Image, Message
-from pipeline.pictures import joined
 
 UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
 """What the model reads where speech could not be recognised."""

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pipeline.audio import Pcm, Resampler
 from pipeline.clause_watch import ClauseWatch, Fault
 from pipeline.delivery import Clause, ReplyPlan
+from pipeline.engines.stages import TtsStage
+from pipeline.engines.tts.not_speech import NotSpeech
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.events import ClauseFault
 from pipeline.joints import Joint
-from pipeline.not_speech import NotSpeech
 from pipeline.ramp import Ramp, Spoken
 from pipeline.speech import Piece
-from pipeline.stages import TtsStage
 from pipeline.work import Work
 
 ATTEMPTS = 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.engines import Warmed
+from pipeline.engines.contract import Warmed
 from pipeline.items import Item, MessageItem, text_chars
 
 _FULL, _KEPT = 0.6, 0.3

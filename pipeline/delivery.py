@@ -15,7 +15,7 @@ from pipeline.audio import EMPTY, AudioFormat, Pcm, Recording
 from pipeline.bus import Bus
 from pipeline.chat import cut, require_sent
 from pipeline.commands import Modality
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.events import (
     Event,
     OutputItem,

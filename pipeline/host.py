@@ -18,8 +18,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineError, ReachyVoiceError
-from pipeline.registry import EngineOptions, EngineSpec
 from pipeline.ruin import Ruin
 from pipeline.work import Cancelled
 
@@ -111,7 +111,7 @@ ATTRIBUTES = (
     *("rate", "window_samples", "history_seconds", "streams", "batches"),
     *("voices", "languages", "context_tokens"),
 )
-"""Plain attributes of engines that the other side may read (see ``pipeline.engines``)."""
+"""Plain attributes of engines that the other side may read (see ``pipeline.engines.contract``)."""
 
 
 def describe(engine: Any) -> dict[str, Any]:

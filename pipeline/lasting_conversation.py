@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from pipeline.engines import Delta, Warmed
+from pipeline.engines.contract import Delta, Warmed
+from pipeline.engines.stages import ConversationStage, LlmStage, Stages
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
-from pipeline.stages import ConversationStage, LlmStage, Stages
 from pipeline.work import Cancelled, Work
 
 

@@ -11,13 +11,13 @@ from pipeline.commands import MAX_PREFIX_PADDING_MS
 from pipeline.direction import Directions
 from pipeline.echo.detector import Evidence
 from pipeline.echo.path import EchoWindow
+from pipeline.engines.stages import Stages, VadStage
+from pipeline.engines.vad.memory import VadMemory
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing import Hearing
 from pipeline.onset import MAX_BACK_MS
 from pipeline.settings import Endpointing
-from pipeline.stages import Stages, VadStage
 from pipeline.turns import Paused, Signal, Started, TurnTaker
-from pipeline.vad.memory import VadMemory
 from pipeline.work import Cancelled
 
 log = logging.getLogger("reachy_voice.session")

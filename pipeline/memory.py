@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline.chat import Chat
-from pipeline.stages import ConversationStage
+from pipeline.engines.stages import ConversationStage
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.child_start import QUIET_S, StartWatch
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
 from pipeline.host import Ping, Pong, Request, Submit, readable
-from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.watchdog import ANSWER_S, Watchdog
 from pipeline.work import Cancelled
 from pipeline.worker import STOP_TIMEOUT_S, Worker

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import numpy as np
 
 from pipeline.audio import Pcm
-from pipeline.engines import Transcript
+from pipeline.engines.contract import Transcript
+from pipeline.engines.leases import Lease
+from pipeline.engines.stages import Stages, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
-from pipeline.leases import Lease
 from pipeline.stable_words import StableWords
-from pipeline.stages import Stages, UtteranceStage
 from pipeline.work import Cancelled, Work
 
 OnWords = Callable[[str, StableWords], None]

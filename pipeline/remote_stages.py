@@ -8,10 +8,10 @@ from contextlib import aclosing
 from typing import Any
 
 from pipeline.audio import Pcm
-from pipeline.engines import Delta, Partial, Transcript, Warmed
+from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
+from pipeline.engines.stages import Spoken, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
-from pipeline.stages import Spoken, UtteranceStage
 from pipeline.work import Cancelled, Work
 from pipeline.worker import Remote, Worker
 

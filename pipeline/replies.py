@@ -15,6 +15,7 @@ from pipeline.commands import (
     SessionConfig,
 )
 from pipeline.delivery import Delivery, ReplyPlan
+from pipeline.engines.stages import ConversationStage, Stages
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import CancelReason, OutputItem, Refused, ReplyHeld, ReplyWentOn
 from pipeline.item_commands import make_room
@@ -26,7 +27,6 @@ from pipeline.ramp import Ramp
 from pipeline.reply import PromptSource, Reply
 from pipeline.reply_prompts import SILENCE, ReplyPrompts, ask_the_same, awaits_an_answer
 from pipeline.settings import SessionSettings
-from pipeline.stages import ConversationStage, Stages
 from pipeline.transcribing import Transcriber
 from pipeline.work import Work
 

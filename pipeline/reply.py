@@ -21,6 +21,8 @@ from pipeline.bus import Bus
 from pipeline.chat import BARELY_HEARD_S
 from pipeline.clause_speech import ClauseSpeech, Sound
 from pipeline.delivery import Clause, Delivery, ReplyPlan
+from pipeline.engines.leases import Lease
+from pipeline.engines.stages import ConversationStage, OneLanguage, Stages
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.events import (
     CancelReason,
@@ -30,13 +32,11 @@ from pipeline.events import (
     Timeline,
 )
 from pipeline.items import MessageItem
-from pipeline.leases import Lease
 from pipeline.messages import Message
 from pipeline.ramp import Ramp
 from pipeline.silent_answers import NOTHING_HEARD
 from pipeline.speech import Piece, SpeechChunker
 from pipeline.spoken.language import language_of_talk
-from pipeline.stages import ConversationStage, OneLanguage, Stages
 from pipeline.text_ahead import TextAhead
 from pipeline.work import Cancelled, Priority, Work
 

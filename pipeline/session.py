@@ -34,7 +34,8 @@ from pipeline.commands import (
 )
 from pipeline.direction import Directions
 from pipeline.echo.sent import ClientEcho
-from pipeline.engines import Transcript
+from pipeline.engines.contract import Transcript
+from pipeline.engines.stages import Stages
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import DirectionHeard, IdleTimeout, InputCleared, Refused, TranscriptReady
 from pipeline.hearing import EchoHearing, Hearing
@@ -49,7 +50,6 @@ from pipeline.recognition import Recognition
 from pipeline.replies import Replies
 from pipeline.reply import Reply
 from pipeline.settings import Endpointing, SessionSettings
-from pipeline.stages import Stages
 from pipeline.transcribing import Transcriber
 from pipeline.turn_recorder import TurnRecorder
 from pipeline.user_speech import UserSpeech

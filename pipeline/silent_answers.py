@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.delivery import Clause, ReplyPlan
+from pipeline.engines.llm.pictures import joined
 from pipeline.messages import Message, Sampling, Usage
-from pipeline.pictures import joined
 from pipeline.spoken import speakable
 
 ALOUD = Message("user", "(Answer aloud, in one plain sentence.)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.engines import Partial
+from pipeline.engines.contract import Partial
 
 
 class StableWords:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pipeline.audio import LISTEN_RATE, Recording, Resampler
 from pipeline.bus import Bus
 from pipeline.chat import Chat, UnknownItem
-from pipeline.engines import Transcript
+from pipeline.engines.contract import Transcript
+from pipeline.engines.stages import Stages
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import TranscriptFailed, TranscriptReady
 from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.recognition import Recognition
-from pipeline.stages import Stages
 from pipeline.work import Work
 
 MAX_WAITING = 32

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pipeline.audio import Recording
 from pipeline.bus import Bus
 from pipeline.chat import Chat
-from pipeline.engines import Transcript
+from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import InputCommitted, ItemAdded, ItemDone
 from pipeline.item_commands import make_room

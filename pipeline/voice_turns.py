@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pipeline.attempts import Attempts, Said, Speaker
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Bus
-from pipeline.engines import Transcript
+from pipeline.engines.contract import Transcript
+from pipeline.engines.stages import Stages
 from pipeline.events import (
     SpeechPaused,
     SpeechRejected,
@@ -27,7 +28,6 @@ from pipeline.overlaps import Overlaps
 from pipeline.recognition import Recognition
 from pipeline.settings import BargeIn, Endpointing, Speculation
 from pipeline.stable_words import StableWords
-from pipeline.stages import Stages
 from pipeline.turns import Ended, Paused, Resumed, Signal, Started
 from pipeline.user_turn import Attempt, UserTurn
 

@@ -16,6 +16,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.engines.readiness import Readiness
+from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed
 from pipeline.host import (
     Answer,
@@ -32,8 +34,6 @@ from pipeline.host import (
     describe,
 )
 from pipeline.left_threads import begin, leave, set_exception, set_result, teller
-from pipeline.readiness import Readiness
-from pipeline.registry import EngineOptions, EngineSpec
 from pipeline.watchdog import Watchdog
 from pipeline.work import Cancelled, Work
 

@@ -1,7 +1,7 @@
 """A server as others run it, on loopback: each of the kinds in its own words, and in bad moods.
 
 ``FarServer`` speaks the OpenAI API as llama-server, vLLM, Ollama, LM Studio and servers of speech
-do (``pipeline/by_url/families.py`` has the sources). What it answers is a matter of ``moods``: a
+do (``pipeline/engines/by_url/families.py`` has the sources). What it answers is a matter of ``moods``: a
 path's next answers, one after the other, before it is well again.
 """
 

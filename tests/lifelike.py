@@ -17,7 +17,7 @@ from scripted import LevelVad, Noise
 from spoken_tape import Tape
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
-from pipeline.engines import (
+from pipeline.engines.contract import (
     Delta,
     EndOfTurn,
     Finished,
@@ -27,9 +27,9 @@ from pipeline.engines import (
     Transcript,
     Warmed,
 )
+from pipeline.engines.stages import Stages
 from pipeline.errors import EngineCrashed
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
-from pipeline.stages import Stages
 from pipeline.work import Cancelled, Work
 
 STT_S, TURN_S, READ_S, TOKEN_S, SOUND_S = 0.061, 0.051, 0.041, 0.101, 0.081

@@ -10,10 +10,18 @@ import pytest
 from numpy.typing import NDArray
 from robot_tools import robot_tools
 
-from pipeline.engines import Delta, EndOfTurn, Finished, LlmSession, TextDelta, ToolCall, Warmed
-from pipeline.llm.llama_cpp import LlamaCpp
-from pipeline.llm.llama_model import Model
-from pipeline.llm.sampler import Sampler
+from pipeline.engines.contract import (
+    Delta,
+    EndOfTurn,
+    Finished,
+    LlmSession,
+    TextDelta,
+    ToolCall,
+    Warmed,
+)
+from pipeline.engines.llm.llama_cpp import LlamaCpp
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 
 MODEL = "smollm2-135m-instruct"

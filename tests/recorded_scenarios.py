@@ -24,7 +24,7 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import ReplyItemFinished, ReplyItemStarted
 from pipeline.items import FunctionCallItem, FunctionOutputItem, MessageItem, TextPart

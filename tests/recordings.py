@@ -22,7 +22,7 @@ import soundfile
 import soxr
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import Tts
+from pipeline.engines.contract import Tts
 
 POCKETSPHINX = Path("/usr/share/pocketsphinx/test/data")
 

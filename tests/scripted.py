@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
 from pipeline.bus import Bus, Published
 from pipeline.commands import AppendAudio, Command, SessionConfig
-from pipeline.engines import (
+from pipeline.engines.contract import (
     Delta,
     EndOfTurn,
     Finished,
@@ -24,13 +24,13 @@ from pipeline.engines import (
     Transcript,
     Warmed,
 )
+from pipeline.engines.stages import Stages, VadStage
 from pipeline.events import Event
 from pipeline.hearing import Hearing
 from pipeline.memory import Memory
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, SessionSettings
-from pipeline.stages import Stages, VadStage
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled, Work
 

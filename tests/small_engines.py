@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import Delta, Finished, Partial, TextDelta, Transcript, Warmed
+from pipeline.engines.contract import Delta, Finished, Partial, TextDelta, Transcript, Warmed
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineError
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
-from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.work import CancelToken
 
 GATE = threading.Event()

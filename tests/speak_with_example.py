@@ -18,7 +18,7 @@ from staged_server import CountedLlm, StagedAssistant
 from websockets.asyncio.client import connect
 
 from app.settings_load import load_settings
-from pipeline.registry import EngineSpec, Kind, engine_spec
+from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from pipeline.remote_stages import RemoteTts
 from pipeline.worker import worker_for
 

@@ -39,9 +39,9 @@ from hardware.xvf3800.device import UsbArray
 from pipeline.bus import Bus
 from pipeline.card_hearing import ChipHearing
 from pipeline.commands import SessionConfig
+from pipeline.engines.stages import Stages
 from pipeline.events import ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.settings import Sector, SessionSettings
-from pipeline.stages import Stages
 
 SIDE_DEG = 170.0
 FRONT = settings(accept_deg=90.0, lights=False)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_tool_parser import TOOLS, cut, joined, read, shown
 
-from pipeline.engines import TextDelta, ToolCall
-from pipeline.llm.tool_calls.parser import CallParser
-from pipeline.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
+from pipeline.engines.contract import TextDelta, ToolCall
+from pipeline.engines.llm.tool_calls.parser import CallParser
+from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
 from pipeline.messages import Tool
 
 LOOK = {"name": "look", "arguments": {"direction": "left"}}

@@ -36,6 +36,7 @@ from pipeline.commands import (
     SessionConfig,
     TurnDetection,
 )
+from pipeline.engines.registry import Kind
 from pipeline.events import (
     Event,
     Refused,
@@ -51,7 +52,6 @@ from pipeline.events import (
 from pipeline.items import MessageItem, TextPart
 from pipeline.messages import Tool
 from pipeline.process_worker import ProcessWorker
-from pipeline.registry import Kind
 from pipeline.session import Session
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
@@ -167,7 +167,7 @@ async def test_a_recorded_question_gets_a_spoken_answer(assistant: Assistant) ->
 async def test_word_errors_and_the_final_equals_a_batch_pass_over_the_committed_range(
     assistant: Assistant, weights: Callable[[str], Path]
 ) -> None:
-    from pipeline.stt.moonshine import SPEC, MoonshineOptions
+    from pipeline.engines.stt.moonshine import SPEC, MoonshineOptions
 
     path = await asyncio.to_thread(weights, "moonshine-tiny-en")
     batch = await asyncio.to_thread(SPEC.build, MoonshineOptions(), path)

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from pipeline.engines.llm.chat_template import CHATML, ChatTemplate
 from pipeline.errors import EngineError
 from pipeline.items import UNSEEN_IMAGE
-from pipeline.llm.chat_template import CHATML, ChatTemplate
 from pipeline.messages import Image, Message, Tool
 
 CONTROLS = ["<|im_start|>", "<|im_end|>", "<s>"]

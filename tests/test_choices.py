@@ -14,8 +14,8 @@ from app.choices import choice_warnings
 from app.command_line import cli
 from app.languages import language_warnings
 from app.settings_load import config_dir, load_settings, profile_names
-from pipeline.llm.llama_files import model_path
-from pipeline.llm.llama_options import LlamaCppOptions
+from pipeline.engines.llm.llama_files import model_path
+from pipeline.engines.llm.llama_options import LlamaCppOptions
 
 CATALOGUE = Catalogue.load()
 QWEN3 = "qwen3-4b-instruct-2507"

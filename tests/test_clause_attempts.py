@@ -16,6 +16,7 @@ from test_metrics import observed
 
 from pipeline.audio import Pcm
 from pipeline.commands import AddItem, CreateResponse
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.events import ClauseFault
 from pipeline.items import MessageItem, TextPart
 from pipeline.process_worker import ProcessWorker
@@ -23,7 +24,6 @@ from pipeline.recording.difference import compare
 from pipeline.recording.plain import key_of, spoken_key
 from pipeline.recording.replay import replay
 from pipeline.recording.tape import Tape
-from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.remote_stages import RemoteTts
 from pipeline.replies import SessionSettings
 from pipeline.work import CancelToken, Work

@@ -136,10 +136,10 @@ def test_any_chunks_give_the_same_verdict(sounds: list[int], sizes: list[int]) -
 
 @pytest.mark.real
 def test_real_voices_speak(weights: Callable[[str], Path]) -> None:
-    from pipeline.tts.espeak_ng import EspeakOptions
-    from pipeline.tts.espeak_ng import build as build_espeak
-    from pipeline.tts.piper import PiperOptions
-    from pipeline.tts.piper import build as build_piper
+    from pipeline.engines.tts.espeak_ng import EspeakOptions
+    from pipeline.engines.tts.espeak_ng import build as build_espeak
+    from pipeline.engines.tts.piper import PiperOptions
+    from pipeline.engines.tts.piper import build as build_piper
 
     piper = build_piper(PiperOptions(), weights("piper-joe"))
     espeak = build_espeak(EspeakOptions(), None)

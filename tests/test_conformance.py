@@ -12,7 +12,7 @@ from scripted import ScriptedLlm
 from virtual_time import run_virtual
 from wired import Cast, wired
 
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 
 Event = dict[str, Any]
 

@@ -14,7 +14,7 @@ from lifelike import STT_S, TURN_S, Brain, Ears, Engines, Voice
 from talk_script import lines, perform, sure_of_more
 
 from pipeline import events
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.settings import SessionSettings, Speculation
 
 TIME = "What time is it?"

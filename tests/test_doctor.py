@@ -16,7 +16,7 @@ from file_server import FileServer, file_server
 
 from app import doctor
 from app.doctor import Check, examine
-from pipeline.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 
 
 @pytest.fixture

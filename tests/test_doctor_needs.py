@@ -22,7 +22,7 @@ from app.engine_memory import CONTEXT_MB, SERVER_MB, TORCH_WORKER_MB, demand
 from app.gpu import Gpu, Gpus
 from app.needs import Needs, answer, needs_of
 from app.settings_load import load_settings
-from pipeline.registry import EngineSpec, Kind, engine_spec
+from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 
 HERE = Gpus((Gpu("A GPU", 24_000, "580.65.06", (8, 9)),))
 SMALL = ("silero-vad", "smart-turn-v3.2")

@@ -359,7 +359,7 @@ def test_room_is_asked_for_once_on_each_disk(
 
 
 def test_a_missing_package_of_the_stack_is_not_left_to_pip() -> None:
-    from pipeline.registry import EngineOptions, EngineSpec, Kind
+    from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 
     def build(options: object, weights: object) -> None: ...
 

@@ -17,7 +17,7 @@ from pipeline.audio import LISTEN_RATE, Framer, Pcm, to_float
 from pipeline.echo.canceller import EchoCanceller, EchoFree
 from pipeline.echo.detector import Evidence
 from pipeline.echo.kalman import BLOCK
-from pipeline.vad.silero import WINDOW_SAMPLES, SileroOptions, SileroVad, build
+from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroOptions, SileroVad, build
 
 SPEECH = (0.9, 0.9, 8.0)
 RULES: tuple[Rule, ...] = (RuleD(), Evidence())

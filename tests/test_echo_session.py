@@ -20,12 +20,12 @@ from benchmarks.onset_play import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, to_float
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDetection
+from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
 from pipeline.recording.difference import compare
 from pipeline.recording.replay import replay
 from pipeline.recording.tape import Tape
 from pipeline.settings import BargeIn, Echo, PolicyName, SessionSettings
-from pipeline.vad.silero import SileroOptions, build
 from pipeline.work import Work
 
 HEARD = SessionSettings(echo=Echo(cancel="auto"))

@@ -22,12 +22,12 @@ from scripted import (
 from virtual_time import run_virtual
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import Partial, Transcript
+from pipeline.engines.contract import Partial, Transcript
+from pipeline.engines.stages import Stages
 from pipeline.errors import EngineCrashed
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText, TranscriptPartial, TranscriptReady
 from pipeline.recognition import Recognition
 from pipeline.settings import SessionSettings
-from pipeline.stages import Stages
 from pipeline.work import Work
 
 CRASHED = EngineCrashed("The engine's process ended")

@@ -14,10 +14,10 @@ from recordings import QUESTIONS, Uncancelled, spoken, synthesize
 
 from benchmarks.wer import total, word_errors
 from pipeline.audio import LISTEN_RATE
+from pipeline.engines.registry import Kind, engine_spec
+from pipeline.engines.stt import moonshine
+from pipeline.engines.tts.espeak_ng import CHUNK_SAMPLES, Espeak, EspeakOptions, build
 from pipeline.errors import EngineError
-from pipeline.registry import Kind, engine_spec
-from pipeline.stt import moonshine
-from pipeline.tts.espeak_ng import CHUNK_SAMPLES, Espeak, EspeakOptions, build
 from pipeline.work import Cancelled
 
 Weights = Callable[[str], Path]

@@ -11,7 +11,7 @@ from virtual_time import run_virtual
 
 from pipeline.chat import CUT_OFF
 from pipeline.commands import CancelResponse, CreateResponse
-from pipeline.engines import Delta, TextDelta, ToolCall
+from pipeline.engines.contract import Delta, TextDelta, ToolCall
 from pipeline.events import ReplyFinished, ReplyText
 from pipeline.messages import Message
 from pipeline.text_ahead import AHEAD_CHARS

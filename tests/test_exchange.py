@@ -31,9 +31,9 @@ from app.settings import Loaded
 from app.settings_load import load_settings
 from app.weights import WeightsCache
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
+from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError, WeightsError
 from pipeline.recording.tape import Tape
-from pipeline.registry import Kind
 
 DONE = "response.done"
 HEARD_OUT_S = 0.8

@@ -22,7 +22,8 @@ from app.compose import new_id
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Bus, Subscription
 from pipeline.commands import AppendAudio, Command, CreateResponse, ResponseOptions, SessionConfig
-from pipeline.engines import Delta, Finished, TextDelta
+from pipeline.engines.contract import Delta, Finished, TextDelta
+from pipeline.engines.stages import Stages
 from pipeline.events import ReplyFinished
 from pipeline.host import (
     STREAM_CREDIT,
@@ -36,7 +37,6 @@ from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.replies import MAX_RUNNING
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
-from pipeline.stages import Stages
 from pipeline.work import Priority, Work
 
 # --- in an engine ------------------------------------------------------------------------------

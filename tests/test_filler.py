@@ -9,7 +9,7 @@ from scripted import Scene, ScriptedLlm, ScriptedTts, scene
 from virtual_time import run_virtual
 
 from pipeline.commands import CreateResponse, ResponseOptions
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemFinished, ReplyText
 from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import Filler, SessionSettings

@@ -22,7 +22,7 @@ from test_echo_session import SILENT_SAMPLES, STORY, RecordedTts
 from benchmarks.echo_sessions import PIECE, RoomClient
 from benchmarks.onset_play import InlineVad
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes, pcm_to_bytes, to_float
-from pipeline.vad.silero import SileroOptions, build
+from pipeline.engines.vad.silero import SileroOptions, build
 
 FORMAT = {"format": {"type": "audio/pcm", "rate": LISTEN_RATE}}
 SPEAKS_S = 1.5

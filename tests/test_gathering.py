@@ -13,12 +13,12 @@ import pytest
 from recordings import Uncancelled
 
 from pipeline.audio import Pcm
-from pipeline.engines import Partial, Transcript
+from pipeline.engines.contract import Partial, Transcript
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.stt.gathering import Gathering, Stop
 from pipeline.errors import EngineError
 from pipeline.host import Answer, Cancel, Done, EngineHost, Item, Submit
-from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.remote_stages import RemoteStt
-from pipeline.stt.gathering import Gathering, Stop
 from pipeline.work import Cancelled, CancelToken, Work
 from pipeline.worker import InlineWorker
 

@@ -19,8 +19,8 @@ from app.compose import Assistant
 from app.serving import local_server
 from app.settings_load import load_settings
 from app.weights import WeightsCache
+from pipeline.engines.registry import Kind
 from pipeline.process_worker import ProcessWorker
-from pipeline.registry import Kind
 
 pytestmark = pytest.mark.real
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.llm.kv_cache import KvCache, Sequence, common_prefix
-from pipeline.llm.saved_prefixes import SavedPrefixes
+from pipeline.engines.llm.kv_cache import KvCache, Sequence, common_prefix
+from pipeline.engines.llm.saved_prefixes import SavedPrefixes
 
 ANN, BOB, CY = "Ann", "Bob", "Cy"
 

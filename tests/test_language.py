@@ -25,18 +25,18 @@ from app.settings_load import load_settings, profile_names
 from pipeline.apology import KeptSentence
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import SessionConfig
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.stages import MOST_TOLD, Spoken, TtsStage, spoken_in
+from pipeline.engines.stt.parakeet import V3_LANGUAGES
+from pipeline.engines.tts import espeak_ng, piper
+from pipeline.engines.tts.qwen3_codes import LANGUAGES
+from pipeline.engines.tts.qwen3_official import Clause
+from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
 from pipeline.events import ReplyFinished
 from pipeline.process_worker import ProcessWorker
 from pipeline.recording.engine_calls import RecordedTts
-from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.remote_stages import RemoteTts
 from pipeline.spoken.language import SMALL_WORDS, language_of
-from pipeline.stages import MOST_TOLD, Spoken, TtsStage, spoken_in
-from pipeline.stt.parakeet import V3_LANGUAGES
-from pipeline.tts import espeak_ng, piper
-from pipeline.tts.qwen3_codes import LANGUAGES
-from pipeline.tts.qwen3_official import Clause
-from pipeline.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
 from pipeline.work import CancelToken, Work
 from pipeline.worker import InlineWorker, ThreadWorker, Worker
 

@@ -46,12 +46,12 @@ from benchmarks.scripted_engines import (
 from pipeline.audio import LISTEN_RATE, AudioFormat
 from pipeline.bus import Bus
 from pipeline.commands import AppendAudio, SessionConfig
-from pipeline.engines import Finished, TextDelta, Warmed
+from pipeline.engines.contract import Finished, TextDelta, Warmed
+from pipeline.engines.registry import Kind, engine_spec
+from pipeline.engines.stages import Stages
 from pipeline.messages import Message, Sampling, ToolChoice, Usage
-from pipeline.registry import Kind, engine_spec
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
-from pipeline.stages import Stages
 from pipeline.work import Cancelled
 
 # --- engines -----------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ import tiny_gguf
 from llama_talk import MODEL, SHORT_TOOLS, calls, joined, nudge, replies, told
 from test_llama_tools import check, items
 
-from pipeline.engines import Finished, ToolCall
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
-from pipeline.llm.llama_model import Model
+from pipeline.engines.contract import Finished, ToolCall
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_model import Model
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
 
 pytestmark = pytest.mark.real

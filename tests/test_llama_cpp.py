@@ -24,13 +24,13 @@ from llama_talk import (
     warm,
 )
 
+from pipeline.engines.llm.llama_context import Context
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.prompts import Prompts
+from pipeline.engines.registry import Kind, engine_spec
 from pipeline.errors import PromptTooLong, WeightsError
-from pipeline.llm.llama_context import Context
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
-from pipeline.llm.llama_model import Model
-from pipeline.llm.prompts import Prompts
 from pipeline.messages import Message, Sampling
-from pipeline.registry import Kind, engine_spec
 
 pytestmark = pytest.mark.real
 

@@ -12,7 +12,7 @@ from robot_tools import robot_tools
 from benchmarks.llama_sessions import alternate, figures
 from benchmarks.warm_dialogue import Dialogue, Turn
 from benchmarks.warm_turns import asked, share, summary
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import Usage
 
 pytestmark = pytest.mark.real

@@ -23,11 +23,11 @@ from llama_talk import (
     warm,
 )
 
+from pipeline.engines.llm import draft as draft_module
+from pipeline.engines.llm.draft import Draft
+from pipeline.engines.llm.llama_context import Context
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.errors import EngineError, WeightsError
-from pipeline.llm import draft as draft_module
-from pipeline.llm.draft import Draft
-from pipeline.llm.llama_context import Context
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import Message, Sampling
 from pipeline.work import Cancelled
 

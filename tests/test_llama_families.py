@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from llama_talk import MODEL, SHORT_TOOLS, SYSTEM, answer, calls, joined, nudge, replies, told
 
-from pipeline.engines import Finished, TextDelta, ToolCall
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
-from pipeline.llm.llama_model import Model
-from pipeline.llm.tool_calls.schema_check import fits
+from pipeline.engines.contract import Finished, TextDelta, ToolCall
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.messages import Message, Sampling, ToolChoice
 
 pytestmark = pytest.mark.real

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_talk import FRANCE, MODEL, SPAIN, SYSTEM, Token, answer, at_once, dialogue, replies
 
-from pipeline.engines import Finished, TextDelta
-from pipeline.llm.llama_context import Context
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
-from pipeline.llm.lookup import PromptLookup
+from pipeline.engines.contract import Finished, TextDelta
+from pipeline.engines.llm.llama_context import Context
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.lookup import PromptLookup
 from pipeline.messages import Message, Sampling
 from pipeline.work import Cancelled
 

@@ -22,16 +22,16 @@ import tiny_gguf
 from llama_talk import FRANCE, MODEL, SHORT_TOOLS, SYSTEM, Token, answer, begin, replies, warm
 from shown_pictures import JPEG, ONE, OTHER, png, shows, url
 
-from pipeline.engines import LlmSession
+from pipeline.engines.contract import LlmSession
+from pipeline.engines.llm import llama_api
+from pipeline.engines.llm.eyes import Eyes, Media
+from pipeline.engines.llm.known_texts import KnownTexts
+from pipeline.engines.llm.llama_context import Context, Outcome
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE
 from pipeline.errors import EngineError, PromptTooLong, WeightsError
 from pipeline.items import UNSEEN_IMAGE
-from pipeline.llm import llama_api
-from pipeline.llm.eyes import Eyes, Media
-from pipeline.llm.known_texts import KnownTexts
-from pipeline.llm.llama_context import Context, Outcome
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import Message, Sampling
-from pipeline.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE
 from pipeline.work import Cancelled
 
 pytestmark = pytest.mark.real

@@ -11,9 +11,9 @@ import pytest
 from llama_talk import MODEL
 from numpy.typing import NDArray
 
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
 from pipeline.errors import EngineError
-from pipeline.llm.llama_model import Model
-from pipeline.llm.sampler import Sampler
 from pipeline.messages import Sampling
 
 pytestmark = pytest.mark.real

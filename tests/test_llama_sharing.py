@@ -26,9 +26,9 @@ from llama_talk import (
 )
 from robot_tools import robot_tools, size_bytes
 
+from pipeline.engines.llm.llama_context import Context, Outcome
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.host import Answer, Done, EngineHost, Item, Submit
-from pipeline.llm.llama_context import Context, Outcome
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import Message
 from pipeline.work import Cancelled
 

@@ -15,10 +15,10 @@ import tiny_gguf
 from llama_talk import FRANCE, LONG, MODEL, SHORT_TOOLS, SPAIN, SYSTEM, answer, warm
 from pydantic import ValidationError
 
-from pipeline.engines import LlmSession
+from pipeline.engines.contract import LlmSession
+from pipeline.engines.llm.llama_api import library
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.errors import EngineError
-from pipeline.llm.llama_api import library
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import Message, Sampling
 
 pytestmark = pytest.mark.real

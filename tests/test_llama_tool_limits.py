@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from llama_talk import MODEL, Token, told
 
-from pipeline.engines import TextDelta, ToolCall
+from pipeline.engines.contract import TextDelta, ToolCall
+from pipeline.engines.llm.llama_cpp import LlamaCppOptions, build
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.prompts import Prompts
+from pipeline.engines.llm.tool_calls.grammar import CallGrammars
+from pipeline.engines.llm.tool_calls.parser import Part
+from pipeline.engines.llm.tool_calls.syntax import HERMES
+from pipeline.engines.llm.writer import Writer
 from pipeline.errors import EngineError, PromptTooLong
-from pipeline.llm.llama_cpp import LlamaCppOptions, build
-from pipeline.llm.llama_model import Model
-from pipeline.llm.prompts import Prompts
-from pipeline.llm.tool_calls.grammar import CallGrammars
-from pipeline.llm.tool_calls.parser import Part
-from pipeline.llm.tool_calls.syntax import HERMES
-from pipeline.llm.writer import Writer
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
 
 pytestmark = pytest.mark.real

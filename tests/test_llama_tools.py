@@ -28,12 +28,12 @@ from llama_talk import (
 )
 from robot_tools import robot_tools
 
-from pipeline.engines import Delta, EndOfTurn, Finished, TextDelta, ToolCall
-from pipeline.llm import writer
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
-from pipeline.llm.llama_model import Model
-from pipeline.llm.sampler import Sampler
-from pipeline.llm.tool_calls.schema_check import fits
+from pipeline.engines.contract import Delta, EndOfTurn, Finished, TextDelta, ToolCall
+from pipeline.engines.llm import writer
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
+from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.work import Cancelled
 

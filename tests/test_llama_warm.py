@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_talk import MODEL, SHORT_TOOLS, SYSTEM, Token, answer, begin, replies, warm, warmed
 
-from pipeline.engines import EndOfTurn
-from pipeline.llm.known_texts import KnownTexts
-from pipeline.llm.kv_cache import common_prefix
-from pipeline.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
-from pipeline.llm.llama_model import Model
-from pipeline.llm.prompts import Prompts
+from pipeline.engines.contract import EndOfTurn
+from pipeline.engines.llm.known_texts import KnownTexts
+from pipeline.engines.llm.kv_cache import common_prefix
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.prompts import Prompts
 from pipeline.messages import Message
 from pipeline.work import Cancelled
 

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.engines.registry import (
+    AnyEngineSpec,
+    EngineOptions,
+    EngineSpec,
+    Kind,
+    require_modules,
+)
+from pipeline.engines.registry import engine_spec as find_spec
+from pipeline.engines.tts import qwen3_tts
+from pipeline.engines.tts.qwen3_loading import Place
 from pipeline.errors import MissingExtra
-from pipeline.registry import AnyEngineSpec, EngineOptions, EngineSpec, Kind, require_modules
-from pipeline.registry import engine_spec as find_spec
-from pipeline.tts import qwen3_tts
-from pipeline.tts.qwen3_loading import Place
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -13,9 +13,9 @@ from recordings import Uncancelled, real_recordings, recording
 
 from benchmarks.wer import measure, total, word_errors, words
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
-from pipeline.engines import Transcript
+from pipeline.engines.contract import Transcript
+from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, build
 from pipeline.errors import EngineError, WeightsError
-from pipeline.stt.moonshine import Moonshine, MoonshineOptions, build
 from pipeline.work import Cancelled
 
 Weights = Callable[[str], Path]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.stt.nemo_streaming import Context, Decoded, Stream, Window
-from pipeline.stt.token_words import Tokens
+from pipeline.engines.stt.nemo_streaming import Context, Decoded, Stream, Window
+from pipeline.engines.stt.token_words import Tokens
 
 CONTEXTS = st.builds(
     Context,

@@ -11,7 +11,7 @@ from test_clause_speech import CONFIG, WATCHED, WORDS, asked, brain, faults, fin
 from virtual_time import run_virtual
 
 from pipeline.audio import Pcm
-from pipeline.not_speech import NotSpeech, Wrong
+from pipeline.engines.tts.not_speech import NotSpeech, Wrong
 from pipeline.replies import SessionSettings
 from pipeline.work import Work
 

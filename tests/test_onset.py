@@ -25,17 +25,17 @@ from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS, ClearAudio, CreateResponse
 from pipeline.echo.sent import ClientEcho
+from pipeline.engines.stages import Stages
+from pipeline.engines.stt.moonshine import MoonshineOptions
+from pipeline.engines.stt.moonshine import build as build_moonshine
+from pipeline.engines.vad.memory import VadMemory
+from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.hearing import EchoHearing
 from pipeline.listening import Listener, SpeechScores
 from pipeline.onset import GAP_MS, MAX_BACK_MS, RecentScores
 from pipeline.settings import Echo, Endpointing
-from pipeline.stages import Stages
-from pipeline.stt.moonshine import MoonshineOptions
-from pipeline.stt.moonshine import build as build_moonshine
 from pipeline.turns import Ended, Started, TurnTaker
-from pipeline.vad.memory import VadMemory
-from pipeline.vad.silero import SileroOptions, SileroVad, build
 
 WINDOW = 512
 QUIET, LOUD = 10, 3000

@@ -18,7 +18,7 @@ from pipeline.commands import (
     ResponseOptions,
     TurnDetection,
 )
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.events import (
     ReplyFinished,
     SpeechIgnored,

@@ -13,11 +13,11 @@ from tiny_parakeet import GAP, engine, long_talk, needs_nemo, options, say, talk
 
 from benchmarks.wer import total, word_errors
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
-from pipeline.engines import Transcript
+from pipeline.engines.contract import Transcript
+from pipeline.engines.registry import Kind, engine_spec
+from pipeline.engines.stt.parakeet import SPEC, Parakeet, build
+from pipeline.engines.stt.token_words import Tokens
 from pipeline.errors import EngineError, WeightsError
-from pipeline.registry import Kind, engine_spec
-from pipeline.stt.parakeet import SPEC, Parakeet, build
-from pipeline.stt.token_words import Tokens
 from pipeline.work import Cancelled
 
 # NeMo and what it imports warn about each other while they are imported, which takes a minute on a

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from tiny_models.parakeet import FILE
 
 from app.catalogue import Catalogue
+from pipeline.engines.registry import Kind, engine_spec
+from pipeline.engines.stt.nemo_streaming import Context
+from pipeline.engines.stt.parakeet import ParakeetOptions, _context, build
 from pipeline.errors import WeightsError
-from pipeline.registry import Kind, engine_spec
-from pipeline.stt.nemo_streaming import Context
-from pipeline.stt.parakeet import ParakeetOptions, _context, build
 
 
 def test_it_is_in_the_registry_and_runs_in_a_process() -> None:

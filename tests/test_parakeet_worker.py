@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from tiny_parakeet import needs_nemo, options, say, talk
 
+from pipeline.engines.stt.parakeet import SPEC
 from pipeline.errors import EngineCrashed
 from pipeline.process_worker import ProcessWorker
 from pipeline.remote_stages import RemoteStt
-from pipeline.stt.parakeet import SPEC
 from pipeline.work import Cancelled, Work
 from pipeline.worker import worker_for
 

@@ -16,11 +16,11 @@ from recordings import QUESTIONS, Uncancelled, spoken, synthesize
 
 from benchmarks.wer import total, word_errors
 from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.registry import Kind, engine_spec
+from pipeline.engines.stt import moonshine
+from pipeline.engines.tts.piper import SPEC, Piper, PiperOptions, build, find_models
 from pipeline.errors import ConfigError, WeightsError
-from pipeline.registry import Kind, engine_spec
 from pipeline.remote_stages import RemoteTts
-from pipeline.stt import moonshine
-from pipeline.tts.piper import SPEC, Piper, PiperOptions, build, find_models
 from pipeline.work import Cancelled, Work
 from pipeline.worker import worker_for
 
@@ -189,7 +189,7 @@ def test_what_it_says_is_not_logged(piper: Piper, caplog: pytest.LogCaptureFixtu
 
 
 def test_the_server_does_not_import_gpl_code() -> None:
-    check = "import sys, pipeline.tts.piper; sys.exit('piper' in sys.modules)"
+    check = "import sys, pipeline.engines.tts.piper; sys.exit('piper' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
     assert engine_spec(Kind.TTS, "piper").run_in == "process"
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from virtual_time import run_virtual
 
-from pipeline.by_url.places import Places
+from pipeline.engines.by_url.places import Places
 from pipeline.work import CLIENT, Cancelled, Priority, Work
 
 

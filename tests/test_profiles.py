@@ -29,7 +29,7 @@ from app.profile_fit import (
     wanted,
 )
 from app.settings_load import config_dir, load_settings, profile_names
-from pipeline.registry import Kind
+from pipeline.engines.registry import Kind
 
 CATALOGUE = Catalogue.load()
 PROFILES = wanted(CATALOGUE)

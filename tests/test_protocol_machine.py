@@ -20,7 +20,7 @@ from virtual_time import VirtualLoop
 from wired import SPEECH_LEVEL, Cast, wired
 
 from benchmarks.hostile import Hostile
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
 
 TOOL = {"type": "function", "name": "wave", "description": "Wave.", "parameters": {}}

@@ -15,10 +15,9 @@ import pytest
 from recordings import Uncancelled
 
 from pipeline.audio import Pcm
-from pipeline.errors import ConfigError, ReachyVoiceError, WeightsError
-from pipeline.not_speech import NotSpeech
-from pipeline.registry import Kind, engine_spec
-from pipeline.tts.qwen3_codes import (
+from pipeline.engines.registry import Kind, engine_spec
+from pipeline.engines.tts.not_speech import NotSpeech
+from pipeline.engines.tts.qwen3_codes import (
     FRAME_SAMPLES,
     RATE,
     CodeWatch,
@@ -27,11 +26,12 @@ from pipeline.tts.qwen3_codes import (
     most_frames,
     spoken,
 )
-from pipeline.tts.qwen3_fast import Fast
-from pipeline.tts.qwen3_loading import check_directory
-from pipeline.tts.qwen3_official import Clause
-from pipeline.tts.qwen3_stepping import Stepped, current
-from pipeline.tts.qwen3_tts import SPEC, Qwen3TtsOptions, build
+from pipeline.engines.tts.qwen3_fast import Fast
+from pipeline.engines.tts.qwen3_loading import check_directory
+from pipeline.engines.tts.qwen3_official import Clause
+from pipeline.engines.tts.qwen3_stepping import Stepped, current
+from pipeline.engines.tts.qwen3_tts import SPEC, Qwen3TtsOptions, build
+from pipeline.errors import ConfigError, ReachyVoiceError, WeightsError
 from pipeline.work import Cancelled
 
 LADDER = {2: 64, 5: 50, 10: 100, 20: 160}

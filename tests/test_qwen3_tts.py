@@ -16,10 +16,10 @@ from tiny_models.qwen3_tts import CODES, VOICES
 from tiny_qwen import ENDING, TEXT, directory, engine, joined, needs_qwen, official, options
 
 from pipeline.audio import Pcm, from_float
+from pipeline.engines.tts.not_speech import NotSpeech
+from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, most_frames
+from pipeline.engines.tts.qwen3_tts import Qwen3Tts, build
 from pipeline.errors import ConfigError, EngineError, WeightsError
-from pipeline.not_speech import NotSpeech
-from pipeline.tts.qwen3_codes import FRAME_SAMPLES, most_frames
-from pipeline.tts.qwen3_tts import Qwen3Tts, build
 from pipeline.work import Cancelled
 
 # torch and transformers warn about each other while they are imported, which takes a minute on a

@@ -13,11 +13,11 @@ import pytest
 from tiny_qwen import TEXT, needs_qwen, options
 
 from pipeline.audio import Pcm
+from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES
+from pipeline.engines.tts.qwen3_tts import SPEC
 from pipeline.errors import EngineCrashed
 from pipeline.process_worker import ProcessWorker
 from pipeline.remote_stages import RemoteTts
-from pipeline.tts.qwen3_codes import FRAME_SAMPLES
-from pipeline.tts.qwen3_tts import SPEC
 from pipeline.work import Cancelled, Work
 from pipeline.worker import worker_for
 

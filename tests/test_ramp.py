@@ -22,7 +22,7 @@ from virtual_time import run_virtual
 
 from pipeline.audio import Pcm
 from pipeline.commands import CreateResponse
-from pipeline.engines import Delta, Finished, TextDelta
+from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText
 from pipeline.messages import Usage
 from pipeline.ramp import MARGIN_S, Ramp, Spoken

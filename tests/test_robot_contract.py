@@ -43,7 +43,7 @@ from clients.serving import Served, Wire, scripted_server
 from websockets.asyncio.client import connect
 
 from app.settings import ServerSettings
-from pipeline.engines import Delta, ToolCall
+from pipeline.engines.contract import Delta, ToolCall
 from pipeline.errors import EngineError
 
 

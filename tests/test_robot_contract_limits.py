@@ -45,8 +45,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from pipeline.audio import Pcm
-from pipeline.engines import ToolCall
-from pipeline.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.contract import ToolCall
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.remote_stages import RemoteTts
 from pipeline.work import CancelToken
 from pipeline.worker import Worker, worker_for

@@ -17,7 +17,7 @@ from hardware.robot.motion import Motion
 from hardware.robot.poses import LIMITS, NEUTRAL, SPEED_LIMITS, swayed, to_axes
 from hardware.robot.posture import DEAF_S, THINKS_S, Mode, Posture
 from pipeline.commands import Direction
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.events import (
     Event,
     InputCleared,

@@ -16,7 +16,7 @@ from app.compose import Assistant
 from app.server import ServerError, bind, build_app, serve
 from app.serving import Interrupted, local_server
 from app.settings_load import load_settings
-from pipeline.registry import Kind
+from pipeline.engines.registry import Kind
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
+from pipeline.engines.llm.pictures import pieces
 from pipeline.events import (
     IdleTimeout,
     InputCommitted,
@@ -42,7 +43,6 @@ from pipeline.events import (
 from pipeline.items import UNSEEN_IMAGE, AudioPart, ImagePart, MessageItem, TextPart
 from pipeline.memory import Memory
 from pipeline.messages import Message
-from pipeline.pictures import pieces
 from pipeline.reply_prompts import SILENCE
 from pipeline.settings import Endpointing, Policy, SessionSettings
 

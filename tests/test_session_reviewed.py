@@ -25,7 +25,7 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import (
     IdleTimeout,

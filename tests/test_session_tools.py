@@ -16,7 +16,7 @@ from pipeline.commands import (
     ResponseOptions,
     SessionConfig,
 )
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.events import (
     InputCommitted,
     ReplyArguments,

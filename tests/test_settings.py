@@ -18,9 +18,9 @@ from app.settings_check import SettingsError
 from app.settings_load import config_dir, load_settings, profile_names
 from app.settings_schema import build_schema, schema_path, schema_text
 from app.yaml_tree import leaves, read_tree
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import ConfigError
 from pipeline.messages import Sampling
-from pipeline.registry import EngineOptions, EngineSpec, Kind
 
 Write = Callable[..., str]
 

@@ -32,7 +32,7 @@ from pipeline.commands import (
     ResponseOptions,
     SessionConfig,
 )
-from pipeline.engines import Delta, ToolCall
+from pipeline.engines.contract import Delta, ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import (
     ReplyArguments,

@@ -10,9 +10,9 @@ import pytest
 from recordings import recording
 
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
+from pipeline.engines.registry import Kind, engine_spec
+from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroOptions, SileroVad, build
 from pipeline.errors import WeightsError
-from pipeline.registry import Kind, engine_spec
-from pipeline.vad.silero import WINDOW_SAMPLES, SileroOptions, SileroVad, build
 
 pytestmark = pytest.mark.real
 

@@ -12,11 +12,11 @@ import pytest
 from recordings import Recording, real_recordings, recording
 
 from pipeline.audio import LISTEN_RATE, Framer, Pcm, to_float
-from pipeline.engines import TurnDetector
+from pipeline.engines.contract import TurnDetector
+from pipeline.engines.registry import Kind, engine_spec
+from pipeline.engines.turn import silence, smart_turn
+from pipeline.engines.vad import silero
 from pipeline.errors import WeightsError
-from pipeline.registry import Kind, engine_spec
-from pipeline.turn import silence, smart_turn
-from pipeline.vad import silero
 
 HISTORY_SAMPLES = int(smart_turn.HISTORY_SECONDS * LISTEN_RATE)
 WINDOW_SECONDS = silero.WINDOW_SAMPLES / LISTEN_RATE

@@ -9,10 +9,10 @@ import pytest
 from recordings import Uncancelled, synthesize
 
 from benchmarks.wer import total, word_errors
+from pipeline.engines.stt import moonshine
+from pipeline.engines.tts import piper
 from pipeline.spoken import speakable
 from pipeline.spoken.numbers import cardinal, ordinal, year
-from pipeline.stt import moonshine
-from pipeline.tts import piper
 
 NUMBERS = """
 0 => zero

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.by_url import sse
-from pipeline.by_url.sse import EventReader, ServerEvent, TooLong
+from pipeline.engines.by_url import sse
+from pipeline.engines.by_url.sse import EventReader, ServerEvent, TooLong
 
 
 def read(*pieces: bytes) -> list[ServerEvent]:

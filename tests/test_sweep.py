@@ -21,7 +21,7 @@ from virtual_time import run_virtual
 
 from pipeline import events
 from pipeline.chat import UNHEARD_SPEECH
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 
 STEP_MS = 10
 NEXT = "How are you today?"

@@ -21,9 +21,9 @@ import pytest
 from recordings import Uncancelled
 
 from app.settings_load import config_dir, load_settings
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_names, engine_spec
+from pipeline.engines.third_party import find
 from pipeline.errors import ConfigError
-from pipeline.registry import EngineOptions, EngineSpec, Kind, engine_names, engine_spec
-from pipeline.third_party import find
 
 ROOT = config_dir().parent
 EXAMPLE = ROOT / "examples" / "chirping_voice"

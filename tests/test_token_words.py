@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engines import Partial, Word
-from pipeline.stt.token_words import Tokens, settled, timed_words
+from pipeline.engines.contract import Partial, Word
+from pipeline.engines.stt.token_words import Tokens, settled, timed_words
 
 PIECES = ("▁hel", "lo", "▁wor", "ld", ",", ".", "▁", "▁?", "▁a", "'s", "▁¿", "é")
 IDS = st.lists(st.integers(0, len(PIECES) - 1), max_size=12)

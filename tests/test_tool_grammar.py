@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from llama_talk import MODEL
 from robot_tools import robot_tools
 
-from pipeline.llm.llama_model import Model
-from pipeline.llm.sampler import Sampler
-from pipeline.llm.tool_calls import number_rules
-from pipeline.llm.tool_calls.grammar import CallGrammars, call_grammar
-from pipeline.llm.tool_calls.schema_check import fits
-from pipeline.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
+from pipeline.engines.llm.tool_calls import number_rules
+from pipeline.engines.llm.tool_calls.grammar import CallGrammars, call_grammar
+from pipeline.engines.llm.tool_calls.schema_check import fits
+from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
 from pipeline.messages import Sampling, Tool
 
 NAME = {"type": "string"}

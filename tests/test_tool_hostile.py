@@ -13,10 +13,10 @@ import pytest
 from llama_talk import MODEL
 from test_tool_grammar import calls, tool, valid
 
-from pipeline.llm.llama_model import Model
-from pipeline.llm.sampler import Sampler
-from pipeline.llm.tool_calls.grammar import CallGrammars, call_grammar
-from pipeline.llm.tool_calls.syntax import GEMMA, HERMES
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
+from pipeline.engines.llm.tool_calls.grammar import CallGrammars, call_grammar
+from pipeline.engines.llm.tool_calls.syntax import GEMMA, HERMES
 from pipeline.messages import Sampling
 
 

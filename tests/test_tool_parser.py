@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.engines import TextDelta, ToolCall
-from pipeline.llm.tool_calls.parser import CallParser, Part
-from pipeline.llm.tool_calls.schema_check import fits
-from pipeline.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, THOUGHTS, Syntax
+from pipeline.engines.contract import TextDelta, ToolCall
+from pipeline.engines.llm.tool_calls.parser import CallParser, Part
+from pipeline.engines.llm.tool_calls.schema_check import fits
+from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, THOUGHTS, Syntax
 from pipeline.messages import Tool
 
 CASES = json.loads((Path(__file__).parent / "data/tool_calls/streams.json").read_text())

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.llm.chat_template import CHATML, ChatTemplate
-from pipeline.llm.tool_calls.syntax import GEMMA, HERMES, LLAMA, Syntax
+from pipeline.engines.llm.chat_template import CHATML, ChatTemplate
+from pipeline.engines.llm.tool_calls.syntax import GEMMA, HERMES, LLAMA, Syntax
 from pipeline.messages import Message, Tool
 
 DATA = Path(__file__).parent / "data" / "tool_calls"

@@ -25,7 +25,7 @@ from transcript_player import DIRECTORY, Line, play, read, write
 from virtual_time import run_virtual
 from wired import Cast
 
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 
 RECORD = "RECORD_TRANSCRIPTS"
 

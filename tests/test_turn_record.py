@@ -19,7 +19,7 @@ from pipeline.commands import (
     ResponseOptions,
     TurnDetection,
 )
-from pipeline.engines import ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.events import Event
 from pipeline.messages import Usage
 from pipeline.turn_recorder import TurnRecorder

@@ -22,7 +22,7 @@ from pipeline.commands import (
     Configure,
     TruncateItem,
 )
-from pipeline.engines import Transcript
+from pipeline.engines.contract import Transcript
 from pipeline.errors import EngineError
 from pipeline.items import MessageItem
 from pipeline.turn_record import (

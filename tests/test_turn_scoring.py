@@ -19,9 +19,9 @@ from benchmarks.turns.play import play
 from benchmarks.turns.scene import Pause
 from benchmarks.turns.virtual_engines import NO_DELAYS, Computer, Delays
 from pipeline.audio import LISTEN_RATE
+from pipeline.engines.turn.smart_turn import SPEC as SMART_TURN
+from pipeline.engines.turn.smart_turn import SmartTurnOptions
 from pipeline.messages import Message
-from pipeline.turn.smart_turn import SPEC as SMART_TURN
-from pipeline.turn.smart_turn import SmartTurnOptions
 from pipeline.work import Cancelled, Priority, Work
 
 # --- a session is played and scored ------------------------------------------------------------

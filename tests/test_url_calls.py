@@ -15,15 +15,15 @@ from robot_tools import robot_tools
 from test_url_llm import APIS, PATHS, RESPONSES, calls_of, last, text_of
 from url_engines import DANCE, NOD, answer, running
 
-from pipeline.by_url.families import LLAMA_SERVER
-from pipeline.engines import Finished, TextDelta, ToolCall
+from pipeline.engines.by_url.families import LLAMA_SERVER
+from pipeline.engines.contract import Finished, TextDelta, ToolCall
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
+from pipeline.engines.llm.tool_calls.schema_check import fits
+from pipeline.engines.llm.url_prompts import Asked, Parts, RawCall, call_schema, format_fields
+from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
-from pipeline.llm.llama_model import Model
-from pipeline.llm.sampler import Sampler
-from pipeline.llm.tool_calls.schema_check import fits
-from pipeline.llm.url_prompts import Asked, Parts, RawCall, call_schema, format_fields
 from pipeline.messages import Sampling, Tool, ToolChoice
-from pipeline.registry import Kind
 
 DANCE_TEXT = '{"name": "dance", "arguments": {"steps": 3}}'
 NOD_TEXT = '{"name": "nod", "arguments": {}}'

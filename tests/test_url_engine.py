@@ -11,11 +11,11 @@ from far_server import FarServer, Mood, free_port, problem, serving
 from url_engines import HELLO, alive, answer, built, running, told
 from watched_log import WatchedLog
 
-from pipeline.by_url import engine as engine_module
-from pipeline.by_url.failures import Misconfigured
-from pipeline.by_url.pool import Pool
+from pipeline.engines.by_url import engine as engine_module
+from pipeline.engines.by_url.failures import Misconfigured
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
-from pipeline.registry import Kind
 from pipeline.work import Work
 
 CHAT = "openai-chat"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.by_url.addresses import base_url, joined
-from pipeline.by_url.failures import (
+from pipeline.engines.by_url.addresses import base_url, joined
+from pipeline.engines.by_url.failures import (
     Misconfigured,
     Place,
     Refused,
@@ -18,8 +18,8 @@ from pipeline.by_url.failures import (
     refused,
     without,
 )
+from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError
-from pipeline.registry import Kind
 
 LLM = Place(Kind.LLM, "http://10.0.0.5:8080/v1")
 

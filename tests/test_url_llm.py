@@ -11,10 +11,10 @@ from far_server import FarServer, Mood, serving, stream
 from far_server import Kind as Server
 from url_engines import DANCE, HELLO, NOD, answer, running
 
-from pipeline.engines import Delta, Finished, TextDelta, ToolCall
+from pipeline.engines.contract import Delta, Finished, TextDelta, ToolCall
+from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import Message, Sampling, ToolChoice, Usage
-from pipeline.registry import Kind
 from pipeline.work import Work
 
 CHAT, RESPONSES = "openai-chat", "openai-responses"

@@ -10,10 +10,10 @@ import pytest
 from far_server import FarServer, serving
 from url_engines import answer, running
 
+from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, data_of, joined, pieces, pixels, seen
+from pipeline.engines.registry import Kind
 from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Image, Message
-from pipeline.pictures import FORGOTTEN_IMAGE, data_of, joined, pieces, pixels, seen
-from pipeline.registry import Kind
 from pipeline.work import Work
 
 CHAT, RESPONSES = "openai-chat", "openai-responses"

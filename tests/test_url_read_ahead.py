@@ -9,9 +9,9 @@ from far_server import FarServer, Mood, problem, serving
 from test_url_llm import APIS, CHAT, PATHS, last, text_of
 from url_engines import DANCE, HELLO, answer, running
 
+from pipeline.engines.registry import Kind
 from pipeline.errors import PromptTooLong
 from pipeline.messages import Message, Sampling, ToolChoice, Usage
-from pipeline.registry import Kind
 from pipeline.work import Cancelled, Priority, Work
 
 

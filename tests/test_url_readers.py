@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipeline.llm.openai_chat import ChatReader
-from pipeline.llm.openai_responses import ResponsesReader
+from pipeline.engines.llm.openai_chat import ChatReader
+from pipeline.engines.llm.openai_responses import ResponsesReader
 
 
 def chat_calls(*pieces: Any) -> list[tuple[str, str]]:

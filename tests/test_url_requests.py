@@ -17,10 +17,10 @@ from far_server import FarServer, Mood, free_port, problem, serving, stream
 from url_engines import HELLO, answer, running
 
 from app.tls import tls_generated
-from pipeline.by_url.engine import UrlEngine
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import Sampling, ToolChoice
-from pipeline.registry import Kind
 from pipeline.work import Cancelled, Priority, Work
 
 CHAT = "/v1/chat/completions"

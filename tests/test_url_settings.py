@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from app.command_line import cli
 from app.settings_check import SettingsError
 from app.settings_load import load_settings
-from pipeline.registry import Kind, UrlEngineSpec, engine_spec
+from pipeline.engines.registry import Kind, UrlEngineSpec, engine_spec
 
 URL = "http://10.0.0.5:8080/v1"
 KEY = "sk-1234567890"

@@ -13,11 +13,11 @@ from far_server import TONE, FarServer, Mood, serving
 from url_engines import running
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.by_url.engine import UrlEngine
-from pipeline.engines import Partial
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.contract import Partial
+from pipeline.engines.registry import Kind
+from pipeline.engines.stt.openai_transcriptions import spoken
 from pipeline.errors import EngineError
-from pipeline.registry import Kind
-from pipeline.stt.openai_transcriptions import spoken
 from pipeline.work import Work
 
 STT, TTS = "openai-transcriptions", "openai-speech"

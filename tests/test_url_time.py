@@ -13,12 +13,12 @@ from test_url_requests import ALL, finished
 from url_engines import HELLO, built
 from virtual_time import run_virtual
 
-from pipeline.by_url.engine import UrlEngine
-from pipeline.by_url.pool import Pool
-from pipeline.engines import Finished, TextDelta
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.contract import Finished, TextDelta
+from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import Sampling, ToolChoice
-from pipeline.registry import Kind
 from pipeline.work import Cancelled, Work
 
 KINDS = {

@@ -26,7 +26,7 @@ from app.serving import local_server
 from app.settings_load import load_settings
 from app.weights import WeightsCache
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
-from pipeline.registry import Kind
+from pipeline.engines.registry import Kind
 
 pytestmark = pytest.mark.real
 CHAT, SPEECH, HEARD = "/v1/chat/completions", "/v1/audio/speech", "/v1/audio/transcriptions"

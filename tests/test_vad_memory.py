@@ -17,9 +17,9 @@ from benchmarks.onset_play import InlineVad
 from benchmarks.turns.acoustics import gained, noise, to_pcm
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm
 from pipeline.echo.path import EchoWindow
+from pipeline.engines.stages import Stages
+from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.listening import SpeechScores
-from pipeline.stages import Stages
-from pipeline.vad.silero import SileroOptions, build
 
 WINDOW = 512
 SILENCE = np.zeros(WINDOW, np.int16)

@@ -15,8 +15,8 @@ from benchmarks.onset_play import fixed_padding_only
 from benchmarks.onset_speech import bounds
 from benchmarks.turns.acoustics import NoiseKind, Signal, gained, noise, rms_dbfs, to_pcm, to_signal
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
-from pipeline.vad.noise import NoiseReducer, SecondOpinion
-from pipeline.vad.silero import SileroOptions, SileroVad, build
+from pipeline.engines.vad.noise import NoiseReducer, SecondOpinion
+from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
 
 WINDOW = 512
 PER_SECOND = LISTEN_RATE / WINDOW

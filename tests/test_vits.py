@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.onnx import open_session
-from pipeline.tts.onnx_parts import CannotCut, cut
-from pipeline.tts.piper import _open_part
-from pipeline.tts.vits import SMALLEST, SMALLEST_FIRST, Frames, Samples, Vocoder, limited
+from pipeline.engines.onnx import open_session
+from pipeline.engines.tts.onnx_parts import CannotCut, cut
+from pipeline.engines.tts.piper import _open_part
+from pipeline.engines.tts.vits import SMALLEST, SMALLEST_FIRST, Frames, Samples, Vocoder, limited
 
 Weights = Callable[[str], Path]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError, WeightsError
 from pipeline.host import STREAM_CREDIT, Answer, Cancel, Done, EngineHost, Item, Submit
 from pipeline.process_worker import ProcessWorker
-from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.work import Cancelled, CancelToken, Priority, Work
 from pipeline.worker import InlineWorker, Remote, ThreadWorker, Worker
 

@@ -19,11 +19,11 @@ import pytest
 from running_worker import running
 
 from pipeline import process_worker
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineError
 from pipeline.host import Answer, Cancel, Done, Drop, EngineHost, Request, Submit
 from pipeline.messages import Usage
 from pipeline.process_worker import ProcessWorker
-from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.remote_stages import RemoteConversation
 from pipeline.work import Cancelled, CancelToken, Work
 from pipeline.worker import InlineWorker, ThreadWorker, Worker

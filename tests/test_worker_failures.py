@@ -20,11 +20,11 @@ import pytest
 from running_worker import running
 
 from pipeline import process_worker, watchdog, worker_child
-from pipeline.engines import Warmed
+from pipeline.engines.contract import Warmed
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.messages import Usage
 from pipeline.process_worker import ProcessWorker
-from pipeline.registry import EngineOptions, EngineSpec, Kind
 from pipeline.remote_stages import RemoteConversation, RemoteVad
 from pipeline.work import Cancelled, CancelToken, Priority, Work
 from pipeline.worker import ThreadWorker

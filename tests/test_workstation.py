@@ -40,8 +40,8 @@ from app.settings_load import load_settings
 from app.weights import WeightsCache
 from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.registry import Kind
 from pipeline.process_worker import ProcessWorker
-from pipeline.registry import Kind
 
 pytestmark = [
     pytest.mark.nemo,

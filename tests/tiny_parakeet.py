@@ -11,7 +11,7 @@ import pytest
 from tiny_models.parakeet import FILE, PHRASES, espeak
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.stt.parakeet import Parakeet, ParakeetOptions, build
+from pipeline.engines.stt.parakeet import Parakeet, ParakeetOptions, build
 
 needs_nemo = pytest.mark.skipif(
     importlib.util.find_spec("nemo") is None,

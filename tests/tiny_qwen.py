@@ -16,8 +16,8 @@ import pytest
 from tiny_models.qwen3_tts import make
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.tts.qwen3_official import Official
-from pipeline.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions, build
+from pipeline.engines.tts.qwen3_official import Official
+from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions, build
 
 needs_qwen = pytest.mark.skipif(
     importlib.util.find_spec("qwen_tts") is None,

@@ -13,12 +13,12 @@ from benchmarks.turns.play import play
 from benchmarks.turns.scene import Pause, Scene
 from benchmarks.turns.virtual_engines import NO_DELAYS, Delays
 from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.registry import EngineOptions
+from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
+from pipeline.engines.turn.smart_turn import SmartTurnOptions
+from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroOptions
 from pipeline.messages import Message
-from pipeline.registry import EngineOptions
 from pipeline.settings import Endpointing, SessionSettings
-from pipeline.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
-from pipeline.turn.smart_turn import SmartTurnOptions
-from pipeline.vad.silero import WINDOW_SAMPLES, SileroOptions
 
 WINDOW_MS = 32
 LEVELS = {2000: "apples", 4000: "bananas", 6000: "cherries"}

@@ -9,11 +9,11 @@ from typing import Any
 
 from watched_log import WatchedLog, watched_log
 
-from pipeline.by_url.engine import UrlEngine
-from pipeline.by_url.pool import Pool
-from pipeline.engines import Delta
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.contract import Delta
+from pipeline.engines.registry import Kind, UrlEngineSpec, engine_spec
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
-from pipeline.registry import Kind, UrlEngineSpec, engine_spec
 from pipeline.work import Work
 
 SPECS = {

@@ -22,13 +22,13 @@ from scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTu
 
 from pipeline.audio import Pcm, pcm_to_bytes
 from pipeline.bus import Bus
+from pipeline.engines.stages import Stages
 from pipeline.realtime import g711
 from pipeline.realtime.beta import BetaDialect
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
-from pipeline.stages import Stages
 
 APPEND = "input_audio_buffer.append"
 FRAME_MS = 20

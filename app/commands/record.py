@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from app.compose import Assistant
+from pipeline.engines.registry import Kind
 from pipeline.recording.tape import open_tape
-from pipeline.registry import Kind
 
 RecordOption = Annotated[
     Path | None,

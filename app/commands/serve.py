@@ -30,7 +30,7 @@ from app.serving import PATH, lan_addresses, run_server, tls_for
 from app.settings import Loaded, Settings
 from app.settings_load import load_settings
 from app.tls import ServerTls
-from pipeline.registry import Kind
+from pipeline.engines.registry import Kind
 
 LanOption = Annotated[
     bool, typer.Option("--lan", help="Listen on all interfaces, so that a robot can connect.")

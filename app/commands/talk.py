@@ -22,8 +22,8 @@ from app.realtime_client import realtime_url
 from app.settings import Settings
 from app.settings_load import load_settings
 from app.talk.keys import has_keys, pressed
+from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
-from pipeline.registry import Kind
 
 UrlArgument = Annotated[
     str | None,

@@ -34,10 +34,10 @@ from pipeline.card_hearing import CardHearing, ChipHearing, EchoMode, HalfDuplex
 from pipeline.commands import Direction
 from pipeline.echo.given import CardEcho
 from pipeline.echo.path import Room
+from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import Event
 from pipeline.hearing import Hearing
-from pipeline.registry import Kind
 
 ALL_ZERO = (
     "The microphone gives nothing but zeros. Is it muted or switched off, or not allowed for this "

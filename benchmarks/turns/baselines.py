@@ -17,7 +17,7 @@ from benchmarks.turns.metrics import LONGEST_S, SHORTEST_S, SceneScore
 from benchmarks.turns.play import CHUNK_SAMPLES
 from benchmarks.turns.statistics import Bootstrap, Estimate, Floats, interval, quotient
 from benchmarks.turns.virtual_engines import EMBEDDED, Delays
-from pipeline.vad.silero import WINDOW_SAMPLES
+from pipeline.engines.vad.silero import WINDOW_SAMPLES
 
 _WINDOW_MS = milliseconds(WINDOW_SAMPLES)
 ASKED_AT_MS = 192

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from app.settings import Settings
 from app.weights import WeightsCache
 from pipeline.audio import Pcm
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_spec, require_modules
+from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
 from pipeline.errors import ConfigError
 from pipeline.messages import Message
-from pipeline.registry import EngineOptions, EngineSpec, Kind, engine_spec, require_modules
-from pipeline.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
 
 _UNSAVED = 200
 """New results that may be lost when the program is killed."""

@@ -20,11 +20,11 @@ from benchmarks.turns.cache import Ears
 from benchmarks.turns.scene import Pause, Scene
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
 from pipeline.chat import prompt
+from pipeline.engines.vad.silero import WINDOW_SAMPLES
 from pipeline.items import MessageItem, TextPart
 from pipeline.messages import Message
 from pipeline.settings import Endpointing
 from pipeline.turns import Paused, Resumed, Started, TurnTaker
-from pipeline.vad.silero import WINDOW_SAMPLES
 
 AFTER_S = 4.0
 """Seconds that are played after the last speech sample: time for the longest wait and an answer."""

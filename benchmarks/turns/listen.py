@@ -13,7 +13,7 @@ from benchmarks.turns.clips import Border, Clip
 from benchmarks.turns.scene import PauseKind
 from benchmarks.wer import word_errors, words
 from pipeline.audio import LISTEN_RATE
-from pipeline.stt import moonshine
+from pipeline.engines.stt import moonshine
 
 _AROUND = np.zeros(LISTEN_RATE * 150 // 1000, dtype=np.float32)
 _HESITANT = frozenset({"um", "uh", "er", "erm", "hmm", "hm"})

@@ -28,12 +28,12 @@ from benchmarks.turns.virtual_engines import (
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
 from pipeline.bus import Published
 from pipeline.commands import AddItem, AppendAudio, SessionConfig, TurnDetection
+from pipeline.engines.stages import Stages
 from pipeline.events import ReplyAudio, ReplyFinished
 from pipeline.items import MessageItem, TextPart
 from pipeline.messages import Message
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
-from pipeline.stages import Stages
 from pipeline.work import Priority
 from tests.virtual_time import run_virtual
 

@@ -16,11 +16,19 @@ from numpy.typing import NDArray
 
 from benchmarks.turns.cache import Uncancelled
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import Delta, EndOfTurn, Finished, Partial, TextDelta, Transcript, Warmed
-from pipeline.engines import Utterance as UtteranceEngine
+from pipeline.engines.contract import (
+    Delta,
+    EndOfTurn,
+    Finished,
+    Partial,
+    TextDelta,
+    Transcript,
+    Warmed,
+)
+from pipeline.engines.contract import Utterance as UtteranceEngine
+from pipeline.engines.stt.moonshine import Moonshine
+from pipeline.engines.vad.silero import WINDOW_SAMPLES
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
-from pipeline.stt.moonshine import Moonshine
-from pipeline.vad.silero import WINDOW_SAMPLES
 from pipeline.work import Cancelled, Priority, Work
 
 _ANSWER = (

@@ -23,8 +23,8 @@ from benchmarks.turns.clips import Border, Clip
 from benchmarks.turns.energy import quietest, silences
 from benchmarks.turns.wording import Written
 from pipeline.audio import LISTEN_RATE
-from pipeline.onnx import model_file
-from pipeline.tts.piper import find_models
+from pipeline.engines.onnx import model_file
+from pipeline.engines.tts.piper import find_models
 
 _NEAR_SAMPLES = LISTEN_RATE * 25 // 1000
 """Further away lie the closures inside the words: in "the sky" the one of the k."""

@@ -1,4 +1,4 @@
-"""Tools and the choice among them: the wire's shape <-> ``pipeline.engines``."""
+"""Tools and the choice among them: the wire's shape <-> ``pipeline.engines.contract``."""
 
 from __future__ import annotations
 

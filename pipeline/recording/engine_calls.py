@@ -26,11 +26,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from pipeline.audio import Pcm
-from pipeline.engines import Delta, Partial, Transcript, Warmed
-from pipeline.errors import PromptTooLong, ReachyVoiceError
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
-from pipeline.recording.plain import HeardSoFar, key_of, spoken_key, to_plain
-from pipeline.stages import (
+from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
+from pipeline.engines.stages import (
     ConversationStage,
     LlmStage,
     Stages,
@@ -42,6 +39,9 @@ from pipeline.stages import (
     VadStreamStage,
     spoken_in,
 )
+from pipeline.errors import PromptTooLong, ReachyVoiceError
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.recording.plain import HeardSoFar, key_of, spoken_key, to_plain
 from pipeline.work import Cancelled, Work
 
 Key = str | Callable[[], str]

@@ -17,6 +17,7 @@ from pipeline.bus import Bus, Published
 from pipeline.commands import AddItem, AppendAudio, Command, NoteDirection, SessionConfig
 from pipeline.echo.path import EchoWindow
 from pipeline.echo.sent import ClientEcho
+from pipeline.engines.stages import Stages
 from pipeline.hearing import EchoHearing, Hearing
 from pipeline.items import AudioPart, MessageItem
 from pipeline.memory import Memory
@@ -26,7 +27,6 @@ from pipeline.recording.plain import to_plain, to_plain_fields
 from pipeline.recording.tape import Tape
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
-from pipeline.stages import Stages
 
 _numbers = itertools.count(1)
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from pipeline import errors
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import Delta, Partial, Transcript, Warmed
+from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
+from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.recording.plain import HeardSoFar, key_of, spoken_key
 from pipeline.recording.reading import LATE_S, HeldCall, HeldSession
-from pipeline.stages import Stages
 from pipeline.work import Cancelled, Work
 
 

@@ -16,9 +16,17 @@ import numpy as np
 from scripted import LevelVad, Noise
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines import Delta, Finished, Partial, TextDelta, ToolCall, Transcript, Warmed
+from pipeline.engines.contract import (
+    Delta,
+    Finished,
+    Partial,
+    TextDelta,
+    ToolCall,
+    Transcript,
+    Warmed,
+)
+from pipeline.engines.stages import Stages, TtsStage
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
-from pipeline.stages import Stages, TtsStage
 from pipeline.work import Work
 
 TIME, WEATHER, STORY, WAIT = (

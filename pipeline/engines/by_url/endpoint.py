@@ -1,0 +1,313 @@
+"""Requests to one server: a place among so many, limits of time, cancelling, one repetition.
+
+    async with endpoint.ask("chat/completions", body, work, private) as exchange:
+        async for event in exchange.events(): ...
+
+Leaving the block, in whatever way, closes the request; where its answer was not over, the
+connection closes with it, by which the server knows that nobody waits any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pipeline.engines.by_url.addresses import joined
+from pipeline.engines.by_url.failures import (
+    Place,
+    TooSlow,
+    broke_off,
+    complaint_of_bytes,
+    garbled,
+    refused,
+    too_slow,
+    unreachable,
+)
+from pipeline.engines.by_url.options import UrlOptions
+from pipeline.engines.by_url.places import Places
+from pipeline.engines.by_url.pool import Answer, Broken, Pool, Request
+from pipeline.engines.by_url.sse import EventReader, ServerEvent, TooLong
+from pipeline.errors import EngineError
+from pipeline.work import Cancelled, Work
+
+T = TypeVar("T")
+
+STALE_S = 1.0
+"""A kept connection that the server has closed is noticed sooner than this."""
+MOST_ERROR_BYTES = 64 * 1024
+MOST_BODY_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What is sent."""
+
+    content: bytes
+    content_type: str
+
+    @classmethod
+    def json(cls, data: Mapping[str, Any]) -> Body:
+        # Half a surrogate pair, as a client may send it, is no UTF-8.
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return cls(text.encode("utf-8", "replace"), "application/json")
+
+    @classmethod
+    def form(cls, fields: Mapping[str, str], file: bytes, name: str, kind: str) -> Body:
+        """``multipart/form-data`` (RFC 7578) with one file, called ``file``."""
+        mark = f"--{secrets.token_hex(16)}"
+        head = [
+            f'{mark}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
+            for key, value in fields.items()
+        ]
+        head.append(
+            f'{mark}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+            f"Content-Type: {kind}\r\n\r\n"
+        )
+        content = b"".join(("".join(head).encode(), file, f"\r\n{mark}--\r\n".encode()))
+        return cls(content, f"multipart/form-data; boundary={mark[2:]}")
+
+
+class Exchange:
+    """One request whose answer has begun."""
+
+    def __init__(self, waits: _Waits, place: Place) -> None:
+        self.answer: Answer
+        self._waits = waits
+        self._place = place
+
+    @property
+    def compressed(self) -> bool:
+        """Though it was asked not to be."""
+        return self.answer.headers.get("content-encoding", "identity") != "identity"
+
+    @property
+    def content_type(self) -> str:
+        return self.answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes; each piece is a sign of life. Raises ``EngineError``,
+        ``Cancelled``."""
+        async with aclosing(self._raw()) as raw:
+            async for piece in raw:
+                self._waits.alive()
+                yield piece
+
+    async def events(self) -> AsyncGenerator[ServerEvent, None]:
+        """The body as server-sent events. Comments, which some servers send to keep a connection
+        open, are no sign of life."""
+        if self.content_type != "text/event-stream":
+            kind = self.content_type or "something without a type"
+            raise garbled(self._place, f"a stream of events was asked for, {kind} came")
+        reader = EventReader()
+        try:
+            async with aclosing(self._raw()) as raw:
+                async for piece in raw:
+                    for event in reader.feed(piece):
+                        self._waits.alive()
+                        yield event
+        except TooLong as error:
+            raise garbled(self._place, str(error)) from error
+        for event in reader.finish():
+            yield event
+
+    def linger(self, seconds: float) -> None:
+        """What matters has come; wait only so long for the rest."""
+        self._waits.hurry(seconds)
+
+    async def body(self, most_bytes: int = MOST_BODY_BYTES) -> bytes:
+        """All of it, up to ``most_bytes``."""
+        whole = b""
+        async with aclosing(self.pieces()) as pieces:
+            async for piece in pieces:
+                whole += piece
+                if len(whole) >= most_bytes:
+                    break
+        return whole[:most_bytes]
+
+    async def _raw(self) -> AsyncGenerator[bytes, None]:
+        try:
+            async with aclosing(self.answer.pieces()) as pieces:
+                while (piece := await self._waits.until(anext(pieces, None))) is not None:
+                    yield piece
+        except Broken as broken:
+            raise broke_off(self._place, broken.detail) from broken
+
+
+class Endpoint:
+    """The requests of one engine."""
+
+    def __init__(
+        self,
+        place: Place,
+        options: UrlOptions,
+        pool: Pool,
+        doubt: Callable[[EngineError, bool], None],
+    ) -> None:
+        """``doubt`` is told when the server cannot be used (True), or may be gone (False)."""
+        self.place = place
+        self.options = options
+        self.problem: str | None = None
+        """Why no request is made now."""
+        self.patience_s = options.first_s
+        """Longest wait for the beginning of an answer."""
+        self.last_used = 0.0
+        """When an answer ended, in the loop's time."""
+        self._pool = pool
+        self._doubt = doubt
+        self._places = Places(options.max_requests)
+        self._under_way: set[_Waits] = set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is under way."""
+        return bool(self._under_way)
+
+    def limit(self, slots: int) -> None:
+        """The server works on so many requests at once, 0: it does not tell. What is more waits
+        here and not there, where all are equal."""
+        most = self.options.max_requests
+        self._places.resize(min(most, slots) if slots else most)
+
+    def stop(self) -> None:
+        """End all requests."""
+        for waits in list(self._under_way):
+            waits.stop()
+
+    @asynccontextmanager
+    async def ask(
+        self,
+        path: str,
+        body: Body,
+        work: Work,
+        private: Iterable[str] = (),
+    ) -> AsyncIterator[Exchange]:
+        """Send ``body`` to ``path`` and wait for the answer to begin. ``private``: what people have
+        said in it. Raises ``EngineError`` (``PromptTooLong``, too), ``Cancelled``."""
+        self._require_ready()
+        self._pool.use()
+        await self._places.take(work)
+        waits = _Waits(work, self.options, self.place, self.patience_s)
+        exchange = Exchange(waits, self.place)
+        try:
+            self._require_ready()
+            self._under_way.add(waits)
+            work.job_began()
+            work.watch(waits, waits.changed)
+            try:
+                exchange.answer = await self._answer(path, body, waits)
+                try:
+                    if exchange.compressed:
+                        raise garbled(self.place, "its answer is compressed")
+                    if exchange.answer.status != 200:
+                        raise await self._complaint(exchange, private)
+                    yield exchange
+                finally:
+                    await exchange.answer.close()
+            except TooSlow as error:
+                self._doubt(error, False)
+                raise
+            finally:
+                work.unwatch(waits)
+                self._under_way.discard(waits)
+                self.last_used = asyncio.get_running_loop().time()
+                work.job_ended(waits.waited_s)
+        finally:
+            self._places.give_back(work)
+
+    def _require_ready(self) -> None:
+        if self.problem:
+            raise EngineError(f"The {self.place.kind} engine is not ready", why=self.problem)
+
+    async def _answer(self, path: str, body: Body, waits: _Waits) -> Answer:
+        headers = {**self.options.headers, "Content-Type": body.content_type}
+        request = Request("POST", joined(self.options.url, path), headers, body.content)
+        began = asyncio.get_running_loop().time()
+        try:
+            return await self._send(request, waits)
+        except Broken as broken:
+            soon = asyncio.get_running_loop().time() - began < STALE_S
+            if not broken.repeatable or not soon:
+                raise self._lost(broken) from broken
+        try:
+            return await self._send(request, waits)
+        except Broken as broken:
+            raise self._lost(broken) from broken
+
+    async def _send(self, request: Request, waits: _Waits) -> Answer:
+        return await waits.until(self._pool.send(request, self.options.connect_s))
+
+    def _lost(self, broken: Broken) -> EngineError:
+        error = unreachable(self.place, broken)
+        self._doubt(error, True)
+        return error
+
+    async def _complaint(self, exchange: Exchange, private: Iterable[str]) -> EngineError:
+        content = await exchange.body(MOST_ERROR_BYTES)
+        status = exchange.answer.status
+        hidden = (*private, self.options.key)
+        error = refused(self.place, complaint_of_bytes(status, content), hidden)
+        if status == 503:
+            self._doubt(error, True)
+        return error
+
+
+class _Waits:
+    """The waits of one request. Each ends in time, and at once when the work is cancelled."""
+
+    def __init__(self, work: Work, options: UrlOptions, place: Place, first_s: float) -> None:
+        self.waited_s = 0.0
+        """Time that the server had, without that of who reads its answer."""
+        self._work = work
+        self._place = place
+        self._between_s = options.between_s
+        self._limit = (first_s, "first_s")
+        self._left_s = first_s
+        self._hurry_by = math.inf
+        self._now: asyncio.Timeout | None = None
+        self._stopped = False
+
+    async def until(self, awaitable: Awaitable[T]) -> T:
+        """Raises ``Cancelled``, ``EngineError`` when it takes too long."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        over = self._work.cancelled or self._stopped
+        try:
+            left_s = 0.0 if over else min(self._left_s, self._hurry_by - began)
+            async with asyncio.timeout(max(0.0, left_s)) as self._now:
+                return await awaitable
+        except TimeoutError:
+            if self._work.cancelled or self._stopped:
+                raise Cancelled from None
+            raise too_slow(self._place, *self._limit) from None
+        finally:
+            self._now = None
+            waited_s = loop.time() - began
+            self._left_s -= waited_s
+            self.waited_s += waited_s
+
+    def alive(self) -> None:
+        """Something of the answer has come."""
+        self._limit = (self._between_s, "between_s")
+        self._left_s = self._between_s
+
+    def hurry(self, seconds: float) -> None:
+        """Wait no longer than so many seconds, whatever comes."""
+        self._hurry_by = asyncio.get_running_loop().time() + seconds
+
+    def changed(self, work: Work) -> None:
+        if work.cancelled:
+            self._interrupt()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._now and not self._now.expired():
+            self._now.reschedule(asyncio.get_running_loop().time())

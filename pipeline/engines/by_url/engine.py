@@ -1,0 +1,205 @@
+"""One engine by URL: what an assistant has in a worker's place.
+
+``run`` waits until the server is well, then watches it: often while any engine by URL is used, so
+that a connection is open for the next request, seldom while none is. Who finds that it is gone says
+so (``doubt``): from then on requests fail at once, ``problem`` tells why, and it is asked again
+and again, ever more seldom, until it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pipeline.engines.by_url.endpoint import Endpoint
+from pipeline.engines.by_url.failures import Misconfigured, Place, TooSlow, Unreachable
+from pipeline.engines.by_url.families import OPENAI, Found
+from pipeline.engines.by_url.options import UrlOptions
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.by_url.probe import probe
+from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError
+
+log = logging.getLogger("reachy_voice.by_url")
+
+AGAIN_S = (0.25, 0.5, 1.0, 2.0, 5.0)
+"""Between two looks at a server that is not there; the last one again and again."""
+USED_S, USED_FOR_S = 4.0, 60.0
+"""Between two looks at a server that was used within the last minute: uvicorn, which vLLM and most
+servers of speech run on, closes a connection after 5 s without a request."""
+UNUSED_S = 30.0
+LOADING_S = 180.0
+"""Ollama and LM Studio load a model with the first request for it."""
+
+
+class UrlEngine:
+    """``stage`` is what sessions see (``pipeline.engines.stages``)."""
+
+    def __init__(self, kind: Kind, name: str, options: UrlOptions, pool: Pool) -> None:
+        self.name = f"{kind} {name}"
+        self.found = Found(model=options.model or "")
+        """What the last look has found."""
+        self.stage: Any = None
+        self.warm_up: Callable[[], Awaitable[None]] | None = None
+        """Makes the server load its model."""
+        self.ready = asyncio.Event()
+        """Set while it is ready."""
+        self.place = Place(kind, options.url)
+        self.endpoint = Endpoint(self.place, options, pool, self._doubt)
+        self.options = options
+        self._pool = pool
+        self._closing = False
+        self._life: asyncio.Timeout | None = None
+        self._wake = asyncio.Event()
+        self._doubtful = False
+        """Whether a request has found that something is wrong, since the last look."""
+        self._looked_at = 0.0
+        self.problem = "is starting"
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not ready, or ``None``."""
+        return self._problem
+
+    @problem.setter
+    def problem(self, why: str | None) -> None:
+        self._problem = self.endpoint.problem = why
+        if why:
+            self.ready.clear()
+        else:
+            self.ready.set()
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Wait for the server, call ``ready``, then watch it until ``close``. Raises
+        ``EngineError`` if it does not come in time, or is not what the settings say."""
+        try:
+            # A time-out that only ``close`` sets ends whatever it does without a second task.
+            async with asyncio.timeout(0 if self._closing else None) as self._life:
+                await self._until_there()
+                ready()
+                self._pool.on_use.add(self._used)
+                while True:
+                    await self._pause(self._until_next_look_s())
+                    if self._due():
+                        await self._look_again()
+        except TimeoutError:
+            if not self._closing:
+                raise
+        finally:
+            self._life = None
+            self._pool.on_use.discard(self._used)
+            self.close()
+
+    def close(self) -> None:
+        """End all requests; ``run`` then returns."""
+        self._closing = True
+        self.problem = "is closed"
+        self.endpoint.stop()
+        if self._life and not self._life.expired():
+            self._life.reschedule(asyncio.get_running_loop().time())
+
+    # -- looking
+
+    async def _until_there(self) -> None:
+        loop = asyncio.get_running_loop()
+        began, looks, told = loop.time(), 0, ""
+        while True:
+            try:
+                await self._look()
+                await self._warm_up()
+                return
+            except Misconfigured:
+                raise
+            except EngineError as error:
+                if loop.time() - began >= self.options.start_s:
+                    raise
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("waiting for the %s engine: %s", self.name, error)
+                self.problem = str(error)
+            await self._pause(AGAIN_S[min(looks, len(AGAIN_S) - 1)])
+            looks += 1
+
+    async def _look_again(self) -> None:
+        looks = 0
+        while True:
+            try:
+                await self._look()
+                if looks or self.problem:
+                    await self._warm_up()
+                    log.info("the %s engine is back", self.name)
+                return
+            except EngineError as error:
+                if looks == 0:
+                    log.error("the %s engine is gone: %s", self.name, error)
+                self.problem = str(error)
+            await self._pause(AGAIN_S[min(looks, len(AGAIN_S) - 1)])
+            looks += 1
+
+    async def _look(self) -> None:
+        self._doubtful = False
+        try:
+            self.found = await probe(self.place, self.options, self._pool)
+        finally:
+            self._looked_at = asyncio.get_running_loop().time()
+        self.endpoint.limit(self.found.slots)
+
+    async def _warm_up(self) -> None:
+        """It is ready when its model is loaded. Raises ``Unreachable``, ``TooSlow`` and
+        ``Misconfigured``; other troubles are for those who have them."""
+        if self.warm_up and self.options.warm_up and self.found.family is not OPENAI:
+            self.problem = "its server loads the model"
+            self.endpoint.problem = None  # for this one request
+            self.endpoint.patience_s = LOADING_S
+            try:
+                await self.warm_up()
+            except (Unreachable, TooSlow, Misconfigured):
+                raise
+            except EngineError as error:
+                log.warning("the %s engine was not warmed up: %s", self.name, error)
+            finally:
+                self.endpoint.patience_s = self.options.first_s
+            await self._look()  # some tell the context of a model that is loaded only
+        self.problem = None
+
+    def _doubt(self, error: EngineError, gone: bool) -> None:
+        """A request has found nobody there, or nobody who answers: look at once."""
+        if gone and not self._closing:
+            self.problem = str(error)
+        self._doubtful = True
+        self._wake.set()
+
+    # -- when
+
+    def use(self) -> None:
+        """Somebody speaks: open connections before they are needed."""
+        self._pool.use()
+
+    def _used(self) -> None:
+        if self._unmet_s() >= USED_S:
+            self._wake.set()
+
+    def _unmet_s(self) -> float:
+        """Since the last answer of the server, or the last look at it."""
+        met_at = max(self.endpoint.last_used, self._looked_at)
+        return asyncio.get_running_loop().time() - met_at
+
+    def _until_next_look_s(self) -> float:
+        unused_s = asyncio.get_running_loop().time() - self._pool.used_at
+        return USED_S if unused_s < USED_FOR_S else UNUSED_S
+
+    def _due(self) -> bool:
+        """Not while an answer comes, or has just come: that is proof enough."""
+        met = self.endpoint.busy or self._unmet_s() < USED_S
+        return self._doubtful or self.problem is not None or not met
+
+    async def _pause(self, seconds: float) -> None:
+        """Until then, or until there is doubt or an end."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()

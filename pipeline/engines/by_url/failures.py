@@ -1,0 +1,232 @@
+"""What goes wrong with a server, said so that a person knows what to do.
+
+What a server says about an error may repeat what people have said, so no word of the conversation
+is passed on from there (``without``): errors are logged, conversations are not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.engines.by_url.pool import Broken
+from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError, PromptTooLong
+
+MOST_SHOWN_CHARS = 240
+"""Of what a server says."""
+
+
+class Unreachable(EngineError):
+    """The server cannot be used now; it may come back by itself."""
+
+
+class Misconfigured(EngineError):
+    """The server is there, but not as the settings say; waiting does not help."""
+
+
+class Refused(EngineError):
+    """The server does not take this request, whatever its state."""
+
+
+class TooSlow(EngineError):
+    """Nothing came for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which engine, and where: for messages."""
+
+    kind: Kind
+    url: str
+
+    @property
+    def who(self) -> str:
+        return f"The {self.kind} server at {self.url}"
+
+
+# --- no answer ---------------------------------------------------------------------------------
+
+
+def unreachable(place: Place, broken: Broken) -> EngineError:
+    """For what happened before the answer began."""
+    fix = f"Start it, or correct {place.kind}.url"
+    match broken.why:
+        case "connect" if "CERTIFICATE_VERIFY_FAILED" in broken.detail:
+            what = f"{place.who} has a certificate that is not trusted"
+            fix = "Set SSL_CERT_FILE to a file with its certificate, or that of its authority"
+            return Misconfigured(what, why=broken.detail, fix=fix)
+        case "connect" if "[SSL" in broken.detail:
+            what = f"{place.who} does not speak TLS as we do"
+            return Misconfigured(what, why=broken.detail, fix=f"Try http:// in {place.kind}.url")
+        case "connect" | "slow":
+            return Unreachable(f"{place.who} cannot be reached", why=broken.detail, fix=fix)
+        case "broken":
+            what = f"{place.who} closed the connection without an answer"
+            return Unreachable(what, why=broken.detail, fix="Look into its log")
+        case _:
+            what = f"{place.who} does not answer in HTTP"
+            return Misconfigured(what, why=broken.detail, fix=fix)
+
+
+def broke_off(place: Place, why: str) -> EngineError:
+    """For what happened in the middle of an answer."""
+    return EngineError(f"{place.who} broke off its answer", why=why, fix="Look into its log")
+
+
+def too_slow(place: Place, seconds: float, option: str) -> EngineError:
+    return TooSlow(
+        f"{place.who} does not answer in time",
+        why=f"nothing came for {seconds:g} s",
+        fix=f"Look whether it is overloaded, or raise {place.kind}.{option}",
+    )
+
+
+def garbled(place: Place, why: str) -> EngineError:
+    return EngineError(
+        f"{place.who} sends what is no answer",
+        why=why,
+        fix=f"Correct {place.kind}.url or {place.kind}.engine",
+    )
+
+
+# --- an answer that is an error ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What a server says is wrong. ``prompt_tokens`` and ``limit_tokens`` are set when the prompt
+    is too long, as far as it tells them."""
+
+    status: int
+    message: str = ""
+    kind: str = ""
+    too_long: bool = False
+    prompt_tokens: int = 0
+    limit_tokens: int = 0
+
+
+_TOO_LONG_KINDS = ("exceed_context_size_error", "context_length_exceeded")
+"""llama-server's ``type``; OpenAI's ``code``."""
+_TOO_LONG = re.compile(
+    r"maximum context length|available context size|context (?:length|window|size) (?:is|of|was) "
+    r"exceeded|exceeds? .{0,40}context|context overflow|longer than the maximum model length",
+    re.IGNORECASE,
+)
+"""vLLM, llama-server, OpenAI, LM Studio and SGLang, in their own words."""
+_LIMIT = re.compile(r"(?:context length is|context size|limit is)\D{0,12}(\d+)", re.IGNORECASE)
+_ASKED = re.compile(r"(?:requested|request|prompt|contains|has)\D{0,40}?(\d+)", re.IGNORECASE)
+
+
+def complaint(status: int, body: Any) -> Complaint:
+    """Out of the body of an error, as these servers write it: ``{"error": {...}}`` (OpenAI, vLLM,
+    llama-server, Ollama), ``{"error": "..."}`` (LM Studio), flat (older vLLM), ``{"detail": ...}``
+    (FastAPI)."""
+    error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
+    if isinstance(error, list):  # FastAPI's list of problems repeats the input
+        error = {"message": "; ".join(str(e.get("msg", "")) for e in error if isinstance(e, dict))}
+    if not isinstance(error, dict):
+        error = {"message": str(error or "")}
+    message = error.get("message") or error.get("error") or error.get("msg") or ""
+    message = message if isinstance(message, str) else json.dumps(message)
+    kinds = [error[key] for key in ("type", "code") if isinstance(error.get(key), str)]
+    long = any(kind in _TOO_LONG_KINDS for kind in kinds) or bool(_TOO_LONG.search(message))
+    limit, asked = _LIMIT.search(message), _ASKED.search(message)
+    return Complaint(
+        status,
+        message,
+        kinds[-1] if kinds else "",
+        long,
+        _number(error.get("n_prompt_tokens")) or (int(asked[1]) if long and asked else 0),
+        _number(error.get("n_ctx")) or (int(limit[1]) if long and limit else 0),
+    )
+
+
+def complaint_of_bytes(status: int, content: bytes) -> Complaint:
+    """The same of a body that may be anything."""
+    try:
+        return complaint(status, json.loads(content))
+    except (ValueError, RecursionError):
+        text = content[:2000].decode("utf-8", "replace").strip()
+        return complaint(status, "" if text.startswith("<") else text)
+
+
+def refused(place: Place, complaint: Complaint, private: Iterable[str]) -> EngineError:
+    """The error that stands for ``complaint``. ``private``: what people have said."""
+    says = without(complaint.message, private)
+    kind, status = place.kind, complaint.status
+    if complaint.too_long:
+        return _too_long(place, complaint)
+    if status in (401, 403):
+        variable = f"REACHY_VOICE__{kind.upper()}__API_KEY"
+        return Misconfigured(
+            f"{place.who} does not let us in",
+            why=_why(status, says),
+            fix=f"Set {kind}.api_key, or {variable} in the environment",
+        )
+    if status == 404:
+        return Misconfigured(
+            f"{place.who} does not know the path or the model",
+            why=_why(status, says),
+            fix=f"Correct {kind}.url (most end in /v1) and {kind}.model",
+        )
+    if status in (301, 302, 303, 307, 308):
+        what = f"{place.who} sends us to another address"
+        return Misconfigured(what, why=_why(status, says), fix=f"Correct {kind}.url")
+    if status == 429:
+        return EngineError(
+            f"{place.who} has too much to do",
+            why=_why(status, says),
+            fix=f"Lower {kind}.max_requests, or give it more capacity",
+        )
+    if status == 503:
+        what, fix = f"{place.who} is not ready", "Wait until its model is loaded"
+        return Unreachable(what, why=_why(status, says), fix=fix)
+    if status >= 500:
+        what = f"{place.who} failed"
+        return EngineError(what, why=_why(status, says), fix="Look into its log")
+    fix = f"Look into its log; {kind}.extra adds and removes fields"
+    kind_of_error = Refused if status else EngineError
+    return kind_of_error(f"{place.who} refuses the request", why=_why(status, says), fix=fix)
+
+
+def _too_long(place: Place, complaint: Complaint) -> PromptTooLong:
+    error = PromptTooLong(complaint.prompt_tokens, complaint.limit_tokens)
+    if not complaint.prompt_tokens or not complaint.limit_tokens:
+        error.why = f"{place.who} says so"
+    error.fix = "Shorten the instructions or tools, or start that server with more context"
+    return error
+
+
+def _why(status: int, says: str) -> str:
+    code = f"HTTP {status}" if status else "in the middle of its answer"
+    return f"{code}, {says}" if says else code
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+# --- privacy -----------------------------------------------------------------------------------
+
+_HARMLESS_TEXT = (
+    "a all an and any are as at auto be but by can cannot choice context does enable error exceeds "
+    "failed field fields for found from function has have if in input invalid is it its key length "
+    "limit loaded loading many max maximum message messages missing model must no not of on only "
+    "or output parameter parser please prompt request requests required requires role server set "
+    "should size supported template that the then this to token tokens too tool tools try type "
+    "unknown use value was when with you your"
+)
+"""Words that servers need, and that give nobody away."""
+_HARMLESS = frozenset(_HARMLESS_TEXT.split())
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+
+
+def without(message: str, private: Iterable[str]) -> str:
+    """The first line of ``message``, and none of the words that stand in ``private``."""
+    line = message.strip().split("\n")[0][:MOST_SHOWN_CHARS].strip().rstrip(".")
+    said = {word.lower() for text in private for word in _WORD.findall(text)} - _HARMLESS
+    return _WORD.sub(lambda word: "…" if word[0].lower() in said else word[0], line)

@@ -1,0 +1,121 @@
+"""Is the server there, does it know us, does it have the model? One or two cheap requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from pipeline.engines.by_url.addresses import joined
+from pipeline.engines.by_url.failures import (
+    Misconfigured,
+    Place,
+    complaint_of_bytes,
+    refused,
+    too_slow,
+    unreachable,
+)
+from pipeline.engines.by_url.families import Found, Listed, chosen, family_of, listed
+from pipeline.engines.by_url.options import UrlOptions
+from pipeline.engines.by_url.pool import Broken, Pool, Request
+from pipeline.engines.registry import Kind
+
+ANSWER_S = 10.0
+"""A server that is busy with a prompt may let us wait."""
+MOST_BYTES = 1024 * 1024
+MOST_NAMES = 8
+
+
+async def probe(place: Place, options: UrlOptions, pool: Pool) -> Found:
+    """What there is. Raises ``Unreachable`` if waiting may help, ``Misconfigured`` if not, and
+    other kinds of ``EngineError``."""
+    if options.check is None:
+        return Found(model=options.model or "")
+    status, content = await _get(place, options, pool, options.check)
+    if status == 404 and not options.url.endswith("/v1"):
+        await _hint_at_v1(place, options, pool)
+    if status != 200:
+        raise refused(place, complaint_of_bytes(status, content), (options.key,))
+    models = listed(_json(content))
+    if models is None:
+        if options.check == "models":
+            raise Misconfigured(
+                f"{place.who} does not list its models",
+                why=f"what is at {joined(options.url, options.check)} is something else",
+                fix=f"Correct {place.kind}.url (most end in /v1), or set {place.kind}.check to null"
+                f" and {place.kind}.model to a name",
+            )
+        return Found(model=options.model or "")
+    return await _found(place, options, pool, models)
+
+
+async def _found(place: Place, options: UrlOptions, pool: Pool, models: list[Listed]) -> Found:
+    family = family_of(models)
+    if family.ready_path:
+        status, content = await _get(place, options, pool, family.ready_path)
+        if status not in (200, 404):
+            raise refused(place, complaint_of_bytes(status, content), (options.key,))
+    model = chosen(models, options.model)
+    if model is None and not (family.any_model and options.model):
+        raise _no_such_model(place, options, models)
+    name = options.model or (model.id if model else "")
+    tokens, slots = (model.context_tokens if model else 0), 0
+    if place.kind is Kind.LLM and family.context_path:
+        status, content = await _get(place, options, pool, family.context_path)
+        told = _json(content) if status == 200 else None
+        tokens = family.context(told, name) or tokens
+        slots = family.slots(told)
+    return Found(family, name, tokens, slots)
+
+
+def _no_such_model(place: Place, options: UrlOptions, models: list[Listed]) -> Misconfigured:
+    names = [model.id for model in models[:MOST_NAMES]]
+    more = len(models) - len(names)
+    has = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    return Misconfigured(
+        f"{place.who} has no model {options.model!r}" if options.model else f"{place.who} is empty",
+        why=f"it has {has}" if names else "it lists no model",
+        fix=f"Set {place.kind}.model to one of them, or load the model there"
+        if names
+        else "Load a model there",
+    )
+
+
+async def _hint_at_v1(place: Place, options: UrlOptions, pool: Pool) -> None:
+    """Raise ``Misconfigured`` if it is only the ``/v1`` that is missing."""
+    status, content = await _get(place, options, pool, joined(options.url, "v1/models"))
+    if status == 200 and listed(_json(content)) is not None:
+        raise Misconfigured(
+            f"{place.who} has nothing there",
+            why=f"its API is at {options.url}/v1",
+            fix=f"Set {place.kind}.url to {options.url}/v1",
+        )
+
+
+async def _get(place: Place, options: UrlOptions, pool: Pool, path: str) -> tuple[int, bytes]:
+    """Status and body. ``path``: relative to the URL, or to its root, or a whole URL."""
+    url = path if "://" in path else joined(options.url, path)
+    request = Request("GET", url, options.headers)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            answer = await pool.send(request, options.connect_s)
+            try:
+                whole = b""
+                async for piece in answer.pieces():
+                    whole += piece
+                    if len(whole) > MOST_BYTES:
+                        break
+                return answer.status, whole
+            finally:
+                await answer.close()
+    except Broken as broken:
+        raise unreachable(place, broken) from broken
+    except TimeoutError:
+        raise too_slow(place, ANSWER_S, "url") from None
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None

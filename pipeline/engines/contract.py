@@ -1,0 +1,231 @@
+"""What an engine is: the protocols that engine authors implement, and the registry.
+
+Authors write plain blocking code. ``pipeline.worker`` runs it in a thread or a child process,
+one step at a time, in priority order; ``pipeline.engines.stages`` gives the rest of the pipeline typed
+awaitable versions. An engine's ``build(options, weights)`` loads the model and warms it up:
+when it returns, the first real call is as fast as any other.
+
+Every wait is cooperative. A call that may last looks at its ``CancelToken``; a generator yields
+``None`` between slices of work that have nothing to say yet, so that more urgent work gets in
+between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from pipeline.audio import Pcm
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.work import CancelToken
+
+# --- listening ---------------------------------------------------------------------------------
+
+
+class VadStream(Protocol):
+    """Speech scores for one stream of audio. Hysteresis is not the model's business."""
+
+    def score(self, pcm: Pcm) -> float:
+        """Probability of speech in exactly one window of samples, in order."""
+        ...
+
+    def reset(self) -> None: ...
+
+
+class Vad(Protocol):
+    rate: int
+    window_samples: int
+
+    def open(self) -> VadStream: ...
+
+
+class TurnDetector(Protocol):
+    rate: int
+    history_seconds: float
+    """How much audio before the pause the model looks at."""
+
+    def score(self, pcm: Pcm, text: str) -> float:
+        """Probability that the speaker is done. ``pcm`` ends with the first silent frames."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What has been recognised so far: text that will not change, and a tail that may."""
+
+    committed: str = ""
+    tentative: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.committed} {self.tentative}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word with its punctuation, and when it was said, in seconds from the first sample."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The final text of one utterance; ``seconds`` is the audio it was made from. ``words``: with
+    their times, where the engine knows them."""
+
+    text: str
+    seconds: float
+    words: tuple[Word, ...] = field(default=(), compare=False)
+
+
+class Utterance(Protocol):
+    """One utterance being recognised."""
+
+    def feed(self, pcm: Pcm) -> Partial:
+        """Take more audio (any length). What is new; an empty one if nothing was looked at."""
+        ...
+
+    def finish(self, cancel: CancelToken) -> Transcript:
+        """The final text, from one full-context pass over everything that was fed."""
+        ...
+
+
+class SharingUtterance(Utterance, Protocol):
+    """One utterance of an engine whose ``batches`` is true: those that wait for the engine at the
+    same time share a pass. The same two calls as generators, which yield ``None`` where others may
+    join, and the result last."""
+
+    def feed_steps(self, pcm: Pcm, cancel: CancelToken) -> Iterator[Partial | None]: ...
+
+    def finish_steps(self, cancel: CancelToken) -> Iterator[Transcript | None]: ...
+
+
+class Stt(Protocol):
+    """May have ``batches: bool``: its utterances are ``SharingUtterance``."""
+
+    rate: int
+    streams: bool
+    """Whether partial transcripts come with feeding, and not from passes of their own."""
+
+    def open(self, language: str, partials: bool) -> Utterance:
+        """``language``: ISO 639-1, or empty for the model's default. ``partials``: whether
+        anybody reads what ``feed`` returns; without, it may return nothing and cost less."""
+        ...
+
+
+# --- answering ---------------------------------------------------------------------------------
+
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """What reading ahead has come to.
+
+    ``end_probability``: see ``EndOfTurn``; ``None`` where the user's are not the last words, or
+    the model cannot tell. ``fixed_tokens``: of instructions and tools, which every prompt has.
+    ``most_tokens``: the longest prompt; 0: not known.
+    """
+
+    usage: Usage = field(default_factory=Usage)
+    end_probability: float | None = None
+    fixed_tokens: int = 0
+    most_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfTurn:
+    """How likely it is, 0 to 1, that the user's last words are complete: that a sentence or the
+    message ends behind them, by the words alone. The language model knows it for nothing when it
+    reads them. At most once in a reply, before everything else. ``usage``: of the prompt, for an
+    answer that is not finished."""
+
+    probability: float
+    usage: Usage = field(default_factory=Usage, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One whole call. ``arguments``: JSON text of an object that fits the tool's schema."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Always the last item of a reply that was not cancelled."""
+
+    reason: FinishReason
+    usage: Usage
+
+
+Delta = EndOfTurn | TextDelta | ToolCall | Finished
+
+
+class LlmSession(Protocol):
+    """One conversation: one KV sequence, kept between replies."""
+
+    def warm(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        said: str,
+        cancel: CancelToken,
+    ) -> Iterator[Warmed | None]:
+        """Read the prompt without answering; ``None`` between slices, the result at the end.
+
+        ``said``: the words so far of a message that the user has not finished; empty: of none.
+        Where ``messages`` end with the user's, they go on in it, behind a space. Only whole words
+        that will not change: what is read is what every prompt shares that goes on from here.
+        """
+        ...
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
+        cancel: CancelToken,
+    ) -> Iterator[Delta | None]:
+        """Answer, in words, calls or both; the markup of calls is never part of the text.
+
+        Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Llm(Protocol):
+    context_tokens: int
+
+    def open(self) -> LlmSession: ...
+
+
+class Tts(Protocol):
+    """May have ``languages: Sequence[str]``, ISO 639-1, what it speaks: then ``synthesize`` takes a
+    named ``language`` behind the others, one of them, or empty for the engine's own."""
+
+    rate: int
+    voices: Sequence[str]
+
+    def synthesize(
+        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
+    ) -> Iterator[Pcm | None]:
+        """Speech for ``text``: int16 mono at ``rate``. The first chunk is as short as it can be
+        made well (some 0.2 s), later ones grow to what can be made while those before are heard.
+        ``speed``: 1.0 is the configured pace, 1.5 is faster. ``attempt``: above 0, what came out
+        before was no speech (``pipeline.clause_watch``): an engine that draws random numbers
+        draws others; one whose sound is always the same need not care."""
+        ...

@@ -1,0 +1,224 @@
+"""Pictures for a language model, through llama.cpp's mtmd library and a second GGUF.
+
+A picture becomes a few ordinary tokens (marks around it) and cells whose content no token has. In
+lists of tokens such cells stand as negative numbers, made of a digest of the picture: so whatever
+compares prompts token by token knows a picture again, and nobody else's is taken for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.engines.llm.llama_api import keep_log, library, multimodal, recent_problems
+from pipeline.engines.llm.llama_model import Model, check_magic
+from pipeline.engines.llm.pictures import data_of, pixels
+from pipeline.errors import EngineError, WeightsError
+
+log = logging.getLogger("reachy_voice.llm")
+
+_MOST_PIXELS = 7680 * 4320
+"""8K UHD; four bytes each are in memory twice while a picture is scaled."""
+_DIGEST_BYTES = 12
+_MOST_CELLS = 2**20
+"""Of one picture, for the numbers that stand for them."""
+_IMAGE = 1
+"""``enum mtmd_input_chunk_type``."""
+
+
+class EyesFailed(EngineError):
+    """A picture could be read and not be seen; later prompts are told so."""
+
+
+class Media:
+    """One part of a picture: cells that belong together. ``cells``: how many. ``positions``: how
+    many tokens' places they take, fewer where cells are placed in two dimensions (M-RoPE)."""
+
+    def __init__(self, eyes: Eyes, chunk: Any) -> None:
+        api = multimodal()
+        self.chunk = api.mtmd_input_chunk_copy(chunk)
+        weakref.finalize(self, api.mtmd_input_chunk_free, self.chunk).atexit = False
+        self.cells = int(api.mtmd_input_chunk_get_n_tokens(chunk))
+        self.positions = int(api.mtmd_input_chunk_get_n_pos(chunk))
+        self.eyes = eyes
+        self._job: Future[NDArray[np.float32]] | None = None
+
+    def looked_at(self, timeout_s: float) -> bool:
+        """Whether what the eyes make of it is there; they look once, whoever waits for it."""
+        if self._job is None:
+            self._job = self.eyes.look(self)
+        wait([self._job], timeout_s)
+        return self._job.done()
+
+    @property
+    def embeddings(self) -> NDArray[np.float32]:
+        """Once ``looked_at``. Shape (cells, inputs of the model). Raises ``EyesFailed``."""
+        assert self._job
+        return self._job.result()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the eyes could not make anything of it."""
+        return self._job is not None and self._job.done() and self._job.exception() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """``tokens``: what stands for it in a prompt. ``media``: its parts by their first tokens."""
+
+    tokens: tuple[int, ...]
+    media: Mapping[int, Media]
+
+    @property
+    def failed(self) -> bool:
+        return any(part.failed for part in self.media.values())
+
+    @property
+    def more_cells(self) -> int:
+        """How many more cells it takes than tokens."""
+        return sum(part.cells - part.positions for part in self.media.values())
+
+
+class Eyes:
+    """The projector of one language model. ``most_tokens``: of one picture, as far as the family
+    scales pictures. ``room_tokens``: what one computation of the model takes. Raises
+    ``WeightsError``, ``EngineError``."""
+
+    def __init__(
+        self,
+        path: Path,
+        model: Model,
+        *,
+        threads: int,
+        on_gpu: bool,
+        most_tokens: int,
+        room_tokens: int,
+    ) -> None:
+        check_magic(path)
+        api = multimodal()
+        keep_log(api.mtmd_helper_log_set)
+        recent_problems()
+        params = api.mtmd_context_params_default()
+        params.use_gpu = on_gpu
+        params.n_threads = threads
+        params.print_timings = False
+        params.image_max_tokens = most_tokens
+        self.handle = api.mtmd_init_from_file(os.fsencode(path), model.handle, params)
+        if not self.handle or not api.mtmd_support_vision(self.handle):
+            raise WeightsError(
+                f"The model cannot see with {path.name}",
+                why=recent_problems() or "it knows no pictures",
+                fix="Set llm.mmproj to the file that belongs to this very model, or to null",
+            )
+        self._model = model  # the C side needs it for as long as it lives
+        weakref.finalize(self, api.mtmd_free, self.handle).atexit = False
+        self._inputs = int(library().llama_model_n_embd_inp(model.handle))
+        self._looking = ThreadPoolExecutor(1, "llama-eyes")
+        self._looked_at: dict[Future[Any], Media] = {}
+        # What is being looked at keeps this object, so the thread has nothing to do by then.
+        weakref.finalize(self, self._looking.shutdown, wait=False).atexit = False
+        self.needs_whole = bool(api.mtmd_decode_use_non_causal(self.handle, None))
+        """Whether cells of a picture see those behind them, too: it is read in one pass."""
+        self._room_tokens = room_tokens
+
+    def picture(self, url: str) -> Picture | None:
+        """The picture of a data URL; ``None``, with a line in the log, if it cannot be read."""
+        data = data_of(url)
+        size = pixels(data) if data else None
+        if data is None or size is None:
+            _leave_out("it is neither PNG nor JPEG")
+            return None
+        if size[0] * size[1] > _MOST_PIXELS:
+            _leave_out(f"it has {size[0]} x {size[1]} pixels, the most is {_MOST_PIXELS}")
+            return None
+        chunks = self._chunks(data)
+        if chunks is None:
+            _leave_out(recent_problems() or "it is broken")
+            return None
+        return self._assembled(chunks, data)
+
+    def look(self, media: Media) -> Future[NDArray[np.float32]]:
+        """Begin to look at one part, in a thread of the eyes' own."""
+        # The thread must not keep what nobody wants any more, so it gets no ``Media``. These eyes
+        # are kept while it looks.
+        work = functools.partial(self._look, media.chunk, (media.cells, self._inputs))
+        job = self._looking.submit(work)
+        # Until then the C objects that it works with are needed; a callback of the job that had
+        # them would keep them for ever, for the job stands in them.
+        self._looked_at[job] = media
+        job.add_done_callback(self._looked_at.pop)
+        return job
+
+    def _look(self, chunk: Any, shape: tuple[int, int]) -> NDArray[np.float32]:
+        return _look(self.handle, chunk, shape)
+
+    def _chunks(self, data: bytes) -> Any | None:
+        api = multimodal()
+        recent_problems()
+        buffer = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
+        bitmap = api.mtmd_helper_bitmap_init_from_buf(self.handle, buffer, len(data), False)
+        if not bitmap:
+            return None
+        marker = api.mtmd_default_marker()
+        text = api.mtmd_input_text()
+        text.text, text.text_len = marker, len(marker)
+        text.add_special, text.parse_special = False, True
+        chunks = api.mtmd_input_chunks_init()
+        bitmaps = (ctypes.c_void_p * 1)(bitmap)
+        result = api.mtmd_tokenize(self.handle, chunks, ctypes.byref(text), bitmaps, 1)
+        api.mtmd_bitmap_free(bitmap)
+        if result == 0:
+            return chunks
+        api.mtmd_input_chunks_free(chunks)
+        return None
+
+    def _assembled(self, chunks: Any, data: bytes) -> Picture | None:
+        api = multimodal()
+        digest = int.from_bytes(hashlib.sha256(data).digest()[:_DIGEST_BYTES])
+        next_cell = -1 - digest * _MOST_CELLS
+        tokens: list[int] = []
+        media: dict[int, Media] = {}
+        too_many = False
+        for number in range(api.mtmd_input_chunks_size(chunks)):
+            chunk = api.mtmd_input_chunks_get(chunks, number)
+            if api.mtmd_input_chunk_get_type(chunk) == _IMAGE:
+                part = Media(self, chunk)
+                too_many |= self.needs_whole and part.cells > self._room_tokens
+                media[next_cell] = part
+                tokens += range(next_cell, next_cell - part.positions, -1)
+                next_cell -= part.positions
+            else:
+                count = ctypes.c_size_t()
+                found = api.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(count))
+                # A mark that the vocabulary does not have is -1 to mtmd.
+                tokens += [token for token in found[: count.value] if token >= 0]
+        api.mtmd_input_chunks_free(chunks)
+        if too_many:
+            _leave_out(f"it takes more than {self._room_tokens} cells at once")
+            return None
+        return Picture(tuple(tokens), media)
+
+
+def _look(handle: Any, chunk: Any, shape: tuple[int, int]) -> NDArray[np.float32]:
+    api = multimodal()
+    recent_problems()
+    if api.mtmd_encode_chunk(handle, chunk) != 0:
+        raise EyesFailed("The model could not look at a picture", why=recent_problems())
+    found = np.ctypeslib.as_array(api.mtmd_get_output_embd(handle), shape=shape)
+    return np.array(found)
+
+
+def _leave_out(why: str) -> None:
+    log.warning("A picture cannot be read, and is left out: %s", why)

@@ -1,0 +1,243 @@
+"""One llama.cpp context: the KV cells of several sequences over one set of weights."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.engines.llm.abort import AbortSwitch
+from pipeline.engines.llm.eyes import Media
+from pipeline.engines.llm.llama_api import library, multimodal, recent_problems
+from pipeline.engines.llm.llama_model import Model
+from pipeline.errors import EngineError
+from pipeline.work import CancelToken
+
+_GGML_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
+"""``enum ggml_type``."""
+_PREEMPTIBLE_TOKENS = 8
+"""Shorter computations are over before stepping aside would pay."""
+
+KvType = Literal["f16", "q8_0", "q4_0"]
+
+
+class Outcome(Enum):
+    """How a computation ended. Only ``DONE`` leaves its tokens in the cells."""
+
+    DONE = auto()
+    ABORTED = auto()
+    FULL = auto()
+    """No cells are left for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextShape:
+    """``cells``: KV cells, shared by all sequences, so also the longest prompt, in tokens.
+    ``slice_tokens``: the most that one ``decode`` takes. ``flash``: None lets llama.cpp choose."""
+
+    cells: int
+    sequences: int
+    slice_tokens: int
+    threads: int
+    kv_type: KvType = "f16"
+    flash: bool | None = False
+    guesses: int = 0
+    """Tokens behind the last one whose logits may be asked for, too."""
+    batch_tokens: int = 0
+    """What one computation has room for, where that is more than a slice: a picture."""
+    swa_full: bool = True
+    """Whether layers with a sliding window have room for all cells; without, only a few of the last
+    tokens can be taken back."""
+
+
+class Context:
+    """KV cells and computations on them. Not thread-safe, except for aborting.
+
+    ``forgets_partly`` is False for models with recurrent state: a sequence of theirs can grow
+    or be dropped, but not be shortened or copied in part.
+    """
+
+    def __init__(self, model: Model, shape: ContextShape) -> None:
+        self._api = library()
+        self._model = model  # the C context needs it for as long as it lives
+        self._handle = self._open(model, shape)
+        self._memory = self._api.llama_get_memory(self._handle)
+        self._batch = _Batch(shape.slice_tokens)
+        self._batch_tokens = max(shape.slice_tokens, shape.batch_tokens)
+        self._abort = AbortSwitch(self._handle)
+        self.slice_tokens = shape.slice_tokens
+        self.forgets_partly = model.forgets_partly
+        self._window_tokens = model.window_tokens
+        self.tokens = min(int(self._api.llama_n_ctx(self._handle)), model.trained_tokens)
+        """The longest that one sequence can get."""
+
+    def _open(self, model: Model, shape: ContextShape) -> Any:
+        recent_problems()
+        handle = self._api.llama_init_from_model(model.handle, _parameters(self._api, shape))
+        if not handle:
+            raise EngineError(
+                "The language model's context cannot be made",
+                why=recent_problems() or "llama.cpp refused it, maybe for want of memory",
+                fix="Lower llm.context_tokens or llm.gpu_layers, or set llm.kv_type to q8_0",
+            )
+        self._free = weakref.finalize(self, _free_context, self._api, handle, model)
+        self._free.atexit = False
+        return handle
+
+    # --- computing
+
+    def decode(
+        self,
+        tokens: Sequence[int],
+        position: int,
+        sequence: int,
+        *,
+        logits: int,
+        by: CancelToken,
+        preemptible: bool = True,
+        probe: int | None = None,
+    ) -> Outcome:
+        """Compute ``tokens`` of one sequence, which holds ``position`` tokens so far.
+
+        ``logits``: make those of so many last tokens readable, ``probe``: of this one of
+        ``tokens`` too. ``by`` aborts it when cancelled, and if ``preemptible`` when preempted (on
+        a CPU; llama.cpp does not look on a GPU, where slices are short).
+        """
+        self._batch.fill(tokens, position, sequence, logits, probe)
+        preemptible &= self.forgets_partly and len(tokens) > _PREEMPTIBLE_TOKENS
+        with self._abort.watching(by, preemptible=preemptible):
+            result = self._api.llama_decode(self._handle, self._batch.c_batch)
+        return self._outcome(result, position, sequence)
+
+    def decode_media(
+        self, media: Media, position: int, sequence: int, *, by: CancelToken, preemptible: bool
+    ) -> Outcome:
+        """Compute a part of a picture, as ``decode`` does; it takes ``media.positions``.
+
+        Raises ``EngineError``, and ``EyesFailed`` where they have.
+        """
+        api = multimodal()
+        found = media.embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        end = ctypes.c_int32()
+        nobody = api.mtmd_helper_post_decode_callback()
+        preemptible &= self.forgets_partly
+        with self._abort.watching(by, preemptible=preemptible):
+            result = api.mtmd_helper_decode_image_chunk(
+                *(media.eyes.handle, self._handle, media.chunk, found, position, sequence),
+                *(self._batch_tokens, ctypes.byref(end), nobody, None),
+            )
+        return self._outcome(result, position, sequence)
+
+    def _outcome(self, result: int, position: int, sequence: int) -> Outcome:
+        if result == 0:
+            return Outcome.DONE
+        self.remove(sequence, position)
+        if result in (1, 2):
+            return Outcome.FULL if result == 1 else Outcome.ABORTED
+        why = recent_problems() or f"llama_decode returned {result}"
+        raise EngineError("The language model failed while it computed", why=why)
+
+    def logits(self, at: int = -1) -> NDArray[np.float32]:
+        """Of the last token of the last ``decode`` (-2: of the one before), or of its probe: a
+        view, valid until the next one. Shape (vocabulary,)."""
+        pointer = self._api.llama_get_logits_ith(self._handle, at)
+        return np.ctypeslib.as_array(pointer, shape=(self._model.vocab_tokens,))
+
+    # --- cells
+
+    def remove(self, sequence: int, start: int) -> bool:
+        """Free a sequence's cells from position ``start`` on. False: nothing was freed."""
+        return bool(self._api.llama_memory_seq_rm(self._memory, sequence, start, -1))
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        """Let ``target`` share the cells of the first ``count`` tokens of ``source``."""
+        self._api.llama_memory_seq_cp(self._memory, source, target, 0, count)
+
+    def reaches(self, sequence: int, count: int) -> bool:
+        """Whether a sequence can go on behind its first ``count`` tokens.
+
+        Layers with a sliding window may have lost the cells behind it: llama.cpp saves none of
+        them, and takes them for others when it likes, also where it was told to keep all
+        (``swa_full``). It tells the first position that is whole in all layers.
+        """
+        if not self._window_tokens or not count:
+            return True
+        first = self._api.llama_memory_seq_pos_min(self._memory, sequence)
+        return bool(0 <= first <= max(0, count + 1 - self._window_tokens))
+
+    def state(self, sequence: int) -> memoryview:
+        """A copy of what a sequence's cells hold."""
+        size = self._api.llama_state_seq_get_size(self._handle, sequence)
+        buffer = (ctypes.c_uint8 * size)()
+        written = self._api.llama_state_seq_get_data(self._handle, buffer, size, sequence)
+        return memoryview(buffer)[:written]
+
+    def restore(self, sequence: int, state: bytearray) -> bool:
+        """Put a ``state`` into an empty sequence. False: no room, or not a state of this model."""
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
+        size = len(state)
+        return bool(self._api.llama_state_seq_set_data(self._handle, buffer, size, sequence))
+
+
+class _Batch:
+    """Arrays that ``llama_decode`` reads tokens from."""
+
+    def __init__(self, room: int) -> None:
+        api = library()
+        self.c_batch = api.llama_batch_init(room, 0, 1)
+        weakref.finalize(self, api.llama_batch_free, self.c_batch).atexit = False
+        shape = (room,)
+        self._tokens = np.ctypeslib.as_array(self.c_batch.token, shape)
+        self._positions = np.ctypeslib.as_array(self.c_batch.pos, shape)
+        self._logits = np.ctypeslib.as_array(self.c_batch.logits, shape)
+        self._room = room
+        for i in range(room):
+            self.c_batch.n_seq_id[i] = 1
+
+    def fill(
+        self,
+        tokens: Sequence[int],
+        position: int,
+        sequence: int,
+        logits: int,
+        probe: int | None,
+    ) -> None:
+        count = len(tokens)
+        self.c_batch.n_tokens = count
+        self._tokens[:count] = tokens
+        self._positions[:count] = np.arange(position, position + count)
+        self._logits[:count] = 0
+        self._logits[count - logits : count] = 1
+        if probe is not None:
+            self._logits[probe] = 1
+        for i in range(count):
+            self.c_batch.seq_id[i][0] = sequence
+
+
+def _parameters(api: Any, shape: ContextShape) -> Any:
+    params = api.llama_context_default_params()
+    params.n_ctx = shape.cells
+    params.n_batch = params.n_ubatch = max(shape.slice_tokens, shape.batch_tokens)
+    params.n_seq_max = shape.sequences
+    # The default reserves logits for a whole batch, 100 MB that nobody reads.
+    params.n_outputs_max = max(shape.sequences, shape.guesses + 2)
+    params.n_threads = params.n_threads_batch = shape.threads
+    params.kv_unified = True
+    params.swa_full = shape.swa_full
+    params.flash_attn_type = -1 if shape.flash is None else int(shape.flash)
+    params.type_k = _GGML_TYPES[shape.kv_type]
+    # llama.cpp can read quantized values (not keys) with flash attention only.
+    params.type_v = _GGML_TYPES["f16" if shape.flash is False else shape.kv_type]
+    params.no_perf = True
+    return params
+
+
+def _free_context(api: Any, handle: Any, _model: Model) -> None:
+    """Free a context; holding ``_model`` until here frees the weights after it."""
+    api.llama_free(handle)

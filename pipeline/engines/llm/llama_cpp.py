@@ -1,0 +1,219 @@
+"""Language models as GGUF files, in this process, through llama.cpp.
+
+One set of weights and one context serve all conversations. Each has a KV sequence of its own,
+prompts are read in slices, and whatever a prompt shares with an earlier one is not read again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from pipeline.engines.contract import LlmSession
+from pipeline.engines.llm.draft import Draft, require_same_vocabulary
+from pipeline.engines.llm.eyes import Eyes
+from pipeline.engines.llm.kv_cache import KvCache
+from pipeline.engines.llm.llama_api import library
+from pipeline.engines.llm.llama_context import Context, ContextShape, KvType
+from pipeline.engines.llm.llama_files import companion_path, model_path
+from pipeline.engines.llm.llama_model import Model, Offload
+from pipeline.engines.llm.llama_options import LlamaCppOptions
+from pipeline.engines.llm.llama_session import LlamaSession, Parts, prompt_limit
+from pipeline.engines.llm.prompts import Prompts
+from pipeline.engines.llm.run import Shared
+from pipeline.engines.llm.saved_prefixes import SavedPrefixes
+from pipeline.engines.registry import EngineSpec, Kind
+from pipeline.errors import EngineError
+from pipeline.messages import Message, Sampling, ToolChoice
+
+__all__ = ["SPEC", "LlamaCpp", "LlamaCppOptions", "build"]
+
+log = logging.getLogger("reachy_voice.llm")
+
+_CPU_SLICE_TOKENS = 64
+"""As fast as 256 on one core (SmolLM2-135M, AVX-512: 198 and 200 tokens/s over 3,072 tokens), and
+little is lost when a slice is aborted."""
+_GPU_SLICE_TOKENS = 512
+"""A GPU needs long slices to be busy, and cannot be aborted: one takes some 10 ms."""
+_PICTURE_TOKENS = 256
+"""Of each picture of Gemma 3, which knows no other size, and reads it in one pass."""
+_BLOCK = 32
+"""Numbers that share one scale in llama.cpp's q8_0 and q4_0; a head must hold whole blocks."""
+
+
+class LlamaCpp:
+    """An ``Llm`` on one GGUF."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.context_tokens = parts.shared.context.tokens
+
+    def open(self) -> LlmSession:
+        """A conversation. Costs nothing until it is used."""
+        return LlamaSession(self._parts)
+
+
+def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
+    """Load the model and compute a first token. Raises ``WeightsError``, ``EngineError``."""
+    path = model_path(options, weights)
+    for option, name in (("mmproj", options.mmproj), ("draft", options.draft)):
+        if name:
+            companion_path(option, name, weights)  # before anything large is loaded
+    offload = _offload(options)
+    model = Model(path, offload, requantize=options.requantize)
+    shape = _shape(options, model, on_gpu=offload.layers != 0)
+    if options.context_tokens > model.trained_tokens:
+        log.warning(
+            "%s was trained for %s tokens: one conversation gets no more, and llm.context_tokens "
+            "(%s) is the room for all of them",
+            *(path.name, model.trained_tokens, options.context_tokens),
+        )
+    context = Context(model, shape)
+    cache = KvCache(context, options.sequences)
+    shared = Shared(context, cache, _saved(options, model, shape), scratch=options.sequences)
+    eyes = None
+    if options.mmproj:
+        eyes = _eyes(options, weights, model, shape, on_gpu=offload.layers != 0)
+    prompts = Prompts(model, options.template_arguments, prompt_limit(context.tokens), eyes)
+    draft = _draft(options, weights, model, offload, shape) if options.draft else None
+    engine = LlamaCpp(Parts(model, prompts, shared, options.lookup_tokens, draft))
+    _warm_up(engine)
+    return engine
+
+
+def _offload(options: LlamaCppOptions) -> Offload:
+    """What goes to GPUs, as far as this llama.cpp knows any."""
+    if options.gpu_layers and not library().llama_supports_gpu_offload():
+        log.warning(
+            "llm.gpu_layers is %s, but this llama.cpp finds no GPU, or was built without: the "
+            "model runs on the CPU, slowly. reachy-voice doctor says more",
+            options.gpu_layers,
+        )
+        return Offload()
+    return Offload(options.gpu_layers, options.main_gpu, options.split_mode, options.tensor_split)
+
+
+def _shape(options: LlamaCppOptions, model: Model, *, on_gpu: bool) -> ContextShape:
+    slice_tokens = options.batch_tokens or (_GPU_SLICE_TOKENS if on_gpu else _CPU_SLICE_TOKENS)
+    flash = options.flash_attention
+    if flash is None and options.kv_type == "q4_0":
+        flash = True
+    return ContextShape(
+        # One sequence more than conversations, to copy prefixes through when they are saved.
+        cells=options.context_tokens,
+        sequences=options.sequences + 1,
+        slice_tokens=slice_tokens,
+        threads=options.threads or max(1, _cores() - 1),
+        kv_type=_kv_type(options.kv_type, model),
+        flash=False if flash is None and not on_gpu else flash,
+        guesses=max(options.lookup_tokens, options.draft_tokens if options.draft else 0),
+        # Some families read a picture in one pass.
+        batch_tokens=max(options.image_tokens, _PICTURE_TOKENS) if options.mmproj else 0,
+        swa_full=options.swa_full,
+    )
+
+
+def _eyes(
+    options: LlamaCppOptions,
+    weights: Path | None,
+    model: Model,
+    shape: ContextShape,
+    *,
+    on_gpu: bool,
+) -> Eyes:
+    """Raises ``WeightsError``, ``EngineError``."""
+    assert options.mmproj
+    return Eyes(
+        companion_path("mmproj", options.mmproj, weights),
+        model,
+        threads=shape.threads,
+        on_gpu=on_gpu,
+        most_tokens=options.image_tokens,
+        room_tokens=max(shape.slice_tokens, shape.batch_tokens),
+    )
+
+
+def _draft(
+    options: LlamaCppOptions,
+    weights: Path | None,
+    model: Model,
+    offload: Offload,
+    shape: ContextShape,
+) -> Draft:
+    """The model that guesses; on the same devices, with as many cells, of a kind that it can.
+
+    Raises ``WeightsError``, ``EngineError``.
+    """
+    assert options.draft
+    path = companion_path("draft", options.draft, weights)
+    guesser = Model(path, offload, requantize=options.requantize)
+    require_same_vocabulary(model, guesser)
+    for one in (model, guesser):
+        if not one.forgets_partly:
+            raise EngineError(
+                "llm.draft cannot be used",
+                why=f"{one.path.name} has recurrent layers, which cannot take wrong guesses back",
+                fix="Set llm.draft to null",
+            )
+    kv_type = shape.kv_type if _fits(shape.kv_type, guesser) else "f16"
+    context = Context(guesser, replace(shape, kv_type=kv_type, guesses=0))
+    return Draft(guesser, context, options.sequences, options.draft_tokens)
+
+
+def _kv_type(wanted: KvType | None, model: Model) -> KvType:
+    """Raises ``EngineError`` if the model's heads do not divide into blocks."""
+    if wanted and not _fits(wanted, model):
+        raise EngineError(
+            f"The context of {model.path.name} cannot be kept as {wanted}",
+            why=f"its attention heads have {min(model.head_sizes)} numbers, and {_BLOCK} share one "
+            "scale",
+            fix="Set llm.kv_type to f16, or to null",
+        )
+    return wanted or ("q8_0" if _fits("q8_0", model) else "f16")
+
+
+def _fits(kv_type: KvType, model: Model) -> bool:
+    return kv_type == "f16" or not any(size % _BLOCK for size in model.head_sizes)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # what a container may use; not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _saved(options: LlamaCppOptions, model: Model, shape: ContextShape) -> SavedPrefixes | None:
+    if options.saved_prefix_dir is None or options.saved_prefix_mb == 0:
+        return None
+    identity = model.identity + f"{shape.kv_type} {shape.flash} {shape.swa_full}".encode()
+    return SavedPrefixes(options.saved_prefix_dir, options.saved_prefix_mb * 2**20, identity)
+
+
+def _warm_up(engine: LlamaCpp) -> None:
+    """Touch every part once, so that the first reply is as fast as any other."""
+    session = engine.open()
+    messages = [Message("user", "Hello")]
+    for _ in session.reply(messages, [], ToolChoice(), Sampling(max_tokens=2), _Never()):
+        pass
+    session.close()
+
+
+class _Never:
+    """A ``CancelToken`` that nobody pulls."""
+
+    cancelled = False
+    preempted = False
+
+
+SPEC = EngineSpec(
+    name="llama-cpp",
+    kind=Kind.LLM,
+    options=LlamaCppOptions,
+    build=build,
+    summary="GGUF models in this process, on the CPU or a GPU (llama.cpp)",
+    extra="embedded",
+    modules=("llama_cpp", "jinja2"),
+    run_in="thread",
+)

@@ -1,0 +1,53 @@
+"""Which GGUF files the options of ``llama-cpp`` mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.engines.llm.llama_options import LlamaCppOptions
+from pipeline.errors import WeightsError
+
+_PROJECTOR = "mmproj"
+"""How the names of files begin that let a model see pictures, by llama.cpp's own convention."""
+
+
+def model_path(options: LlamaCppOptions, weights: Path | None) -> Path:
+    """The language model; of several parts, the first. Raises ``WeightsError``."""
+    if options.model_file and Path(options.model_file).is_absolute():
+        return Path(options.model_file)
+    found = sorted(weights.glob("*.gguf")) if weights else []
+    if options.model_file:
+        found = [path for path in found if path.name == options.model_file]
+    else:
+        found = [path for path in found if not _is_other(path.name, options)]
+    if not found:
+        wanted = options.model_file or "*.gguf"
+        raise WeightsError(
+            "The language model is missing",
+            why=f"there is no {wanted} in {weights}" if weights else "llm.weights names none",
+            fix="Run: reachy-voice models pull, or set llm.model_file to the path of a GGUF",
+        )
+    if len(found) > 1 and "-00001-of-" not in found[0].name:
+        names = ", ".join(path.name for path in found)
+        raise WeightsError(
+            "It is not clear which language model to load",
+            why=f"{weights} has {names}",
+            fix="Set llm.model_file to one of them",
+        )
+    return found[0]
+
+
+def companion_path(option: str, name: str, weights: Path | None) -> Path:
+    """A further GGUF, called ``name`` by llm.``option``. Raises ``WeightsError``."""
+    path = Path(name) if Path(name).is_absolute() or weights is None else weights / name
+    if path.is_absolute() and path.is_file():
+        return path
+    raise WeightsError(
+        f"The file of llm.{option} is missing",
+        why=f"there is no {path}",
+        fix=f"Run: reachy-voice models pull, or set llm.{option} to the path of a GGUF, or to null",
+    )
+
+
+def _is_other(name: str, options: LlamaCppOptions) -> bool:
+    return name in (options.mmproj, options.draft) or name.startswith(_PROJECTOR)

@@ -1,0 +1,249 @@
+"""From messages and tools to prompt tokens."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from pipeline.engines.llm.chat_template import CHATML, ChatTemplate, Piece
+from pipeline.engines.llm.eyes import Eyes, Picture
+from pipeline.engines.llm.known_texts import KnownTexts
+from pipeline.engines.llm.kv_cache import common_prefix, common_suffix
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE, joined, seen
+from pipeline.engines.llm.tool_calls.grammar import CallGrammars
+from pipeline.engines.llm.word_ends import WordEnds, without_end_marks
+from pipeline.errors import PromptTooLong
+from pipeline.items import UNSEEN_IMAGE
+from pipeline.messages import Image, Message, Tool
+
+_LONG_CHARS = 32_768
+_REMEMBERED_PREFIXES = 16
+_PROBES = ("Hello", "0, 1, 2")
+"""Two texts whose first tokens differ, so what prompts with them share is in neither."""
+_BEGINNINGS = (*_PROBES, "", "(", '"', '{"', "[1")
+"""How messages and results begin."""
+_MARK = "\ue002"
+"""A private-use character, where the user may go on."""
+_HELLO = Message("user", "Hello")
+
+
+class Prompts:
+    """Writes one model's prompts. ``arguments``: further variables for the chat template.
+    ``most_tokens``: of a prompt that is worth the time to read it to its end. ``eyes``: without,
+    models read a sentence in the place of a picture.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        arguments: Mapping[str, Any],
+        most_tokens: int | None = None,
+        eyes: Eyes | None = None,
+    ) -> None:
+        self._model = model
+        self._eyes = eyes
+        self._most_tokens = most_tokens
+        self._template = self._read(model.chat_template() or CHATML, arguments)
+        with_tools = model.chat_template("tool_use")
+        self._tool_template = self._read(with_tools, arguments) if with_tools else self._template
+        self.calls = CallGrammars(self._tool_template.syntax)
+        self.thought_end = self._template.thought_end
+        """What ends the thought inside of which prompts end; empty: they end in none."""
+        self._prefixes: OrderedDict[tuple[Any, ...], list[int]] = OrderedDict()
+        self._border = self._borders()
+        one, other = (self.whole([Message("user", text)], []) for text in _PROBES)
+        self._tail = one[len(one) - common_suffix(one, other) :]
+        """What comes behind the user's last message."""
+        self.word_ends = WordEnds(model)
+
+    def whole(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        known: KnownTexts | None = None,
+    ) -> list[int]:
+        """Everything, up to where the assistant begins to speak.
+
+        ``known`` spares reading what earlier prompts of the same conversation had. Raises
+        ``PromptTooLong`` if that is seen from afar, else it is for the caller to see.
+        """
+        known = known or KnownTexts()
+        messages = [self._seen(message, known) for message in messages]
+        template = self._template_for(messages, tools)
+        tokens = self._begun(self._tokens(template.render(messages, tools), known))
+        # Only a token of its own tells what comes next.
+        if tokens and tokens[-1] < 0:
+            tokens += self._model.tokenize("\n", special=False)
+        return tokens
+
+    def pictures(self, messages: Sequence[Message], known: KnownTexts) -> list[Picture]:
+        """The pictures that the model can see in ``messages``."""
+        images = (image for message in messages for image in message.images)
+        found = (self._picture(image, known) for image in images)
+        return [picture for picture in found if picture]
+
+    def prefix(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
+        """The part before anybody has said anything: instructions and tools."""
+        system = tuple(takewhile(lambda message: message.role == "system", messages))
+        key = (tuple(m.content for m in system), tuple(map(repr, tools)))
+        if key not in self._prefixes:
+            self._prefixes[key] = self._shared(system, tools, "", KnownTexts())
+            if len(self._prefixes) > _REMEMBERED_PREFIXES:
+                self._prefixes.popitem(last=False)
+        self._prefixes.move_to_end(key)
+        return self._prefixes[key]
+
+    def ahead(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        said: str,
+        known: KnownTexts | None = None,
+    ) -> tuple[list[int], int | None]:
+        """The tokens that the next prompt begins with, however the user goes on, and where among
+        them the user's last word ends; ``None`` if that is not the last that was said.
+
+        ``said``: see ``LlmSession.warm``. Where it is empty and the user or a tool had the last
+        word, the assistant's turn has come, and this is the whole prompt; where the assistant has
+        called a tool, its result comes next. Raises
+        ``PromptTooLong`` as ``whole`` does.
+        """
+        known = known or KnownTexts()
+        words = without_end_marks(said)
+        if not words and messages and messages[-1].role in ("user", "tool"):
+            whole = self.whole(messages, tools, known)
+            return whole, self.last_word(whole) if messages[-1].role == "user" else None
+        tokens = self._shared(messages, tools, words, known)
+        return tokens, len(tokens) - 1 if words and self.word_ends.reach(tokens, words) else None
+
+    def last_word(self, tokens: list[int]) -> int | None:
+        """Where the user's last word ends in a whole prompt that ends with the user's message;
+        ``None`` if that cannot be seen."""
+        end = len(tokens) - len(self._tail)
+        return self.word_ends.last(tokens, end) if tokens[end:] == self._tail else None
+
+    def _shared(
+        self, messages: Sequence[Message], tools: Sequence[Tool], said: str, known: KnownTexts
+    ) -> list[int]:
+        """What all prompts share in which the next message begins with ``said``.
+
+        They are rendered once, with a mark where the message may go on.
+        """
+        waits = bool(messages) and bool(messages[-1].tool_calls) and not said
+        asked = _with_result(messages, _MARK) if waits else _going_on(messages, f"{said}{_MARK}")
+        asked = [self._seen(message, known) for message in asked]
+        pieces = self._template_for(asked, tools).render(asked, tools)
+        parts = [part for piece in pieces for part in self._parts(piece)]
+        marked = [at for at, part in enumerate(parts) if _MARK in part.text]
+        if len(marked) != 1 or parts[marked[0]].text.count(_MARK) != 1:
+            return []
+        part = parts[marked[0]].text
+        before = self._tokens(parts[: marked[0]], known)
+        self._look_at(parts[marked[0]], len(before))
+        # The message may also end here, and some tokens reach over the end of a text.
+        ways = (*(f" {probe}" for probe in _PROBES), "", ".") if said else _BEGINNINGS
+        first, *others = (
+            self._model.tokenize(part.replace(_MARK, way), special=True) for way in ways
+        )
+        length = min(common_prefix(first, other) for other in others)
+        return self._begun(before + first[:length])
+
+    def _template_for(self, messages: Sequence[Message], tools: Sequence[Tool]) -> ChatTemplate:
+        calls = any(message.tool_calls or message.role == "tool" for message in messages)
+        return self._tool_template if tools or calls else self._template
+
+    # --- reading
+
+    def _tokens(self, pieces: Sequence[Piece], known: KnownTexts) -> list[int]:
+        known.begin()
+        tokens: list[int] = []
+        for piece in pieces:
+            for part in self._parts(piece):
+                self._look_at(part, len(tokens))
+                tokens += self._read_part(part, known)
+                if self._most_tokens and len(tokens) > self._most_tokens:
+                    raise PromptTooLong(len(tokens), self._most_tokens)
+        return tokens
+
+    def _begun(self, tokens: list[int]) -> list[int]:
+        """With the token that every prompt has to begin with."""
+        model = self._model
+        missing = model.starts_with_bos and tokens[:1] != [model.bos]
+        return [model.bos, *tokens] if missing else tokens
+
+    def _parts(self, piece: Piece) -> list[Piece]:
+        """A piece cut before its control tokens, across which no token reaches."""
+        if piece.plain or piece.image or self._border is None:
+            return [piece]
+        return [Piece(text, plain=False) for text in self._border.split(piece.text) if text]
+
+    def _borders(self) -> re.Pattern[str] | None:
+        """Matches before the control tokens that messages begin and end with."""
+        shown = "".join(piece.text for piece in self._template.render([_HELLO], []))
+        marks = [re.escape(mark) for mark in self._model.border_texts if mark in shown]
+        return re.compile(f"(?={'|'.join(marks)})") if marks else None
+
+    def _read_part(self, part: Piece, known: KnownTexts) -> list[int]:
+        if part.image:
+            assert self._eyes
+            picture = known.picture(part.image, self._eyes.picture)
+            return list(picture.tokens) if picture else []
+        if part.plain:
+            return self._model.tokenize(part.text, special=False)
+        return known.tokens(part.text, lambda text: self._model.tokenize(text, special=True))
+
+    def _seen(self, message: Message, known: KnownTexts) -> Message:
+        """With those pictures alone that the model can see; the others are told of."""
+        return seen(message, lambda image: self._told(image, known))
+
+    def _told(self, image: Image, known: KnownTexts) -> str | None:
+        if self._picture(image, known):
+            return None
+        if self._eyes is None:
+            return UNSEEN_IMAGE
+        return UNREADABLE_IMAGE if image.url else FORGOTTEN_IMAGE
+
+    def _picture(self, image: Image, known: KnownTexts) -> Picture | None:
+        if self._eyes is None or not image.url:
+            return None
+        picture = known.picture(image.url, self._eyes.picture)
+        return picture if picture and not picture.failed else None
+
+    def _look_at(self, piece: Piece, before: int) -> None:
+        """Read a long text in blocks first, and no further than it may go."""
+        text, limit = piece.text, self._most_tokens
+        if limit is None or len(text) <= _LONG_CHARS:
+            return
+        for start in range(0, len(text), _LONG_CHARS):
+            block = text[start : start + _LONG_CHARS]
+            before += len(self._model.tokenize(block, special=not piece.plain))
+            # A border makes a few tokens of one.
+            if before - 8 * (start // _LONG_CHARS) > limit:
+                raise PromptTooLong(before, limit)
+
+    def _read(self, source: str, arguments: Mapping[str, Any]) -> ChatTemplate:
+        model = self._model
+        return ChatTemplate(
+            source,
+            bos=model.text(model.bos),
+            eos=model.text(model.eos),
+            control_texts=list(model.control_tokens.values()),
+            arguments=arguments,
+        )
+
+
+def _going_on(messages: Sequence[Message], text: str) -> list[Message]:
+    """The user says ``text``, and goes on in a message that has not ended (``chat.prompt``)."""
+    if messages and messages[-1].role == "user":
+        return [*messages[:-1], joined(messages[-1], Message("user", text), " ")]
+    return [*messages, Message("user", text)]
+
+
+def _with_result(messages: Sequence[Message], text: str) -> list[Message]:
+    """The first tool that was called last answers ``text``."""
+    call = messages[-1].tool_calls[0]
+    return [*messages, Message("tool", text, tool_call_id=str(call.get("id", "")))]

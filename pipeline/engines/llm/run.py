@@ -1,0 +1,285 @@
+"""One piece of work on a context that others share, cut into slices."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.engines.llm.eyes import Media
+from pipeline.engines.llm.kv_cache import KvCache, Sequence, common_prefix
+from pipeline.engines.llm.llama_context import Context, Outcome
+from pipeline.engines.llm.saved_prefixes import SavedPrefixes
+from pipeline.errors import EngineError
+from pipeline.messages import Usage
+from pipeline.work import Cancelled, CancelToken
+
+_WORTH_SAVING_TOKENS = 256
+"""Shorter prefixes are read about as fast as a file is loaded and checked."""
+
+
+_LOOK_S = 0.01
+"""How long one step waits for what the eyes see, in seconds."""
+
+
+class Owner(Protocol):
+    """Whose conversation it is."""
+
+    @property
+    def closed(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all runs of one engine work with. ``scratch``: a sequence that nobody owns."""
+
+    context: Context
+    cache: KvCache
+    saved: SavedPrefixes | None
+    scratch: int
+
+
+class Run:
+    """Brings tokens into the cells, whatever others do between two slices.
+
+    ``tokens``: what the sequence should hold; may grow. ``prompt_tokens``: how many of them are
+    the prompt. ``prefix``: its instructions and tools. ``evaluate_last``: compute the last prompt
+    token even if it is known, for its logits. ``probe``: one of the prompt's tokens whose logits
+    are kept in ``probed``; it is computed even if it is known, unless the model cannot take it
+    back. ``media``: the parts of pictures among the tokens, by their first ones. Call ``close`` at
+    the end.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        owner: Owner,
+        cancel: CancelToken,
+        tokens: list[int],
+        prefix: list[int],
+        *,
+        evaluate_last: bool,
+        probe: int | None = None,
+        media: Mapping[int, Media] | None = None,
+    ) -> None:
+        self.tokens = tokens
+        self._media = media or {}
+        self.prompt_tokens = len(tokens)
+        self._context = shared.context
+        self._cache = shared.cache
+        self._saved = shared.saved
+        self._scratch = shared.scratch
+        self._owner = owner
+        self._cancel = cancel
+        self._evaluate_last = evaluate_last
+        self._probe = probe
+        self.probed: NDArray[np.float32] | None = None
+        self._prefix = prefix[: common_prefix(prefix, self._reusable())]
+        self._sequence: Sequence | None = None
+        self.guess: list[int] = []
+        """Tokens that may follow; set before ``fill``."""
+        self.checked = 0
+        """Of how many of them the last step has computed the logits, too."""
+        self._sure = 0
+        """Behind it, the cells may hold guesses that were wrong."""
+        self._cached_tokens = self.prompt_tokens
+
+    def usage(self, generated: int = 0) -> Usage:
+        """Tokens so far."""
+        cached = self._cached_tokens
+        return Usage(self.prompt_tokens, cached, self.prompt_tokens - cached, generated)
+
+    def close(self) -> None:
+        """Let others have the sequence. Its tokens stay as a cache."""
+        if self._sequence:
+            self._cache.release(self._sequence, self)
+
+    def fill(self) -> Iterator[None]:
+        """Compute what is missing, one slice per step.
+
+        When it ends, the logits of the last token are there, until the caller yields, and behind
+        it those of the guessed tokens that were ``checked``. Raises ``Cancelled``, ``EngineError``.
+        """
+        while True:
+            insist = yield from self._step_aside()
+            sequence = yield from self._hold()
+            self._forget_guesses(sequence)
+            done = len(sequence.tokens)
+            piece = self._piece(done)
+            if not piece:
+                return
+            if piece[0] < 0:
+                yield from self._see(piece[0], sequence, insist)
+                continue
+            last = done + len(piece) == len(self.tokens)
+            probe = self._probe_in(done, len(piece))
+            guess = self._guessed(len(piece)) if last else []
+            self.checked = len(guess)
+            outcome = self._context.decode(
+                piece + guess,
+                done,
+                sequence.id,
+                logits=1 + len(guess) if last else 0,
+                by=self._cancel,
+                preemptible=not insist,
+                probe=probe,
+            )
+            self._cache.touch(sequence)
+            if outcome is Outcome.DONE:
+                sequence.tokens += piece + guess
+                self._sure = done + len(piece)
+                if probe is not None:
+                    self.probed = self._context.logits(probe).copy()
+                if last:
+                    return
+            yield from self._end_step(outcome, sequence)
+
+    def _end_step(self, outcome: Outcome, sequence: Sequence) -> Iterator[None]:
+        """Let others work, after a computation."""
+        if outcome is not Outcome.DONE:
+            done = len(sequence.tokens)
+            if not (self._context.forgets_partly and self._context.reaches(sequence.id, done)):
+                self._cache.trim(sequence, 0)
+        self._check()
+        if outcome is Outcome.FULL:
+            self.guess = []
+            yield from self._make_room()
+        else:
+            yield None
+
+    def _piece(self, start: int) -> list[int]:
+        """What one computation takes: tokens, or the first one of a part of a picture."""
+        piece = self.tokens[start : start + self._context.slice_tokens]
+        if piece and piece[0] < 0:
+            return piece[:1]
+        return list(takewhile(lambda token: token >= 0, piece))
+
+    def _see(self, first: int, sequence: Sequence, insist: bool) -> Iterator[None]:
+        """One step towards the cells of a part of a picture: wait for the eyes, or compute."""
+        media = self._media[first]
+        if not media.looked_at(_LOOK_S):
+            self._check()
+            yield None
+            return
+        done = len(sequence.tokens)
+        outcome = self._context.decode_media(
+            media, done, sequence.id, by=self._cancel, preemptible=not insist
+        )
+        self._cache.touch(sequence)
+        if outcome is Outcome.DONE:
+            sequence.tokens += self.tokens[done : done + media.positions]
+            self._sure = len(sequence.tokens)
+        yield from self._end_step(outcome, sequence)
+
+    def save_prefix(self) -> Iterator[None]:
+        """Write the prefix's cells to disk, unless that was done before."""
+        prefix, sequence = self._prefix, self._sequence
+        if not (self._saved and sequence and self._held() and self._context.forgets_partly):
+            return
+        known = common_prefix(sequence.tokens, prefix) == len(prefix)
+        if len(prefix) < _WORTH_SAVING_TOKENS or prefix in self._saved or not known:
+            return
+        if not self._context.reaches(sequence.id, len(prefix)):
+            return
+        yield None
+        self._check()
+        if not self._held():
+            return
+        self._context.copy(sequence.id, self._scratch, len(prefix))
+        state = self._context.state(self._scratch)
+        self._context.remove(self._scratch, 0)
+        for _ in self._saved.write(prefix, state):
+            yield None
+            self._check()
+
+    def _guessed(self, before: int) -> list[int]:
+        """As much of the guess as there is room for behind so many tokens."""
+        room = min(self._context.slice_tokens - before, self._context.tokens - len(self.tokens))
+        return self.guess[: max(0, room)]
+
+    def _forget_guesses(self, sequence: Sequence) -> None:
+        """Free the cells of tokens that came otherwise."""
+        if len(sequence.tokens) > self._sure:
+            right = common_prefix(sequence.tokens[self._sure :], self.tokens[self._sure :])
+            self._cache.trim(sequence, self._sure + right)
+
+    def _probe_in(self, start: int, count: int) -> int | None:
+        """Where the probe is among ``count`` tokens from ``start`` on."""
+        probe = self._probe
+        return probe - start if probe is not None and start <= probe < start + count else None
+
+    # --- others
+
+    def _check(self) -> None:
+        if self._cancel.cancelled or self._owner.closed:
+            raise Cancelled
+
+    def _step_aside(self) -> Generator[None, None, bool]:
+        """Let more urgent work go first. True: the scheduler wants us nevertheless."""
+        insist = False
+        if self._cancel.preempted:
+            yield None
+            insist = self._cancel.preempted
+        self._check()
+        return insist
+
+    def _make_room(self) -> Iterator[None]:
+        """Free cells: those of idle sequences, else wait for who is at work, else take theirs.
+
+        When the scheduler comes back to us and nobody else has worked in between, then we are
+        more urgent than whoever holds the rest, and waiting would last for ever.
+        """
+        if self._cache.evict():
+            return
+        before = self._cache.clock
+        yield None
+        self._check()
+        stalled = self._cache.clock == before
+        if not self._cache.evict() and stalled and not self._cache.revoke(self):
+            raise EngineError(
+                "The language model has no room for this conversation",
+                fix="Raise llm.context_tokens",
+            )
+
+    # --- the sequence
+
+    def _held(self) -> bool:
+        return self._sequence is not None and self._sequence.holder is self
+
+    def _reusable(self) -> list[int]:
+        """The tokens that need not be computed if they are known."""
+        if self._probe is not None and self.probed is None and self._context.forgets_partly:
+            return self.tokens[: self._probe]
+        return self.tokens[:-1] if self._evaluate_last else self.tokens
+
+    def _hold(self) -> Generator[None, None, Sequence]:
+        """Make sure that a sequence is ours; it may have been taken since the last slice."""
+        while self._sequence is None or not self._held():
+            self._sequence = self._cache.acquire(self._reusable(), self._owner, self)
+            if self._sequence is None:
+                yield from self._make_room()
+                continue
+            yield from self._load_prefix(self._sequence)
+            self._sequence.shared_tokens = len(self._prefix)
+            self._cached_tokens = min(self._cached_tokens, len(self._sequence.tokens))
+        return self._sequence
+
+    def _load_prefix(self, sequence: Sequence) -> Iterator[None]:
+        """Take the prefix from disk if that spares reading it."""
+        prefix, saved = self._prefix, self._saved
+        if not saved or len(sequence.tokens) >= len(prefix) or prefix not in saved:
+            return
+        state = yield from saved.read(prefix)
+        self._check()
+        if state is None or not self._held():
+            return
+        self._cache.trim(sequence, 0)
+        while not self._context.restore(sequence.id, state):
+            if not self._cache.evict():
+                self._context.remove(sequence.id, 0)
+                return
+        sequence.tokens = list(prefix)

@@ -1,0 +1,134 @@
+"""Messages for chat templates that know no tools or no system message, and calls as data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.engines.llm.pictures import joined
+from pipeline.engines.llm.tool_calls.syntax import HERMES
+from pipeline.messages import Message, Tool
+
+_MOST_LEVELS = 64
+"""Of arguments in the history, and of schemas; what is nested deeper is left out."""
+
+_TOOLS_AS_TEXT = """\
+You can call functions. They are described between <tools> and </tools>, one JSON object a line:
+<tools>
+{lines}
+</tools>
+To call one, write this with the function's name and its arguments, and nothing behind it:
+<tool_call>
+{{"name": "...", "arguments": {{...}}}}
+</tool_call>"""
+
+
+def with_tools_as_text(
+    messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]
+) -> list[Message]:
+    """Describe the tools at the end of the first system message."""
+    lines = "\n".join(_json(function["function"]) for function in functions)
+    text = _TOOLS_AS_TEXT.format(lines=lines)
+    if messages and messages[0].role == "system":
+        return [Message("system", f"{messages[0].content}\n\n{text}"), *messages[1:]]
+    return [Message("system", text), *messages]
+
+
+def as_text(message: Message) -> Message:
+    """A call or its result in the notation that ``_TOOLS_AS_TEXT`` explains."""
+    if message.role == "tool":
+        return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
+    if not message.tool_calls:
+        return message
+    calls = [call_data(call)["function"] for call in message.tool_calls]
+    texts = [HERMES.written(call["name"], call["arguments"]) for call in calls]
+    return Message("assistant", "\n".join(filter(None, [message.content, *texts])))
+
+
+def alternating(messages: Sequence[Message]) -> list[Message]:
+    """Results in words are the user's; many templates refuse two messages of one side in a row."""
+    result: list[Message] = []
+    for message in messages:
+        last = result[-1] if result else None
+        if last and last.role == message.role and message.role in ("user", "assistant"):
+            result[-1] = joined(last, message, "\n")
+        else:
+            result.append(message)
+    return result
+
+
+def late_system_as_user(messages: Sequence[Message]) -> list[Message]:
+    """System messages behind the first ones are told by the user, with what the user says next."""
+    result: list[Message] = []
+    for message in messages:
+        early = all(before.role == "system" for before in result)
+        if message.role == "system" and not early:
+            message = Message("user", message.content)
+        if message.role == "user" and result and result[-1].role == "user":
+            result[-1] = joined(result[-1], message, "\n\n")
+        else:
+            result.append(message)
+    return result
+
+
+def without_system(messages: Sequence[Message]) -> list[Message]:
+    """Put leading system messages in front of what the user says first."""
+    texts = [m.content for m in messages if m.role == "system"]
+    others = [m for m in messages if m.role != "system"]
+    if not texts:
+        return list(messages)
+    if not others or others[0].role != "user":
+        return [Message("user", "\n\n".join(texts)), *others]
+    first = joined(Message("user", "\n\n".join(texts)), others[0], "\n\n")
+    return [first, *others[1:]]
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+# --- calls -------------------------------------------------------------------------------------
+
+
+def call_data(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function", call)
+    arguments = function.get("arguments", {})
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            arguments = {"arguments": arguments}
+    if is_deep(arguments):
+        arguments = {}
+    shown = {"name": function.get("name", ""), "arguments": arguments}
+    return {"id": call.get("id", ""), "type": "function", "function": shown}
+
+
+def called_name(call: Mapping[str, Any]) -> str:
+    return str(call.get("function", call).get("name", ""))
+
+
+def function_data(tool: Tool) -> dict[str, Any]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": {} if is_deep(tool.parameters) else dict(tool.parameters),
+    }
+    return {"type": "function", "function": function}
+
+
+def is_deep(data: Any) -> bool:
+    """Whether it is nested too deeply for templates, which write it recursively."""
+    level: list[Any] = [data]
+    for _ in range(_MOST_LEVELS):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, Mapping):
+                inner += one.values()
+            elif isinstance(one, list | tuple):
+                inner += one
+        if not inner:
+            return False
+        level = inner
+    return True

@@ -1,0 +1,300 @@
+"""The stage of language models by URL: answering, and reading ahead, over either of the two APIs.
+
+The server keeps what it has read, so a conversation here is nothing but what it cost.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
+
+from pydantic import Field
+
+from pipeline.engines.by_url.endpoint import Body, Exchange
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.failures import (
+    Refused,
+    broke_off,
+    complaint,
+    garbled,
+    refused,
+)
+from pipeline.engines.by_url.families import OPENAI
+from pipeline.engines.by_url.options import UrlOptions
+from pipeline.engines.contract import Delta, Finished, Warmed
+from pipeline.engines.llm.url_prompts import (
+    AnswerReader,
+    Api,
+    Asked,
+    Complained,
+    Garbled,
+    Parts,
+    for_eyes,
+    for_the_blind,
+)
+from pipeline.errors import EngineError, PromptTooLong
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.work import Cancelled, Work
+
+log = logging.getLogger("reachy_voice.llm")
+
+REPLY_TOKENS = 512
+"""Room in the context that a prompt leaves for its answer; a server stops in the middle of a
+sentence where there is none."""
+
+
+LINGER_S = 0.5
+"""Behind the end of an answer figures follow, and the end of the stream, which keeps the connection
+for the next request."""
+
+
+class UrlLlmOptions(UrlOptions):
+    read_ahead: bool | None = None
+    """Have the server read prompts before they are answered, with one token as the answer: answers
+    begin sooner where it keeps what it has read. null: but not at OpenAI, where tokens cost."""
+    context_tokens: int | None = Field(default=None, ge=512)
+    """Longest prompt and answer; null: what the server tells."""
+    vision: bool = False
+    """Whether the model sees: pictures are sent to it. Without, it is told that there was one."""
+
+
+class UrlLlm:
+    """An ``LlmStage``."""
+
+    def __init__(self, engine: UrlEngine, options: UrlLlmOptions, api: Api) -> None:
+        self.engine = engine
+        self.options = options
+        self.api = api
+        engine.warm_up = self._warm_up
+        self.refuses_reading = False
+        """Whether the server does not take what reads ahead."""
+
+    @property
+    def reads_ahead(self) -> bool:
+        wanted = self.options.read_ahead
+        free = self.engine.found.family is not OPENAI
+        return not self.refuses_reading and (free if wanted is None else wanted)
+
+    @property
+    def context_tokens(self) -> int:
+        """0: nobody knows."""
+        return self.options.context_tokens or self.engine.found.context_tokens
+
+    @property
+    def most_prompt_tokens(self) -> int:
+        room = self.context_tokens
+        return room - min(REPLY_TOKENS, room // 4)
+
+    def open(self) -> UrlConversation:
+        return UrlConversation(self)
+
+    async def _warm_up(self) -> None:
+        await UrlConversation(self).read([Message("user", "Hello")], (), Work())
+
+
+class UrlConversation:
+    """A ``ConversationStage``."""
+
+    def __init__(self, llm: UrlLlm) -> None:
+        self._llm = llm
+        self._closed = False
+        self._seen = Usage()
+        """Of the last answer or reading ahead."""
+        self._tokens_per_char = 0.0
+        """Of its prompt; 0: not known."""
+
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Warmed:
+        """Have the server read the prompt. Without reading ahead, what the last answer cost says
+        how full the context is. Raises ``EngineError``, ``Cancelled``."""
+        self._require_open()
+        asked = self._asked(messages, tools)
+        self._require_room(asked)
+        if self._llm.reads_ahead:
+            try:
+                self._seen = await self._read(asked.read_ahead(said), work)
+            except Refused as error:
+                self._llm.refuses_reading = True
+                log.warning("prompts are not read ahead any more: %s", error)
+        usage = self._seen
+        return Warmed(
+            usage,
+            fixed_tokens=_fixed_tokens(asked, usage),
+            most_tokens=self._llm.most_prompt_tokens if usage.prompt else 0,
+        )
+
+    async def read(self, messages: Sequence[Message], tools: Sequence[Tool], work: Work) -> None:
+        """Have the server read a prompt, whatever the settings say of that."""
+        await self._read(self._asked(messages, tools).read_ahead(""), work)
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
+        work: Work,
+    ) -> AsyncGenerator[Delta, None]:
+        """Answer. Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``."""
+        self._require_open()
+        asked = self._asked(messages, tools, tool_choice, sampling)
+        self._require_room(asked)
+        spent = Usage()
+        if asked.forced and asked.family.calls_by_schema:
+            try:
+                by_schema = self._answer(replace(asked, form="schema"), work, spent)
+                async with aclosing(by_schema) as deltas:
+                    async for delta in deltas:
+                        yield delta
+                return
+            except (Refused, NoCall) as error:  # llama-server ignores the bounds of a "number"
+                log.warning("a call is asked for by our grammar: %s", error.what)
+                spent = error.usage if isinstance(error, NoCall) else spent
+            asked = replace(asked, form="grammar")
+        async with aclosing(self._answer(asked, work, spent)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _answer(self, asked: Asked, work: Work, spent: Usage) -> AsyncGenerator[Delta, None]:
+        """``spent``: on an attempt before this one."""
+        reader, parts = self._llm.api.reader(), Parts(asked)
+        async with (
+            self._ask(asked, work, stream=True) as exchange,
+            aclosing(self._texts(exchange, reader, asked)) as texts,
+        ):
+            async for text in texts:
+                for part in parts.text(text):
+                    yield part
+        for part in parts.finish(reader.calls):
+            yield part
+        usage = reader.usage or Usage()
+        self._learn(asked, usage)
+        self._seen = Usage(usage.prompt + usage.generated, evaluated=usage.prompt + usage.generated)
+        reason = reader.ended or "stop"
+        if parts.missing and reason == "stop":
+            raise _no_call(self._llm.engine, usage)
+        yield Finished(reason, spent + usage)
+
+    def close(self) -> None:
+        self._closed = True
+
+    # -- room
+
+    def _require_room(self, asked: Asked) -> None:
+        """Raise ``PromptTooLong`` for a server that would not. How long a prompt is, is computed
+        from the last one; so the first one passes."""
+        llm = self._llm
+        most = llm.context_tokens
+        cuts = llm.engine.found.family.cuts or llm.options.context_tokens
+        tokens = round(self._tokens_per_char * _chars(asked))
+        if cuts and most and tokens > most:
+            raise PromptTooLong(tokens, most)
+
+    def _learn(self, asked: Asked, usage: Usage) -> None:
+        if usage.prompt and (chars := _chars(asked)):
+            self._tokens_per_char = usage.prompt / chars
+
+    # -- requests
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Cancelled
+
+    def _asked(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        choice: ToolChoice | None = None,
+        sampling: Sampling | None = None,
+    ) -> Asked:
+        found = self._llm.engine.found
+        shown = for_eyes if self._llm.options.vision else for_the_blind
+        return Asked(
+            found.model,
+            found.family,
+            list(map(shown, messages)),
+            tools,
+            choice or ToolChoice(),
+            sampling or Sampling(),
+        )
+
+    def _ask(
+        self, asked: Asked, work: Work, *, stream: bool
+    ) -> AbstractAsyncContextManager[Exchange]:
+        llm = self._llm
+        body = llm.options.with_extra(llm.api.body(asked, stream=stream))
+        return llm.engine.endpoint.ask(llm.api.path, Body.json(body), work, asked.private)
+
+    async def _texts(
+        self, exchange: Exchange, reader: AnswerReader, asked: Asked
+    ) -> AsyncGenerator[str, None]:
+        """What is said. Behind the end, figures may follow; the answer does not fail without."""
+        place = self._llm.engine.place
+        try:
+            async with aclosing(exchange.events()) as events:
+                async for event in events:
+                    if text := reader.feed(event.data):
+                        yield text
+                    if reader.ended:
+                        exchange.linger(LINGER_S)
+        except Garbled as problem:
+            raise garbled(place, str(problem)) from problem
+        except Complained as problem:
+            raise refused(place, complaint(0, problem.body), asked.private) from problem
+        except EngineError:
+            if not reader.ended:
+                raise
+        if not reader.ended:
+            raise broke_off(place, "its stream ended before the answer did")
+
+    async def _read(self, asked: Asked, work: Work) -> Usage:
+        async with self._ask(asked, work, stream=False) as exchange:
+            content = await exchange.body()
+        try:
+            usage = self._llm.api.usage(json.loads(content))
+        except (ValueError, RecursionError):
+            return Usage()
+        self._learn(asked, usage)
+        return usage
+
+
+_MARKS_CHARS = 24
+"""What a template writes around a message, in characters of text that cost as much."""
+
+
+def _tool_chars(asked: Asked) -> int:
+    return sum(len(json.dumps([tool.description, tool.parameters])) for tool in asked.tools)
+
+
+def _chars(asked: Asked) -> int:
+    """Of all that a model reads."""
+    texts = sum(len(message.content) + _MARKS_CHARS for message in asked.messages)
+    calls = sum(len(json.dumps(call)) for m in asked.messages for call in m.tool_calls)
+    return _tool_chars(asked) + texts + calls
+
+
+def _fixed_tokens(asked: Asked, usage: Usage) -> int:
+    """Of instructions and tools, by their share of the text: servers tell only the sum."""
+    first = asked.messages[0] if asked.messages else None
+    system = len(first.content) + _MARKS_CHARS if first and first.role == "system" else 0
+    return usage.prompt * (_tool_chars(asked) + system) // max(1, _chars(asked))
+
+
+class NoCall(EngineError):
+    """The answer had to be a call. ``usage``: what it cost."""
+
+    usage = Usage()
+
+
+def _no_call(engine: UrlEngine, usage: Usage) -> NoCall:
+    error = NoCall(
+        f"{engine.place.who} wrote no tool call that fits its schema",
+        why="a call was asked for",
+        fix="Choose a model that calls tools, and start its server with a parser for its calls",
+    )
+    error.usage = usage
+    return error

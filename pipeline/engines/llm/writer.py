@@ -1,0 +1,257 @@
+"""Writes one answer, token by token: speech as the model likes, calls as the tools want them."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.engines.contract import FinishReason, TextDelta, ToolCall
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
+from pipeline.engines.llm.tool_calls.gemma_values import QUOTE
+from pipeline.engines.llm.tool_calls.grammar import CallGrammars
+from pipeline.engines.llm.tool_calls.parser import CallParser, Part
+from pipeline.errors import EngineError
+from pipeline.messages import Sampling, Tool, ToolChoice
+
+log = logging.getLogger("reachy_voice.llm")
+
+_CALL_TOKENS = 512
+"""A call that has begun may exceed the limit of the answer by so many tokens."""
+_MOST_CALLS = 16
+_MOST_ATTEMPTS = 3
+"""Calls that may be written in place of one that does not fit its schema."""
+_MOST_IDLE_TOKENS = 8
+"""Between two calls of an answer that is calls and nothing else: a mark has up to six."""
+_CLOSING_TOKENS = 128
+"""With so few tokens left, a call ends as soon as its schema allows it."""
+
+
+class Writer:
+    """One answer. ``room``: tokens until the context is full. ``thought_end``: the prompt ends
+    inside of a thought, which ends with it.
+
+    A call follows a grammar from the moment that it begins; what its syntax wants in front of
+    the function's name is written for the model. One that is written without marks follows it from
+    where its name is known. An answer that has to be a call begins with one. Where no call is
+    wanted, a token that would begin one is not taken.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        grammars: CallGrammars,
+        tools: Sequence[Tool],
+        choice: ToolChoice,
+        sampling: Sampling,
+        *,
+        room: int,
+        thought_end: str = "",
+    ) -> None:
+        self._model = model
+        self._grammars = grammars
+        self._syntax = grammars.syntax
+        self._tools = _callable(tools, choice)
+        self._forced = bool(self._tools) and choice.kind in ("required", "named")
+        self._one_call = choice.kind == "named" or not choice.parallel
+        self._sampler = Sampler(model, sampling, self._unseen())
+        self._parser = CallParser(
+            self._syntax,
+            self._tools,
+            bare=bool(self._tools or (tools and self._syntax.unmarked)),
+            thought_end="" if self._forced else thought_end,
+        )
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._closers = self._single_tokens("}", "]")
+        self._quotes: list[int] = []
+        self._calls_before = 0
+        self._room = room
+        self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+        self._ends_with_call = False
+        self._made: list[ToolCall] = []
+        self._attempts = 0
+        self._idle = 0
+        """Tokens since the last call, in an answer that is calls and nothing else."""
+        self.generated = 0
+        """Tokens."""
+        self.ended: FinishReason | None = None
+        """Why the answer is over, once it is."""
+
+    def begin(self) -> list[int]:
+        """The tokens that the answer begins with in any case."""
+        if not self._forced or self._most <= 0:
+            return []
+        tokens = self._begun()
+        self.generated += len(tokens)
+        return tokens
+
+    def may_go_on(self) -> bool:
+        """Whether there may be another token. Otherwise ``ended`` says why not."""
+        if self.ended is None and self.generated >= self._limit():
+            self.ended = "stop" if self._ends_with_call else "length"
+        return self.ended is None
+
+    def write(self, logits: NDArray[np.float32]) -> tuple[list[int], list[Part]]:
+        """The next tokens, and what they add to the answer; nothing once it has ended."""
+        token = self._choose(logits)
+        if token is None or self._model.ends(token):
+            self.ended = "stop"
+            return [], []
+        text = self._decoder.decode(self._shown(token))
+        tokens, parts = self._take(token, text)
+        if self.generated + len(tokens) > self._room:
+            self.ended = "length"
+            return [], []
+        wanted = self._judged(parts, len(tokens))
+        tokens += self._again(len(tokens))
+        self.generated += len(tokens)
+        return tokens, wanted
+
+    def finish(self) -> list[Part]:
+        """What was held back, at the end."""
+        last = self._decoder.decode(b"", final=True)
+        parts = [*self._parser.feed(last), *self._parser.finish()]
+        return [] if self._forced else parts
+
+    @property
+    def failure(self) -> EngineError | None:
+        """Why an answer that had to call something is none, once it is over."""
+        if not self._forced or self._parser.calls or self.ended == "length":
+            return None
+        return EngineError(
+            "The language model wrote no tool call that fits its schema",
+            why=f"a call was asked for, and {self._attempts} that it began were left out",
+            fix="Simplify the schema of the tool's parameters (the log says what is wrong with it)",
+        )
+
+    # --- choosing
+
+    def _limit(self) -> int:
+        return min(self._room, self._most + _CALL_TOKENS) if self._parser.in_call else self._most
+
+    def _choose(self, logits: NDArray[np.float32]) -> int | None:
+        if self._sampler.bound:
+            hurry = self.generated >= self._limit() - _CLOSING_TOKENS
+            closers = self._quotes if self._parser.in_text else [*self._closers, *self._quotes]
+            return self._sampler.sample(logits, preferred=closers if hurry else ())
+        return self._sampler.sample(logits, refused=None if self._tools else self._begins_call)
+
+    def _begins_call(self, token: int) -> bool:
+        return self._parser.suspects(self._shown(token).decode("utf-8", "replace"))
+
+    def _shown(self, token: int) -> bytes:
+        """The text of a token. A control token has one if the syntax of calls contains it."""
+        shown = self._model.piece(token)
+        if shown:
+            return shown
+        spelled = self._model.piece(token, special=True)
+        known = spelled.decode("utf-8", "replace") in self._syntax.spelled
+        return spelled if known else b""
+
+    # --- taking
+
+    def _take(self, token: int, text: str) -> tuple[list[int], list[Part]]:
+        """Where a call begins in ``text``, what follows its mark is replaced by what has to."""
+        length = self._parser.opens(text) if self._tools else -1
+        if length < 0:
+            return [token], self._parser.feed(text)
+        parts = self._parser.feed(text[:length])
+        rest = self._tokens(self._parser.rest)
+        if self._parser.named:
+            name = self._parser.commit()
+            self._bind(self._grammars.bare, [tool for tool in self._tools if tool.name == name])
+        else:
+            self._bind(self._grammars, self._tools)
+        self._parser.feed(self._parser.rest)
+        marked = [token] if length == len(text) else self._tokens(text[:length])
+        return [*marked, *rest], parts
+
+    def _begun(self) -> list[int]:
+        """The tokens that a call begins with, from now on."""
+        begin = self._parser.begin()
+        self._bind(self._grammars, self._tools)
+        return self._tokens(begin)
+
+    def _again(self, tokens: int) -> list[int]:
+        """Let a call that was left out be written once more; of chance, it may be better."""
+        if not self._sampler.bound or self._parser.in_call:
+            return []
+        self._sampler.release()
+        again = self._parser.calls == self._calls_before and self.ended is None
+        room = self._limit() - self.generated - tokens
+        if not again or self._attempts >= _MOST_ATTEMPTS or room <= len(self._syntax.begin):
+            return []
+        return self._begun()
+
+    def _judged(self, parts: list[Part], tokens: int) -> list[Part]:
+        """Decide whether the answer is over, and leave out what is not wanted in it."""
+        self._idle = 0 if self._sampler.bound else self._idle + tokens
+        if self._forced and self._idle > _MOST_IDLE_TOKENS:
+            self.ended = "stop"
+        wanted: list[Part] = []
+        for part in parts:
+            if isinstance(part, TextDelta) and self._forced:
+                self.ended = "stop"
+                break
+            if isinstance(part, ToolCall):
+                if part in self._made:  # a model that repeats itself does not stop by itself
+                    self.ended = "stop"
+                    break
+                self._made.append(part)
+                self._attempts = 0
+                if self._one_call or len(self._made) >= _MOST_CALLS:
+                    self.ended = "stop"
+            wanted.append(part)
+            self._ends_with_call = isinstance(part, ToolCall)
+            if self.ended:
+                break
+        return wanted
+
+    def _bind(self, grammars: CallGrammars, tools: Sequence[Tool]) -> None:
+        self._attempts += 1
+        self._calls_before = self._parser.calls
+        self._quotes = self._single_tokens(QUOTE if grammars.syntax.values == "gemma" else '"')
+        attempts: tuple[Callable[[], str], ...] = (
+            lambda: grammars.of(tools),
+            lambda: grammars.without(tools, self._refused),
+            lambda: grammars.loose(tools),
+        )
+        for gbnf in attempts:
+            try:
+                self._sampler.bind(gbnf())
+                return
+            except EngineError as problem:
+                log.warning("A grammar of tool calls cannot be used: %s", problem.why)
+
+    def _refused(self, gbnf: str) -> bool:
+        try:
+            self._sampler.bind(gbnf)
+        except EngineError:
+            return True
+        return False
+
+    def _unseen(self) -> list[int]:
+        """Control tokens that are no part of a call."""
+        control, known = self._model.control_tokens, self._syntax.spelled
+        return [t for t, text in control.items() if text not in known and not self._model.ends(t)]
+
+    def _tokens(self, text: str) -> list[int]:
+        return self._model.tokenize(text, special=True)
+
+    def _single_tokens(self, *texts: str) -> list[int]:
+        found = [self._tokens(text) for text in texts]
+        return [tokens[0] for tokens in found if len(tokens) == 1]
+
+
+def _callable(tools: Sequence[Tool], choice: ToolChoice) -> Sequence[Tool]:
+    """The tools that an answer may call."""
+    match choice.kind:
+        case "none":
+            return []
+        case "named":
+            return [tool for tool in tools if tool.name == choice.name]
+    return tools

@@ -1,0 +1,137 @@
+"""Which engines there are: what each needs, where it runs, and how it is built."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.errors import ConfigError, MissingExtra
+
+
+class Kind(StrEnum):
+    VAD = "vad"
+    TURN = "turn"
+    STT = "stt"
+    LLM = "llm"
+    TTS = "tts"
+
+
+Placement = Literal["inline", "thread", "process"]
+
+
+class EngineOptions(BaseModel):
+    """Base of every engine's own YAML section; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    engine: str
+    run_in: Placement | None = None
+    """Where the engine runs; unset: where its author says it runs best."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """How to build one engine.
+
+    ``options`` is its section of the YAML; an option called ``weights`` names a catalogue entry.
+    ``build(options, weights)`` runs where the engine runs (maybe in a child process), with the
+    directory of those weights, or ``None``.
+    """
+
+    name: str
+    kind: Kind
+    options: type[EngineOptions]
+    build: Callable[[Any, Path | None], Any]
+    summary: str = ""
+    extra: str = ""
+    """The optional dependency group that it needs, e.g. ``embedded``."""
+    modules: tuple[str, ...] = ()
+    """Import names of those packages, so that a missing one is found before it is needed."""
+    run_in: Placement = "thread"
+    longest_step_s: float | None = None
+    """A step in a child process that takes longer hangs, and the child is replaced. ``None``: as
+    usual for its kind (``pipeline.process_worker.LONGEST_STEP_S``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UrlEngineSpec:
+    """How to build an engine that is reached by URL.
+
+    Asynchronous by nature, it is no blocking code in a worker: ``build(options, pool)`` gives a
+    ``pipeline.engines.by_url.engine.UrlEngine``, whose ``stage`` sessions use on the event loop. ``pool``
+    is the one HTTP client of all such engines (``pipeline.engines.by_url.pool.Pool``).
+    """
+
+    name: str
+    kind: Kind
+    options: type[EngineOptions]
+    build: Callable[[Any, Any], Any]
+    summary: str = ""
+    extra: str = ""
+    modules: tuple[str, ...] = ()
+
+
+AnyEngineSpec = EngineSpec | UrlEngineSpec
+
+_BUILT_IN: dict[tuple[Kind, str], str] = {
+    (Kind.VAD, "silero"): "pipeline.engines.vad.silero",
+    (Kind.TURN, "smart-turn"): "pipeline.engines.turn.smart_turn",
+    (Kind.TURN, "silence"): "pipeline.engines.turn.silence",
+    (Kind.STT, "moonshine"): "pipeline.engines.stt.moonshine",
+    (Kind.STT, "parakeet"): "pipeline.engines.stt.parakeet",
+    (Kind.STT, "openai-transcriptions"): "pipeline.engines.stt.openai_transcriptions",
+    (Kind.LLM, "llama-cpp"): "pipeline.engines.llm.llama_cpp",
+    (Kind.LLM, "openai-chat"): "pipeline.engines.llm.openai_chat",
+    (Kind.LLM, "openai-responses"): "pipeline.engines.llm.openai_responses",
+    (Kind.TTS, "piper"): "pipeline.engines.tts.piper",
+    (Kind.TTS, "espeak-ng"): "pipeline.engines.tts.espeak_ng",
+    (Kind.TTS, "openai-speech"): "pipeline.engines.tts.openai_speech",
+    (Kind.TTS, "qwen3-tts"): "pipeline.engines.tts.qwen3_tts",
+}
+"""Modules with a ``SPEC``. Nothing heavy is imported by importing one of them."""
+
+
+def engine_names(kind: Kind) -> list[str]:
+    """Built-in and third-party engines of one kind (entry points ``reachy_voice.<kind>``)."""
+    from pipeline.engines.third_party import names
+
+    return sorted({name for k, name in _BUILT_IN if k is kind} | names(kind))
+
+
+def engine_spec(kind: Kind, name: str) -> AnyEngineSpec:
+    """Look an engine up. Raises ``ConfigError`` with the known names."""
+    from pipeline.engines.third_party import find
+
+    if module := _BUILT_IN.get((kind, name)):
+        spec: AnyEngineSpec = importlib.import_module(module).SPEC
+        return spec
+    try:
+        return find(kind, name)
+    except LookupError:
+        raise ConfigError(
+            f"There is no {kind} engine called {name!r}",
+            why=f"known are: {', '.join(engine_names(kind))}",
+            fix=f"Set {kind}.engine to one of them",
+        ) from None
+
+
+def require_modules(spec: AnyEngineSpec) -> None:
+    """Raise ``MissingExtra`` if a package that the engine imports is not installed."""
+    missing = [name for name in spec.modules if importlib.util.find_spec(name) is None]
+    if missing:
+        ours = (spec.kind, spec.name) in _BUILT_IN
+        command = f"script/serve --setup-only --set {spec.kind}.engine={spec.name}"
+        raise MissingExtra(
+            f"The {spec.kind} engine {spec.name!r} needs packages that are not installed",
+            why=f"cannot import {', '.join(missing)}",
+            fix=f"Run: {command} (with your --config, if you have one)"
+            if ours
+            else "Install what its makers say that it needs, into this environment",
+        )

@@ -1,0 +1,159 @@
+"""The engines as the session sees them: typed and awaitable.
+
+The ``*Stage`` protocols are what the session needs; the ``Remote*`` classes speak to a worker.
+Engines by URL (``pipeline.engines.by_url``) bring stages of their own, which run on the event loop. Tests
+in virtual time bring scripted stages instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pipeline.audio import Pcm
+from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
+from pipeline.engines.leases import Leases
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.work import Work
+
+log = logging.getLogger("reachy_voice.tts")
+
+MOST_TOLD = 20
+"""Languages that the log names: clients may ask for whatever they like."""
+
+
+class VadStreamStage(Protocol):
+    async def score(self, pcm: Pcm) -> float: ...
+
+    def close(self) -> None: ...
+
+
+class VadStage(Protocol):
+    @property
+    def window_samples(self) -> int: ...
+
+    async def open(self) -> VadStreamStage: ...
+
+
+class TurnStage(Protocol):
+    @property
+    def history_seconds(self) -> float: ...
+
+    async def score(self, pcm: Pcm, text: str, work: Work) -> float: ...
+
+
+class UtteranceStage(Protocol):
+    async def feed(self, pcm: Pcm, work: Work) -> Partial: ...
+
+    async def finish(self, work: Work) -> Transcript: ...
+
+    def close(self) -> None: ...
+
+
+class SttStage(Protocol):
+    @property
+    def streams(self) -> bool: ...
+
+    async def open(self, language: str, partials: bool, work: Work) -> UtteranceStage: ...
+
+
+class ConversationStage(Protocol):
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Warmed: ...
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
+        work: Work,
+    ) -> AsyncGenerator[Delta, None]: ...
+
+    def close(self) -> None: ...
+
+
+class LlmStage(Protocol):
+    def open(self) -> ConversationStage: ...
+
+
+class TtsStage(Protocol):
+    """May have ``in_language(language) -> TtsStage``: see ``spoken_in``."""
+
+    @property
+    def rate(self) -> int: ...
+
+    @property
+    def voices(self) -> Sequence[str]: ...
+
+    def synthesize(
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
+    ) -> AsyncGenerator[Pcm, None]: ...
+
+
+def spoken_in(tts: TtsStage, language: str) -> TtsStage:
+    """The same voice for text in ``language`` (ISO 639-1; empty: not known). One that knows of no
+    languages stays as it is."""
+    choose = getattr(tts, "in_language", None)
+    chosen: TtsStage = choose(language) if choose else tts
+    return chosen
+
+
+class OneLanguage:
+    """A ``TtsStage`` whose language becomes known on the way; its ``voice`` may be exchanged."""
+
+    def __init__(self, tts: TtsStage, language: str) -> None:
+        self.language = language
+        self.voice = tts
+
+    @property
+    def rate(self) -> int:
+        return self.voice.rate
+
+    @property
+    def voices(self) -> Sequence[str]:
+        return self.voice.voices
+
+    def synthesize(
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
+    ) -> AsyncGenerator[Pcm, None]:
+        """In the language that is known now."""
+        tts = spoken_in(self.voice, self.language)
+        return tts.synthesize(text, voice, speed, work, attempt)
+
+
+class Spoken:
+    """What one voice speaks, and what it was asked for in vain; that is told once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def choose(self, language: str, languages: Sequence[str]) -> str:
+        """``language`` if it is one of ``languages``; else empty."""
+        if not language or language in languages:
+            return language
+        if language not in self._told and len(self._told) < MOST_TOLD:
+            self._told.add(language)
+            log.warning(
+                "The voice does not speak %r; it reads it as if it did (it speaks: %s). "
+                "Choose another voice in `tts`, or set conversation.language",
+                language[:20],
+                ", ".join(languages),
+            )
+        return ""
+
+
+@dataclass(slots=True, eq=False)
+class Stages:
+    """All that a session needs to hear, think and speak. One of them may be exchanged by another
+    of its kind; ``leases`` are held by those who need the same ones for longer than one call."""
+
+    vad: VadStage
+    turn: TurnStage
+    stt: SttStage
+    llm: LlmStage
+    tts: TtsStage
+    leases: Leases = field(default_factory=Leases)

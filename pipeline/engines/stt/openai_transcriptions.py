@@ -1,0 +1,163 @@
+"""Speech-to-text by URL: ``POST /v1/audio/transcriptions``, as OpenAI, vLLM, speaches, LocalAI,
+llama-server, Ollama and whisper.cpp's server offer it.
+
+One request is one pass over the whole utterance, as a WAV file. Partial transcripts are passes of
+their own, and off unless an interval is set.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from contextlib import suppress
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, pcm_to_bytes
+from pipeline.engines.by_url.endpoint import Body
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.failures import complaint, garbled, refused
+from pipeline.engines.by_url.options import UrlOptions
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.contract import Partial, Transcript
+from pipeline.engines.registry import Kind, UrlEngineSpec
+from pipeline.errors import ReachyVoiceError
+from pipeline.work import Work
+
+MIN_SAMPLES = LISTEN_RATE // 5
+"""Shorter audio is padded with silence to this; OpenAI's own API refuses less than 0.1 s."""
+_NOTE = re.compile(r"\s*(\[[^\]]*\]|\([^)]*\)|\*[^*]*\*|♪[^♪]*♪?)\s*")
+"""What Whisper writes where nobody speaks: ``[BLANK_AUDIO]``, ``(music)``."""
+
+
+class TranscriptionsOptions(UrlOptions):
+    engine: Literal["openai-transcriptions"] = "openai-transcriptions"
+    language_hint: bool = True
+    """Tell the server the language of the conversation; false lets it find out."""
+    partial_interval_ms: int = Field(default=0, ge=0)
+    """Audio between two partial transcripts, where somebody reads them; 0 makes none. Each one
+    costs a whole request."""
+
+
+class UrlStt:
+    """An ``SttStage``."""
+
+    streams = False
+
+    def __init__(self, engine: UrlEngine, options: TranscriptionsOptions) -> None:
+        self._engine = engine
+        self._options = options
+        engine.warm_up = self._warm_up
+
+    async def _warm_up(self) -> None:
+        await self.transcribe(np.zeros(LISTEN_RATE, np.int16), "", Work())
+
+    async def open(self, language: str, partials: bool, work: Work) -> UrlUtterance:
+        self._engine.use()
+        interval_ms = self._options.partial_interval_ms if partials else 0
+        hint = language if self._options.language_hint else ""
+        return UrlUtterance(self, hint, interval_ms * LISTEN_RATE // 1000)
+
+    async def transcribe(self, pcm: Pcm, language: str, work: Work) -> str:
+        """Text of 16 kHz audio, shape ``(n,)``. Raises ``EngineError``, ``Cancelled``."""
+        fields = self._options.with_extra(
+            {
+                "model": self._engine.found.model or None,
+                "language": language or None,
+                "response_format": "json",
+            }
+        )
+        texts = {key: _field(value) for key, value in fields.items()}
+        body = Body.form(texts, wav(pcm, LISTEN_RATE), "speech.wav", "audio/wav")
+        place = self._engine.place
+        async with self._engine.endpoint.ask("audio/transcriptions", body, work) as exchange:
+            content = await exchange.body()
+        try:
+            answer = json.loads(content)
+        except (ValueError, RecursionError):
+            raise garbled(place, "its transcript is no JSON") from None
+        text = answer.get("text") if isinstance(answer, dict) else None
+        if isinstance(text, str):
+            return spoken(text)
+        if isinstance(answer, dict) and "error" in answer:
+            # whisper.cpp's server says so with the status of a success.
+            raise refused(place, complaint(0, answer), ())
+        raise garbled(place, "its transcript has no text")
+
+
+class UrlUtterance:
+    """One utterance. It may be finished, fed on, and finished again."""
+
+    def __init__(self, stt: UrlStt, language: str, partial_interval_samples: int) -> None:
+        self._stt = stt
+        self._language = language
+        self._partial_interval_samples = partial_interval_samples
+        self._pieces: list[Pcm] = []
+        self._samples = 0
+        self._read_samples = 0
+        self._tried_samples = 0
+        self._text = ""
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        """Take more audio; all text before the end is tentative."""
+        self._pieces.append(pcm.copy())
+        self._samples += len(pcm)
+        if 0 < self._partial_interval_samples <= self._samples - self._tried_samples:
+            self._tried_samples = self._samples
+            with suppress(ReachyVoiceError):  # the final pass meets the same, and tells it
+                await self._read(work)
+        return Partial(tentative=self._text)
+
+    async def finish(self, work: Work) -> Transcript:
+        """One pass over everything fed so far; free if nothing was fed since the last one."""
+        if self._read_samples != self._samples:
+            await self._read(work)
+        return Transcript(self._text, self._samples / LISTEN_RATE)
+
+    def close(self) -> None:
+        self._pieces.clear()
+
+    async def _read(self, work: Work) -> None:
+        whole = np.concatenate((EMPTY, *self._pieces))
+        self._pieces = [whole]
+        self._text = await self._stt.transcribe(whole, self._language, work)
+        self._read_samples = len(whole)
+
+
+def spoken(text: str) -> str:
+    """``text`` without notes about what is no speech; empty if no word is left."""
+    words = " ".join(_NOTE.sub(" ", text).split())
+    return words if any(character.isalnum() for character in words) else ""
+
+
+def wav(pcm: Pcm, rate: int) -> bytes:
+    """A WAV file of 16-bit mono samples, padded with silence to ``MIN_SAMPLES``."""
+    data = pcm_to_bytes(np.pad(pcm, (0, max(0, MIN_SAMPLES - len(pcm)))))
+    head = struct.pack(
+        "<4sI4s4sIHHIIHH4sI",
+        *(b"RIFF", 36 + len(data), b"WAVE", b"fmt ", 16),
+        *(1, 1, rate, 2 * rate, 2, 16, b"data", len(data)),
+    )
+    return head + data
+
+
+def _field(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def build(options: TranscriptionsOptions, pool: Pool) -> UrlEngine:
+    engine = UrlEngine(Kind.STT, options.engine, options, pool)
+    engine.stage = UrlStt(engine, options)
+    return engine
+
+
+SPEC = UrlEngineSpec(
+    name="openai-transcriptions",
+    kind=Kind.STT,
+    options=TranscriptionsOptions,
+    build=build,
+    summary="a server with /v1/audio/transcriptions: vLLM, speaches, LocalAI, whisper.cpp, OpenAI",
+)

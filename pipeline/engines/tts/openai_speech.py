@@ -1,0 +1,153 @@
+"""Text-to-speech by URL: ``POST /v1/audio/speech``, streamed as raw PCM, as OpenAI, vLLM-Omni
+(Qwen3-TTS), Kokoro-FastAPI, speaches and LocalAI offer it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from copy import copy
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.audio import Pcm, pcm_from_bytes
+from pipeline.engines.by_url.endpoint import Body, Exchange
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.failures import garbled
+from pipeline.engines.by_url.options import UrlOptions
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.registry import Kind, UrlEngineSpec
+from pipeline.engines.stages import Spoken
+from pipeline.work import Work
+
+LEAST_S = 0.02
+"""Seconds of speech in one piece, but for the last: less is not worth its way."""
+_NOT_RAW = (b"RIFF", b"ID3\x03", b"ID3\x04", b"OggS", b"fLaC")
+"""How files begin that are no samples: WAV, MP3, Ogg, FLAC. An MP3 without ID3 is known by its
+type alone: its two first bytes could be a sample."""
+
+
+class SpeechOptions(UrlOptions):
+    engine: Literal["openai-speech"] = "openai-speech"
+    voices: tuple[str, ...] = Field(default=("alloy",), min_length=1)
+    """The voices that clients may choose, by their names at the server."""
+    voice: str | None = None
+    """The one that speaks when none, or an unknown one, is asked for; null: the first."""
+    rate: int = Field(default=24_000, ge=8_000, le=48_000)
+    """Hz; raw PCM does not tell. OpenAI, Kokoro and Qwen3-TTS make 24,000."""
+    speed: float = Field(default=1.0, ge=0.25, le=4.0)
+    """1 is the voice's own pace."""
+    languages: dict[str, str] = Field(default={})
+    """What it speaks, ISO 639-1, and its words for them, sent as ``language``: {en: English, de:
+    German} for Qwen3-TTS. Empty: it is told none."""
+    stream: bool = True
+    """Ask for speech as it is made; servers that do not know the word ignore it."""
+
+
+class UrlTts:
+    """A ``TtsStage``."""
+
+    def __init__(self, engine: UrlEngine, options: SpeechOptions) -> None:
+        self._engine = engine
+        self._options = options
+        self._language = ""
+        self._spoken = Spoken()
+        engine.warm_up = self._warm_up
+
+    def in_language(self, language: str) -> UrlTts:
+        """The same server for text in another language (ISO 639-1; empty: the server's own)."""
+        other = copy(self)
+        other._language = language
+        return other
+
+    async def _warm_up(self) -> None:
+        async with aclosing(self.synthesize("Hello.", "", 1.0, Work())) as pieces:
+            async for _ in pieces:
+                pass
+
+    @property
+    def rate(self) -> int:
+        return self._options.rate
+
+    @property
+    def voices(self) -> Sequence[str]:
+        return self._options.voices
+
+    async def synthesize(
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
+    ) -> AsyncGenerator[Pcm, None]:
+        """Speech as it comes: int16 mono, shape ``(n,)``, at ``rate`` Hz. A second ``attempt`` is
+        the same request; servers draw other random numbers by themselves.
+
+        Raises ``EngineError``, ``Cancelled``."""
+        options = self._options
+        if not any(character.isalnum() for character in text):
+            return
+        pace = max(0.25, min(4.0, speed * options.speed))
+        body = options.with_extra(
+            {
+                "model": self._engine.found.model or None,
+                "input": text,
+                "voice": self._voice(voice),
+                "response_format": "pcm",
+                "speed": None if pace == 1.0 else pace,
+                "language": self._language_name(),
+                "stream": True if options.stream else None,
+            }
+        )
+        asked = self._engine.endpoint.ask("audio/speech", Body.json(body), work, (text,))
+        async with asked as exchange, aclosing(self._samples(exchange)) as pieces:
+            async for pcm in pieces:
+                yield pcm
+
+    def _language_name(self) -> str | None:
+        names = self._options.languages
+        return names.get(self._spoken.choose(self._language, tuple(names))) if names else None
+
+    def _voice(self, name: str) -> str:
+        options = self._options
+        return name if name in options.voices else options.voice or options.voices[0]
+
+    async def _samples(self, exchange: Exchange) -> AsyncGenerator[Pcm, None]:
+        """Whole samples, however the bytes are cut; half a sample at the end is left out."""
+        place = self._engine.place
+        kind = exchange.content_type
+        if kind.startswith(("text/", "application/json", "audio/mpeg", "audio/ogg", "audio/flac")):
+            raise garbled(place, f"raw PCM was asked for, {kind} came")
+        least_bytes = 2 * int(LEAST_S * self._options.rate)
+        held, began = b"", False
+        async with aclosing(exchange.pieces()) as pieces:
+            async for piece in pieces:
+                held += piece
+                if len(held) < least_bytes:
+                    continue
+                if not began and held.startswith(_NOT_RAW):
+                    raise garbled(place, "raw PCM was asked for, an audio file came")
+                began = True
+                whole = len(held) - len(held) % 2
+                yield _own(held[:whole])
+                held = held[whole:]
+        if not began and held.startswith(_NOT_RAW):
+            raise garbled(place, "raw PCM was asked for, something else came")
+        if len(held) >= 2:
+            yield _own(held[: len(held) - len(held) % 2])
+
+
+def _own(data: bytes) -> Pcm:
+    return np.array(pcm_from_bytes(data))
+
+
+def build(options: SpeechOptions, pool: Pool) -> UrlEngine:
+    engine = UrlEngine(Kind.TTS, options.engine, options, pool)
+    engine.stage = UrlTts(engine, options)
+    return engine
+
+
+SPEC = UrlEngineSpec(
+    name="openai-speech",
+    kind=Kind.TTS,
+    options=SpeechOptions,
+    build=build,
+    summary="a server with streaming /v1/audio/speech: vLLM-Omni, Kokoro-FastAPI, speaches, OpenAI",
+)

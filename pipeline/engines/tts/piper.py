@@ -1,0 +1,253 @@
+"""Piper: natural speech from a VITS network, more than ten times faster than real time on one core.
+
+Its network is cut in two (``onnx_parts``), so that a sentence is heard while it is made (``vits``).
+
+Piper and the espeak-ng inside it are GPL-3. This module imports them only in ``build``, which
+runs in a program of its own (``run_in="process"``), joined to the server by a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.audio import Pcm, Resampler, from_float
+from pipeline.engines.onnx import model_file, open_session, unreadable
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.tts.espeak_ng import speakable, without_phoneme_blocks
+from pipeline.engines.tts.onnx_parts import CannotCut, cut
+from pipeline.engines.tts.vits import Samples, Vocoder, limited
+from pipeline.errors import ConfigError, WeightsError
+from pipeline.work import Cancelled, CancelToken
+
+_SENTENCE_ENDS = (".", "!", "?")
+_WARM_UP = "Hello there!"
+_TRIAL = "I am fine today, thank you, and how are you"
+"""One sentence that shows how a voice is made, and how loud it is."""
+_LOUDEST = 0.9
+"""Peak that the trial gets. Sentences of one voice differ by a factor of two."""
+
+log = logging.getLogger("reachy_voice.tts")
+
+
+class PiperOptions(EngineOptions):
+    engine: Literal["piper"] = "piper"
+    weights: str = "piper-joe"
+    """Catalogue entry with one or more voices, ``<language>-<name>-<quality>.onnx(.json)``."""
+    voice: str | None = None
+    """Name of the voice that speaks when none, or an unknown one, is asked for; null: the first."""
+    speed: float = Field(default=1.0, ge=0.25, le=4)
+    """1 is the voice's own pace, 2 is twice as fast."""
+    sentence_silence_ms: int = Field(default=0, ge=0, le=5000)
+    """Silence after each sentence, on top of the 150 to 200 ms that the network makes."""
+
+
+class Piper:
+    """The voices of one weights directory. All but the default one load when first used."""
+
+    def __init__(self, options: PiperOptions, models: dict[str, Path]) -> None:
+        self.voices: Sequence[str] = tuple(sorted(models))
+        self._spoken = {name: language_of_voice(model) for name, model in models.items()}
+        self.languages: Sequence[str] = tuple(sorted(set(self._spoken.values())))
+        self._options = options
+        self._default = options.voice or self.voices[0]
+        self._models = models
+        self._loaded: dict[str, _Speaker] = {}
+        self.rate = self._voice(self._default).rate
+
+    def synthesize(
+        self,
+        text: str,
+        voice: str,
+        speed: float,
+        cancel: CancelToken,
+        attempt: int = 0,
+        language: str = "",
+    ) -> Iterator[Pcm | None]:
+        """int16 chunks at ``rate``, the first one after 0.2 s of audio. Raises ``Cancelled``.
+
+        An unknown ``voice`` means the default one, or where that does not speak ``language``, the
+        first that does; text without letters or digits is silent.
+        The network draws its noise anew each time, so ``attempt`` changes nothing here.
+        """
+        if not speakable(text):
+            return
+        speaker = self._voice(self._chosen(voice, language))
+        for phonemes in speaker.phonemize(without_phoneme_blocks(text)):
+            resampler = Resampler(speaker.rate, self.rate)
+            for samples in speaker.say(phonemes, self._options.speed * speed):
+                if cancel.cancelled:
+                    raise Cancelled
+                yield resampler.feed(samples)
+            yield self._ending(resampler, phonemes)
+
+    def _ending(self, resampler: Resampler, phonemes: Sequence[str]) -> Pcm | None:
+        """What is left of a sentence, and the silence behind it."""
+        wanted = self._options.sentence_silence_ms if phonemes[-1] in _SENTENCE_ENDS else 0
+        silence = np.zeros(wanted * self.rate // 1000, dtype=np.int16)
+        rest = np.concatenate((resampler.flush(), silence))
+        return rest if len(rest) else None
+
+    def _chosen(self, asked: str, language: str) -> str:
+        if asked in self._models and asked != self._default:
+            return asked
+        speaking = [name for name in self.voices if self._spoken[name] == language]
+        return self._default if self._default in speaking or not speaking else speaking[0]
+
+    def _voice(self, name: str) -> _Speaker:
+        known = name if name in self._models else self._default
+        if known not in self._loaded:
+            self._loaded[known] = _load(self._models[known])
+        return self._loaded[known]
+
+
+def find_models(weights: Path | None) -> dict[str, Path]:
+    """Voices in a weights directory, by name: of ``en_US-joe-medium.onnx`` that is ``joe``.
+
+    Where two files share a name, each goes by its whole stem.
+    """
+    paths = sorted(weights.glob("*.onnx")) if weights else []
+    if not paths:
+        raise WeightsError(
+            "There is no Piper voice",
+            why=f"no *.onnx in {weights}",
+            fix="Run: reachy-voice models pull",
+        )
+    names = [path.stem.split("-")[1] if path.stem.count("-") == 2 else path.stem for path in paths]
+    return {
+        name if names.count(name) == 1 else path.stem: path
+        for name, path in zip(names, paths, strict=True)
+    }
+
+
+def language_of_voice(model: Path) -> str:
+    """ISO 639-1, as the voice's description has it, or else its name; ``en`` of ``en_US-joe``."""
+    try:
+        description = json.loads(model.with_name(f"{model.name}.json").read_text(encoding="utf-8"))
+        code = str(description["language"]["code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        code = model.stem
+    return re.split("[_-]", code)[0].lower()
+
+
+class _Speaker:
+    """One voice: text -> phonemes of each sentence -> samples."""
+
+    def __init__(self, voice: Any, vocoder: Vocoder | None, trial: Samples) -> None:
+        """``voice``: a ``piper.PiperVoice`` whose network gives frames for ``vocoder``, or
+        samples where there is none. ``trial``: a sentence of it."""
+        self.rate = int(voice.config.sample_rate)
+        self._voice = voice
+        self._vocoder = vocoder
+        self._gain = _LOUDEST / max(float(np.abs(trial).max()), 1e-3)
+
+    def phonemize(self, text: str) -> Iterator[Sequence[str]]:
+        """Phonemes of each sentence."""
+        yield from filter(None, self._voice.phonemize(text))
+
+    def say(self, phonemes: Sequence[str], speed: float) -> Iterator[Pcm]:
+        """int16 samples of one sentence at ``rate``, in order.
+
+        One gain for all: where each sentence is made as loud as can be, short ones shout.
+        """
+        for samples in self._made(phonemes, speed):
+            yield from_float(limited(samples * self._gain))
+
+    def _made(self, phonemes: Sequence[str], speed: float) -> Iterator[Samples]:
+        from piper.config import SynthesisConfig
+
+        ids = self._voice.phonemes_to_ids(phonemes)
+        pace = SynthesisConfig(length_scale=self._voice.config.length_scale / speed)
+        made = self._voice.phoneme_ids_to_audio(ids, pace)
+        if self._vocoder:
+            yield from self._vocoder.windows(made)
+        else:
+            yield made
+
+
+def _load(model: Path) -> _Speaker:
+    """A voice on one thread. Piper's own loader takes as many as there are cores."""
+    from piper import PiperVoice
+    from piper.config import PiperConfig
+
+    description = model_file(model.parent, f"{model.name}.json")
+    try:
+        config = PiperConfig.from_dict(json.loads(description.read_text(encoding="utf-8")))
+    except (ValueError, KeyError) as error:
+        raise unreadable(description, error) from error
+    try:
+        return _in_parts(model, config)
+    except (CannotCut, WeightsError, OSError) as error:
+        log.info("The voice %s gives whole sentences only: %s", model.stem, error)
+        voice = PiperVoice(session=open_session(model), config=config)
+        return _Speaker(voice, None, _trial(voice))
+
+
+def _in_parts(model: Path, config: Any) -> _Speaker:
+    """A voice that is heard while it is made. Raises ``CannotCut`` where it cannot be."""
+    from piper import PiperVoice
+
+    head, tail, tensor = cut(model.read_bytes(), "/dec/")
+    voice = PiperVoice(session=_open_part(head), config=config)
+    vocoder = Vocoder(_open_part(tail), tensor, int(config.sample_rate))
+    samples = vocoder.fit(_trial(voice))
+    if samples is None:
+        raise CannotCut("its vocoder looks too far around each frame")
+    return _Speaker(voice, vocoder, samples)
+
+
+def _trial(voice: Any) -> Any:
+    """What a network gives for a sentence."""
+    (phonemes, *_) = voice.phonemize(_TRIAL)
+    return voice.phoneme_ids_to_audio(voice.phonemes_to_ids(phonemes))
+
+
+def _open_part(part: bytes) -> Any:
+    """A session of a model that is in no file. From a nameless one, because a session keeps the
+    bytes that it is given: 60 MB."""
+    with tempfile.TemporaryFile() as file:
+        file.write(part)
+        file.flush()
+        return open_session(Path(f"/dev/fd/{file.fileno()}"))
+
+
+class _Never:
+    cancelled = False
+    preempted = False
+
+
+def build(options: PiperOptions, weights: Path | None) -> Piper:
+    """Load the default voice and let it speak once. Raises ``WeightsError``, ``ConfigError``."""
+    # At debug level it would log what is said.
+    logging.getLogger("piper").setLevel(logging.INFO)
+    models = find_models(weights)
+    if options.voice and options.voice not in models:
+        raise ConfigError(
+            f"Piper's weights {options.weights} have no voice {options.voice!r}",
+            why=f"known are: {', '.join(sorted(models))}",
+            fix="Set tts.voice to one of them",
+        )
+    piper = Piper(options, models)
+    for _ in piper.synthesize(_WARM_UP, "", 1.0, _Never()):
+        pass
+    return piper
+
+
+SPEC = EngineSpec(
+    name="piper",
+    kind=Kind.TTS,
+    options=PiperOptions,
+    build=build,
+    summary="Piper (GPL-3, a separate program): natural voice, 22,050 Hz, above 10x real time",
+    extra="embedded",
+    modules=("piper", "onnxruntime"),
+    run_in="process",
+)

@@ -1,0 +1,98 @@
+"""What Qwen3-TTS needs besides its network: clean text, languages, limits. Pure.
+
+Its speech is frames of 80 ms (1,920 samples at 24 kHz), each of 16 codes. The first code of a
+frame says roughly what is spoken, the others how it sounds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from pipeline.engines.tts.not_speech import NotSpeech
+from pipeline.spoken.length import spoken_letters
+
+RATE = 24_000
+FRAME_SAMPLES = 1920
+FRAMES_PER_S = RATE / FRAME_SAMPLES
+
+LANGUAGES = {
+    "de": "german",
+    "en": "english",
+    "es": "spanish",
+    "fr": "french",
+    "it": "italian",
+    "ja": "japanese",
+    "ko": "korean",
+    "pt": "portuguese",
+    "ru": "russian",
+    "zh": "chinese",
+}
+"""ISO 639-1 to the model's names, as its README lists them. The model itself is asked, too."""
+
+_PACE_S_PER_CHAR = 0.065
+"""Of clause_watch: what a voice takes for a letter before anything is known of it."""
+_LEAST_FRAMES = 64
+_SLACK_S = 2.0
+_SLOWEST = 2.5
+
+_SAME_FRAMES = 12
+"""So many equal first codes in a row, 0.96 s, are no speech: pauses end after 0.8 s
+(``clause_watch``). Not measured on the real weights."""
+
+_CONTROL = re.compile(r"<\|.*?\|>|<tts_\w+>")
+
+
+def spoken(text: str) -> str:
+    """``text`` without what the tokenizer would take for its own control tokens."""
+    return " ".join(_CONTROL.sub(" ", text).split())
+
+
+def language_name(code: str) -> str:
+    """The model's name for ISO 639-1 ``code``; other words, such as ``auto``, stay as they are."""
+    return LANGUAGES.get(code.lower(), code.lower())
+
+
+def most_frames(text: str) -> int:
+    """How many frames speech of ``text`` may have: 2.5 times what is usual, and 2 s.
+
+    A model that misses its end would go on for 164 s (2,048 tokens). A ladder of 64, 50, 100 and
+    160 tokens for up to 2, 5, 10 and more words is reported to work (reference, "known
+    instability"); this is never below it for English, and knows digits and ideographs.
+    """
+    usual_s = spoken_letters(text) * _PACE_S_PER_CHAR
+    return max(_LEAST_FRAMES, math.ceil((_SLACK_S + _SLOWEST * usual_s) * FRAMES_PER_S))
+
+
+def chunk_frames(done: int, first: int, most: int) -> int:
+    """Frames of the next chunk when ``done`` were sent: half of those, within the limits, so that
+    it is made while they are heard as long as the voice is twice as fast as real time."""
+    return min(most, max(first, done // 2))
+
+
+class CodeWatch:
+    """Follows the first codes of one clause, whose speech may have ``limit`` frames."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.frames = 0
+        self._newest = -1
+        self._same = 0
+
+    @property
+    def suspicious(self) -> int:
+        """How many of the newest frames may turn out to be no speech."""
+        return self._same if self._same > _SAME_FRAMES // 2 else 0
+
+    def take(self, code: int) -> None:
+        """The first code of the next frame. Raises ``NotSpeech``."""
+        self.frames += 1
+        self._same = self._same + 1 if code == self._newest else 1
+        self._newest = code
+        if self._same >= _SAME_FRAMES:
+            raise NotSpeech("repetition", (self.frames - self._same) / FRAMES_PER_S)
+
+    def finish(self, *, ended: bool) -> None:
+        """No more frames come. Raises ``NotSpeech`` if the limit did that, not the model."""
+        if not ended:
+            raise NotSpeech("runaway", self.frames / FRAMES_PER_S)

@@ -1,0 +1,247 @@
+"""Qwen3-TTS CustomVoice: an expressive voice from a language model that writes audio codes.
+
+It streams: the first 80 ms are sent as soon as they are made (``qwen3_official``), or by CUDA
+graphs where ``faster-qwen3-tts`` is installed (``qwen3_fast``). Real time needs a GPU.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pydantic import Field
+
+from pipeline.audio import Pcm
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.tts.espeak_ng import speakable
+from pipeline.engines.tts.not_speech import NotSpeech
+from pipeline.engines.tts.qwen3_codes import LANGUAGES, RATE, language_name, most_frames, spoken
+from pipeline.engines.tts.qwen3_loading import Place, check_directory, load, place
+from pipeline.engines.tts.qwen3_official import Clause, Official
+from pipeline.errors import ConfigError, MissingExtra, WeightsError
+from pipeline.work import CancelToken
+
+_WARM_UP = "Hello there, this is how I sound."
+_WARM_UP_STEPS = 24
+_BETWEEN_ATTEMPTS = 7919
+"""Added to the seed for each further attempt; clauses next to each other may have near seeds."""
+
+log = logging.getLogger("reachy_voice.tts")
+
+
+class Qwen3TtsOptions(EngineOptions):
+    engine: Literal["qwen3-tts"] = "qwen3-tts"
+    weights: str | None = "qwen3-tts-1.7b-customvoice"
+    """Catalogue entry of a CustomVoice model; null if ``model_dir`` names your own."""
+    model_dir: str | None = None
+    """Absolute path of a CustomVoice model's directory, as the hub has it."""
+    voice: str | None = None
+    """Who speaks when none, or an unknown one, is asked for; null: ``ryan``, or else the first."""
+    language: str = Field(default="en", pattern=r"^[A-Za-z_]+$")
+    """Where the conversation's is not known, or none that it speaks: ISO 639-1, or ``auto``: found
+    out from each clause, which goes wrong with numbers."""
+    instruct: str = ""
+    """How to speak, in words: "warm and a little amused". The 0.6B model takes none."""
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    """``cuda``, ``cuda:1``, ``mps``, ``cpu``; ``auto``: the first NVIDIA GPU, or else the CPU."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """``auto``: bf16 where the GPU or the CPU (AVX512_BF16, AMX) computes in it."""
+    backend: Literal["auto", "official", "fast"] = "auto"
+    """``fast``: CUDA graphs of faster-qwen3-tts; ``auto``: that on CUDA, where it is installed."""
+    threads: int = Field(default=1, ge=1)
+    """On a CPU. More only help on cores that nothing else uses."""
+    seed: int | None = None
+    """A number makes the same speech of the same clause each time; null: it varies, as people's."""
+    first_frames: int = Field(default=1, ge=1, le=50)
+    """Frames of 80 ms in the first piece of audio. Later pieces grow with what was sent."""
+    most_frames: int = Field(default=8, ge=1, le=50)
+    """Frames in the largest piece of audio."""
+
+
+class Backend(Protocol):
+    def say(self, clause: Clause, cancel: CancelToken) -> Generator[Pcm | None, None, None]: ...
+
+
+class Qwen3Tts:
+    """The voices of one model."""
+
+    rate = RATE
+
+    def __init__(
+        self,
+        backend: Backend,
+        voices: Sequence[str],
+        options: Qwen3TtsOptions,
+        language: str,
+        languages: Sequence[str] = (),
+    ) -> None:
+        """``voices``: the model's own names, in lower case, as ``options.voice`` is, if set.
+        ``language``: the model's name of its own one; ``languages``: ISO 639-1, all of them."""
+        self.voices: Sequence[str] = tuple(voices)
+        self.languages: Sequence[str] = tuple(languages)
+        self.backend = backend
+        self._options = options
+        self._language = language
+        preferred = (options.voice or "ryan").lower()
+        self._default = preferred if preferred in self.voices else self.voices[0]
+        self._told_of_speed = False
+
+    def synthesize(
+        self,
+        text: str,
+        voice: str,
+        speed: float,
+        cancel: CancelToken,
+        attempt: int = 0,
+        language: str = "",
+    ) -> Iterator[Pcm | None]:
+        """int16 at 24 kHz, the first chunk after ``first_frames`` of 80 ms. Raises ``Cancelled``
+        within a frame, and ``NotSpeech`` when the codes say nothing.
+
+        An unknown ``voice`` means the default one; text without letters or digits is silent. The
+        model has no pace, so ``speed`` changes nothing. ``attempt`` changes the random numbers.
+        """
+        text = spoken(text)
+        if not speakable(text):
+            return
+        if speed != 1.0 and not self._told_of_speed:
+            self._told_of_speed = True
+            log.warning("Qwen3-TTS has one pace; the speed %g is not used", speed)
+        wanted, seed = voice.lower(), self._options.seed
+        clause = Clause(
+            text,
+            voice=wanted if wanted in self.voices else self._default,
+            language=language_name(language) if language in self.languages else self._language,
+            instruct=self._options.instruct,
+            limit=most_frames(text),
+            seed=None if seed is None else seed + attempt * _BETWEEN_ATTEMPTS,
+        )
+        yield from self.backend.say(clause, cancel)
+
+
+# --- building ----------------------------------------------------------------------------------
+
+
+class _Never:
+    cancelled = False
+    preempted = False
+
+
+def build(options: Qwen3TtsOptions, weights: Path | None) -> Qwen3Tts:
+    """Load the model and let it begin to speak. Raises ``WeightsError``, ``ConfigError``,
+    ``MissingExtra`` and ``EngineError``."""
+    directory = _directory(options, weights)
+    check_directory(directory)
+    where = place(options.device, options.precision)
+    backend, model = _backend(options, directory, where)
+    log.info("%s runs on %s in %s", directory.name, where.device, where.precision)
+    language = language_name(options.language)
+    known = tuple(model.get_supported_languages() or ())
+    _check_language(options, language, known)
+    voices = [str(name).lower() for name in model.get_supported_speakers() or ()]
+    _check_voice(options, voices, directory)
+    if options.instruct and str(model.model.tts_model_size) in "0b6":
+        log.warning("This Qwen3-TTS model takes no tts.instruct: it is not used")
+    languages = [code for code, name in LANGUAGES.items() if name in known]
+    engine = Qwen3Tts(backend, sorted(voices), options, language, languages)
+    _warm_up(engine)
+    return engine
+
+
+def _directory(options: Qwen3TtsOptions, weights: Path | None) -> Path:
+    if options.model_dir is None:
+        if weights is None:
+            raise WeightsError(
+                "Qwen3-TTS has no weights",
+                why="tts.weights and tts.model_dir are both null",
+                fix="Set tts.model_dir to the directory of a CustomVoice model",
+            )
+        return weights
+    directory = Path(options.model_dir).expanduser()
+    if not directory.is_absolute():
+        raise ConfigError(
+            f"tts.model_dir is {options.model_dir!r}",
+            why="a server may be started anywhere",
+            fix="Write the absolute path of the directory",
+        )
+    if not directory.is_dir():
+        raise WeightsError(
+            f"There is no directory {directory}",
+            fix="Set tts.model_dir to the directory of a CustomVoice model",
+        )
+    return directory
+
+
+def _backend(options: Qwen3TtsOptions, directory: Path, where: Place) -> tuple[Backend, Any]:
+    """What makes the speech, and the ``Qwen3TTSModel`` that knows its voices."""
+    there = importlib.util.find_spec("faster_qwen3_tts") is not None
+    gpu = where.device.startswith("cuda")
+    if options.backend == "fast" and not there:
+        raise MissingExtra(
+            "tts.backend fast needs faster-qwen3-tts",
+            why="cannot import faster_qwen3_tts",
+            fix="Run: script/serve --setup-only --set tts.engine=qwen3-tts --set tts.backend=fast "
+            "(with your --config, if you have one), or set tts.backend: official",
+        )
+    if options.backend == "fast" and not gpu:
+        raise ConfigError(
+            "tts.backend fast needs a GPU of NVIDIA",
+            why=f"it would run on {where.device}",
+            fix="Set tts.backend to auto",
+        )
+    if options.backend == "fast" or (options.backend == "auto" and there and gpu):
+        from pipeline.engines.tts.qwen3_fast import Fast, load_fast
+
+        fast = load_fast(directory, where)
+        return Fast(fast), fast.model
+    model = load(directory, where, options.threads)
+    return Official(model, where, options.first_frames, options.most_frames), model
+
+
+def _check_language(options: Qwen3TtsOptions, name: str, known: Sequence[str]) -> None:
+    if known and name not in known:
+        raise ConfigError(
+            f"This Qwen3-TTS model does not speak tts.language {options.language!r}",
+            why=f"known are: {', '.join(sorted(known))}",
+            fix="Set tts.language to the ISO 639-1 code of one of them, or to auto",
+        )
+
+
+def _check_voice(options: Qwen3TtsOptions, voices: Sequence[str], directory: Path) -> None:
+    if not voices:
+        raise WeightsError(
+            f"The Qwen3-TTS model in {directory} has no voices of its own",
+            fix="Use a CustomVoice model, such as Qwen3-TTS-12Hz-1.7B-CustomVoice",
+        )
+    if options.voice and options.voice.lower() not in voices:
+        raise ConfigError(
+            f"This Qwen3-TTS model has no voice {options.voice!r}",
+            why=f"known are: {', '.join(sorted(voices))}",
+            fix="Set tts.voice to one of them",
+        )
+
+
+def _warm_up(engine: Qwen3Tts) -> None:
+    """The first two seconds of a sentence. What it says does not matter yet."""
+    # closing: a generator, whatever the protocol calls it.
+    steps: Any = engine.synthesize(_WARM_UP, "", 1.0, _Never())
+    with suppress(NotSpeech), closing(steps):
+        for _ in islice(steps, _WARM_UP_STEPS):
+            pass
+
+
+SPEC = EngineSpec(
+    name="qwen3-tts",
+    kind=Kind.TTS,
+    options=Qwen3TtsOptions,
+    build=build,
+    summary="Qwen3-TTS CustomVoice: expressive voices, ten languages, for a GPU",
+    extra="qwen",
+    modules=("qwen_tts", "torch"),
+    run_in="process",
+)
