@@ -25,8 +25,8 @@ from pipeline.engines.registry import (
 )
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError, ReachyVoiceError
-from pipeline.remote_stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad
-from pipeline.worker import ThreadWorker, Worker, worker_for
+from pipeline.workers.remote_stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad
+from pipeline.workers.worker import ThreadWorker, Worker, worker_for
 
 Engine = Worker | UrlEngine
 Wait = Callable[[], Coroutine[Any, Any, None]]

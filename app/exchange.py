@@ -17,7 +17,7 @@ from app.engine_set import Engine, Started, end
 from app.memory_room import HasRoom
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.errors import ConfigError, EngineError, ReachyVoiceError
-from pipeline.worker import Worker
+from pipeline.workers.worker import Worker
 
 OLD_ENDS_S = 120.0
 """So long an answer or an utterance that has begun may go on before its engine is unloaded."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from pipeline.worker import Worker
+from pipeline.workers.worker import Worker
 
 
 @asynccontextmanager

@@ -19,8 +19,8 @@ from websockets.asyncio.client import connect
 
 from app.settings_load import load_settings
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
-from pipeline.remote_stages import RemoteTts
-from pipeline.worker import worker_for
+from pipeline.workers.remote_stages import RemoteTts
+from pipeline.workers.worker import worker_for
 
 SENTENCE = "Is it noon? Yes, it is."
 

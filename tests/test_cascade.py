@@ -51,8 +51,8 @@ from pipeline.events import (
 )
 from pipeline.items import MessageItem, TextPart
 from pipeline.messages import Tool
-from pipeline.process_worker import ProcessWorker
 from pipeline.session import Session
+from pipeline.workers.process_worker import ProcessWorker
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 QUICK = ("llm.threads=1", "conversation.sampling.max_tokens=24", "conversation.sampling.seed=1")

@@ -19,15 +19,15 @@ from pipeline.commands import AddItem, CreateResponse
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.events import ClauseFault
 from pipeline.items import MessageItem, TextPart
-from pipeline.process_worker import ProcessWorker
 from pipeline.recording.difference import compare
 from pipeline.recording.plain import key_of, spoken_key
 from pipeline.recording.replay import replay
 from pipeline.recording.tape import Tape
-from pipeline.remote_stages import RemoteTts
 from pipeline.replies import SessionSettings
 from pipeline.work import CancelToken, Work
-from pipeline.worker import InlineWorker, ThreadWorker, Worker
+from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.remote_stages import RemoteTts
+from pipeline.workers.worker import InlineWorker, ThreadWorker, Worker
 
 SETTINGS = SessionSettings(watched=True, apology="Sorry.")
 

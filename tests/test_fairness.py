@@ -25,7 +25,12 @@ from pipeline.commands import AppendAudio, Command, CreateResponse, ResponseOpti
 from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.engines.stages import Stages
 from pipeline.events import ReplyFinished
-from pipeline.host import (
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.replies import MAX_RUNNING
+from pipeline.session import Session
+from pipeline.settings import SessionSettings
+from pipeline.work import Priority, Work
+from pipeline.workers.host import (
     STREAM_CREDIT,
     Answer,
     Done,
@@ -33,11 +38,6 @@ from pipeline.host import (
     Promote,
     Submit,
 )
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
-from pipeline.replies import MAX_RUNNING
-from pipeline.session import Session
-from pipeline.settings import SessionSettings
-from pipeline.work import Priority, Work
 
 # --- in an engine ------------------------------------------------------------------------------
 

@@ -17,10 +17,10 @@ from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.engines.stt.gathering import Gathering, Stop
 from pipeline.errors import EngineError
-from pipeline.host import Answer, Cancel, Done, EngineHost, Item, Submit
-from pipeline.remote_stages import RemoteStt
 from pipeline.work import Cancelled, CancelToken, Work
-from pipeline.worker import InlineWorker
+from pipeline.workers.host import Answer, Cancel, Done, EngineHost, Item, Submit
+from pipeline.workers.remote_stages import RemoteStt
+from pipeline.workers.worker import InlineWorker
 
 
 class Model:

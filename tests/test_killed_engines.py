@@ -20,7 +20,7 @@ from app.serving import local_server
 from app.settings_load import load_settings
 from app.weights import WeightsCache
 from pipeline.engines.registry import Kind
-from pipeline.process_worker import ProcessWorker
+from pipeline.workers.process_worker import ProcessWorker
 
 pytestmark = pytest.mark.real
 

@@ -33,12 +33,12 @@ from pipeline.engines.tts.qwen3_codes import LANGUAGES
 from pipeline.engines.tts.qwen3_official import Clause
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
 from pipeline.events import ReplyFinished
-from pipeline.process_worker import ProcessWorker
 from pipeline.recording.engine_calls import RecordedTts
-from pipeline.remote_stages import RemoteTts
 from pipeline.spoken.language import SMALL_WORDS, language_of
 from pipeline.work import CancelToken, Work
-from pipeline.worker import InlineWorker, ThreadWorker, Worker
+from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.remote_stages import RemoteTts
+from pipeline.workers.worker import InlineWorker, ThreadWorker, Worker
 
 SENTENCES = {
     "bg": "Какво е времето днес и ще вали ли?",

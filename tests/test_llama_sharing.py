@@ -28,9 +28,9 @@ from robot_tools import robot_tools, size_bytes
 
 from pipeline.engines.llm.llama_context import Context, Outcome
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
-from pipeline.host import Answer, Done, EngineHost, Item, Submit
 from pipeline.messages import Message
 from pipeline.work import Cancelled
+from pipeline.workers.host import Answer, Done, EngineHost, Item, Submit
 
 pytestmark = pytest.mark.real
 

@@ -15,7 +15,7 @@ from tiny_parakeet import engine, needs_nemo, options, say, talk
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import Partial
 from pipeline.engines.stt.parakeet import Parakeet, ParakeetOptions
-from pipeline.host import Done, EngineHost, Item, Submit
+from pipeline.workers.host import Done, EngineHost, Item, Submit
 
 # NeMo and what it imports warn about each other while they are imported, which takes a minute on a
 # busy machine.

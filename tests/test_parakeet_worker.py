@@ -14,10 +14,10 @@ from tiny_parakeet import needs_nemo, options, say, talk
 
 from pipeline.engines.stt.parakeet import SPEC
 from pipeline.errors import EngineCrashed
-from pipeline.process_worker import ProcessWorker
-from pipeline.remote_stages import RemoteStt
 from pipeline.work import Cancelled, Work
-from pipeline.worker import worker_for
+from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.remote_stages import RemoteStt
+from pipeline.workers.worker import worker_for
 
 pytestmark = [pytest.mark.nemo, needs_nemo, pytest.mark.timeout(1200)]
 

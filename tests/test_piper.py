@@ -20,9 +20,9 @@ from pipeline.engines.registry import Kind, engine_spec
 from pipeline.engines.stt import moonshine
 from pipeline.engines.tts.piper import SPEC, Piper, PiperOptions, build, find_models
 from pipeline.errors import ConfigError, WeightsError
-from pipeline.remote_stages import RemoteTts
 from pipeline.work import Cancelled, Work
-from pipeline.worker import worker_for
+from pipeline.workers.remote_stages import RemoteTts
+from pipeline.workers.worker import worker_for
 
 Weights = Callable[[str], Path]
 

@@ -16,10 +16,10 @@ from pipeline.audio import Pcm
 from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES
 from pipeline.engines.tts.qwen3_tts import SPEC
 from pipeline.errors import EngineCrashed
-from pipeline.process_worker import ProcessWorker
-from pipeline.remote_stages import RemoteTts
 from pipeline.work import Cancelled, Work
-from pipeline.worker import worker_for
+from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.remote_stages import RemoteTts
+from pipeline.workers.worker import worker_for
 
 pytestmark = [
     pytest.mark.qwen,

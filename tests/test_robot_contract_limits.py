@@ -47,9 +47,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from pipeline.audio import Pcm
 from pipeline.engines.contract import ToolCall
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.remote_stages import RemoteTts
 from pipeline.work import CancelToken
-from pipeline.worker import Worker, worker_for
+from pipeline.workers.remote_stages import RemoteTts
+from pipeline.workers.worker import Worker, worker_for
 
 CAMERA = RobotTool("camera", run=lambda arguments: {"image_attached": True})
 DANCE = RobotTool("dance", needs_response=False)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from virtual_time import VirtualLoop, run_virtual
 
-from pipeline.child_start import LONGEST_S, StartWatch, Used
 from pipeline.errors import EngineError
-from pipeline.ruin import Ruin
-from pipeline.watchdog import ANSWER_S, OWN_DELAY_S, QUIET_S, Watchdog
+from pipeline.workers.child_start import LONGEST_S, StartWatch, Used
+from pipeline.workers.ruin import Ruin
+from pipeline.workers.watchdog import ANSWER_S, OWN_DELAY_S, QUIET_S, Watchdog
 
 
 class Child:

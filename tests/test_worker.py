@@ -16,10 +16,10 @@ import pytest
 
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError, WeightsError
-from pipeline.host import STREAM_CREDIT, Answer, Cancel, Done, EngineHost, Item, Submit
-from pipeline.process_worker import ProcessWorker
 from pipeline.work import Cancelled, CancelToken, Priority, Work
-from pipeline.worker import InlineWorker, Remote, ThreadWorker, Worker
+from pipeline.workers.host import STREAM_CREDIT, Answer, Cancel, Done, EngineHost, Item, Submit
+from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.worker import InlineWorker, Remote, ThreadWorker, Worker
 
 
 class Counter:

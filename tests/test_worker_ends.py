@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 from running_worker import running
 
-from pipeline import process_worker
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineError
-from pipeline.host import Answer, Cancel, Done, Drop, EngineHost, Request, Submit
 from pipeline.messages import Usage
-from pipeline.process_worker import ProcessWorker
-from pipeline.remote_stages import RemoteConversation
 from pipeline.work import Cancelled, CancelToken, Work
-from pipeline.worker import InlineWorker, ThreadWorker, Worker
+from pipeline.workers import process_worker
+from pipeline.workers.host import Answer, Cancel, Done, Drop, EngineHost, Request, Submit
+from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.remote_stages import RemoteConversation
+from pipeline.workers.worker import InlineWorker, ThreadWorker, Worker
 
 BUSY = threading.Event()
 """Set while an engine of this process is in its long step."""

@@ -19,15 +19,15 @@ import numpy as np
 import pytest
 from running_worker import running
 
-from pipeline import process_worker, watchdog, worker_child
 from pipeline.engines.contract import Warmed
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.messages import Usage
-from pipeline.process_worker import ProcessWorker
-from pipeline.remote_stages import RemoteConversation, RemoteVad
 from pipeline.work import Cancelled, CancelToken, Priority, Work
-from pipeline.worker import ThreadWorker
+from pipeline.workers import process_worker, watchdog, worker_child
+from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.remote_stages import RemoteConversation, RemoteVad
+from pipeline.workers.worker import ThreadWorker
 
 NEVER = threading.Event()
 
@@ -239,7 +239,7 @@ async def test_a_child_in_native_code_does_not_outlive_a_killed_parent() -> None
 
 
 async def test_a_child_whose_parent_has_just_gone_ends_at_once() -> None:
-    code = "import sys; sys.path[:] = sys.argv[1:]; import pipeline.worker_child as w; w.main(0)"
+    code = "import sys; sys.path[:] = sys.argv[1:]; import pipeline.workers.worker_child as w; w.main(0)"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, *sys.path), stdin=PIPE, stdout=PIPE
     )

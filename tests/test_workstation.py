@@ -41,7 +41,7 @@ from app.weights import WeightsCache
 from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.registry import Kind
-from pipeline.process_worker import ProcessWorker
+from pipeline.workers.process_worker import ProcessWorker
 
 pytestmark = [
     pytest.mark.nemo,

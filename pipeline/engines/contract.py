@@ -1,6 +1,6 @@
 """What an engine is: the protocols that engine authors implement, and the registry.
 
-Authors write plain blocking code. ``pipeline.worker`` runs it in a thread or a child process,
+Authors write plain blocking code. ``pipeline.workers.worker`` runs it in a thread or a child process,
 one step at a time, in priority order; ``pipeline.engines.stages`` gives the rest of the pipeline typed
 awaitable versions. An engine's ``build(options, weights)`` loads the model and warms it up:
 when it returns, the first real call is as fast as any other.

@@ -57,7 +57,7 @@ class EngineSpec:
     run_in: Placement = "thread"
     longest_step_s: float | None = None
     """A step in a child process that takes longer hangs, and the child is replaced. ``None``: as
-    usual for its kind (``pipeline.process_worker.LONGEST_STEP_S``)."""
+    usual for its kind (``pipeline.workers.process_worker.LONGEST_STEP_S``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The child's side of a process worker; ``pipeline.process_worker`` starts it."""
+"""The child's side of a process worker; ``pipeline.workers.process_worker`` starts it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from typing import Any, BinaryIO
 
 from pipeline.errors import ReachyVoiceError
-from pipeline.host import EngineHost, Ping, Pong, build_engine, describe
-from pipeline.process_worker import LENGTH_BYTES, Build, Built, Ruined, encode
+from pipeline.workers.host import EngineHost, Ping, Pong, build_engine, describe
+from pipeline.workers.process_worker import LENGTH_BYTES, Build, Built, Ruined, encode
 
 log = logging.getLogger("reachy_voice.worker")
 

@@ -19,7 +19,8 @@ from typing import Any
 from pipeline.engines.readiness import Readiness
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed
-from pipeline.host import (
+from pipeline.work import Cancelled, Work
+from pipeline.workers.host import (
     Answer,
     Cancel,
     Credit,
@@ -33,9 +34,8 @@ from pipeline.host import (
     build_engine,
     describe,
 )
-from pipeline.left_threads import begin, leave, set_exception, set_result, teller
-from pipeline.watchdog import Watchdog
-from pipeline.work import Cancelled, Work
+from pipeline.workers.left_threads import begin, leave, set_exception, set_result, teller
+from pipeline.workers.watchdog import Watchdog
 
 log = logging.getLogger("reachy_voice.worker")
 
@@ -390,6 +390,6 @@ def worker_for(spec: EngineSpec, options: EngineOptions, weights: Path | None) -
         case "thread":
             return ThreadWorker(spec, options, weights)
         case "process":
-            from pipeline.process_worker import ProcessWorker
+            from pipeline.workers.process_worker import ProcessWorker
 
             return ProcessWorker(spec, options, weights)

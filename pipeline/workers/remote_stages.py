@@ -13,7 +13,7 @@ from pipeline.engines.stages import Spoken, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.work import Cancelled, Work
-from pipeline.worker import Remote, Worker
+from pipeline.workers.worker import Remote, Worker
 
 
 class RemoteVadStream:

@@ -20,8 +20,8 @@ from typing import Any
 
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineError, ReachyVoiceError
-from pipeline.ruin import Ruin
 from pipeline.work import Cancelled
+from pipeline.workers.ruin import Ruin
 
 log = logging.getLogger("reachy_voice.worker")
 

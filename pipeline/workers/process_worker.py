@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.child_start import QUIET_S, StartWatch
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
-from pipeline.host import Ping, Pong, Request, Submit, readable
-from pipeline.watchdog import ANSWER_S, Watchdog
 from pipeline.work import Cancelled
-from pipeline.worker import STOP_TIMEOUT_S, Worker
+from pipeline.workers.child_start import QUIET_S, StartWatch
+from pipeline.workers.host import Ping, Pong, Request, Submit, readable
+from pipeline.workers.watchdog import ANSWER_S, Watchdog
+from pipeline.workers.worker import STOP_TIMEOUT_S, Worker
 
 log = logging.getLogger("reachy_voice.worker")
 
@@ -53,7 +53,7 @@ LENGTH_BYTES = 4
 
 _CHILD = (
     "import sys; sys.path[:] = sys.argv[3:]; "
-    "from pipeline.worker_child import main; main(int(sys.argv[1]))"
+    "from pipeline.workers.worker_child import main; main(int(sys.argv[1]))"
 )
 """The child finds what the parent finds, wherever it is started. Without this, ``-m`` would take
 the packages of the current folder, and a parent's own additions to ``sys.path`` were lost."""
