@@ -23,7 +23,7 @@ from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.engines.stages import TtsStage
 from pipeline.errors import ReachyVoiceError
-from pipeline.hearing import EchoHearing, Hearing
+from pipeline.hearing.client import EchoHearing, Hearing
 from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.recorded import RecordedSession

@@ -17,10 +17,10 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroVad
-from pipeline.hearing import EchoHearing
-from pipeline.listening import Listener, SpeechScores
+from pipeline.hearing.client import EchoHearing
+from pipeline.hearing.listening import Listener, SpeechScores
+from pipeline.hearing.turn_signals import Ended, Paused, Started
 from pipeline.settings import Echo, Endpointing
-from pipeline.turns import Ended, Paused, Started
 
 FALSE_START_MINUTES = 6
 NOISE_LEVELS_DBFS = (-50, -38, -26)

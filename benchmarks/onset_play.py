@@ -22,7 +22,7 @@ from pipeline.engines.stages import Stages
 from pipeline.engines.vad.noise import SecondOpinion
 from pipeline.engines.vad.silero import SileroVad
 from pipeline.events import InputCommitted, SpeechStarted, SpeechStopped
-from pipeline.onset import RecentScores
+from pipeline.hearing.onset import RecentScores
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Endpointing, SessionSettings
 from pipeline.work import Work

@@ -49,11 +49,11 @@ from benchmarks.machine import Machine
 from benchmarks.turns.acoustics import Signal, gained, noise, to_pcm, to_signal
 from hardware.sound.card import SoundCard
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.card_hearing import CardHearing
 from pipeline.commands import CreateResponse
 from pipeline.echo.given import CardEcho
 from pipeline.echo.path import EchoWindow
 from pipeline.events import ReplyFinished, ReplyHeld, ReplyStarted, SpeechStarted
+from pipeline.hearing.card import CardHearing
 from tests.scripted import ScriptedLlm
 from tests.virtual_sound import NAME, VirtualSound
 

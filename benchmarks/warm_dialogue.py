@@ -24,9 +24,9 @@ from pipeline.engines.contract import (
     ToolCall,
     Warmed,
 )
+from pipeline.hearing.stable_words import StableWords
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, Item, MessageItem
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
-from pipeline.stable_words import StableWords
 
 INSTRUCTIONS = (
     "You are Reachy, a small robot that stands on a desk. You have a head that you can move, two "

@@ -23,12 +23,12 @@ from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.events import SpeculationDiscarded, TurnJudged
-from pipeline.listening import Listener
+from pipeline.hearing.listening import Listener
+from pipeline.hearing.stable_words import StableWords
+from pipeline.hearing.turn_signals import Paused, Resumed
 from pipeline.overlaps import Answering
 from pipeline.settings import Endpointing, Speculation
 from pipeline.speculation import Budget
-from pipeline.stable_words import StableWords
-from pipeline.turns import Paused, Resumed
 from pipeline.user_turn import Attempt, Guess, UserTurn
 from pipeline.work import Cancelled, Priority, Work
 

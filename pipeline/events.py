@@ -23,7 +23,7 @@ from pipeline.turn_record import TurnRecord
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
     """An utterance opens. ``audio_ms``: its first sample, padding included, since session start.
-    ``direction_deg``: from where, if an array tells (``pipeline.direction``)."""
+    ``direction_deg``: from where, if an array tells (``pipeline.hearing.direction``)."""
 
     item_id: str
     audio_ms: int

@@ -16,7 +16,7 @@ from pipeline.barge_in import Overlap, Verdict, judge
 from pipeline.bus import Bus
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import SpeechIgnored
-from pipeline.listening import Listener
+from pipeline.hearing.listening import Listener
 from pipeline.settings import BargeIn
 from pipeline.user_turn import UserTurn, Weighing
 from pipeline.work import Cancelled

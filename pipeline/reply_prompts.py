@@ -7,9 +7,9 @@ from itertools import dropwhile
 
 from pipeline.chat import Chat, prompt
 from pipeline.commands import ItemReference, ResponseOptions, SessionConfig
+from pipeline.hearing.recognition import same_words
 from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.messages import Message
-from pipeline.recognition import same_words
 
 SILENCE = Message("user", "(The user has been silent for a while.)")
 """What the model reads in place of words when it speaks because nobody else does."""

@@ -32,21 +32,21 @@ from pipeline.commands import (
     SessionConfig,
     TruncateItem,
 )
-from pipeline.direction import Directions
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import DirectionHeard, IdleTimeout, InputCleared, Refused, TranscriptReady
-from pipeline.hearing import EchoHearing, Hearing
+from pipeline.hearing.client import EchoHearing, Hearing
+from pipeline.hearing.direction import Directions
+from pipeline.hearing.listening import Listener, SpeechScores
+from pipeline.hearing.recognition import Recognition
 from pipeline.idle import IdleTimer
 from pipeline.inbox import Inbox, PushToTalkBuffer
 from pipeline.item_commands import ItemCommands
 from pipeline.items import AudioPart, MessageItem
 from pipeline.lasting_conversation import LastingConversation
-from pipeline.listening import Listener, SpeechScores
 from pipeline.memory import Memory
-from pipeline.recognition import Recognition
 from pipeline.replies import Replies
 from pipeline.reply import Reply
 from pipeline.settings import Endpointing, SessionSettings

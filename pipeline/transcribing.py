@@ -14,8 +14,8 @@ from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import TranscriptFailed, TranscriptReady
+from pipeline.hearing.recognition import Recognition
 from pipeline.items import AudioPart, Item, MessageItem
-from pipeline.recognition import Recognition
 from pipeline.work import Work
 
 MAX_WAITING = 32

@@ -11,9 +11,9 @@ from pipeline.chat import Chat
 from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import InputCommitted, ItemAdded, ItemDone
+from pipeline.hearing.recognition import Recognition
 from pipeline.item_commands import make_room
 from pipeline.items import AudioPart, MessageItem
-from pipeline.recognition import Recognition
 from pipeline.transcribing import Transcriber
 
 

@@ -23,12 +23,12 @@ from pipeline.events import (
     SpeechStopped,
     TranscriptPartial,
 )
-from pipeline.listening import Listener
+from pipeline.hearing.listening import Listener
+from pipeline.hearing.recognition import Recognition
+from pipeline.hearing.stable_words import StableWords
+from pipeline.hearing.turn_signals import Ended, Paused, Resumed, Signal, Started
 from pipeline.overlaps import Overlaps
-from pipeline.recognition import Recognition
 from pipeline.settings import BargeIn, Endpointing, Speculation
-from pipeline.stable_words import StableWords
-from pipeline.turns import Ended, Paused, Resumed, Signal, Started
 from pipeline.user_turn import Attempt, UserTurn
 
 

@@ -26,7 +26,7 @@ from pipeline.engines.contract import (
 )
 from pipeline.engines.stages import Stages, VadStage
 from pipeline.events import Event
-from pipeline.hearing import Hearing
+from pipeline.hearing.client import Hearing
 from pipeline.memory import Memory
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.session import Session

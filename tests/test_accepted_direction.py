@@ -37,10 +37,10 @@ from app.talk.embodiment import Embodiment
 from hardware.settings import Robot
 from hardware.xvf3800.device import UsbArray
 from pipeline.bus import Bus
-from pipeline.card_hearing import ChipHearing
 from pipeline.commands import SessionConfig
 from pipeline.engines.stages import Stages
 from pipeline.events import ReplyFinished, SpeechStarted, SpeechStopped
+from pipeline.hearing.card import ChipHearing
 from pipeline.settings import Sector, SessionSettings
 
 SIDE_DEG = 170.0

@@ -11,11 +11,11 @@ from scripted import Scene, ScriptedLlm, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
-from pipeline.card_hearing import CardHearing, ChipHearing, HalfDuplexHearing
 from pipeline.commands import AppendAudio, SessionConfig
 from pipeline.echo.given import CardEcho, GivenReference
 from pipeline.echo.path import EchoWindow, Room
 from pipeline.events import ReplyAudio, ReplyHeld, ReplyStarted, ReplyWentOn, SpeechStarted
+from pipeline.hearing.card import CardHearing, ChipHearing, HalfDuplexHearing
 
 RATE, WINDOW, PIECE = LISTEN_RATE, 512, LISTEN_RATE // 50
 

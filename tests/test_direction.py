@@ -11,8 +11,8 @@ from virtual_time import run_virtual
 
 from pipeline import events
 from pipeline.commands import Direction, NoteDirection
-from pipeline.direction import Directions
 from pipeline.events import DirectionHeard, ReplyFinished, SpeechStarted, SpeechStopped
+from pipeline.hearing.direction import Directions
 from pipeline.settings import Sector, SessionSettings
 
 FRONT = SessionSettings(accept=Sector(90, 60))

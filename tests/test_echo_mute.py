@@ -22,7 +22,7 @@ from pipeline.commands import (
 )
 from pipeline.echo.sent import ClientEcho, MicrophoneClock, SentSound
 from pipeline.events import ReplyFinished
-from pipeline.hearing import EchoHearing
+from pipeline.hearing.client import EchoHearing
 from pipeline.settings import Echo, SessionSettings
 
 RATE = LISTEN_RATE

@@ -26,7 +26,7 @@ from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineCrashed
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText, TranscriptPartial, TranscriptReady
-from pipeline.recognition import Recognition
+from pipeline.hearing.recognition import Recognition
 from pipeline.settings import SessionSettings
 from pipeline.work import Work
 

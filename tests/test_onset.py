@@ -28,14 +28,14 @@ from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.engines.stt.moonshine import MoonshineOptions
 from pipeline.engines.stt.moonshine import build as build_moonshine
-from pipeline.engines.vad.memory import VadMemory
 from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
-from pipeline.hearing import EchoHearing
-from pipeline.listening import Listener, SpeechScores
-from pipeline.onset import GAP_MS, MAX_BACK_MS, RecentScores
+from pipeline.hearing.client import EchoHearing
+from pipeline.hearing.listening import Listener, SpeechScores
+from pipeline.hearing.onset import GAP_MS, MAX_BACK_MS, RecentScores
+from pipeline.hearing.turn_signals import Ended, Started, TurnTaker
+from pipeline.hearing.vad_memory import VadMemory
 from pipeline.settings import Echo, Endpointing
-from pipeline.turns import Ended, Started, TurnTaker
 
 WINDOW = 512
 QUIET, LOUD = 10, 3000

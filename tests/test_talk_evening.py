@@ -17,7 +17,7 @@ from app.talk.state import TalkState
 from app.talk.talking import Talking
 from hardware.settings import Sound
 from hardware.sound.notices import AllZero, Dropped, Lost, MoreLatency, Opened, Sounds, Waiting
-from pipeline.card_hearing import CardHearing, ChipHearing, HalfDuplexHearing
+from pipeline.hearing.card import CardHearing, ChipHearing, HalfDuplexHearing
 
 SETTINGS = load_settings(None, (), {}).settings
 HERE = Opened(ARRAY.name, ARRAY.name, 16_000)

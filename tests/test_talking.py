@@ -20,7 +20,6 @@ from app.talk.talking import DUCKED_DB, Talking
 from hardware.sound.pairing import SoundBlock
 from pipeline.audio import AudioFormat
 from pipeline.bus import Published
-from pipeline.card_hearing import ChipHearing
 from pipeline.commands import AppendAudio, Command, Direction, SessionConfig, TruncateItem
 from pipeline.events import (
     Refused,
@@ -31,6 +30,7 @@ from pipeline.events import (
     SpeechStarted,
     TranscriptReady,
 )
+from pipeline.hearing.card import ChipHearing
 from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import SessionSettings
 

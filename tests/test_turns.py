@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import AudioFrame
+from pipeline.hearing.turn_signals import Ended, Paused, Resumed, Signal, Started, TurnTaker
 from pipeline.settings import Endpointing
-from pipeline.turns import Ended, Paused, Resumed, Signal, Started, TurnTaker
 
 WINDOW = 512
 SILENCE = np.zeros(WINDOW, np.int16)

@@ -19,7 +19,7 @@ from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm
 from pipeline.echo.path import EchoWindow
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
-from pipeline.listening import SpeechScores
+from pipeline.hearing.listening import SpeechScores
 
 WINDOW = 512
 SILENCE = np.zeros(WINDOW, np.int16)

@@ -30,14 +30,14 @@ from hardware.sound.notices import (
 from hardware.sound.opening import plain_name
 from hardware.sound.pairing import SoundBlock
 from hardware.xvf3800.boards import is_array_name, same_array
-from pipeline.card_hearing import CardHearing, ChipHearing, EchoMode, HalfDuplexHearing
 from pipeline.commands import Direction
 from pipeline.echo.given import CardEcho
 from pipeline.echo.path import Room
 from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import Event
-from pipeline.hearing import Hearing
+from pipeline.hearing.card import CardHearing, ChipHearing, EchoMode, HalfDuplexHearing
+from pipeline.hearing.client import Hearing
 
 ALL_ZERO = (
     "The microphone gives nothing but zeros. Is it muted or switched off, or not allowed for this "

@@ -9,7 +9,7 @@ from app.talk.conversation import Connected, Disconnected
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus, Published
 from pipeline.commands import Command, SessionConfig, TurnDetection
-from pipeline.hearing import Hearing
+from pipeline.hearing.client import Hearing
 
 OUTPUT_RATE = 24_000
 """Hz, of the answers."""

@@ -22,7 +22,6 @@ from app.realtime_client import RATE, NoServer, TurnFailed, dial
 from app.talk.conversation import Connected, Disconnected
 from pipeline.audio import LISTEN_RATE, AudioFormat, Resampler, pcm_from_bytes, pcm_to_bytes
 from pipeline.bus import Published
-from pipeline.card_hearing import HalfDuplex
 from pipeline.commands import (
     AppendAudio,
     CancelResponse,
@@ -47,6 +46,7 @@ from pipeline.events import (
     TranscriptPartial,
     TranscriptReady,
 )
+from pipeline.hearing.card import HalfDuplex
 from pipeline.messages import Usage
 
 log = logging.getLogger("reachy_voice.talk")

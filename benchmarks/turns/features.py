@@ -21,10 +21,10 @@ from benchmarks.turns.scene import Pause, Scene
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
 from pipeline.chat import prompt
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
+from pipeline.hearing.turn_signals import Paused, Resumed, Started, TurnTaker
 from pipeline.items import MessageItem, TextPart
 from pipeline.messages import Message
 from pipeline.settings import Endpointing
-from pipeline.turns import Paused, Resumed, Started, TurnTaker
 
 AFTER_S = 4.0
 """Seconds that are played after the last speech sample: time for the longest wait and an answer."""

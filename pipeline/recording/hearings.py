@@ -9,7 +9,7 @@ from typing import Protocol
 from pipeline.audio import Framer, Pcm
 from pipeline.bus import Published
 from pipeline.echo.path import EchoWindow
-from pipeline.hearing import Hearing
+from pipeline.hearing.client import Hearing
 from pipeline.recording.reading import HeldSession
 
 

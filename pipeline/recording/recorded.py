@@ -18,7 +18,7 @@ from pipeline.commands import AddItem, AppendAudio, Command, NoteDirection, Sess
 from pipeline.echo.path import EchoWindow
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
-from pipeline.hearing import EchoHearing, Hearing
+from pipeline.hearing.client import EchoHearing, Hearing
 from pipeline.items import AudioPart, MessageItem
 from pipeline.memory import Memory
 from pipeline.recording.engine_calls import RecordedConversation, recorded_stages

@@ -8,16 +8,16 @@ from collections.abc import AsyncGenerator
 
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS
-from pipeline.direction import Directions
 from pipeline.echo.detector import Evidence
 from pipeline.echo.path import EchoWindow
 from pipeline.engines.stages import Stages, VadStage
-from pipeline.engines.vad.memory import VadMemory
 from pipeline.errors import ReachyVoiceError
-from pipeline.hearing import Hearing
-from pipeline.onset import MAX_BACK_MS
+from pipeline.hearing.client import Hearing
+from pipeline.hearing.direction import Directions
+from pipeline.hearing.onset import MAX_BACK_MS
+from pipeline.hearing.turn_signals import Paused, Signal, Started, TurnTaker
+from pipeline.hearing.vad_memory import VadMemory
 from pipeline.settings import Endpointing
-from pipeline.turns import Paused, Signal, Started, TurnTaker
 from pipeline.work import Cancelled
 
 log = logging.getLogger("reachy_voice.session")

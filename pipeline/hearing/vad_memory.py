@@ -3,7 +3,7 @@
 A network like Silero has a memory that nothing clears. What it has heard of a room is worth
 keeping: it tells music and motors from speech. But what a canceller leaves of a voice is no speech
 either, and after some answers the network takes clear words for the same (``docs/echo.md``). So
-each stretch of echo has memories of its own (``pipeline.listening``).
+each stretch of echo has memories of its own (``pipeline.hearing.listening``).
 """
 
 from __future__ import annotations

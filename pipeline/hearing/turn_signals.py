@@ -1,7 +1,7 @@
 """Turn taking: speech scores in, turn signals out. Pure; time is the sample index.
 
 A turn opens when speech has lasted ``onset_ms``; it began where the scores rose
-(``pipeline.onset``). It is *paused* when the voice has faded into the room (``pipeline.fading``) or
+(``pipeline.hearing.onset``). It is *paused* when the voice has faded into the room (``pipeline.hearing.fading``) or
 the scores have fallen, whichever comes first: it may be over, and the session starts a reply behind
 a shut gate. How long the pause must last before the turn has *ended* is decided elsewhere
 (``pipeline.endpointing``) and told here (``judge``). No turn ends before the scores have fallen.
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from pipeline.audio import LISTEN_RATE, AudioFrame
-from pipeline.fading import Fading
-from pipeline.onset import RecentScores
+from pipeline.hearing.fading import Fading
+from pipeline.hearing.onset import RecentScores
 from pipeline.settings import Endpointing
 
 

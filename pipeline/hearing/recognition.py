@@ -13,7 +13,7 @@ from pipeline.engines.contract import Transcript
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import Stages, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
-from pipeline.stable_words import StableWords
+from pipeline.hearing.stable_words import StableWords
 from pipeline.work import Cancelled, Work
 
 OnWords = Callable[[str, StableWords], None]
