@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from app.loop_lag import LoopLag
 from app.process_usage import MIB, Usage
 from pipeline.bus import Bus
-from pipeline.ending_words import Clue
 from pipeline.events import ClauseFault, Ignored, SilenceOutcome, SilentAnswer, TranscriptFailed
 from pipeline.turn_record import Pause, TurnRecord
+from pipeline.turn_taking.ending_words import Clue
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the Prometheus text format."""

@@ -41,7 +41,6 @@ from pipeline.hearing.client import EchoHearing, Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener, SpeechScores
 from pipeline.hearing.recognition import Recognition
-from pipeline.idle import IdleTimer
 from pipeline.inbox import Inbox, PushToTalkBuffer
 from pipeline.item_commands import ItemCommands
 from pipeline.items import AudioPart, MessageItem
@@ -52,9 +51,10 @@ from pipeline.reply import Reply
 from pipeline.settings import Endpointing, SessionSettings
 from pipeline.transcribing import Transcriber
 from pipeline.turn_recorder import TurnRecorder
+from pipeline.turn_taking.idle import IdleTimer
+from pipeline.turn_taking.user_turn import Attempt, Guess, UserTurn
+from pipeline.turn_taking.voice_turns import VoiceTurns
 from pipeline.user_speech import UserSpeech
-from pipeline.user_turn import Attempt, Guess, UserTurn
-from pipeline.voice_turns import VoiceTurns
 from pipeline.warm_up import WarmUp
 from pipeline.work import CLIENT
 
@@ -407,7 +407,7 @@ class Session:
             # What a tool has said is read before the client asks for an answer to it.
             self._warm_up.begin()
 
-    # -- what a voice turn asks (pipeline.voice_turns.Speaker)
+    # -- what a voice turn asks (pipeline.turn_taking.voice_turns.Speaker)
 
     @property
     def direction_deg(self) -> float | None:

@@ -36,7 +36,7 @@ class Judgement:
     """One decision about a pause. ``after_ms``: after the end of the speech before it.
 
     ``probability`` that the turn is over, ``wait_ms`` of silence that this called for, and the
-    ``reasons`` (see ``pipeline.endpointing``)."""
+    ``reasons`` (see ``pipeline.turn_taking.endpointing``)."""
 
     after_ms: float
     probability: float

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.barge_in import POLICIES, Overlap, Verdict, judge
 from pipeline.settings import BargeIn, PolicyName
+from pipeline.turn_taking.barge_in import POLICIES, Overlap, Verdict, judge
 
 WORDS = BargeIn()
 ANSWER = "Once upon a time there was a small robot who lived on a desk"

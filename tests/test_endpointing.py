@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ending_words import ending
-from pipeline.endpointing import Evidence, decide
 from pipeline.settings import Endpointing
+from pipeline.turn_taking.ending_words import ending
+from pipeline.turn_taking.endpointing import Evidence, decide
 
 SETTINGS = Endpointing()
 

@@ -18,7 +18,7 @@ from pipeline.events import (
 )
 from pipeline.messages import Message
 from pipeline.settings import SessionSettings, Speculation
-from pipeline.speculation import Budget
+from pipeline.turn_taking.speculation import Budget
 
 # --- the budget --------------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pipeline.ending_words import LAST_WORDS, Clue, ending
 from pipeline.settings import Endpointing
+from pipeline.turn_taking.ending_words import LAST_WORDS, Clue, ending
 
 OWN_PAUSES = 20
 """How many of a speaker's latest pauses are remembered."""

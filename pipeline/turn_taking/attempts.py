@@ -2,7 +2,7 @@
 
 In a pause an ``Attempt`` runs the final transcript, then the reply behind its gate and beside it
 the turn detector. What is known by then says how long the pause must last
-(``pipeline.endpointing``).
+(``pipeline.turn_taking.endpointing``).
 Where partial transcripts come cheap, a ``Guess`` begins a reply even before the pause. Whatever was
 in vain is discarded unseen, and its engine time is booked as waste.
 """
@@ -18,7 +18,6 @@ from typing import Protocol
 
 from pipeline.audio import LISTEN_RATE, Recording
 from pipeline.bus import Bus
-from pipeline.endpointing import OWN_PAUSES, Evidence, decide
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError, ReachyVoiceError
@@ -26,10 +25,11 @@ from pipeline.events import SpeculationDiscarded, TurnJudged
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.stable_words import StableWords
 from pipeline.hearing.turn_signals import Paused, Resumed
-from pipeline.overlaps import Answering
 from pipeline.settings import Endpointing, Speculation
-from pipeline.speculation import Budget
-from pipeline.user_turn import Attempt, Guess, UserTurn
+from pipeline.turn_taking.endpointing import OWN_PAUSES, Evidence, decide
+from pipeline.turn_taking.overlaps import Answering
+from pipeline.turn_taking.speculation import Budget
+from pipeline.turn_taking.user_turn import Attempt, Guess, UserTurn
 from pipeline.work import Cancelled, Priority, Work
 
 LIKELY = 0.5

@@ -123,7 +123,7 @@ class UserTurn:
     """Begun on a partial transcript, while the user speaks."""
     weighing: Weighing | None = None
     """Set while it is not known whether it interrupts the answer that it has begun over; nothing of
-    it is told as long. See ``pipeline.overlaps``."""
+    it is told as long. See ``pipeline.turn_taking.overlaps``."""
     untold: str = ""
     """Words that became known meanwhile."""
     pieces: list[Pcm] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """The user's turns by voice: from turn signals to committed speech.
 
-At the first silent frames an attempt begins (``pipeline.attempts``). When the user goes on, it dies
+At the first silent frames an attempt begins (``pipeline.turn_taking.attempts``). When the user goes on, it dies
 unseen. When the turn has ended, the speech is committed and the reply's gate opens.
 """
 
@@ -10,7 +10,6 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from pipeline.attempts import Attempts, Said, Speaker
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Bus
 from pipeline.engines.contract import Transcript
@@ -27,9 +26,10 @@ from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
 from pipeline.hearing.stable_words import StableWords
 from pipeline.hearing.turn_signals import Ended, Paused, Resumed, Signal, Started
-from pipeline.overlaps import Overlaps
 from pipeline.settings import BargeIn, Endpointing, Speculation
-from pipeline.user_turn import Attempt, UserTurn
+from pipeline.turn_taking.attempts import Attempts, Said, Speaker
+from pipeline.turn_taking.overlaps import Overlaps
+from pipeline.turn_taking.user_turn import Attempt, UserTurn
 
 
 class VoiceTurns:

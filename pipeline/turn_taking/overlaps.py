@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pipeline.audio import LISTEN_RATE
-from pipeline.barge_in import Overlap, Verdict, judge
 from pipeline.bus import Bus
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import SpeechIgnored
 from pipeline.hearing.listening import Listener
 from pipeline.settings import BargeIn
-from pipeline.user_turn import UserTurn, Weighing
+from pipeline.turn_taking.barge_in import Overlap, Verdict, judge
+from pipeline.turn_taking.user_turn import UserTurn, Weighing
 from pipeline.work import Cancelled
 
 _READ_WITHIN_MS = 800
