@@ -17,6 +17,7 @@ from app.weights import WeightsCache
 from pipeline.audio import Pcm
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
+from pipeline.conversation.memory import Memory
 from pipeline.echo.rooms import Rooms
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.by_url.pool import Pool
@@ -24,7 +25,6 @@ from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.engines.stages import TtsStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.client import EchoHearing, Hearing
-from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape

@@ -26,7 +26,7 @@ from app.settings import LimitSettings
 from app.websocket_link import LINK, WebSocketLink
 from pipeline.bus import Bus, TooSlow
 from pipeline.commands import Command, Configure, SessionConfig
-from pipeline.memory import Memory
+from pipeline.conversation.memory import Memory
 from pipeline.realtime import wire
 from pipeline.realtime.session_config import SessionDefaults
 

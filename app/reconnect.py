@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.access import Caller, digest
-from pipeline.memory import Memory
+from pipeline.conversation.memory import Memory
 from pipeline.messages import Tool
 
 MAX_PARKED = 16

@@ -9,7 +9,7 @@ from app.settings import Settings
 from benchmarks.latency_clips import Take
 from benchmarks.scripted_engines import with_full_stop
 from benchmarks.turns.cache import Ears
-from pipeline.chat import prompt
+from pipeline.conversation.chat import prompt
 from pipeline.items import MessageItem, TextPart
 
 

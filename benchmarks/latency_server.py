@@ -31,6 +31,7 @@ from app.weights import WeightsCache
 from pipeline.audio import Pcm
 from pipeline.bus import Bus, Subscription
 from pipeline.commands import SessionConfig
+from pipeline.conversation.memory import Memory
 from pipeline.engines.contract import Delta, EndOfTurn, Partial, Transcript, Warmed
 from pipeline.engines.registry import Kind
 from pipeline.engines.stages import (
@@ -56,7 +57,6 @@ from pipeline.events import (
     Timeline,
     TurnJudged,
 )
-from pipeline.memory import Memory
 from pipeline.session import Session
 from pipeline.work import Work
 

@@ -39,8 +39,8 @@ from benchmarks.soak_talk import MANNERS, Client, Connect, Voice
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_to_bytes
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
+from pipeline.conversation.memory import Memory
 from pipeline.engines.stages import Stages
-from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import SessionSettings

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from pipeline.chat import Chat, prompt
-from pipeline.context_room import new_beginning
+from pipeline.conversation.chat import Chat, prompt
+from pipeline.conversation.context_room import new_beginning
 from pipeline.engines.contract import (
     Delta,
     Finished,

@@ -13,8 +13,9 @@ import numpy as np
 
 from pipeline.audio import EMPTY, AudioFormat, Pcm, Recording
 from pipeline.bus import Bus
-from pipeline.chat import cut, require_sent
 from pipeline.commands import Modality
+from pipeline.conversation.chat import cut, require_sent
+from pipeline.conversation.heard import heard_text
 from pipeline.engines.contract import ToolCall
 from pipeline.events import (
     Event,
@@ -25,7 +26,6 @@ from pipeline.events import (
     ReplyItemStarted,
     ReplyText,
 )
-from pipeline.heard import heard_text
 from pipeline.items import AudioPart, FunctionCallItem, ItemStatus, MessageItem, TextPart
 from pipeline.messages import Sampling, Tool, ToolChoice
 from pipeline.playback import PlaybackClock

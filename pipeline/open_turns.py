@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pipeline.audio import LISTEN_RATE
+from pipeline.conversation.heard import heard_text
 from pipeline.delivery import Clause
 from pipeline.events import Timeline
-from pipeline.heard import heard_text
 from pipeline.playback import PlaybackClock
 from pipeline.turn_record import IgnoredSpeech, Origin, Outcome, Pause, TurnRecord
 

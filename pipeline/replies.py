@@ -7,27 +7,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pipeline.bus import Bus
-from pipeline.chat import BARELY_HEARD_S, UnknownItem, prompt
 from pipeline.commands import (
     CancelResponse,
     CreateResponse,
     ResponseOptions,
     SessionConfig,
 )
+from pipeline.conversation.chat import BARELY_HEARD_S, UnknownItem, prompt
+from pipeline.conversation.item_commands import make_room
+from pipeline.conversation.lasting_conversation import LastingConversation
+from pipeline.conversation.memory import Memory
+from pipeline.conversation.reply_prompts import (
+    SILENCE,
+    ReplyPrompts,
+    ask_the_same,
+    awaits_an_answer,
+)
+from pipeline.conversation.transcribing import Transcriber
 from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.engines.stages import ConversationStage, Stages
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import CancelReason, OutputItem, Refused, ReplyHeld, ReplyWentOn
-from pipeline.item_commands import make_room
 from pipeline.items import Item, MessageItem
-from pipeline.lasting_conversation import LastingConversation
-from pipeline.memory import Memory
 from pipeline.messages import Message
 from pipeline.ramp import Ramp
 from pipeline.reply import PromptSource, Reply
-from pipeline.reply_prompts import SILENCE, ReplyPrompts, ask_the_same, awaits_an_answer
 from pipeline.settings import SessionSettings
-from pipeline.transcribing import Transcriber
 from pipeline.work import Work
 
 MAX_RUNNING = 8

@@ -18,8 +18,8 @@ from typing import Literal
 from pipeline.answering import Answering
 from pipeline.apology import say_notice
 from pipeline.bus import Bus
-from pipeline.chat import BARELY_HEARD_S
 from pipeline.clause_speech import ClauseSpeech, Sound
+from pipeline.conversation.chat import BARELY_HEARD_S
 from pipeline.delivery import Clause, Delivery, ReplyPlan
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import ConversationStage, OneLanguage, Stages

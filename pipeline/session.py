@@ -16,7 +16,6 @@ import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Recording
 from pipeline.bus import Bus
-from pipeline.chat import Chat
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -32,6 +31,13 @@ from pipeline.commands import (
     SessionConfig,
     TruncateItem,
 )
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.item_commands import ItemCommands
+from pipeline.conversation.lasting_conversation import LastingConversation
+from pipeline.conversation.memory import Memory
+from pipeline.conversation.transcribing import Transcriber
+from pipeline.conversation.user_speech import UserSpeech
+from pipeline.conversation.warm_up import WarmUp
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
@@ -42,20 +48,14 @@ from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener, SpeechScores
 from pipeline.hearing.recognition import Recognition
 from pipeline.inbox import Inbox, PushToTalkBuffer
-from pipeline.item_commands import ItemCommands
 from pipeline.items import AudioPart, MessageItem
-from pipeline.lasting_conversation import LastingConversation
-from pipeline.memory import Memory
 from pipeline.replies import Replies
 from pipeline.reply import Reply
 from pipeline.settings import Endpointing, SessionSettings
-from pipeline.transcribing import Transcriber
 from pipeline.turn_recorder import TurnRecorder
 from pipeline.turn_taking.idle import IdleTimer
 from pipeline.turn_taking.user_turn import Attempt, Guess, UserTurn
 from pipeline.turn_taking.voice_turns import VoiceTurns
-from pipeline.user_speech import UserSpeech
-from pipeline.warm_up import WarmUp
 from pipeline.work import CLIENT
 
 log = logging.getLogger("reachy_voice.session")

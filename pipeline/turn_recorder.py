@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.audio import LISTEN_RATE
-from pipeline.chat import BARELY_HEARD_S
+from pipeline.conversation.chat import BARELY_HEARD_S
 from pipeline.delivery import Clause
 from pipeline.events import (
     ClauseFault,

@@ -16,8 +16,8 @@ from virtual_time import run_virtual
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus, Published
 from pipeline.commands import SessionConfig
+from pipeline.conversation.memory import Memory
 from pipeline.engines.stages import Stages, VadStage
-from pipeline.memory import Memory
 from pipeline.recording.reading import HeldSession, read_file
 from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape

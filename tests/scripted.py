@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
 from pipeline.bus import Bus, Published
 from pipeline.commands import AppendAudio, Command, SessionConfig
+from pipeline.conversation.memory import Memory
 from pipeline.engines.contract import (
     Delta,
     EndOfTurn,
@@ -27,7 +28,6 @@ from pipeline.engines.contract import (
 from pipeline.engines.stages import Stages, VadStage
 from pipeline.events import Event
 from pipeline.hearing.client import Hearing
-from pipeline.memory import Memory
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, SessionSettings

@@ -25,7 +25,6 @@ from app.server import OpenSockets, bind, build_app, serve
 from pipeline import events
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
-from pipeline.chat import Chat
 from pipeline.commands import (
     AddItem,
     CancelResponse,
@@ -34,8 +33,9 @@ from pipeline.commands import (
     CreateResponse,
     SessionConfig,
 )
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.memory import Memory
 from pipeline.items import AudioPart, MessageItem
-from pipeline.memory import Memory
 from pipeline.messages import Usage
 from pipeline.realtime.session_config import SessionDefaults
 

@@ -17,8 +17,8 @@ from scripted import (
 from app.compose import new_id
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
+from pipeline.conversation.memory import Memory
 from pipeline.engines.stages import Stages, TtsStage, VadStage
-from pipeline.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import SessionSettings

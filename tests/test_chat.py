@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.chat import Chat, DuplicateItem, TooShort, UnknownItem, prompt
+from pipeline.conversation.chat import Chat, DuplicateItem, TooShort, UnknownItem, prompt
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.messages import Message
 from pipeline.playback import PlaybackClock

@@ -13,7 +13,7 @@ from scripted import AT_ONCE
 from talk_script import Story, lines, perform, sure_of_more
 
 from pipeline import events
-from pipeline.chat import CUT_OFF
+from pipeline.conversation.chat import CUT_OFF
 from pipeline.settings import Endpointing
 
 TIME = "What time is it?"

@@ -9,7 +9,7 @@ from scripted import AT_ONCE
 from talk_script import Story, perform, sure_of_more
 
 from pipeline import events
-from pipeline.chat import CUT_OFF
+from pipeline.conversation.chat import CUT_OFF
 
 TIME = "What time is it?"
 

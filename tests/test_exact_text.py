@@ -9,8 +9,8 @@ from typing import Any
 from scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
 from virtual_time import run_virtual
 
-from pipeline.chat import CUT_OFF
 from pipeline.commands import CancelResponse, CreateResponse
+from pipeline.conversation.chat import CUT_OFF
 from pipeline.engines.contract import Delta, TextDelta, ToolCall
 from pipeline.events import ReplyFinished, ReplyText
 from pipeline.messages import Message

@@ -12,12 +12,12 @@ from scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, scene
 from virtual_time import run_virtual
 
 from pipeline.commands import AddItem, CreateResponse, SessionConfig, TurnDetection
+from pipeline.conversation.lasting_conversation import LastingConversation
 from pipeline.engines.leases import Leases
 from pipeline.engines.stages import Stages
 from pipeline.errors import PromptTooLong
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemFinished, TranscriptReady
 from pipeline.items import MessageItem, TextPart
-from pipeline.lasting_conversation import LastingConversation
 from pipeline.messages import Sampling, ToolChoice
 from pipeline.work import Cancelled, Work
 

@@ -63,7 +63,7 @@ def engine(weights: Callable[[str], Path]) -> LlamaCpp:
 
 
 def said_so_far(history: Sequence[Message], text: str) -> list[Message]:
-    """As ``pipeline.chat.prompt`` merges it."""
+    """As ``pipeline.conversation.chat.prompt`` merges it."""
     if history and history[-1].role == "user":
         return [*history[:-1], Message("user", f"{history[-1].content} {text}")]
     return [*history, Message("user", text)]

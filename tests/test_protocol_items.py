@@ -11,7 +11,7 @@ from protocol_client import PCM, Client, data_url, text_item
 
 from pipeline import commands, events
 from pipeline.audio import AudioFormat
-from pipeline.chat import Chat
+from pipeline.conversation.chat import Chat
 from pipeline.items import (
     AudioPart,
     FunctionCallItem,

@@ -12,8 +12,8 @@ from scripted import ScriptedConversation, ScriptedLlm
 from app import reconnect
 from app.access import Caller, parse_address
 from app.reconnect import Identity, ParkedConversations, identity_of
-from pipeline.chat import Chat
-from pipeline.memory import Memory
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.memory import Memory
 from pipeline.messages import Tool
 
 WHO = Identity(b"digest", "192.168.1.7")

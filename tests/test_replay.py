@@ -20,8 +20,8 @@ from recorded_scene import VOICE, record, recorded, recorded_scene
 from scripted import ScriptedLlm, ScriptedStt, ScriptedTurn
 
 from pipeline.commands import TurnDetection
+from pipeline.conversation.memory import Memory
 from pipeline.errors import ConfigError
-from pipeline.memory import Memory
 from pipeline.recording.difference import compare
 from pipeline.recording.reading import HeldSession, read_file
 from pipeline.recording.replay import Replayed, changed, replay

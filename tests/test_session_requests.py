@@ -10,7 +10,6 @@ from scripted import ScriptedLlm, ScriptedStt, ScriptedTurn, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat, Recording
-from pipeline.chat import Chat, prompt
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -24,6 +23,9 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
+from pipeline.conversation.chat import Chat, prompt
+from pipeline.conversation.memory import Memory
+from pipeline.conversation.reply_prompts import SILENCE
 from pipeline.engines.llm.pictures import pieces
 from pipeline.events import (
     IdleTimeout,
@@ -41,9 +43,7 @@ from pipeline.events import (
     TranscriptReady,
 )
 from pipeline.items import UNSEEN_IMAGE, AudioPart, ImagePart, MessageItem, TextPart
-from pipeline.memory import Memory
 from pipeline.messages import Message
-from pipeline.reply_prompts import SILENCE
 from pipeline.settings import Endpointing, Policy, SessionSettings
 
 VOICE = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000))

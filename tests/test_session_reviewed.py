@@ -11,7 +11,6 @@ from scripted import ScriptedLlm, ScriptedStt, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat, Recording, Resampler
-from pipeline.chat import Chat
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -25,6 +24,7 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
+from pipeline.conversation.chat import Chat
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import (

@@ -20,7 +20,7 @@ from talk_script import Script, Stage, Story, require_asked, stage
 from virtual_time import run_virtual
 
 from pipeline import events
-from pipeline.chat import UNHEARD_SPEECH
+from pipeline.conversation.chat import UNHEARD_SPEECH
 from pipeline.engines.contract import ToolCall
 
 STEP_MS = 10

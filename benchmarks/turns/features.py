@@ -19,7 +19,7 @@ from app.settings import Settings
 from benchmarks.turns.cache import Ears
 from benchmarks.turns.scene import Pause, Scene
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
-from pipeline.chat import prompt
+from pipeline.conversation.chat import prompt
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
 from pipeline.hearing.turn_signals import Paused, Resumed, Started, TurnTaker
 from pipeline.items import MessageItem, TextPart

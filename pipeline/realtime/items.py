@@ -1,4 +1,4 @@
-"""Conversation items: the wire's shape <-> ``pipeline.chat``."""
+"""Conversation items: the wire's shape <-> ``pipeline.conversation.chat``."""
 
 from __future__ import annotations
 

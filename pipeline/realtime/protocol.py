@@ -2,7 +2,7 @@
 
 ``receive`` turns one client message into commands for the session, ``apply`` turns one pipeline
 event into server messages, and ``messages_to_send`` hands those out. The conversation lives in
-``pipeline.chat``; this holds the effective session and the responses that are open.
+``pipeline.conversation.chat``; this holds the effective session and the responses that are open.
 
 Beyond the API:
 

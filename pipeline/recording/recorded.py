@@ -15,12 +15,12 @@ from typing import Any
 
 from pipeline.bus import Bus, Published
 from pipeline.commands import AddItem, AppendAudio, Command, NoteDirection, SessionConfig
+from pipeline.conversation.memory import Memory
 from pipeline.echo.path import EchoWindow
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.hearing.client import EchoHearing, Hearing
 from pipeline.items import AudioPart, MessageItem
-from pipeline.memory import Memory
 from pipeline.recording.engine_calls import RecordedConversation, recorded_stages
 from pipeline.recording.hearings import RecordedHearing
 from pipeline.recording.plain import to_plain, to_plain_fields

@@ -14,10 +14,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from pipeline.bus import Bus, Published
-from pipeline.chat import Chat
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.lasting_conversation import LastingConversation
+from pipeline.conversation.memory import Memory
 from pipeline.errors import ConfigError
-from pipeline.lasting_conversation import LastingConversation
-from pipeline.memory import Memory
 from pipeline.recording.hearings import ReplayedHearing
 from pipeline.recording.plain import to_plain
 from pipeline.recording.reading import LATE_S, HeldSession

@@ -25,7 +25,7 @@ from app.server import bind, build_app, serve
 from app.tls import ServerTls
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
-from pipeline.memory import Memory
+from pipeline.conversation.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import Endpointing, SessionSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipeline.bus import Bus
-from pipeline.chat import Chat, DuplicateItem, TooShort, UnknownItem
 from pipeline.commands import AddItem, DeleteItem, RetrieveItem, TruncateItem
+from pipeline.conversation.chat import Chat, DuplicateItem, TooShort, UnknownItem
 from pipeline.events import ItemAdded, ItemDeleted, ItemDone, ItemRetrieved, ItemTruncated, Refused
 from pipeline.items import FunctionCallItem, FunctionOutputItem, Item, text_chars
 

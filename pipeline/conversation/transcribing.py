@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pipeline.audio import LISTEN_RATE, Recording, Resampler
 from pipeline.bus import Bus
-from pipeline.chat import Chat, UnknownItem
+from pipeline.conversation.chat import Chat, UnknownItem
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import ReachyVoiceError

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from pipeline.audio import Recording
 from pipeline.bus import Bus
-from pipeline.chat import Chat
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.item_commands import make_room
+from pipeline.conversation.transcribing import Transcriber
 from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import InputCommitted, ItemAdded, ItemDone
 from pipeline.hearing.recognition import Recognition
-from pipeline.item_commands import make_room
 from pipeline.items import AudioPart, MessageItem
-from pipeline.transcribing import Transcriber
 
 
 class UserSpeech:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from pipeline.chat import UnknownItem
-from pipeline.context_room import new_beginning
+from pipeline.conversation.chat import UnknownItem
+from pipeline.conversation.context_room import new_beginning
+from pipeline.conversation.memory import Memory
+from pipeline.conversation.reply_prompts import ReplyPrompts
 from pipeline.errors import PromptTooLong, ReachyVoiceError
-from pipeline.memory import Memory
-from pipeline.reply_prompts import ReplyPrompts
 from pipeline.work import Cancelled, Priority, Work
 
 log = logging.getLogger("reachy_voice.session")

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
+from pipeline.conversation.heard import heard_text
 from pipeline.engines.llm.pictures import joined
-from pipeline.heard import heard_text
 from pipeline.items import (
     AudioPart,
     FunctionCallItem,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import dropwhile
 
-from pipeline.chat import Chat, prompt
 from pipeline.commands import ItemReference, ResponseOptions, SessionConfig
+from pipeline.conversation.chat import Chat, prompt
 from pipeline.hearing.recognition import same_words
 from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.messages import Message

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.chat import Chat
+from pipeline.conversation.chat import Chat
 from pipeline.engines.stages import ConversationStage
 
 
