@@ -13,7 +13,6 @@ from app.health import EXCHANGED
 from app.memory_room import give_back
 from app.settings import Settings
 from app.weights import WeightsCache
-from pipeline.apology import KeptSentence
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import (
@@ -25,6 +24,7 @@ from pipeline.engines.registry import (
 )
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.speaking.apology import KeptSentence
 from pipeline.workers.remote_stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad
 from pipeline.workers.worker import ThreadWorker, Worker, worker_for
 

@@ -44,8 +44,8 @@ from benchmarks.interruption_scenes import scenes
 from benchmarks.onset_speech import Voices
 from benchmarks.scripted_engines import NAME, installed
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_to_bytes
-from pipeline.playback import PlaybackClock
 from pipeline.realtime.g711 import encode
+from pipeline.speaking.playback import PlaybackClock
 
 SPEAKS_AFTER_S = (1.1, 2.0)
 MISSED_AFTER_S = 3.0

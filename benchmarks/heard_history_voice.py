@@ -25,7 +25,7 @@ import numpy as np
 from pipeline.audio import EMPTY, Pcm, from_float
 from pipeline.engines.tts.espeak_ng import speakable, without_phoneme_blocks
 from pipeline.engines.tts.vits import limited
-from pipeline.joints import QUIET
+from pipeline.speaking.joints import QUIET
 from pipeline.work import Work
 
 _DURATIONS = "/Ceil_output_0"

@@ -59,7 +59,7 @@ from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
 from pipeline.engines.stages import Stages
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped, TranscriptReady
-from pipeline.playback import PlaybackClock
+from pipeline.speaking.playback import PlaybackClock
 from tests.virtual_time import run_virtual
 
 CHUNK_SAMPLES = LISTEN_RATE // 50

@@ -24,7 +24,7 @@ from app.serving import PATH
 from benchmarks.latency_clips import Take
 from benchmarks.latency_trace import Moments, Sent
 from benchmarks.scripted_engines import Said, write_cue
-from pipeline.playback import PlaybackClock
+from pipeline.speaking.playback import PlaybackClock
 
 BYTES_PER_SAMPLE = 2
 

@@ -32,8 +32,8 @@ from pipeline.bus import Published
 from pipeline.commands import CreateResponse
 from pipeline.engines.stages import Stages
 from pipeline.events import ReplyAudio, ReplyFinished
-from pipeline.playback import PlaybackClock
 from pipeline.settings import SessionSettings
+from pipeline.speaking.playback import PlaybackClock
 from pipeline.work import Work
 from tests.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTurn
 from tests.virtual_time import run_virtual

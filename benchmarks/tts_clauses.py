@@ -22,9 +22,9 @@ import soundfile
 
 from pipeline.audio import EMPTY, Pcm
 from pipeline.engines.contract import Tts
-from pipeline.joints import Joint
-from pipeline.ramp import Ramp, Spoken
-from pipeline.speech import SpeechChunker
+from pipeline.speaking.chunker import SpeechChunker
+from pipeline.speaking.joints import Joint
+from pipeline.speaking.ramp import Ramp, Spoken
 from pipeline.spoken.borders import Border
 
 _TEXTS = Path(__file__).parent / "turns" / "texts"

@@ -1,4 +1,4 @@
-"""How well ``pipeline.clause_watch`` tells speech from what a voice makes when it fails.
+"""How well ``pipeline.speaking.clause_watch`` tells speech from what a voice makes when it fails.
 
     python -m benchmarks.tts_faults --clauses 2500 --out benchmarks/results/DATE-tts-faults.json
     python -m benchmarks.tts_faults --clauses 2000 --share 0.05     # in answers of a session
@@ -29,8 +29,8 @@ from app.settings_load import load_settings
 from app.weights import WeightsCache
 from benchmarks.tts_clauses import Said, Voice, said_by, texts, voices
 from pipeline.audio import Pcm
-from pipeline.clause_watch import ClauseWatch, Fault
 from pipeline.events import FaultKind
+from pipeline.speaking.clause_watch import ClauseWatch, Fault
 
 FAULT_S = 12.0
 """How long a fault goes on."""

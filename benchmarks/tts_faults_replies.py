@@ -31,8 +31,8 @@ from pipeline.audio import AudioFormat, Pcm
 from pipeline.bus import Published
 from pipeline.commands import CreateResponse, SessionConfig, TurnDetection
 from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished
-from pipeline.joints import QUIET
 from pipeline.settings import SessionSettings
+from pipeline.speaking.joints import QUIET
 from pipeline.work import Work
 from tests.scripted import ScriptedLlm, scene
 from tests.virtual_time import run_virtual

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.audio import LISTEN_RATE
 from pipeline.conversation.heard import heard_text
-from pipeline.delivery import Clause
 from pipeline.events import Timeline
-from pipeline.playback import PlaybackClock
+from pipeline.speaking.delivery import Clause
+from pipeline.speaking.playback import PlaybackClock
 from pipeline.turn_record import IgnoredSpeech, Origin, Outcome, Pause, TurnRecord
 
 AHEAD_MS = 5.0

@@ -49,9 +49,9 @@ from pipeline.hearing.listening import Listener, SpeechScores
 from pipeline.hearing.recognition import Recognition
 from pipeline.inbox import Inbox, PushToTalkBuffer
 from pipeline.items import AudioPart, MessageItem
-from pipeline.replies import Replies
-from pipeline.reply import Reply
 from pipeline.settings import Endpointing, SessionSettings
+from pipeline.speaking.replies import Replies
+from pipeline.speaking.reply import Reply
 from pipeline.turn_recorder import TurnRecorder
 from pipeline.turn_taking.idle import IdleTimer
 from pipeline.turn_taking.user_turn import Attempt, Guess, UserTurn

@@ -12,7 +12,6 @@ from typing import Any
 
 from pipeline.audio import LISTEN_RATE
 from pipeline.conversation.chat import BARELY_HEARD_S
-from pipeline.delivery import Clause
 from pipeline.events import (
     ClauseFault,
     Event,
@@ -41,6 +40,7 @@ from pipeline.events import (
 )
 from pipeline.items import FunctionCallItem, MessageItem
 from pipeline.open_turns import OpenReply, OpenTurn, again, record_of, sample_at, with_reply
+from pipeline.speaking.delivery import Clause
 from pipeline.turn_record import IgnoredSpeech, Judgement, Outcome, Pause, TurnRecord
 
 CLOSING_S = 0.1

@@ -11,11 +11,11 @@ from scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTurn
 
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
-from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.engines.stages import Stages, TtsStage
 from pipeline.events import Event
 from pipeline.messages import Message
-from pipeline.reply import Reply
+from pipeline.speaking.delivery import Delivery, ReplyPlan
+from pipeline.speaking.reply import Reply
 from pipeline.work import Priority, Work
 
 

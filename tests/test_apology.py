@@ -15,7 +15,6 @@ from scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
 from virtual_time import run_virtual
 from wired import Cast, Wired, wired
 
-from pipeline.apology import KEPT_AFTER_S, KeptSentence
 from pipeline.audio import AudioFormat
 from pipeline.commands import (
     AddItem,
@@ -36,7 +35,8 @@ from pipeline.events import (
     ReplyText,
 )
 from pipeline.items import AudioPart, MessageItem, TextPart
-from pipeline.replies import SessionSettings
+from pipeline.speaking.apology import KEPT_AFTER_S, KeptSentence
+from pipeline.speaking.replies import SessionSettings
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled
 

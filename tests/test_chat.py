@@ -7,7 +7,7 @@ import pytest
 from pipeline.conversation.chat import Chat, DuplicateItem, TooShort, UnknownItem, prompt
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.messages import Message
-from pipeline.playback import PlaybackClock
+from pipeline.speaking.playback import PlaybackClock
 
 
 def user(item_id: str, text: str = "hi") -> MessageItem:

@@ -23,7 +23,7 @@ from pipeline.recording.difference import compare
 from pipeline.recording.plain import key_of, spoken_key
 from pipeline.recording.replay import replay
 from pipeline.recording.tape import Tape
-from pipeline.replies import SessionSettings
+from pipeline.speaking.replies import SessionSettings
 from pipeline.work import CancelToken, Work
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.remote_stages import RemoteTts

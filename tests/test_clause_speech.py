@@ -14,12 +14,12 @@ from scripted import Scene, ScriptedLlm, scene
 from virtual_time import run_virtual
 
 from pipeline.audio import AudioFormat
-from pipeline.clause_speech import LEAST_PATIENCE_S, _left
 from pipeline.commands import AddItem, CancelResponse, CreateResponse, SessionConfig
 from pipeline.errors import EngineError
 from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished, ReplyText
 from pipeline.items import MessageItem, TextPart
-from pipeline.replies import SessionSettings
+from pipeline.speaking.clause_speech import LEAST_PATIENCE_S, _left
+from pipeline.speaking.replies import SessionSettings
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled
 

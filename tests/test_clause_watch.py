@@ -13,8 +13,8 @@ from moody_voice import RATE, S_PER_CHAR, hiss, hum, loop, speechlike
 from recordings import Uncancelled
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.clause_watch import ClauseWatch, Fault
 from pipeline.events import FaultKind
+from pipeline.speaking.clause_watch import ClauseWatch, Fault
 
 TEXT = "I would like to tell you a story about a robot and a very small dog."
 

@@ -14,7 +14,7 @@ from pipeline.conversation.chat import CUT_OFF
 from pipeline.engines.contract import Delta, TextDelta, ToolCall
 from pipeline.events import ReplyFinished, ReplyText
 from pipeline.messages import Message
-from pipeline.text_ahead import AHEAD_CHARS
+from pipeline.speaking.text_ahead import AHEAD_CHARS
 
 ODD = (" Well", ",  here", " it is", ":\n\n", "1. *One*", "\n2. Two", "\n\nThat is", " all", ". \n")
 TEXT = "".join(ODD).strip()

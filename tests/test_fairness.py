@@ -26,9 +26,9 @@ from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.engines.stages import Stages
 from pipeline.events import ReplyFinished
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
-from pipeline.replies import MAX_RUNNING
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
+from pipeline.speaking.replies import MAX_RUNNING
 from pipeline.work import Priority, Work
 from pipeline.workers.host import (
     STREAM_CREDIT,

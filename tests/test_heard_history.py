@@ -63,7 +63,7 @@ def test_more_is_heard_later() -> None:
 
 
 def test_a_history_with_a_word_more_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline import delivery
+    from pipeline.speaking import delivery
 
     monkeypatch.setattr(delivery, "heard_text", lambda spoken, seconds: spoken[0][0])
     outcome = play(Interruption(ANSWER, "cancel", 1.0, 250, 0.05), even(), whole_s=6.0)

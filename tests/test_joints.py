@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.joints import KEPT_BEFORE_MS, MOST_BEFORE_MS, Joint
+from pipeline.speaking.joints import KEPT_BEFORE_MS, MOST_BEFORE_MS, Joint
 from pipeline.spoken.borders import Border
 
 RATE = 1000

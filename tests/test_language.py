@@ -22,7 +22,6 @@ from virtual_time import run_virtual
 from app.catalogue import Catalogue
 from app.languages import language_warnings
 from app.settings_load import load_settings, profile_names
-from pipeline.apology import KeptSentence
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import SessionConfig
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
@@ -34,6 +33,7 @@ from pipeline.engines.tts.qwen3_official import Clause
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
 from pipeline.events import ReplyFinished
 from pipeline.recording.engine_calls import RecordedTts
+from pipeline.speaking.apology import KeptSentence
 from pipeline.spoken.language import SMALL_WORDS, language_of
 from pipeline.work import CancelToken, Work
 from pipeline.workers.process_worker import ProcessWorker

@@ -12,7 +12,7 @@ from virtual_time import run_virtual
 
 from pipeline.audio import Pcm
 from pipeline.engines.tts.not_speech import NotSpeech, Wrong
-from pipeline.replies import SessionSettings
+from pipeline.speaking.replies import SessionSettings
 from pipeline.work import Work
 
 

@@ -25,7 +25,7 @@ from pipeline.commands import CreateResponse
 from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText
 from pipeline.messages import Usage
-from pipeline.ramp import MARGIN_S, Ramp, Spoken
+from pipeline.speaking.ramp import MARGIN_S, Ramp, Spoken
 from pipeline.work import Work
 
 ANSWER = (

@@ -46,7 +46,7 @@ from pipeline.events import (
 from pipeline.items import MessageItem, TextPart
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.settings import Filler, SessionSettings
-from pipeline.silent_answers import ALOUD, NOTHING_HEARD, aloud, left
+from pipeline.speaking.silent_answers import ALOUD, NOTHING_HEARD, aloud, left
 
 SORRY = "Sorry, please say that again."
 DANCE = Tool("dance", "Dance.", {"type": "object", "properties": {}})

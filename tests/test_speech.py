@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.speech import EARLY_CHARS, Piece, SpeechChunker
+from pipeline.speaking.chunker import EARLY_CHARS, Piece, SpeechChunker
 from pipeline.spoken import speakable
 from pipeline.spoken.borders import Border
 from pipeline.spoken.phrases import LEANING

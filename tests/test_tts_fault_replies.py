@@ -40,7 +40,7 @@ def test_nothing_is_counted_where_nothing_fails(only: None) -> None:
 
 
 def test_what_is_never_cut_is_seen(only: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.clause_watch import ClauseWatch
+    from pipeline.speaking.clause_watch import ClauseWatch
 
     monkeypatch.setattr(ClauseWatch, "feed", lambda self, pcm: None)
     found = replies([syllables()], 8, 1.0, 1)

@@ -20,7 +20,7 @@ from pipeline.events import (
     SpeechStopped,
     TranscriptReady,
 )
-from pipeline.playback import PlaybackClock
+from pipeline.speaking.playback import PlaybackClock
 
 INNER: frozenset[PauseKind] = frozenset({"word", "clause", "filler", "natural"})
 """Pauses in which the speaker is not done."""

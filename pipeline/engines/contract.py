@@ -226,6 +226,6 @@ class Tts(Protocol):
         """Speech for ``text``: int16 mono at ``rate``. The first chunk is as short as it can be
         made well (some 0.2 s), later ones grow to what can be made while those before are heard.
         ``speed``: 1.0 is the configured pace, 1.5 is faster. ``attempt``: above 0, what came out
-        before was no speech (``pipeline.clause_watch``): an engine that draws random numbers
+        before was no speech (``pipeline.speaking.clause_watch``): an engine that draws random numbers
         draws others; one whose sound is always the same need not care."""
         ...

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.recognition import Recognition, same_words
-from pipeline.reply import Reply
+from pipeline.speaking.reply import Reply
 from pipeline.work import Work
 
 

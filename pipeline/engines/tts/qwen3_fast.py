@@ -4,7 +4,7 @@ NOT YET RUN: it needs a CUDA GPU, which none of the machines had that this was w
 written after the source of faster-qwen3-tts 0.5.4 (``FasterQwen3TTS.from_pretrained``, ``warmup``
 and ``generate_custom_voice_streaming``). What to know of that:
 
-- It gives samples and no codes, so only the sound is watched (``pipeline.clause_watch``).
+- It gives samples and no codes, so only the sound is watched (``pipeline.speaking.clause_watch``).
 - Its graphs have one key-value cache, so a clause that was begun is finished before the next one:
   an urgent clause waits for what is left of it.
 - It looks whether to stop between chunks of two frames.

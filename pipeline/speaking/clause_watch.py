@@ -25,7 +25,7 @@ Signal = NDArray[np.float32]
 
 FRAMES_PER_S = 50
 QUIET_DB = -50.0
-"""A frame below this, in dBFS, is silent (``pipeline.joints``)."""
+"""A frame below this, in dBFS, is silent (``pipeline.speaking.joints``)."""
 _BANDS = 14
 _LOWEST_HZ, _HIGHEST_HZ = 120.0, 7000.0
 _FLOOR_DB = -60.0

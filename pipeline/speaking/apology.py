@@ -14,9 +14,9 @@ from contextlib import aclosing
 import numpy as np
 
 from pipeline.audio import EMPTY, Pcm, Resampler
-from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.engines.stages import TtsStage, spoken_in
 from pipeline.errors import ReachyVoiceError
+from pipeline.speaking.delivery import Delivery, ReplyPlan
 from pipeline.work import Cancelled, Priority, Work
 
 log = logging.getLogger("reachy_voice.tts")

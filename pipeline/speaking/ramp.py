@@ -59,7 +59,7 @@ class Ramp:
 
     def of(self, voice: object) -> None:
         """What follows is of this voice. Of another one nothing is known yet: its pace would pass
-        for a fault (``pipeline.clause_watch``)."""
+        for a fault (``pipeline.speaking.clause_watch``)."""
         if self._voice is not None and self._voice is not voice:
             self._seen.clear()
             self._fit()

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from pipeline.ramp import Ramp
-from pipeline.speech import Piece, SpeechChunker
+from pipeline.speaking.chunker import Piece, SpeechChunker
+from pipeline.speaking.ramp import Ramp
 
 AHEAD_CHARS = 400
 """So much text, half a minute of speech, may wait for the voice; the model pauses behind it."""

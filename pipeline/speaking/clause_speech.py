@@ -1,6 +1,6 @@
 """The clauses of one reply become speech: watched, given a time, and said again once.
 
-What a voice makes is followed by ``pipeline.clause_watch`` before it is passed on. At a fault that
+What a voice makes is followed by ``pipeline.speaking.clause_watch`` before it is passed on. At a fault that
 synthesis is stopped, what was not sent yet is dropped, and what was not heard is said again, with
 ``attempt`` 1. If that fails, too, the clause is left out and the reply goes on.
 """
@@ -15,15 +15,15 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from pipeline.audio import Pcm, Resampler
-from pipeline.clause_watch import ClauseWatch, Fault
-from pipeline.delivery import Clause, ReplyPlan
 from pipeline.engines.stages import TtsStage
 from pipeline.engines.tts.not_speech import NotSpeech
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.events import ClauseFault
-from pipeline.joints import Joint
-from pipeline.ramp import Ramp, Spoken
-from pipeline.speech import Piece
+from pipeline.speaking.chunker import Piece
+from pipeline.speaking.clause_watch import ClauseWatch, Fault
+from pipeline.speaking.delivery import Clause, ReplyPlan
+from pipeline.speaking.joints import Joint
+from pipeline.speaking.ramp import Ramp, Spoken
 from pipeline.work import Work
 
 ATTEMPTS = 2

@@ -1,6 +1,6 @@
 """The model's part of a reply: it is asked, and its words go to the voice, or to the client.
 
-It is asked once more if it cannot be heard (``pipeline.silent_answers``).
+It is asked once more if it cannot be heard (``pipeline.speaking.silent_answers``).
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
-from pipeline.delivery import Clause, ReplyPlan
 from pipeline.engines.contract import EndOfTurn, Finished, TextDelta, ToolCall
 from pipeline.engines.stages import ConversationStage
 from pipeline.events import SilenceOutcome
-from pipeline.filler import Pastime
 from pipeline.messages import Message, Sampling, Usage
-from pipeline.silent_answers import Audibility, aloud, left
-from pipeline.text_ahead import TextAhead
+from pipeline.speaking.delivery import Clause, ReplyPlan
+from pipeline.speaking.filler import Pastime
+from pipeline.speaking.silent_answers import Audibility, aloud, left
+from pipeline.speaking.text_ahead import TextAhead
 from pipeline.work import Work
 
 

@@ -3,7 +3,7 @@
 The listener waits for the first piece, so it ends as soon as it can be spoken well: at a comma,
 before a word that a new part of the sentence begins with, or after a few words, but never on a
 word that leans on the next one. Later pieces are whole sentences wherever there is time for them
-(``pipeline.ramp`` says how long one may be), because whole sentences sound better.
+(``pipeline.speaking.ramp`` says how long one may be), because whole sentences sound better.
 
 Pieces keep the exact text: all of them together are the answer, but for white space around it.
 Markup is not torn, so that a piece alone shows what of it is spoken.

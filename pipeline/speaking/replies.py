@@ -24,15 +24,15 @@ from pipeline.conversation.reply_prompts import (
     awaits_an_answer,
 )
 from pipeline.conversation.transcribing import Transcriber
-from pipeline.delivery import Delivery, ReplyPlan
 from pipeline.engines.stages import ConversationStage, Stages
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import CancelReason, OutputItem, Refused, ReplyHeld, ReplyWentOn
 from pipeline.items import Item, MessageItem
 from pipeline.messages import Message
-from pipeline.ramp import Ramp
-from pipeline.reply import PromptSource, Reply
 from pipeline.settings import SessionSettings
+from pipeline.speaking.delivery import Delivery, ReplyPlan
+from pipeline.speaking.ramp import Ramp
+from pipeline.speaking.reply import PromptSource, Reply
 from pipeline.work import Work
 
 MAX_RUNNING = 8

@@ -28,7 +28,7 @@ from pipeline.events import (
 )
 from pipeline.items import AudioPart, FunctionCallItem, ItemStatus, MessageItem, TextPart
 from pipeline.messages import Sampling, Tool, ToolChoice
-from pipeline.playback import PlaybackClock
+from pipeline.speaking.playback import PlaybackClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ReplyPlan:
     voice: str = ""
     speed: float = 1.0
     watched: bool = False
-    """Whether clauses that are no speech are cut and said again (``pipeline.clause_speech``)."""
+    """Whether clauses that are no speech are cut and said again (``pipeline.speaking.clause_speech``)."""
     apology: str = ""
     """Said when an engine fails a spoken answer to the conversation; empty: nothing."""
     notice: str = ""

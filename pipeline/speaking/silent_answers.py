@@ -1,7 +1,7 @@
 """Answers that cannot be heard: no words at all, or nothing but JSON, markup, emoji or thoughts.
 
 The user cannot tell one from a crash. The model is asked once more, told to speak; if that cannot
-be heard either, the apology is said (``pipeline.apology``). Words of an answer that cannot be heard
+be heard either, the apology is said (``pipeline.speaking.apology``). Words of an answer that cannot be heard
 are in no transcript and in no prompt.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipeline.delivery import Clause, ReplyPlan
 from pipeline.engines.llm.pictures import joined
 from pipeline.messages import Message, Sampling, Usage
+from pipeline.speaking.delivery import Clause, ReplyPlan
 from pipeline.spoken import speakable
 
 ALOUD = Message("user", "(Answer aloud, in one plain sentence.)")

@@ -15,12 +15,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
-from pipeline.answering import Answering
-from pipeline.apology import say_notice
 from pipeline.bus import Bus
-from pipeline.clause_speech import ClauseSpeech, Sound
 from pipeline.conversation.chat import BARELY_HEARD_S
-from pipeline.delivery import Clause, Delivery, ReplyPlan
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import ConversationStage, OneLanguage, Stages
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
@@ -33,11 +29,15 @@ from pipeline.events import (
 )
 from pipeline.items import MessageItem
 from pipeline.messages import Message
-from pipeline.ramp import Ramp
-from pipeline.silent_answers import NOTHING_HEARD
-from pipeline.speech import Piece, SpeechChunker
+from pipeline.speaking.answering import Answering
+from pipeline.speaking.apology import say_notice
+from pipeline.speaking.chunker import Piece, SpeechChunker
+from pipeline.speaking.clause_speech import ClauseSpeech, Sound
+from pipeline.speaking.delivery import Clause, Delivery, ReplyPlan
+from pipeline.speaking.ramp import Ramp
+from pipeline.speaking.silent_answers import NOTHING_HEARD
+from pipeline.speaking.text_ahead import TextAhead
 from pipeline.spoken.language import language_of_talk
-from pipeline.text_ahead import TextAhead
 from pipeline.work import Cancelled, Priority, Work
 
 PIECES_AHEAD = 500
