@@ -52,7 +52,7 @@ from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import Endpointing, SessionSettings
 from pipeline.speaking.replies import Replies
 from pipeline.speaking.reply import Reply
-from pipeline.turn_recorder import TurnRecorder
+from pipeline.telemetry.turn_recorder import TurnRecorder
 from pipeline.turn_taking.idle import IdleTimer
 from pipeline.turn_taking.user_turn import Attempt, Guess, UserTurn
 from pipeline.turn_taking.voice_turns import VoiceTurns

@@ -22,7 +22,7 @@ from pipeline.commands import (
 from pipeline.engines.contract import ToolCall
 from pipeline.events import Event
 from pipeline.messages import Usage
-from pipeline.turn_recorder import TurnRecorder
+from pipeline.telemetry.turn_recorder import TurnRecorder
 
 # --- a turn that is answered -----------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from pipeline.bus import Bus
 from pipeline.events import Event
 from pipeline.items import FunctionCallItem, MessageItem, TextPart
 from pipeline.messages import Usage
+from pipeline.telemetry.turn_recorder import MAX_HELD, TurnRecorder
 from pipeline.turn_record import (
     MAX_METADATA_PAIRS,
     Judgement,
@@ -27,7 +28,6 @@ from pipeline.turn_record import (
     TurnRecord,
     as_metadata,
 )
-from pipeline.turn_recorder import MAX_HELD, TurnRecorder
 
 GOLDEN: list[tuple[float, Event]] = [
     (1.0, events.SpeechStarted("item_1", 700)),

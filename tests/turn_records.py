@@ -9,8 +9,8 @@ from scripted import Scene
 from pipeline.audio import AudioFormat
 from pipeline.commands import SessionConfig
 from pipeline.items import MessageItem, TextPart
+from pipeline.telemetry.turn_recorder import TurnRecorder
 from pipeline.turn_record import TurnRecord
-from pipeline.turn_recorder import TurnRecorder
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)

@@ -1,4 +1,4 @@
-"""Runs tests in virtual time (``pipeline.virtual_time``)."""
+"""Runs tests in virtual time (``pipeline.recording.virtual_time``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from pipeline.virtual_time import VirtualLoop
+from pipeline.recording.virtual_time import VirtualLoop
 
 
 def run_virtual(main: Coroutine[Any, Any, Any]) -> Any:

@@ -23,10 +23,10 @@ from pipeline.recording.plain import to_plain
 from pipeline.recording.reading import LATE_S, HeldSession
 from pipeline.recording.recorded import id_kind
 from pipeline.recording.replayed import Player, replayed_stages
+from pipeline.recording.virtual_time import VirtualLoop
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from pipeline.turn_record import TurnRecord
-from pipeline.virtual_time import VirtualLoop
 
 ROUNDING_S = 1e-6
 """How exactly a recording holds times."""

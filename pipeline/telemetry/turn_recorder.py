@@ -39,8 +39,15 @@ from pipeline.events import (
     TurnJudged,
 )
 from pipeline.items import FunctionCallItem, MessageItem
-from pipeline.open_turns import OpenReply, OpenTurn, again, record_of, sample_at, with_reply
 from pipeline.speaking.delivery import Clause
+from pipeline.telemetry.open_turns import (
+    OpenReply,
+    OpenTurn,
+    again,
+    record_of,
+    sample_at,
+    with_reply,
+)
 from pipeline.turn_record import IgnoredSpeech, Judgement, Outcome, Pause, TurnRecord
 
 CLOSING_S = 0.1
