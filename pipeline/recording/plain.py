@@ -20,20 +20,11 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from pipeline import chat, commands, engines
+from pipeline import commands, items, messages, settings
 from pipeline.audio import AudioFormat, AudioFrame, Pcm, Recording, pcm_from_bytes, pcm_to_bytes
-from pipeline.commands import Direction
 from pipeline.echo.path import EchoWindow
+from pipeline.engines import contract
 from pipeline.errors import ReachyVoiceError
-from pipeline.settings import (
-    BargeIn,
-    Echo,
-    Endpointing,
-    Filler,
-    Sector,
-    SessionSettings,
-    Speculation,
-)
 
 
 class RecordingError(ReachyVoiceError):
@@ -45,19 +36,20 @@ class RecordingError(ReachyVoiceError):
 _KNOWN: dict[str, type] = {
     known.__name__: known
     for known in (
-        *(AudioFormat, Recording, SessionSettings, Endpointing, Speculation, BargeIn),
-        *(Echo, EchoWindow, AudioFrame, Filler, Direction, Sector),
-        *(chat.TextPart, chat.AudioPart, chat.ImagePart),
-        *(chat.MessageItem, chat.FunctionCallItem, chat.FunctionOutputItem),
+        *(AudioFormat, AudioFrame, Recording, EchoWindow),
+        *(settings.SessionSettings, settings.Endpointing, settings.Speculation),
+        *(settings.BargeIn, settings.Echo, settings.Filler, settings.Sector),
+        *(items.TextPart, items.AudioPart, items.ImagePart),
+        *(items.MessageItem, items.FunctionCallItem, items.FunctionOutputItem),
         *(commands.TurnDetection, commands.SessionConfig, commands.ResponseOptions),
         *(commands.ItemReference, commands.Configure, commands.AppendAudio),
         *(commands.CommitAudio, commands.ClearAudio, commands.AddItem, commands.DeleteItem),
         *(commands.RetrieveItem, commands.TruncateItem, commands.CreateResponse),
-        *(commands.CancelResponse, commands.NoteDirection),
-        *(engines.Tool, engines.ToolChoice, engines.Sampling, engines.Message, engines.Image),
-        engines.Usage,
-        *(engines.Partial, engines.Transcript, engines.Word, engines.TextDelta, engines.ToolCall),
-        *(engines.Finished, engines.Warmed, engines.EndOfTurn),
+        *(commands.CancelResponse, commands.NoteDirection, commands.Direction),
+        *(messages.Tool, messages.ToolChoice, messages.Sampling, messages.Message),
+        *(messages.Image, messages.Usage),
+        *(contract.Partial, contract.Transcript, contract.Word, contract.TextDelta),
+        *(contract.ToolCall, contract.Finished, contract.Warmed, contract.EndOfTurn),
     )
 }
 
