@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 
 from app.engine_set import EngineSet, build_engine, stage_of
-from app.realtime_socket import MODEL
 from app.settings import Settings
 from app.weights import WeightsCache
 from pipeline.audio import Pcm
@@ -162,3 +161,7 @@ def first_error(errors: BaseExceptionGroup[ReachyVoiceError]) -> ReachyVoiceErro
         error = error.exceptions[0]
     assert isinstance(error, ReachyVoiceError)
     return error
+
+
+MODEL = "reachy-voice"
+"""What the whole cascade is called where the API wants the name of a model."""

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.health import EXCHANGED
 from app.memory_room import give_back
 from app.settings import Settings
 from app.weights import WeightsCache
@@ -210,3 +209,7 @@ def _problem(engine: Engine) -> str | None:
     if isinstance(engine, ThreadWorker) and engine.stuck:
         return "hangs"
     return engine.problem
+
+
+EXCHANGED = "is being exchanged for another one"
+"""How the problem of such an engine begins: who comes now is let in, and answered later."""

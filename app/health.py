@@ -11,8 +11,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from app import process_usage
+from app.compose import MODEL
+from app.engine_set import EXCHANGED
 from app.metrics import CONTENT_TYPE
-from app.realtime_socket import MODEL, Assistant
+from app.realtime_socket import Assistant
 
 RETRY_AFTER_S = 2
 """Engines take seconds to warm up."""
@@ -21,10 +23,6 @@ RETRY_AFTER_S = 2
 def unready(assistant: Assistant) -> Mapping[str, str]:
     """Engines that are not ready, and why."""
     return {name: why for name, why in assistant.readiness().items() if why is not None}
-
-
-EXCHANGED = "is being exchanged for another one"
-"""How the problem of such an engine begins: who comes now is let in, and answered later."""
 
 
 def turned_away(assistant: Assistant) -> Mapping[str, str]:

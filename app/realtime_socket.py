@@ -30,9 +30,6 @@ from pipeline.conversation.memory import Memory
 from pipeline.realtime import wire
 from pipeline.realtime.session_config import SessionDefaults
 
-MODEL = "reachy-voice"
-"""What the whole cascade is called where the API wants the name of a model."""
-
 SEND_STALL_S = 10.0
 """A client that takes nothing for this long is too slow. Robots were seen to pause for 4 s."""
 

@@ -21,9 +21,9 @@ from watched_log import WatchedLog, watched_log
 from app import memory_room
 from app.compose import Assistant
 from app.control import NotRunning, Refused, Use, ask, socket_path
+from app.engine_set import EXCHANGED
 from app.exchange import Exchange
 from app.gpu import free_memory_mb
-from app.health import EXCHANGED
 from app.live_settings import LiveSettings
 from app.memory_room import has_room
 from app.serving import PATH, run_server
