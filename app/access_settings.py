@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
-from app.access import canonical_origin, digest, parse_network, split_host
+from app.access.policy import canonical_origin, digest, parse_network, split_host
 
 SHORTEST_KEY = 16
 """Characters. Who may try 100 keys a second needs years for anything random of this length."""
@@ -75,5 +75,5 @@ KeyDigests = Annotated[
 
 
 def key_bytes(digests: Any) -> tuple[bytes, ...]:
-    """The digests as ``app.access.Rules`` compares them."""
+    """The digests as ``app.access.policy.Rules`` compares them."""
     return tuple(bytes.fromhex(text.removeprefix(_HASHED)) for text in digests)

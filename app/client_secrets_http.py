@@ -19,9 +19,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from app import health
-from app.access import Caller
-from app.api_errors import ApiError
-from app.client_secrets import ClientSecrets
+from app.access.api_errors import ApiError
+from app.access.client_secrets import ClientSecrets
+from app.access.policy import Caller
 from app.gate import CALLER
 from app.realtime_socket import Assistant
 from pipeline.realtime.beta import BetaDialect

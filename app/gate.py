@@ -14,7 +14,10 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app.access import (
+from app.access.api_errors import error_response
+from app.access.client_secrets import ClientSecret, ClientSecrets
+from app.access.file import AccessFile
+from app.access.policy import (
     HOST,
     OPEN_PATHS,
     ORIGIN,
@@ -26,10 +29,7 @@ from app.access import (
     parse_network,
 )
 from app.access_command import typed_command
-from app.access_file import AccessFile
 from app.access_settings import key_bytes
-from app.api_errors import error_response
-from app.client_secrets import ClientSecret, ClientSecrets
 from app.discovery import own_host
 from app.settings import Settings
 

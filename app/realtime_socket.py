@@ -17,9 +17,9 @@ from typing import Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from app.access.limits import IdleTime, MessageRate
 from app.client_protocol import ClientProtocol, id_source
 from app.gate import CALLER, FROM_SECRET
-from app.limits import IdleTime, MessageRate
 from app.metrics import Ending, Metrics, SessionObserver
 from app.reconnect import Identity, ParkedConversations
 from app.settings import LimitSettings

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.access import Caller, digest
+from app.access.policy import Caller, digest
 from pipeline.conversation.memory import Memory
 from pipeline.messages import Tool
 

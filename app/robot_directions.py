@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from app.access import parse_address
+from app.access.policy import parse_address
 from app.compose import Assistant
 from hardware.xvf3800.control import ArrayControl
 from hardware.xvf3800.opening import open_array

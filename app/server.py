@@ -24,12 +24,12 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from app import health
-from app.access import Caller
-from app.api_errors import error_response, on_http_exception
+from app.access.api_errors import error_response, on_http_exception
+from app.access.limits import Places
+from app.access.policy import Caller
 from app.client_secrets_http import secret_routes
 from app.gate import CALLER, Access, AccessGate
 from app.http_guard import GuardedHttp, GuardedListener, WaitingRoom
-from app.limits import Places
 from app.metrics import Metrics
 from app.realtime_socket import (
     GOING_AWAY,

@@ -14,7 +14,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
-from app.limits import TokenBucket
+from app.access.limits import TokenBucket
 
 LINK = "reachy_voice.link"
 

@@ -14,8 +14,8 @@ from fake_robot import FakeRobot
 from staged_server import StagedAssistant
 from websockets.asyncio.client import connect
 
-from app.access import Rules, parse_network
-from app.access_file import AccessFile
+from app.access.file import AccessFile
+from app.access.policy import Rules, parse_network
 from app.gate import Access
 from app.pairing.callers import note_callers
 from app.pairing.flow import Doors, Pairing, Wish

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from app import access
-from app.access import (
+from app.access.policy import (
     Caller,
     Refusal,
     Rules,
@@ -23,6 +22,7 @@ from app.access import (
     shown_network,
     split_host,
 )
+from app.access.policy import policy as access
 
 KEY = b"rv_a-key-of-ours"
 HERE = Caller(parse_address("127.0.0.1"), hosts=("127.0.0.1:8765",))

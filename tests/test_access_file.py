@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from app import cli
-from app.access import digest, parse_network
-from app.access_file import AccessFile, AccessFileError, AccessList, new_key
+from app.access.file import AccessFile, AccessFileError, AccessList, new_key
+from app.access.policy import digest, parse_network
 from app.settings_check import SettingsError
 from app.settings_load import load_settings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.access import Caller, Refusal, Rules, parse_address
+from app.access.policy import Caller, Refusal, Rules, parse_address
 from app.access_command import typed_command
 from app.gate import LINE_EVERY_S, MAX_REMEMBERED, Notices
 from app.settings_load import load_settings

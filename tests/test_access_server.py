@@ -15,8 +15,8 @@ import pytest
 from scripted_server import Serve, Served, appear_from, refusal, servers, talking
 from websockets.exceptions import ConnectionClosed
 
-from app.access import Rules, canonical_origin, digest, parse_network
-from app.access_file import AccessFile
+from app.access.file import AccessFile
+from app.access.policy import Rules, canonical_origin, digest, parse_network
 from app.gate import Access, access_for
 from app.settings import LimitSettings
 from app.settings_load import load_settings

@@ -14,9 +14,9 @@ from openai import AsyncOpenAI
 from openai.types.realtime import ClientSecretCreateResponse
 from scripted_server import Serve, Served, Talk, appear_from, refusal, servers, talking
 
-from app.access import Rules, digest
-from app.api_errors import ApiError
-from app.client_secrets import MAX_OF_ONE, MAX_SECRETS, ClientSecrets
+from app.access.api_errors import ApiError
+from app.access.client_secrets import MAX_OF_ONE, MAX_SECRETS, ClientSecrets
+from app.access.policy import Rules, digest
 from app.client_secrets_http import BETA_PATHS, LONGEST_S
 from app.gate import Access
 from app.settings import LimitSettings

@@ -26,7 +26,7 @@ from staged_server import StagedAssistant
 from websockets.exceptions import ConnectionClosed
 
 from app import websocket_link
-from app.access import Rules, parse_network
+from app.access.policy import Rules, parse_network
 from app.gate import Access
 from pipeline import events
 from pipeline.commands import Command

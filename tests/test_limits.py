@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.limits import NOTICE_EVERY_S, PATIENCE_S, IdleTime, MessageRate, Places, TokenBucket
+from app.access.limits import NOTICE_EVERY_S, PATIENCE_S, IdleTime, MessageRate, Places, TokenBucket
 
 ROBOT_PER_S = 100
 

@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from app import serving
-from app.access import Caller, parse_address
+from app.access.policy import Caller, parse_address
 from app.gate import CALLER
 from app.pairing.callers import (
     MAX_REMEMBERED,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.access_file import AccessFile, AccessFileError, AccessList
+from app.access.file import AccessFile, AccessFileError, AccessList
 from app.pairing.permission import NOTE, allowed, alone, to_end
 from app.pairing.steps import PairError
 

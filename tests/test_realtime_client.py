@@ -12,7 +12,7 @@ from websockets.asyncio.server import serve
 from websockets.datastructures import Headers
 from websockets.http11 import Response
 
-from app.access import Rules, digest
+from app.access.policy import Rules, digest
 from app.gate import Access
 from app.realtime_client import KEY_VARIABLE, NoServer, connect
 from app.tls import tls_generated

@@ -10,7 +10,7 @@ import pytest
 from scripted import ScriptedConversation, ScriptedLlm
 
 from app import reconnect
-from app.access import Caller, parse_address
+from app.access.policy import Caller, parse_address
 from app.reconnect import Identity, ParkedConversations, identity_of
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory

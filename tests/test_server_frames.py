@@ -78,7 +78,7 @@ async def test_too_many_messages_are_read_more_slowly_and_none_is_lost(serving: 
 async def test_a_flood_that_goes_on_is_ended(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.limits.PATIENCE_S", 0.0)
+    monkeypatch.setattr("app.access.limits.PATIENCE_S", 0.0)
     served = await serving(limits=LimitSettings(messages_per_s=1000, message_burst=1))
     async with talking(served) as talk:
         for _ in range(2):

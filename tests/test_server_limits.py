@@ -77,7 +77,7 @@ async def test_a_flood_loses_nothing_and_is_told_so_once(serving: Serve) -> None
 async def test_a_flood_that_does_not_end_is_closed_with_1008(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.limits.PATIENCE_S", 0.05)
+    monkeypatch.setattr("app.access.limits.PATIENCE_S", 0.05)
     served = await serving(limits=LimitSettings(messages_per_s=1_000, message_burst=1))
     async with talking(served) as talk:
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from app.access import Network, parse_address, parse_network, shown_network
-from app.access_file import AccessFile, AccessList, new_key
+from app.access.file import AccessFile, AccessList, new_key
+from app.access.policy import Network, parse_address, parse_network, shown_network
 from app.commands.options import ConfigOption, SetOption
 from app.settings import AccessSettings
 from app.settings_load import load_settings

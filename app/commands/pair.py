@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from app.access_file import AccessFile
+from app.access.file import AccessFile
 from app.commands.options import ConfigOption, JsonOption, SetOption
 from app.pairing.steps import Outcome, Robot, Times
 from app.settings import Settings

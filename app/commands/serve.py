@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.access import parse_address, parse_network, shown_network
+from app.access.file import AccessFile, AccessList
+from app.access.policy import parse_address, parse_network, shown_network
 from app.access_command import typed_command
-from app.access_file import AccessFile, AccessList
 from app.commands.config import settings_warnings
 from app.commands.models import open_cache
 from app.commands.options import ConfigOption, SetOption

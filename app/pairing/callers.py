@@ -17,8 +17,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.access import Caller, caller_of
-from app.api_errors import error_response
+from app.access.api_errors import error_response
+from app.access.policy import Caller, caller_of
 from app.gate import CALLER
 
 PATH = "/callers"

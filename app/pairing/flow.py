@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from app.access import parse_address
-from app.access_file import AccessFile
+from app.access.file import AccessFile
+from app.access.policy import parse_address
 from app.pairing.app_rpc import AppRpc, AppSays, RpcFailed, RpcRefused, former, setting
 from app.pairing.daemon import Daemon
 from app.pairing.own_server import OwnServer, unusable

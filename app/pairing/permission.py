@@ -8,8 +8,8 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
-from app.access import Network, parse_address, parse_network
-from app.access_file import AccessFile, AccessFileError, AccessList
+from app.access.file import AccessFile, AccessFileError, AccessList
+from app.access.policy import Network, parse_address, parse_network
 from app.file_lock import locked
 from app.pairing.steps import PairError
 

@@ -18,7 +18,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from app.access import Network, digest, parse_network
+from app.access.policy import Network, digest, parse_network
 from app.file_lock import locked
 from pipeline.errors import ConfigError
 

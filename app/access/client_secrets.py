@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.access import digest, matches
-from app.api_errors import ApiError
+from app.access.api_errors import ApiError
+from app.access.policy import digest, matches
 
 MAX_SECRETS = 256
 """At the same time. Each attempt to connect with one is compared with all of them."""
