@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from app.settings import Settings
+from app.settings.model import Settings
 
 NAME = "reachy-voice"
 

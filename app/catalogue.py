@@ -10,8 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from app.settings_load import config_dir, display_name
-from app.yaml_tree import Node, origin_of, plain, read_tree
+from app.settings.load import config_dir, display_name
+from app.settings.yaml_tree import Node, origin_of, plain, read_tree
 from pipeline.errors import ConfigError, WeightsError
 
 WeightsKind = Literal["vad", "turn", "stt", "llm", "tts", "test"]

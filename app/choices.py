@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.catalogue import Catalogue
-from app.settings import Settings
+from app.settings.model import Settings
 from pipeline.engines.registry import Kind
 
 FILES = ("model_file", "mmproj", "draft")

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from app.engine_set import EngineSet, build_engine, stage_of
-from app.settings import Settings
+from app.settings.model import Settings
 from app.weights import WeightsCache
 from pipeline.audio import Pcm
 from pipeline.bus import Bus

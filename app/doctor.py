@@ -30,8 +30,8 @@ from app.gpu import find_gpus
 from app.languages import language_warnings
 from app.needs import Needs, needs_of
 from app.profile_fit import advice, judge, this_machine, wanted
-from app.settings import Settings
-from app.settings_load import config_dir, load_settings
+from app.settings.load import config_dir, load_settings
+from app.settings.model import Settings
 from app.weights import WeightsCache
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool

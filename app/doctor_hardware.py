@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from app.doctor_check import Check
-from app.settings import Settings
+from app.settings.model import Settings
 from hardware.xvf3800.boards import BOARD_NAMES, is_array_name, same_array, version_of
 from hardware.xvf3800.codec import Values
 from hardware.xvf3800.control import ArrayControl, Readable, numbers

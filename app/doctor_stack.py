@@ -28,7 +28,7 @@ from app.gpu import (
     version,
 )
 from app.needs import GPU_FOR_REAL_TIME, Needs
-from app.settings_load import config_dir
+from app.settings.load import config_dir
 
 CUDA = "13.0"
 """What torch and torchaudio in requirements-cuda.lock are built with."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from app.catalogue import Catalogue, Entry
 from app.gguf import context_values_of
 from app.gpu import GPU_SHARE, Gpu
-from app.settings import Settings
+from app.settings.model import Settings
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_spec
 
 GpuKind = Literal["nvidia", "apple"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.memory_room import give_back
-from app.settings import Settings
+from app.settings.model import Settings
 from app.weights import WeightsCache
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool

@@ -29,9 +29,9 @@ from app.access.policy import (
     parse_network,
 )
 from app.access_command import typed_command
-from app.access_settings import key_bytes
 from app.discovery import own_host
-from app.settings import Settings
+from app.settings.access import key_bytes
+from app.settings.model import Settings
 
 CALLER = "reachy_voice.caller"
 """Key of the ASGI scope: the ``Caller`` that was let in."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.catalogue import Catalogue
-from app.settings import ConversationSettings, Settings
+from app.settings.model import ConversationSettings, Settings
 
 
 def language_warnings(settings: Settings, catalogue: Catalogue) -> list[str]:

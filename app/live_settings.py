@@ -11,7 +11,7 @@ from pathlib import Path
 from app.compose import Assistant
 from app.control import Use
 from app.exchange import Exchange, Tell
-from app.settings import Loaded, Settings
+from app.settings.model import Loaded, Settings
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError, ReachyVoiceError
 

@@ -19,8 +19,8 @@ from typing import Any, Literal
 from app.catalogue import Catalogue
 from app.engine_memory import EngineMemory, GpuKind, GpuLoad, demand
 from app.gpu import Gpus, dotted, find_gpus, find_nvcc, nvcc_version
-from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from app.weights import WeightsCache
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from pipeline.errors import ReachyVoiceError

@@ -17,7 +17,7 @@ import psutil
 from app.catalogue import Catalogue
 from app.engine_memory import Demand, GpuKind, demand
 from app.gpu import GPU_SHARE, LEAST_CAPABILITY, LEAST_DRIVER, Gpu, dotted, find_gpus, version
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 
 SYSTEM_MB = 1500
 """Of main memory, for everything else: an estimate for a desktop with Linux."""

@@ -22,7 +22,7 @@ from app.client_protocol import ClientProtocol, id_source
 from app.gate import CALLER, FROM_SECRET
 from app.metrics import Ending, Metrics, SessionObserver
 from app.reconnect import Identity, ParkedConversations
-from app.settings import LimitSettings
+from app.settings.model import LimitSettings
 from app.websocket_link import LINK, WebSocketLink
 from pipeline.bus import Bus, TooSlow
 from pipeline.commands import Command, Configure, SessionConfig

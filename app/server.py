@@ -40,7 +40,7 @@ from app.realtime_socket import (
     turn_away,
 )
 from app.reconnect import Identity, ParkedConversations, identity_of
-from app.settings import LimitSettings
+from app.settings.model import LimitSettings
 from app.websocket_link import LINK, WebSocketLink
 from pipeline.errors import ReachyVoiceError
 

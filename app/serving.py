@@ -18,7 +18,7 @@ from app.live_settings import LiveSettings
 from app.pairing.callers import note_callers
 from app.robot_directions import robot_directions
 from app.server import bind, build_app, serve
-from app.settings import Settings, TlsFiles
+from app.settings.model import Settings, TlsFiles
 from app.tls import ServerTls, tls_from_files, tls_generated
 from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.settings import TlsFiles
+from app.settings.model import TlsFiles
 from pipeline.errors import ConfigError
 
 VALID_DAYS = 397

@@ -35,8 +35,8 @@ from typing import Any
 
 import numpy as np
 
-from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from app.weights import WeightsCache
 from benchmarks.echo_rooms import LOUDSPEAKERS, Loudspeaker, bent, draw_room, in_band
 from benchmarks.echo_scenes import (

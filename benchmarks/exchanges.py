@@ -32,8 +32,8 @@ from app.exchange import Exchange
 from app.live_settings import LiveSettings
 from app.memory_room import has_room
 from app.serving import local_server
-from app.settings import Loaded
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Loaded
 from app.weights import WeightsCache
 from benchmarks.wer import word_errors
 

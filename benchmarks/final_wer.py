@@ -30,7 +30,7 @@ import numpy as np
 import soundfile
 
 from app.compose import Assistant
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.weights import WeightsCache
 from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm

@@ -38,7 +38,7 @@ from app.bench import ready_process
 from app.realtime_client import room_tone
 from app.server import bind
 from app.serving import PATH
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.weights import WeightsCache
 from benchmarks.interruption_scenes import scenes
 from benchmarks.onset_speech import Voices

@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.weights import WeightsCache
 from benchmarks.heard_history_voice import AlignedPiper, AlignedTts, Said, written_ends
 from benchmarks.tts_clauses import answers

@@ -34,8 +34,8 @@ from typing import Any, get_args
 
 from rich.console import Console
 
-from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from app.weights import WeightsCache
 from benchmarks.interruption_scenes import InterruptionScene, Kind, scenes
 from benchmarks.onset_speech import Voices

@@ -34,8 +34,8 @@ from app.bench import Spawned, spawned_server
 from app.commands.models import open_cache
 from app.compose import synthesize_alone
 from app.realtime_client import RATE
-from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from benchmarks.kill_talk import Talk, Turn, talking
 from pipeline.audio import Pcm, Resampler
 from pipeline.engines.registry import Kind

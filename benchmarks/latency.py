@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from app.bench import Spawned, spawned_server
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from benchmarks import latency_report as report
 from benchmarks.latency_clips import (
     Recorded,

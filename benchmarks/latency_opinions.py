@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from app.settings import Settings
+from app.settings.model import Settings
 from benchmarks.latency_clips import Take
 from benchmarks.scripted_engines import with_full_stop
 from benchmarks.turns.cache import Ears

@@ -25,8 +25,8 @@ from typing import Any
 from app.commands.models import open_cache
 from app.compose import Assistant
 from app.serving import PATH, run_server
-from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from app.weights import WeightsCache
 from pipeline.audio import Pcm
 from pipeline.bus import Bus, Subscription

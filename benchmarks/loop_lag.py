@@ -26,7 +26,7 @@ from websockets.sync.client import ClientConnection, connect
 from app.compose import Assistant
 from app.loop_lag import LoopLag
 from app.serving import local_server
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.weights import WeightsCache
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_to_bytes
 

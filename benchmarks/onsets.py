@@ -308,7 +308,7 @@ def _arguments() -> argparse.Namespace:
 
 def _weights() -> Callable[[str], Path]:
     """The machine's own weights."""
-    load_settings = importlib.import_module("app.settings_load").load_settings
+    load_settings = importlib.import_module("app.settings.load").load_settings
     cache = importlib.import_module("app.weights").WeightsCache(
         load_settings(None).settings.paths.cache(os.environ)
     )

@@ -27,7 +27,7 @@ import numpy as np
 from websockets.asyncio.client import connect
 
 from app.bench import percentile
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.weights import WeightsCache
 from hardware.robot.body import RobotBody
 from hardware.robot.errors import RobotError

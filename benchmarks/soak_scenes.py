@@ -22,7 +22,7 @@ from websockets.asyncio import client as websockets
 from app.compose import Assistant, new_id
 from app.server import OpenSockets, build_app
 from app.serving import local_server
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.weights import WeightsCache
 from benchmarks.soak_engines import (
     BACKCHANNELS,

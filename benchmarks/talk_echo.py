@@ -38,7 +38,7 @@ import numpy as np
 
 from app.commands.models import open_cache
 from app.compose import Assistant
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.talk.local import LocalConversation
 from app.talk.talking import Talking
 from benchmarks.air import Air

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.weights import WeightsCache
 from benchmarks.tts_clauses import Said, Voice, said_by, texts, voices
 from pipeline.audio import Pcm

@@ -11,7 +11,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from app.pull import pull
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.weights import WeightsCache
 
 # Idle OpenMP threads of one engine must not spin on the cores that another one needs.

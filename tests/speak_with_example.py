@@ -17,7 +17,7 @@ from scripted_server import servers
 from staged_server import CountedLlm, StagedAssistant
 from websockets.asyncio.client import connect
 
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from pipeline.workers.remote_stages import RemoteTts
 from pipeline.workers.worker import worker_for

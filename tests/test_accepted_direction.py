@@ -32,7 +32,7 @@ from virtual_time import run_virtual
 
 from app.compose import Assistant
 from app.robot_directions import robot_directions
-from app.settings import Settings
+from app.settings.model import Settings
 from app.talk.embodiment import Embodiment
 from hardware.settings import Robot
 from hardware.xvf3800.device import UsbArray

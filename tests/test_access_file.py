@@ -13,8 +13,8 @@ import pytest
 from app import cli
 from app.access.file import AccessFile, AccessFileError, AccessList, new_key
 from app.access.policy import digest, parse_network
-from app.settings_check import SettingsError
-from app.settings_load import load_settings
+from app.settings.check import SettingsError
+from app.settings.load import load_settings
 
 KEY = "a-key-of-sixteen-or-more"
 

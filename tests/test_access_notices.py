@@ -11,7 +11,7 @@ import pytest
 from app.access.policy import Caller, Refusal, Rules, parse_address
 from app.access_command import typed_command
 from app.gate import LINE_EVERY_S, MAX_REMEMBERED, Notices
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 
 RULES = Rules()
 ROBOT = Caller(parse_address("192.168.1.7"), hosts=("192.168.1.2",))

@@ -18,8 +18,8 @@ from websockets.exceptions import ConnectionClosed
 from app.access.file import AccessFile
 from app.access.policy import Rules, canonical_origin, digest, parse_network
 from app.gate import Access, access_for
-from app.settings import LimitSettings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import LimitSettings
 
 KEY = "rv_a-key-of-ours"
 RULES = Rules(keys=(digest(b"rv_another"), digest(KEY.encode())))

@@ -13,7 +13,7 @@ from app.catalogue import Catalogue
 from app.choices import choice_warnings
 from app.command_line import cli
 from app.languages import language_warnings
-from app.settings_load import config_dir, load_settings, profile_names
+from app.settings.load import config_dir, load_settings, profile_names
 from pipeline.engines.llm.llama_files import model_path
 from pipeline.engines.llm.llama_options import LlamaCppOptions
 

@@ -26,7 +26,7 @@ from app.bench import spawned_server
 from app.commands.serve import Admitted, banner
 from app.realtime_client import NoServer, connect, realtime_url
 from app.serving import lan_addresses
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from benchmarks.wer import word_errors
 
 

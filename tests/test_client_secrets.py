@@ -19,7 +19,7 @@ from app.access.client_secrets import MAX_OF_ONE, MAX_SECRETS, ClientSecrets
 from app.access.policy import Rules, digest
 from app.client_secrets_http import BETA_PATHS, LONGEST_S
 from app.gate import Access
-from app.settings import LimitSettings
+from app.settings.model import LimitSettings
 
 NOW = 1_800_000_000.0
 PATH = "/v1/realtime/client_secrets"

@@ -14,7 +14,7 @@ import app.commands.config
 import app.commands.models
 from app.catalogue import Catalogue
 from app.commands.doctor import doctor
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from pipeline.errors import ConfigError, WeightsError
 
 Run = Callable[..., Result]
@@ -80,7 +80,7 @@ def test_config_explain_as_json(run: Run) -> None:
 def test_config_schema(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines(run("config", "schema", "--check")) == ["config/schema.json is up to date"]
     stale = tmp_path / "schema.json"
-    monkeypatch.setattr("app.settings_schema.schema_path", lambda: stale)
+    monkeypatch.setattr("app.settings.schema.schema_path", lambda: stale)
     assert "out of date" in failure(run("config", "schema", "--check"), ConfigError)
     assert not stale.exists()
     assert lines(run("config", "schema")) == ["schema.json written"]

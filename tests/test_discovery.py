@@ -33,7 +33,7 @@ from app.discovery import (
     stay_announced,
 )
 from app.gate import access_for
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 
 HERE = ["127.0.0.1"]
 LOOK_S = 20.0

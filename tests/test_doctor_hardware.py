@@ -16,8 +16,8 @@ from app.doctor_hardware import (
     check_volume,
     find_card,
 )
-from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from hardware.xvf3800.control import ArrayControl
 from hardware.xvf3800.device import UsbArray
 from hardware.xvf3800.errors import (

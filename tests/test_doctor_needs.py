@@ -21,7 +21,7 @@ from app.doctor_stack import check_machine
 from app.engine_memory import CONTEXT_MB, SERVER_MB, TORCH_WORKER_MB, demand
 from app.gpu import Gpu, Gpus
 from app.needs import Needs, answer, needs_of
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 
 HERE = Gpus((Gpu("A GPU", 24_000, "580.65.06", (8, 9)),))

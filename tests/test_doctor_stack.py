@@ -16,7 +16,7 @@ from app.doctor_memory import check_gpu_memory
 from app.engine_memory import GpuLoad
 from app.gpu import Gpu, Gpus, parse_gpus
 from app.needs import Needs, needs_of
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 
 HERE = Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))
 NEEDS = Needs(

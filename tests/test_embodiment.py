@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scripted_array import ScriptedArray
 
-from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from app.talk.conversation import Connected
 from app.talk.embodiment import EVERYBODY, Embodiment
 from app.talk.evening import Evening

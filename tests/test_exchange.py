@@ -27,8 +27,8 @@ from app.gpu import free_memory_mb
 from app.live_settings import LiveSettings
 from app.memory_room import has_room
 from app.serving import PATH, run_server
-from app.settings import Loaded
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Loaded
 from app.weights import WeightsCache
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
 from pipeline.engines.registry import Kind

@@ -21,7 +21,7 @@ from virtual_time import run_virtual
 
 from app.catalogue import Catalogue
 from app.languages import language_warnings
-from app.settings_load import load_settings, profile_names
+from app.settings.load import load_settings, profile_names
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import SessionConfig
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind

@@ -14,7 +14,7 @@ import pytest
 from scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
 from virtual_time import run_virtual
 
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from benchmarks import scripted_engines
 from benchmarks.latency_server import Trace, traced, watch
 from benchmarks.latency_trace import TraceLog

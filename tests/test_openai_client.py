@@ -17,7 +17,7 @@ from recordings import recording
 
 from app.compose import Assistant
 from app.serving import local_server
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.weights import WeightsCache
 from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes, pcm_to_bytes

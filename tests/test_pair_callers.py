@@ -30,7 +30,7 @@ from app.pairing.callers import (
     read_callers,
 )
 from app.pairing.own_server import Own, OwnServer, unusable
-from app.settings import LimitSettings, ServerSettings
+from app.settings.model import LimitSettings, ServerSettings
 from app.tls import tls_generated
 from hardware.settings import Array, Robot
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from app.command_line import cli
 from app.commands.config import explained
-from app.personas import persona_names, read_persona
-from app.settings import Settings
-from app.settings_load import config_dir, load_settings
+from app.settings.load import config_dir, load_settings
+from app.settings.model import Settings
+from app.settings.personas import persona_names, read_persona
 from pipeline.errors import ConfigError
 from pipeline.spoken.markup import plain
 

@@ -28,7 +28,7 @@ from app.profile_fit import (
     this_machine,
     wanted,
 )
-from app.settings_load import config_dir, load_settings, profile_names
+from app.settings.load import config_dir, load_settings, profile_names
 from pipeline.engines.registry import Kind
 
 CATALOGUE = Catalogue.load()

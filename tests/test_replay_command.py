@@ -13,7 +13,7 @@ from recorded_scenarios import barge_in, question, speculation, user_text
 from recorded_scene import record, recorded_scene
 from recordings import recording
 
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from pipeline.commands import AddItem, CreateResponse
 from pipeline.recording.reading import read_file
 from pipeline.recording.tape import Tape

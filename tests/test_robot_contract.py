@@ -42,7 +42,7 @@ from clients.robot_app import (
 from clients.serving import Served, Wire, scripted_server
 from websockets.asyncio.client import connect
 
-from app.settings import ServerSettings
+from app.settings.model import ServerSettings
 from pipeline.engines.contract import Delta, ToolCall
 from pipeline.errors import EngineError
 

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from app import realtime_socket, server, websocket_link
 from app.realtime_socket import RealtimeSocket
-from app.settings import LimitSettings
+from app.settings.model import LimitSettings
 from app.websocket_link import LINK, SLICE_BYTES, WebSocketLink
 
 UPGRADE = (

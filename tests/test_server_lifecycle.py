@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from app.compose import Assistant
 from app.server import ServerError, bind, build_app, serve
 from app.serving import Interrupted, local_server
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from pipeline.engines.registry import Kind
 
 

@@ -18,7 +18,7 @@ from scripted_server import Serve, Served, appear_from, servers, talking
 from websockets.exceptions import ConnectionClosed
 
 from app.http_guard import MAX_WAITING, MAX_WAITING_EACH, GuardedHttp, WaitingRoom
-from app.settings import LimitSettings
+from app.settings.model import LimitSettings
 from app.tls import ServerTls, tls_generated
 
 UPGRADE = (

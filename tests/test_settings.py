@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from app.settings import EndpointingSettings, PathSettings, Settings, TlsFiles
-from app.settings_check import SettingsError
-from app.settings_load import config_dir, load_settings, profile_names
-from app.settings_schema import build_schema, schema_path, schema_text
-from app.yaml_tree import leaves, read_tree
+from app.settings.check import SettingsError
+from app.settings.load import config_dir, load_settings, profile_names
+from app.settings.model import EndpointingSettings, PathSettings, Settings, TlsFiles
+from app.settings.schema import build_schema, schema_path, schema_text
+from app.settings.yaml_tree import leaves, read_tree
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import ConfigError
 from pipeline.messages import Sampling
@@ -96,7 +96,7 @@ def test_schema_knows_each_engines_own_keys() -> None:
 
 def test_works_from_any_directory(tmp_path: Path) -> None:
     code = (
-        "from app.settings_load import load_settings; print(load_settings().settings.server.port)"
+        "from app.settings.load import load_settings; print(load_settings().settings.server.port)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scripted_driver import ARRAY, LAPTOP, ScriptedDriver
 
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.talk.conversation import Connected, Disconnected
 from app.talk.evening import NOBODY, PUSH, Evening, cancels_echo
 from app.talk.remote import RemoteConversation

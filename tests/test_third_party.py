@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from recordings import Uncancelled
 
-from app.settings_load import config_dir, load_settings
+from app.settings.load import config_dir, load_settings
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_names, engine_spec
 from pipeline.engines.third_party import find
 from pipeline.errors import ConfigError
@@ -114,7 +114,7 @@ def test_the_command_line_knows_it(installed: Path) -> None:
     )
     assert re.search(r"tts\.pitch_hz: 9\.0 +# --set tts", explained)
     assert re.search(r"tts\.words_per_minute: 160 +# default of chirping", explained)
-    wrong = "from app.settings_load import load_settings\n" + (
+    wrong = "from app.settings.load import load_settings\n" + (
         "try: load_settings(None, ['tts={engine: chirping, pitch: 9}'], {})\n"
         "except Exception as error: print(error)"
     )

@@ -19,8 +19,8 @@ from websockets.asyncio.client import connect
 
 from app import tls
 from app.serving import tls_for
-from app.settings import TlsFiles
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import TlsFiles
 from app.tls import (
     DAY_S,
     RENEW_DAYS,

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.command_line import cli
-from app.settings_check import SettingsError
-from app.settings_load import load_settings
+from app.settings.check import SettingsError
+from app.settings.load import load_settings
 from pipeline.engines.registry import Kind, UrlEngineSpec, engine_spec
 
 URL = "http://10.0.0.5:8080/v1"

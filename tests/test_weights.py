@@ -21,8 +21,8 @@ from app.catalogue import Catalogue, Entry, WebSource, WheelSource
 from app.download import Fetcher, Progress, Report, WrongContent, ignore_progress
 from app.pip_index import fetch_wheel, pip_settings, run_pip
 from app.pull import pull
-from app.settings import Settings
-from app.settings_load import config_dir, load_settings
+from app.settings.load import config_dir, load_settings
+from app.settings.model import Settings
 from app.weights import WeightsCache
 from pipeline.errors import ConfigError, WeightsError
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from app.settings import Settings
+from app.settings.model import Settings
 from benchmarks.turns.metrics import SceneScore, score_scene
 from benchmarks.turns.play import play
 from benchmarks.turns.scene import Pause, Scene

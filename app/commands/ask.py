@@ -17,7 +17,7 @@ from app.commands.record import RecordOption, recording
 from app.compose import Assistant
 from app.realtime_client import RATE, SpokenTurn, connect
 from app.serving import local_server
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from hardware.wav import read_recording, require_writable, speech_end, write_recording
 from pipeline.audio import Pcm
 

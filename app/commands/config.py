@@ -15,10 +15,10 @@ from app.catalogue import Catalogue
 from app.choices import choice_warnings
 from app.commands.options import ConfigOption, JsonOption, SetOption
 from app.languages import language_warnings
-from app.personas import persona_names, read_persona, unused_persona
 from app.profile_fit import advice, judge, this_machine, wanted
-from app.settings import Loaded
-from app.settings_load import config_dir, display_name, load_settings, profile_names, resolve
+from app.settings.load import config_dir, display_name, load_settings, profile_names, resolve
+from app.settings.model import Loaded
+from app.settings.personas import persona_names, read_persona, unused_persona
 from pipeline.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Check and explain the settings.")
@@ -104,7 +104,7 @@ def schema(
     ] = False,
 ) -> None:
     """Write config/schema.json, which gives editors completion and checks."""
-    from app.settings_schema import schema_path, schema_text
+    from app.settings.schema import schema_path, schema_text
 
     path = schema_path()
     name = display_name(path.resolve())

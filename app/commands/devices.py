@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from app.commands.options import ConfigOption, JsonOption, SetOption
 from app.devices import DeviceLine, DeviceList, SoundTest, list_devices, run_test
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 
 app = typer.Typer()
 

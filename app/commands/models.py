@@ -16,8 +16,8 @@ from app.commands.options import ConfigOption, JsonOption, OfflineOption, SetOpt
 from app.control import Use, ask, socket_path
 from app.download import Progress, Report, megabytes
 from app.pull import pull as pull_weights
-from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from app.weights import WeightsCache
 from pipeline.errors import WeightsError
 

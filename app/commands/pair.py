@@ -15,8 +15,8 @@ import typer
 from app.access.file import AccessFile
 from app.commands.options import ConfigOption, JsonOption, SetOption
 from app.pairing.steps import Outcome, Robot, Times
-from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from pipeline.errors import ReachyVoiceError
 
 if TYPE_CHECKING:

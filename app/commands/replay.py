@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.commands.options import SetOption
-from app.yaml_tree import parse_value
+from app.settings.yaml_tree import parse_value
 from pipeline.errors import ConfigError
 from pipeline.recording.difference import compare
 from pipeline.recording.plain import RecordingError

@@ -27,8 +27,8 @@ from app.gate import access_for
 from app.live_settings import LiveSettings
 from app.memory_room import has_room
 from app.serving import PATH, lan_addresses, run_server, tls_for
-from app.settings import Loaded, Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Loaded, Settings
 from app.tls import ServerTls
 from pipeline.engines.registry import Kind
 

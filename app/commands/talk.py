@@ -19,8 +19,8 @@ from app.commands.options import ConfigOption, SetOption
 from app.commands.record import RecordOption, recording
 from app.compose import Assistant, first_error
 from app.realtime_client import realtime_url
-from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from app.talk.keys import has_keys, pressed
 from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from app.settings import Settings
+from app.settings.model import Settings
 from app.talk.conversation import Connected, Disconnected
 from app.talk.state import Doing, TalkState
 from hardware.robot.body import RobotBody

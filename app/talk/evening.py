@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.compose import Assistant, first_error
-from app.settings import Settings
+from app.settings.model import Settings
 from app.talk.conversation import Connected, Conversation, Disconnected
 from app.talk.embodiment import Embodiment
 from app.talk.known_rooms import KnownRooms

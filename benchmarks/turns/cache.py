@@ -21,7 +21,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from app.settings import Settings
+from app.settings.model import Settings
 from app.weights import WeightsCache
 from pipeline.audio import Pcm
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_spec, require_modules

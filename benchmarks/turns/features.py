@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from app.settings import Settings
+from app.settings.model import Settings
 from benchmarks.turns.cache import Ears
 from benchmarks.turns.scene import Pause, Scene
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from app.settings import Settings
+from app.settings.model import Settings
 from benchmarks.played_session import played_session
 from benchmarks.turns.features import milliseconds, played
 from benchmarks.turns.scene import Scene

@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from app.settings import Settings
-from app.settings_load import load_settings
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from app.weights import WeightsCache
 from benchmarks.turns.baselines import (
     ASKED_AT_MS,

@@ -50,7 +50,7 @@ class Known:
 def profile_of(root: Path, config: str) -> Known | None:
     """``None``: a file of the user's own, or no profile. Raises ``SetupError`` if it is not there.
 
-    A name or a path as ``app.settings_load.resolve`` takes it.
+    A name or a path as ``app.settings.load.resolve`` takes it.
     """
     if not config:
         return None

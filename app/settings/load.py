@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from app.personas import with_persona
-from app.settings import Loaded
-from app.settings_check import EXTENDS, check
-from app.yaml_tree import Branch, Leaf, Node, leaves, parse_value, plain, read_tree, shown
+from app.settings.check import EXTENDS, check
+from app.settings.model import Loaded
+from app.settings.personas import with_persona
+from app.settings.yaml_tree import Branch, Leaf, Node, leaves, parse_value, plain, read_tree, shown
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
-from app.yaml_tree import Branch, Leaf, Node, read_tree
+from app.settings.yaml_tree import Branch, Leaf, Node, read_tree
 from pipeline.errors import ConfigError
 
 _KEYS = ("summary", "instructions")

@@ -1,7 +1,7 @@
 """What can be set, with units and bounds: the pydantic models behind ``config/default.yaml``.
 
 The engine sections (``vad`` ... ``tts``) are the chosen engine's own options; everything else is
-here. ``app.settings_load`` reads them from YAML, the environment and ``--set``.
+here. ``app.settings.load`` reads them from YAML, the environment and ``--set``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.access_settings import HostText, KeyDigests, NetworkText, OriginText
+from app.settings.access import HostText, KeyDigests, NetworkText, OriginText
 from hardware.settings import Array, Robot, Sound
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.messages import Sampling
@@ -248,7 +248,7 @@ class PathSettings(Section):
 
 
 class Settings(Section):
-    """Everything. Load it with ``app.settings_load.load_settings``."""
+    """Everything. Load it with ``app.settings.load.load_settings``."""
 
     server: ServerSettings = ServerSettings()
     access: AccessSettings = AccessSettings()

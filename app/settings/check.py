@@ -10,8 +10,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from app.settings import Settings
-from app.yaml_tree import Branch, Leaf, Node, origin_of, plain
+from app.settings.model import Settings
+from app.settings.yaml_tree import Branch, Leaf, Node, origin_of, plain
 from pipeline.engines.registry import EngineOptions, Kind, engine_names, engine_spec
 from pipeline.errors import ConfigError
 

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.settings import Settings
-from app.settings_check import EXTENDS
-from app.settings_load import config_dir
+from app.settings.check import EXTENDS
+from app.settings.load import config_dir
+from app.settings.model import Settings
 from pipeline.engines.registry import Kind, engine_names, engine_spec
 
 
