@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.catalogue import Catalogue
+from app.models.catalogue import Catalogue
 from app.settings.model import Settings
 from pipeline.engines.registry import Kind
 

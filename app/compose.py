@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from app.engine_set import EngineSet, build_engine, stage_of
+from app.models.engine_set import EngineSet, build_engine, stage_of
+from app.models.weights import WeightsCache
 from app.settings.model import Settings
-from app.weights import WeightsCache
 from pipeline.audio import Pcm
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from app.doctor_check import Check
-from app.engine_memory import GpuLoad
-from app.gpu import GPU_SHARE
+from app.models.engine_memory import GpuLoad
+from app.models.gpu import GPU_SHARE
 
 SMALLER = "Choose a profile for a smaller GPU, or smaller models: reachy-voice models list"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from app.doctor_check import Check
 from app.doctor_memory import check_gpu_memory, check_memory, memory_mb
-from app.gpu import (
+from app.models.gpu import (
     LEAST_CAPABILITY,
     LEAST_DRIVER,
     Gpu,
@@ -51,7 +51,7 @@ NVCC_FOR_OTHERS = (13, 0)
 NVCC_WITHOUT_OLD = (13, 0)
 """Compiles for nothing before Turing; llama.cpp is compiled for all GPUs that can be seen."""
 DRIVER_FOR: Mapping[int, tuple[int, ...]] = {11: (450, 80, 2), 12: (525, 60, 13), 13: LEAST_DRIVER}
-"""nvcc's major version -> the first driver that runs what it compiles. Source: see ``app.gpu``."""
+"""nvcc's major version -> the first driver that runs what it compiles. Source: see ``app.models.gpu``."""
 PYTHONS = ((3, 11), (3, 13))
 """First and last version that every package of the stack has a wheel for."""
 STACK_GLIBC = (2, 34)

@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from app.compose import Assistant, described
-from app.engine_set import Engine, Started, end
-from app.memory_room import HasRoom
+from app.models.engine_set import Engine, Started, end
+from app.models.memory_room import HasRoom
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.errors import ConfigError, EngineError, ReachyVoiceError
 from pipeline.workers.worker import Worker

@@ -12,8 +12,8 @@ from starlette.routing import Route
 
 from app import process_usage
 from app.compose import MODEL
-from app.engine_set import EXCHANGED
 from app.metrics import CONTENT_TYPE
+from app.models.engine_set import EXCHANGED
 from app.realtime_socket import Assistant
 
 RETRY_AFTER_S = 2

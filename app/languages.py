@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.catalogue import Catalogue
+from app.models.catalogue import Catalogue
 from app.settings.model import ConversationSettings, Settings
 
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from app.catalogue import Catalogue
-from app.engine_memory import EngineMemory, GpuKind, GpuLoad, demand
-from app.gpu import Gpus, dotted, find_gpus, find_nvcc, nvcc_version
+from app.models.catalogue import Catalogue
+from app.models.engine_memory import EngineMemory, GpuKind, GpuLoad, demand
+from app.models.gpu import Gpus, dotted, find_gpus, find_nvcc, nvcc_version
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from app.weights import WeightsCache
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from pipeline.errors import ReachyVoiceError
 

@@ -14,9 +14,17 @@ from dataclasses import dataclass
 
 import psutil
 
-from app.catalogue import Catalogue
-from app.engine_memory import Demand, GpuKind, demand
-from app.gpu import GPU_SHARE, LEAST_CAPABILITY, LEAST_DRIVER, Gpu, dotted, find_gpus, version
+from app.models.catalogue import Catalogue
+from app.models.engine_memory import Demand, GpuKind, demand
+from app.models.gpu import (
+    GPU_SHARE,
+    LEAST_CAPABILITY,
+    LEAST_DRIVER,
+    Gpu,
+    dotted,
+    find_gpus,
+    version,
+)
 from app.settings.load import load_settings
 
 SYSTEM_MB = 1500

@@ -101,7 +101,7 @@ def measure_cost(voices: Path, seed: int) -> dict[str, float]:
 
 def _weights() -> Callable[[str], Path]:
     load_settings = importlib.import_module("app.settings.load").load_settings
-    held = importlib.import_module("app.weights").WeightsCache(
+    held = importlib.import_module("app.models.weights").WeightsCache(
         load_settings(None).settings.paths.cache(os.environ)
     )
     path: Callable[[str], Path] = held.path

@@ -35,9 +35,9 @@ from typing import Any
 
 import numpy as np
 
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from app.weights import WeightsCache
 from benchmarks.echo_rooms import LOUDSPEAKERS, Loudspeaker, bent, draw_room, in_band
 from benchmarks.echo_scenes import (
     FRESH_TEXTS,

@@ -30,11 +30,11 @@ import numpy as np
 from app.compose import Assistant
 from app.exchange import Exchange
 from app.live_settings import LiveSettings
-from app.memory_room import has_room
+from app.models.memory_room import has_room
+from app.models.weights import WeightsCache
 from app.serving import local_server
 from app.settings.load import load_settings
 from app.settings.model import Loaded
-from app.weights import WeightsCache
 from benchmarks.wer import word_errors
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -30,8 +30,8 @@ import numpy as np
 import soundfile
 
 from app.compose import Assistant
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
-from app.weights import WeightsCache
 from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm
 from pipeline.bus import Bus

@@ -29,8 +29,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
-from app.weights import WeightsCache
 from benchmarks.heard_history_voice import AlignedPiper, AlignedTts, Said, written_ends
 from benchmarks.tts_clauses import answers
 from benchmarks.turns.statistics import Bootstrap

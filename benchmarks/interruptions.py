@@ -34,9 +34,9 @@ from typing import Any, get_args
 
 from rich.console import Console
 
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from app.weights import WeightsCache
 from benchmarks.interruption_scenes import InterruptionScene, Kind, scenes
 from benchmarks.onset_speech import Voices
 from benchmarks.played_session import played_session

@@ -24,10 +24,10 @@ from typing import Any
 
 from app.commands.models import open_cache
 from app.compose import Assistant
+from app.models.weights import WeightsCache
 from app.serving import PATH, run_server
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from app.weights import WeightsCache
 from pipeline.audio import Pcm
 from pipeline.bus import Bus, Subscription
 from pipeline.commands import SessionConfig

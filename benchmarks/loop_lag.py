@@ -25,9 +25,9 @@ from websockets.sync.client import ClientConnection, connect
 
 from app.compose import Assistant
 from app.loop_lag import LoopLag
+from app.models.weights import WeightsCache
 from app.serving import local_server
 from app.settings.load import load_settings
-from app.weights import WeightsCache
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_to_bytes
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

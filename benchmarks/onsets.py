@@ -309,7 +309,7 @@ def _arguments() -> argparse.Namespace:
 def _weights() -> Callable[[str], Path]:
     """The machine's own weights."""
     load_settings = importlib.import_module("app.settings.load").load_settings
-    cache = importlib.import_module("app.weights").WeightsCache(
+    cache = importlib.import_module("app.models.weights").WeightsCache(
         load_settings(None).settings.paths.cache(os.environ)
     )
     path: Callable[[str], Path] = cache.path

@@ -27,8 +27,8 @@ import numpy as np
 from websockets.asyncio.client import connect
 
 from app.bench import percentile
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
-from app.weights import WeightsCache
 from hardware.robot.body import RobotBody
 from hardware.robot.errors import RobotError
 from hardware.settings import Robot

@@ -20,10 +20,10 @@ import numpy as np
 from websockets.asyncio import client as websockets
 
 from app.compose import Assistant, new_id
+from app.models.weights import WeightsCache
 from app.server import OpenSockets, build_app
 from app.serving import local_server
 from app.settings.load import load_settings
-from app.weights import WeightsCache
 from benchmarks.soak_engines import (
     BACKCHANNELS,
     INTERRUPTIONS,

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
-from app.weights import WeightsCache
 from benchmarks.tts_clauses import Said, Voice, said_by, texts, voices
 from pipeline.audio import Pcm
 from pipeline.events import FaultKind

@@ -10,9 +10,9 @@ import hypothesis
 import pytest
 from blockbuster import blockbuster_ctx
 
-from app.pull import pull
+from app.models.pull import pull
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
-from app.weights import WeightsCache
 
 # Idle OpenMP threads of one engine must not spin on the cores that another one needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

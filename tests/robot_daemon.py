@@ -18,7 +18,7 @@ import httpx
 from clients.installed import NotInstalled, or_skip, python_with_clients
 from websockets.asyncio.client import connect
 
-from app.weights import WeightsCache
+from app.models.weights import WeightsCache
 
 ENVIRONMENT = Path(__file__).parent / "robot_env"
 LOCK = ENVIRONMENT / "requirements.lock"

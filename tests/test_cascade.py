@@ -21,8 +21,8 @@ import pytest_asyncio
 from recordings import Recording, Uncancelled, real_recordings, recording
 
 from app.compose import Assistant
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
-from app.weights import WeightsCache
 from benchmarks.wer import total, word_errors
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
 from pipeline.bus import Bus

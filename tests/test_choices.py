@@ -9,10 +9,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from app.catalogue import Catalogue
 from app.choices import choice_warnings
 from app.command_line import cli
 from app.languages import language_warnings
+from app.models.catalogue import Catalogue
 from app.settings.load import config_dir, load_settings, profile_names
 from pipeline.engines.llm.llama_files import model_path
 from pipeline.engines.llm.llama_options import LlamaCppOptions

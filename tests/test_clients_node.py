@@ -17,8 +17,8 @@ from clients.programs import TURNS, Held, hold_turns
 from clients.serving import Served, scripted_server
 from clients.turns import check
 
+from app.models.weights import WeightsCache
 from app.tls import tls_generated
-from app.weights import WeightsCache
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

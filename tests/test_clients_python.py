@@ -18,7 +18,7 @@ from clients.programs import TURNS, Held, hold_turns
 from clients.serving import Served, scripted_server
 from clients.turns import check
 
-from app.weights import WeightsCache
+from app.models.weights import WeightsCache
 
 pytestmark = pytest.mark.timeout(600)  # the first time, the clients are installed
 PROGRAMS = {

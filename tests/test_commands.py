@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 import app.commands.config
 import app.commands.models
-from app.catalogue import Catalogue
 from app.commands.doctor import doctor
+from app.models.catalogue import Catalogue
 from app.settings.load import load_settings
 from pipeline.errors import ConfigError, WeightsError
 

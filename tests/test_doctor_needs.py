@@ -15,11 +15,11 @@ from test_setup_stack import place as place
 
 from app import doctor_stack
 from app import needs as needs_module
-from app.catalogue import Catalogue
 from app.doctor_check import Check
 from app.doctor_stack import check_machine
-from app.engine_memory import CONTEXT_MB, SERVER_MB, TORCH_WORKER_MB, demand
-from app.gpu import Gpu, Gpus
+from app.models.catalogue import Catalogue
+from app.models.engine_memory import CONTEXT_MB, SERVER_MB, TORCH_WORKER_MB, demand
+from app.models.gpu import Gpu, Gpus
 from app.needs import Needs, answer, needs_of
 from app.settings.load import load_settings
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec

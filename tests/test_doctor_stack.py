@@ -13,8 +13,8 @@ from test_gpu import NO_DRIVER, OLD_DRIVER, OLD_GPU, RTX_4090, SHARED_MEMORY, ma
 from app import doctor, doctor_stack
 from app.doctor_check import Check
 from app.doctor_memory import check_gpu_memory
-from app.engine_memory import GpuLoad
-from app.gpu import Gpu, Gpus, parse_gpus
+from app.models.engine_memory import GpuLoad
+from app.models.gpu import Gpu, Gpus, parse_gpus
 from app.needs import Needs, needs_of
 from app.settings.load import load_settings
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from file_server import FileServer, file_server
 
-from app.download import Fetcher, Progress, Refused, Remote, WrongContent, require_space
+from app.models.download import Fetcher, Progress, Refused, Remote, WrongContent, require_space
 from pipeline.errors import WeightsError
 
 CONTENT = random.Random(1).randbytes(700_000)

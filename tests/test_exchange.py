@@ -18,18 +18,18 @@ from scripted import Noise
 from small_engines import GATE, install
 from watched_log import WatchedLog, watched_log
 
-from app import memory_room
 from app.compose import Assistant
 from app.control import NotRunning, Refused, Use, ask, socket_path
-from app.engine_set import EXCHANGED
 from app.exchange import Exchange
-from app.gpu import free_memory_mb
 from app.live_settings import LiveSettings
-from app.memory_room import has_room
+from app.models import memory_room
+from app.models.engine_set import EXCHANGED
+from app.models.gpu import free_memory_mb
+from app.models.memory_room import has_room
+from app.models.weights import WeightsCache
 from app.serving import PATH, run_server
 from app.settings.load import load_settings
 from app.settings.model import Loaded
-from app.weights import WeightsCache
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError, WeightsError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.catalogue import Catalogue
-from app.gguf import context_values_of
+from app.models.catalogue import Catalogue
+from app.models.gguf import context_values_of
 
 UINT32, STRING, ARRAY = 4, 8, 9
 

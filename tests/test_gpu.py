@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from app.gpu import Gpu, Gpus, find_gpus, find_nvcc, nvcc_version, parse_gpus, run_command
+from app.models.gpu import Gpu, Gpus, find_gpus, find_nvcc, nvcc_version, parse_gpus, run_command
 
-# What the driver's program prints for app.gpu.QUERY on several machines.
+# What the driver's program prints for app.models.gpu.QUERY on several machines.
 RTX_4090 = "NVIDIA GeForce RTX 4090, 24564, 580.65.06, 8.9\n"
 TWO = "NVIDIA H200, 143771, 580.95.05, 9.0\nNVIDIA H200, 143771, 580.95.05, 9.0\n"
 OLD_DRIVER = "NVIDIA GeForce RTX 3060, 12288, 535.183.01, 8.6\n"
@@ -98,7 +98,7 @@ class TestNvidiaSmi:
         assert problem in gpus.problem
 
     def test_no_driver_is_no_problem(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("app.gpu.SMI_PLACES", ())
+        monkeypatch.setattr("app.models.gpu.SMI_PLACES", ())
         assert find_gpus(run_command, lambda name: None) == Gpus()
 
     def test_a_program_that_hangs_or_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,5 +116,5 @@ class TestNvidiaSmi:
         here = {"nvcc": "/usr/bin/nvcc", "/cuda/nvcc": "/cuda/nvcc"}
         assert find_nvcc({}, here.get) == "/usr/bin/nvcc"
         assert find_nvcc({"CUDACXX": "/cuda/nvcc"}, here.get) == "/cuda/nvcc"
-        monkeypatch.setattr("app.gpu.NVCC_PLACES", ())
+        monkeypatch.setattr("app.models.gpu.NVCC_PLACES", ())
         assert find_nvcc({}, dict[str, str]().get) is None

@@ -16,9 +16,9 @@ from recordings import recording
 from test_openai_client import QUICK, ROOM, TRANSCRIBE, at_24k, client, events_until, send
 
 from app.compose import Assistant
+from app.models.weights import WeightsCache
 from app.serving import local_server
 from app.settings.load import load_settings
-from app.weights import WeightsCache
 from pipeline.engines.registry import Kind
 from pipeline.workers.process_worker import ProcessWorker
 

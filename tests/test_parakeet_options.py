@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 from tiny_models.parakeet import FILE
 
-from app.catalogue import Catalogue
+from app.models.catalogue import Catalogue
 from pipeline.engines.registry import Kind, engine_spec
 from pipeline.engines.stt.nemo_streaming import Context
 from pipeline.engines.stt.parakeet import ParakeetOptions, _context, build

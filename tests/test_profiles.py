@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from app import doctor_stack, profile_fit
-from app.catalogue import Catalogue
 from app.command_line import cli
 from app.doctor_memory import check_memory
-from app.engine_memory import Demand, Part, demand
-from app.gpu import Gpu, Gpus, cuda_order
+from app.models.catalogue import Catalogue
+from app.models.engine_memory import Demand, Part, demand
+from app.models.gpu import Gpu, Gpus, cuda_order
 from app.needs import needs_of
 from app.profile_fit import (
     BEST_FIRST,

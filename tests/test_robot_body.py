@@ -29,7 +29,7 @@ from moving_robot import (
 from robot_daemon import RobotDaemon, free_port, python_with_daemon, robot_daemon
 from scripted import scene
 
-from app.weights import WeightsCache
+from app.models.weights import WeightsCache
 from hardware.robot import body as body_module
 from hardware.robot import daemon as daemon_module
 from hardware.robot.body import RobotBody

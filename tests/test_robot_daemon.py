@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from robot_daemon import LOCK, RobotDaemon, free_port, python_with_daemon, robot_daemon
 
-from app.weights import WeightsCache
+from app.models.weights import WeightsCache
 from hardware.robot import daemon as module
 from hardware.robot.daemon import open_daemon
 from hardware.robot.errors import RobotError, RobotLost, RobotNotFound, RobotRefuses

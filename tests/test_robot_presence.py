@@ -25,7 +25,7 @@ from moving_robot import (
 )
 from robot_daemon import RobotDaemon, python_with_daemon, robot_daemon
 
-from app.weights import WeightsCache
+from app.models.weights import WeightsCache
 from hardware.robot import daemon as daemon_module
 from hardware.robot import presence as presence_module
 from hardware.robot.daemon import Daemon, MotorMode

@@ -15,8 +15,8 @@ from setup_steps.place import Place
 from setup_steps.plan import Fetch
 
 from app import doctor_stack
-from app.catalogue import Catalogue
-from app.gpu import Gpu, Gpus
+from app.models.catalogue import Catalogue
+from app.models.gpu import Gpu, Gpus
 from app.profile_fit import Wanted, wanted
 
 ROOT = Path(__file__).resolve().parent.parent

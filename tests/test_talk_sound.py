@@ -19,8 +19,8 @@ from steady import on_a_steady_machine
 from virtual_sound import NAME, RATE, VirtualSound, need_virtual_sound
 
 from app.compose import synthesize_alone
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
-from app.weights import WeightsCache
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]

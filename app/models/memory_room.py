@@ -9,9 +9,9 @@ from typing import Protocol
 
 import psutil
 
-from app.engine_memory import Demand, EngineMemory
-from app.gpu import free_memory_mb
-from app.weights import WeightsCache
+from app.models.engine_memory import Demand, EngineMemory
+from app.models.gpu import free_memory_mb
+from app.models.weights import WeightsCache
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_spec
 
 SPARE_MB = 500

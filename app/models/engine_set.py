@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.memory_room import give_back
+from app.models.memory_room import give_back
+from app.models.weights import WeightsCache
 from app.settings.model import Settings
-from app.weights import WeightsCache
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import (

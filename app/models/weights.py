@@ -1,7 +1,7 @@
 """The weights on this machine.
 
 In the cache directory: ``weights/NAME/`` (complete and checked), ``staging/`` and ``downloads/``
-(unfinished, kept so that a pull goes on where it stopped), ``pull.lock``. ``app.pull`` fills it.
+(unfinished, kept so that a pull goes on where it stopped), ``pull.lock``. ``app.models.pull`` fills it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
-from app.catalogue import Catalogue
-from app.download import WrongContent, check_file
 from app.file_lock import locked
+from app.models.catalogue import Catalogue
+from app.models.download import WrongContent, check_file
 from pipeline.errors import WeightsError
 
 State = Literal["present", "absent", "damaged"]

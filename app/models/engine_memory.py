@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from app.catalogue import Catalogue, Entry
-from app.gguf import context_values_of
-from app.gpu import GPU_SHARE, Gpu
+from app.models.catalogue import Catalogue, Entry
+from app.models.gguf import context_values_of
+from app.models.gpu import GPU_SHARE, Gpu
 from app.settings.model import Settings
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_spec
 
