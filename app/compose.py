@@ -71,7 +71,7 @@ class Assistant:
         """The engine of one kind and the weights it uses, for a person."""
         return described(self.settings.engine(kind))
 
-    # -- sessions (app.realtime_socket.Assistant)
+    # -- sessions (app.server.realtime_socket.Assistant)
 
     def defaults(self) -> SessionDefaults:
         """What a session is before its client says anything. Engines must be ready."""

@@ -22,7 +22,7 @@ import numpy as np
 import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from app.discovery import USUAL_PORT
+from app.server.discovery import USUAL_PORT
 from pipeline.audio import Pcm, pcm_from_bytes, pcm_to_bytes
 from pipeline.errors import ReachyVoiceError
 

@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 
 from app.compose import Assistant
-from app.exchange import Exchange
-from app.live_settings import LiveSettings
 from app.models.memory_room import has_room
 from app.models.weights import WeightsCache
-from app.serving import local_server
+from app.server.exchange import Exchange
+from app.server.live_settings import LiveSettings
+from app.server.serving import local_server
 from app.settings.load import load_settings
 from app.settings.model import Loaded
 from benchmarks.wer import word_errors

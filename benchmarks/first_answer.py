@@ -37,8 +37,8 @@ import websockets.asyncio.client
 from app.bench import ready_process
 from app.models.weights import WeightsCache
 from app.realtime_client import room_tone
-from app.server import bind
-from app.serving import PATH
+from app.server.server import bind
+from app.server.serving import PATH
 from app.settings.load import load_settings
 from benchmarks.interruption_scenes import scenes
 from benchmarks.onset_speech import Voices

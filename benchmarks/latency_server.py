@@ -25,7 +25,7 @@ from typing import Any
 from app.commands.models import open_cache
 from app.compose import Assistant
 from app.models.weights import WeightsCache
-from app.serving import PATH, run_server
+from app.server.serving import PATH, run_server
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from pipeline.audio import Pcm

@@ -4,7 +4,7 @@
 
 The real server with its configured engines runs in this process's loop; a client in a thread of
 its own says recordings in real time over a loopback socket and waits for each spoken answer. A
-timer in the server's loop notes how late it is (``app.loop_lag``).
+timer in the server's loop notes how late it is (``app.server.loop_lag``).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy as np
 from websockets.sync.client import ClientConnection, connect
 
 from app.compose import Assistant
-from app.loop_lag import LoopLag
 from app.models.weights import WeightsCache
-from app.serving import local_server
+from app.server.loop_lag import LoopLag
+from app.server.serving import local_server
 from app.settings.load import load_settings
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_to_bytes
 

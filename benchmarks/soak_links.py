@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from app.websocket_link import LINK
+from app.server.websocket_link import LINK
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
@@ -205,7 +205,7 @@ class Link:
 
 
 class _Wire:
-    """``app.websocket_link.WebSocketLink``, as far as the application uses it."""
+    """``app.server.websocket_link.WebSocketLink``, as far as the application uses it."""
 
     def __init__(self) -> None:
         self.lost = asyncio.Event()

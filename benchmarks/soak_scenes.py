@@ -21,8 +21,8 @@ from websockets.asyncio import client as websockets
 
 from app.compose import Assistant, new_id
 from app.models.weights import WeightsCache
-from app.server import OpenSockets, build_app
-from app.serving import local_server
+from app.server.server import OpenSockets, build_app
+from app.server.serving import local_server
 from app.settings.load import load_settings
 from benchmarks.soak_engines import (
     BACKCHANNELS,

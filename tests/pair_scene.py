@@ -16,11 +16,11 @@ from websockets.asyncio.client import connect
 
 from app.access.file import AccessFile
 from app.access.policy import Rules, parse_network
-from app.gate import Access
-from app.pairing.callers import note_callers
 from app.pairing.flow import Doors, Pairing, Wish
 from app.pairing.steps import Outcome, Robot, Step, Times
-from app.server import bind, build_app, serve
+from app.server.callers import note_callers
+from app.server.gate import Access
+from app.server.server import bind, build_app, serve
 
 PATIENT = Times(browse_s=0.2, ask_every_s=0.02)
 """For what succeeds, and does so at once."""

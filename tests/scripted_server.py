@@ -20,8 +20,8 @@ from uvicorn.protocols.websockets import websockets_sansio_impl
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from app import http_guard
-from app.server import OpenSockets, bind, build_app, serve
+from app.server import http_guard
+from app.server.server import OpenSockets, bind, build_app, serve
 from pipeline import events
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus

@@ -31,7 +31,7 @@ from test_talking import STORY, Talk, talk
 from virtual_time import run_virtual
 
 from app.compose import Assistant
-from app.robot_directions import robot_directions
+from app.server.robot_directions import robot_directions
 from app.settings.model import Settings
 from app.talk.embodiment import Embodiment
 from hardware.settings import Robot

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from app.access.file import AccessFile
 from app.access.policy import Rules, canonical_origin, digest, parse_network
-from app.gate import Access, access_for
+from app.server.gate import Access, access_for
 from app.settings.load import load_settings
 from app.settings.model import LimitSettings
 

@@ -25,7 +25,7 @@ from recordings import recording
 from app.bench import spawned_server
 from app.commands.serve import Admitted, banner
 from app.realtime_client import NoServer, connect, realtime_url
-from app.serving import lan_addresses
+from app.server.serving import lan_addresses
 from app.settings.load import load_settings
 from benchmarks.wer import word_errors
 

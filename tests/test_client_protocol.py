@@ -8,7 +8,7 @@ from typing import Any
 from conformance import Recorder
 from protocol_client import DEFAULTS
 
-from app.client_protocol import LARGE_MESSAGE_CHARS, ClientProtocol, id_source
+from app.server.client_protocol import LARGE_MESSAGE_CHARS, ClientProtocol, id_source
 from pipeline.commands import AddItem, Configure
 from pipeline.items import MessageItem
 

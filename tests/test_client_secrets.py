@@ -17,8 +17,8 @@ from scripted_server import Serve, Served, Talk, appear_from, refusal, servers, 
 from app.access.api_errors import ApiError
 from app.access.client_secrets import MAX_OF_ONE, MAX_SECRETS, ClientSecrets
 from app.access.policy import Rules, digest
-from app.client_secrets_http import BETA_PATHS, LONGEST_S
-from app.gate import Access
+from app.server.client_secrets_http import BETA_PATHS, LONGEST_S
+from app.server.gate import Access
 from app.settings.model import LimitSettings
 
 NOW = 1_800_000_000.0

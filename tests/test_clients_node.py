@@ -18,7 +18,7 @@ from clients.serving import Served, scripted_server
 from clients.turns import check
 
 from app.models.weights import WeightsCache
-from app.tls import tls_generated
+from app.server.tls import tls_generated
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -25,9 +25,9 @@ from scripted_server import (
 from staged_server import StagedAssistant
 from websockets.exceptions import ConnectionClosed
 
-from app import websocket_link
 from app.access.policy import Rules, parse_network
-from app.gate import Access
+from app.server import websocket_link
+from app.server.gate import Access
 from pipeline import events
 from pipeline.commands import Command
 

@@ -20,9 +20,9 @@ from zeroconf import DNSOutgoing, DNSPointer, ServiceInfo, ServiceStateChange, Z
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
 from zeroconf.const import _CLASS_IN, _FLAGS_AA, _FLAGS_QR_RESPONSE, _TYPE_PTR
 
-from app import discovery
-from app.address_changes import address_changes
-from app.discovery import (
+from app.server import discovery
+from app.server.address_changes import address_changes
+from app.server.discovery import (
     CannotAnnounce,
     addresses_of,
     announce,
@@ -32,7 +32,7 @@ from app.discovery import (
     own_host,
     stay_announced,
 )
-from app.gate import access_for
+from app.server.gate import access_for
 from app.settings.load import load_settings
 
 HERE = ["127.0.0.1"]
@@ -313,7 +313,7 @@ async def test_a_new_address_is_told() -> None:
     """In a network of its own, as root in a user namespace."""
     script = (
         "import asyncio, subprocess\n"
-        "from app.address_changes import address_changes\n"
+        "from app.server.address_changes import address_changes\n"
         "async def main():\n"
         "    async with address_changes() as changed:\n"
         "        subprocess.run(['ip', 'addr', 'add', '10.9.9.9/32', 'dev', 'lo'], check=True)\n"
@@ -334,7 +334,7 @@ async def test_a_new_address_is_told() -> None:
 async def test_each_message_of_the_system_is_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     ours.setblocking(False)
-    monkeypatch.setattr("app.address_changes._listener", lambda: ours)
+    monkeypatch.setattr("app.server.address_changes._listener", lambda: ours)
     with kernel:
         async with address_changes() as changed:
             for _ in range(2):

@@ -19,15 +19,15 @@ from small_engines import GATE, install
 from watched_log import WatchedLog, watched_log
 
 from app.compose import Assistant
-from app.control import NotRunning, Refused, Use, ask, socket_path
-from app.exchange import Exchange
-from app.live_settings import LiveSettings
 from app.models import memory_room
 from app.models.engine_set import EXCHANGED
 from app.models.gpu import free_memory_mb
 from app.models.memory_room import has_room
 from app.models.weights import WeightsCache
-from app.serving import PATH, run_server
+from app.server.control import NotRunning, Refused, Use, ask, socket_path
+from app.server.exchange import Exchange
+from app.server.live_settings import LiveSettings
+from app.server.serving import PATH, run_server
 from app.settings.load import load_settings
 from app.settings.model import Loaded
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes

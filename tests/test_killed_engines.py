@@ -17,7 +17,7 @@ from test_openai_client import QUICK, ROOM, TRANSCRIBE, at_24k, client, events_u
 
 from app.compose import Assistant
 from app.models.weights import WeightsCache
-from app.serving import local_server
+from app.server.serving import local_server
 from app.settings.load import load_settings
 from pipeline.engines.registry import Kind
 from pipeline.workers.process_worker import ProcessWorker

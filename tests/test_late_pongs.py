@@ -8,8 +8,8 @@ import pytest
 from scripted_server import Serve, Served, servers, talking
 from uvicorn.protocols.utils import ClientDisconnected
 
-from app.realtime_socket import RealtimeSocket
-from app.websocket_link import WebSocketLink
+from app.server.realtime_socket import RealtimeSocket
+from app.server.websocket_link import WebSocketLink
 
 
 @pytest.fixture

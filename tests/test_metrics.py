@@ -12,8 +12,8 @@ from scripted_server import Serve, Served, refusal, servers, talking
 from staged_server import StagedAssistant
 from virtual_time import VirtualLoop, run_virtual
 
-from app.loop_lag import PERIOD_S, LoopLag
-from app.metrics import (
+from app.server.loop_lag import PERIOD_S, LoopLag
+from app.server.metrics import (
     CLUES,
     CONTENT_TYPE,
     ERROR_CODES,
@@ -24,7 +24,7 @@ from app.metrics import (
     Refusal,
     SessionObserver,
 )
-from app.process_usage import Usage as ProcessUsage
+from app.server.process_usage import Usage as ProcessUsage
 from pipeline import events
 from pipeline.bus import Bus
 from pipeline.events import Ignored

@@ -17,7 +17,7 @@ from recordings import recording
 
 from app.compose import Assistant
 from app.models.weights import WeightsCache
-from app.serving import local_server
+from app.server.serving import local_server
 from app.settings.load import load_settings
 from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes, pcm_to_bytes

@@ -18,10 +18,10 @@ from starlette.types import Message, Receive, Scope, Send
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from app import serving
 from app.access.policy import Caller, parse_address
-from app.gate import CALLER
-from app.pairing.callers import (
+from app.pairing.own_server import Own, OwnServer, unusable
+from app.server import serving
+from app.server.callers import (
     MAX_REMEMBERED,
     Callers,
     CallersTap,
@@ -29,9 +29,9 @@ from app.pairing.callers import (
     note_callers,
     read_callers,
 )
-from app.pairing.own_server import Own, OwnServer, unusable
+from app.server.gate import CALLER
+from app.server.tls import tls_generated
 from app.settings.model import LimitSettings, ServerSettings
-from app.tls import tls_generated
 from hardware.settings import Array, Robot
 
 

@@ -12,7 +12,6 @@ import pytest
 from fake_robot import ADDRESS, fake_robot, free_port
 from pair_scene import PATIENT
 
-from app.discovery import Found
 from app.pairing import place
 from app.pairing.place import (
     Typed,
@@ -24,6 +23,7 @@ from app.pairing.place import (
     the_only,
 )
 from app.pairing.steps import Robot, WhichRobot
+from app.server.discovery import Found
 
 HOW = "Is it on, and in this network?"
 

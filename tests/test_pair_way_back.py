@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from app.pairing.app_rpc import AppSays
-from app.pairing.callers import Knocks
 from app.pairing.steps import Robot
 from app.pairing.way_back import Evidence, arrived, firewall_advice, turned_down, why_not
+from app.server.callers import Knocks
 
 ROBOT = Robot("kitchen", "192.168.1.7", "192.168.1.5")
 TOLD = AppSays(False, "connecting", "", "local", "192.168.1.5", 8765)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 from scripted import ScriptedConversation, ScriptedLlm
 
-from app import reconnect
 from app.access.policy import Caller, parse_address
-from app.reconnect import Identity, ParkedConversations, identity_of
+from app.server import reconnect
+from app.server.reconnect import Identity, ParkedConversations, identity_of
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
 from pipeline.messages import Tool

@@ -11,7 +11,7 @@ from protocol_client import DEFAULTS, Client, finished, started
 from virtual_time import run_virtual
 from wired import wired
 
-from app.client_protocol import ClientProtocol
+from app.server.client_protocol import ClientProtocol
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, Judgement, Pause, TurnRecord
 

@@ -10,8 +10,8 @@ import pytest
 from scripted_array import ScriptedArray
 from test_embodiment import DEFAULT
 
-from app.robot_directions import places_of, robot_directions
-from app.serving import _beside
+from app.server.robot_directions import places_of, robot_directions
+from app.server.serving import _beside
 from hardware.xvf3800.errors import ArrayNotFound
 from pipeline.commands import NoteDirection
 
@@ -67,7 +67,7 @@ async def test_a_robot_that_is_switched_on_later(monkeypatch: pytest.MonkeyPatch
             raise openings.pop()
         return ScriptedArray()
 
-    monkeypatch.setattr("app.robot_directions.places_of", known_now)
+    monkeypatch.setattr("app.server.robot_directions.places_of", known_now)
     monkeypatch.setattr("hardware.xvf3800.watch.BACK_OFF_S", (0.0,))
     served = assistant("http://reachy-mini.local:8000", {robot: "10.0.0.7"})
     running = asyncio.create_task(robot_directions(served, opened))

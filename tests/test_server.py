@@ -21,7 +21,8 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from app import realtime_socket, server
+from app.server import realtime_socket
+from app.server.server import server
 from pipeline import events
 from pipeline.commands import AppendAudio, CommitAudio
 

@@ -14,10 +14,11 @@ from staged_server import StagedAssistant
 from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed
 
-from app import realtime_socket, server, websocket_link
-from app.realtime_socket import RealtimeSocket
+from app.server import realtime_socket, websocket_link
+from app.server.realtime_socket import RealtimeSocket
+from app.server.server import server
+from app.server.websocket_link import LINK, SLICE_BYTES, WebSocketLink
 from app.settings.model import LimitSettings
-from app.websocket_link import LINK, SLICE_BYTES, WebSocketLink
 
 UPGRADE = (
     b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

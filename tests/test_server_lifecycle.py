@@ -13,8 +13,8 @@ from scripted_server import ScriptedAssistant, Serve, servers, talking
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.compose import Assistant
-from app.server import ServerError, bind, build_app, serve
-from app.serving import Interrupted, local_server
+from app.server.server import ServerError, bind, build_app, serve
+from app.server.serving import Interrupted, local_server
 from app.settings.load import load_settings
 from pipeline.engines.registry import Kind
 

@@ -17,9 +17,9 @@ import pytest
 from scripted_server import Serve, Served, appear_from, servers, talking
 from websockets.exceptions import ConnectionClosed
 
-from app.http_guard import MAX_WAITING, MAX_WAITING_EACH, GuardedHttp, WaitingRoom
+from app.server.http_guard import MAX_WAITING, MAX_WAITING_EACH, GuardedHttp, WaitingRoom
+from app.server.tls import ServerTls, tls_generated
 from app.settings.model import LimitSettings
-from app.tls import ServerTls, tls_generated
 
 UPGRADE = (
     b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -226,7 +226,7 @@ async def test_connections_that_only_wait_keep_nobody_else_out(
 async def test_a_websocket_does_not_take_a_place_to_wait(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.http_guard.MAX_WAITING", 1)
+    monkeypatch.setattr("app.server.http_guard.MAX_WAITING", 1)
     served = await serving(max_sessions=3)
     async with talking(served), talking(served), talking(served):
         pass
@@ -250,7 +250,7 @@ async def test_a_connection_counts_before_it_says_anything(
 async def test_in_a_full_house_the_greediest_is_cut(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.http_guard.MAX_WAITING", 3)
+    monkeypatch.setattr("app.server.http_guard.MAX_WAITING", 3)
     served = await serving()
     held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(3)]
     appear_from(monkeypatch, "192.168.1.7")
@@ -263,8 +263,8 @@ async def test_in_a_full_house_the_greediest_is_cut(
 async def test_clients_that_are_turned_away_are_bounded_and_soon_gone(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.http_guard.MAX_WAITING", 3)
-    monkeypatch.setattr("app.realtime_socket.HANG_UP_S", 0.5)
+    monkeypatch.setattr("app.server.http_guard.MAX_WAITING", 3)
+    monkeypatch.setattr("app.server.realtime_socket.HANG_UP_S", 0.5)
     served = await serving(max_sessions=1)
     async with talking(served):
         held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(3)]

@@ -17,11 +17,9 @@ import pytest
 from scripted_server import Serve, servers
 from websockets.asyncio.client import connect
 
-from app import tls
-from app.serving import tls_for
-from app.settings.load import load_settings
-from app.settings.model import TlsFiles
-from app.tls import (
+from app.server import tls
+from app.server.serving import tls_for
+from app.server.tls import (
     DAY_S,
     RENEW_DAYS,
     RETRY_S,
@@ -31,6 +29,8 @@ from app.tls import (
     tls_from_files,
     tls_generated,
 )
+from app.settings.load import load_settings
+from app.settings.model import TlsFiles
 
 NAMES = ["localhost", "127.0.0.1", "::1", "Box", "box.local", "not a name", "fe80::1%eth0"]
 NOW = 1_800_000_000.0
@@ -183,7 +183,7 @@ async def test_a_failed_renewal_is_tried_again_in_a_minute(
             raise TlsError("not yet")
         return generated.files()
 
-    monkeypatch.setattr("app.tls.asyncio.sleep", sleep)
+    monkeypatch.setattr("app.server.tls.asyncio.sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         await replace(generated, files=files).keep_fresh()
     assert slept == [DAY_S, RETRY_S, DAY_S]

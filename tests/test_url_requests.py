@@ -16,7 +16,7 @@ from far_answers import data
 from far_server import FarServer, Mood, free_port, problem, serving, stream
 from url_engines import HELLO, answer, running
 
-from app.tls import tls_generated
+from app.server.tls import tls_generated
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError

@@ -23,7 +23,7 @@ from app.compose import Assistant
 from app.doctor import examine
 from app.models.weights import WeightsCache
 from app.realtime_client import connect
-from app.serving import local_server
+from app.server.serving import local_server
 from app.settings.load import load_settings
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from pipeline.engines.registry import Kind

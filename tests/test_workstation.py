@@ -36,7 +36,7 @@ from tiny_qwen import directory, needs_qwen
 
 from app.compose import Assistant
 from app.models.weights import WeightsCache
-from app.serving import local_server
+from app.server.serving import local_server
 from app.settings.load import load_settings
 from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE, Pcm

@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 
 from app.commands.options import ConfigOption, JsonOption, OfflineOption, SetOption
-from app.control import Use, ask, socket_path
 from app.models.catalogue import Catalogue
 from app.models.download import Progress, Report, megabytes
 from app.models.pull import pull as pull_weights
 from app.models.weights import WeightsCache
+from app.server.control import Use, ask, socket_path
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from pipeline.errors import WeightsError

@@ -16,20 +16,20 @@ from rich.markup import escape
 
 from app.access.file import AccessFile, AccessList
 from app.access.policy import parse_address, parse_network, shown_network
-from app.access_command import typed_command
 from app.commands.config import settings_warnings
 from app.commands.models import open_cache
 from app.commands.options import ConfigOption, SetOption
 from app.commands.record import RecordOption, recording
 from app.compose import Assistant
-from app.exchange import Exchange
-from app.gate import access_for
-from app.live_settings import LiveSettings
 from app.models.memory_room import has_room
-from app.serving import PATH, lan_addresses, run_server, tls_for
+from app.server.access_command import typed_command
+from app.server.exchange import Exchange
+from app.server.gate import access_for
+from app.server.live_settings import LiveSettings
+from app.server.serving import PATH, lan_addresses, run_server, tls_for
+from app.server.tls import ServerTls
 from app.settings.load import load_settings
 from app.settings.model import Loaded, Settings
-from app.tls import ServerTls
 from pipeline.engines.registry import Kind
 
 LanOption = Annotated[

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from app.discovery import is_loopback
-from app.pairing.callers import PATH, Knocks, read_callers
 from app.pairing.json_http import JsonHttp, NoAnswer
 from app.pairing.steps import NoServer, in_url, read_json
+from app.server.callers import PATH, Knocks, read_callers
+from app.server.discovery import is_loopback
 
 LOOPBACK = "127.0.0.1"
 

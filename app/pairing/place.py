@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.discovery import ROBOTS, Found, addresses_of, find
 from app.pairing.steps import APP_PORT, Robot, Times, WhichRobot, plain
+from app.server.discovery import ROBOTS, Found, addresses_of, find
 from hardware.daemon_url import DAEMON_PORT
 
 USUAL_NAME = "reachy-mini.local"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from app.pairing.app_rpc import AppSays
-from app.pairing.callers import Knocks
 from app.pairing.steps import PairError, Robot, in_url, plain
+from app.server.callers import Knocks
 
 TURNED_AWAY = 1008
 """The close code of a server whose places are all taken."""

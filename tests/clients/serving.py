@@ -21,8 +21,8 @@ from conformance import Recorder
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.compose import new_id
-from app.server import bind, build_app, serve
-from app.tls import ServerTls
+from app.server.server import bind, build_app, serve
+from app.server.tls import ServerTls
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
 from pipeline.conversation.memory import Memory
@@ -36,7 +36,7 @@ QUICK = Endpointing(clear_wait_ms=128)
 
 
 class ScriptedAssistant:
-    """The assistant that ``app.server`` serves, with real sessions over a ``Cast``."""
+    """The assistant that ``app.server.server`` serves, with real sessions over a ``Cast``."""
 
     def __init__(self, cast: Cast, settings: SessionSettings) -> None:
         self.cast = cast

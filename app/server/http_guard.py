@@ -17,7 +17,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.websocket_link import WebSocketLink
+from app.server.websocket_link import WebSocketLink
 
 MAX_WAITING = 512
 """Connections that have no session (yet). Half of the file descriptors that Linux gives."""

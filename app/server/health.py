@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app import process_usage
 from app.compose import MODEL
-from app.metrics import CONTENT_TYPE
 from app.models.engine_set import EXCHANGED
-from app.realtime_socket import Assistant
+from app.server import process_usage
+from app.server.metrics import CONTENT_TYPE
+from app.server.realtime_socket import Assistant
 
 RETRY_AFTER_S = 2
 """Engines take seconds to warm up."""

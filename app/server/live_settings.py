@@ -9,8 +9,8 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from app.compose import Assistant
-from app.control import Use
-from app.exchange import Exchange, Tell
+from app.server.control import Use
+from app.server.exchange import Exchange, Tell
 from app.settings.model import Loaded, Settings
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError, ReachyVoiceError

@@ -28,8 +28,8 @@ from app.access.policy import (
     caller_of,
     parse_network,
 )
-from app.access_command import typed_command
-from app.discovery import own_host
+from app.server.access_command import typed_command
+from app.server.discovery import own_host
 from app.settings.access import key_bytes
 from app.settings.model import Settings
 

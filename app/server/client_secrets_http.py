@@ -18,12 +18,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app import health
 from app.access.api_errors import ApiError
 from app.access.client_secrets import ClientSecrets
 from app.access.policy import Caller
-from app.gate import CALLER
-from app.realtime_socket import Assistant
+from app.server import health
+from app.server.gate import CALLER
+from app.server.realtime_socket import Assistant
 from pipeline.realtime.beta import BetaDialect
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults

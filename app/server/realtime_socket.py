@@ -1,7 +1,7 @@
 """One WebSocket, one protocol, one session: the only file that knows both ends.
 
 The session begins with the client's first message, because only then is it known whether somebody
-comes back to a conversation (``app.reconnect``), or with its first that is no ``session.update``
+comes back to a conversation (``app.server.reconnect``), or with its first that is no ``session.update``
 while one waits for it. Everything runs in one TaskGroup: when one task
 ends, all do; a client that vanishes stops its reply at once.
 """
@@ -18,12 +18,12 @@ from typing import Protocol
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.access.limits import IdleTime, MessageRate
-from app.client_protocol import ClientProtocol, id_source
-from app.gate import CALLER, FROM_SECRET
-from app.metrics import Ending, Metrics, SessionObserver
-from app.reconnect import Identity, ParkedConversations
+from app.server.client_protocol import ClientProtocol, id_source
+from app.server.gate import CALLER, FROM_SECRET
+from app.server.metrics import Ending, Metrics, SessionObserver
+from app.server.reconnect import Identity, ParkedConversations
+from app.server.websocket_link import LINK, WebSocketLink
 from app.settings.model import LimitSettings
-from app.websocket_link import LINK, WebSocketLink
 from pipeline.bus import Bus, TooSlow
 from pipeline.commands import Command, Configure, SessionConfig
 from pipeline.conversation.memory import Memory

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NoReturn
 
-from app.address_changes import address_changes
+from app.server.address_changes import address_changes
 from pipeline.errors import ReachyVoiceError
 
 if TYPE_CHECKING:

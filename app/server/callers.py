@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.api_errors import error_response
 from app.access.policy import Caller, caller_of
-from app.gate import CALLER
+from app.server.gate import CALLER
 
 PATH = "/callers"
 MAX_REMEMBERED = 256

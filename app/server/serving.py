@@ -11,15 +11,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from app.compose import Assistant, first_error
-from app.control import answer_requests, socket_path
-from app.discovery import stay_announced
-from app.gate import Access, host_names
-from app.live_settings import LiveSettings
-from app.pairing.callers import note_callers
-from app.robot_directions import robot_directions
-from app.server import bind, build_app, serve
+from app.server.callers import note_callers
+from app.server.control import answer_requests, socket_path
+from app.server.discovery import stay_announced
+from app.server.gate import Access, host_names
+from app.server.live_settings import LiveSettings
+from app.server.robot_directions import robot_directions
+from app.server.server import bind, build_app, serve
+from app.server.tls import ServerTls, tls_from_files, tls_generated
 from app.settings.model import Settings, TlsFiles
-from app.tls import ServerTls, tls_from_files, tls_generated
 from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from app.loop_lag import LoopLag
-from app.process_usage import MIB, Usage
+from app.server.loop_lag import LoopLag
+from app.server.process_usage import MIB, Usage
 from pipeline.bus import Bus
 from pipeline.events import ClauseFault, Ignored, SilenceOutcome, SilentAnswer, TranscriptFailed
 from pipeline.turn_record import Pause, TurnRecord

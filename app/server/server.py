@@ -23,15 +23,15 @@ from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app import health
 from app.access.api_errors import error_response, on_http_exception
 from app.access.limits import Places
 from app.access.policy import Caller
-from app.client_secrets_http import secret_routes
-from app.gate import CALLER, Access, AccessGate
-from app.http_guard import GuardedHttp, GuardedListener, WaitingRoom
-from app.metrics import Metrics
-from app.realtime_socket import (
+from app.server import health
+from app.server.client_secrets_http import secret_routes
+from app.server.gate import CALLER, Access, AccessGate
+from app.server.http_guard import GuardedHttp, GuardedListener, WaitingRoom
+from app.server.metrics import Metrics
+from app.server.realtime_socket import (
     GOING_AWAY,
     HANG_UP_S,
     Assistant,
@@ -39,9 +39,9 @@ from app.realtime_socket import (
     accept,
     turn_away,
 )
-from app.reconnect import Identity, ParkedConversations, identity_of
+from app.server.reconnect import Identity, ParkedConversations, identity_of
+from app.server.websocket_link import LINK, WebSocketLink
 from app.settings.model import LimitSettings
-from app.websocket_link import LINK, WebSocketLink
 from pipeline.errors import ReachyVoiceError
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
