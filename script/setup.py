@@ -1,7 +1,7 @@
 """What ``script/serve`` and ``script/test`` run: set up what is missing, then serve or test.
 
 First the base, in which the program itself can read the settings; then it is asked what they need
-besides (``app.needs``: torch, NeMo, CUDA, weights), and that is done, too. Options: ``--plan`` says
+besides (``app.doctor.needs``: torch, NeMo, CUDA, weights), and that is done, too. Options: ``--plan`` says
 what would be fetched and stops, ``--setup-only`` stops before the server, ``--torch cpu|cuda``
 chooses for the machine; ``script/test --workstation`` installs torch, NeMo and qwen-tts, as CI
 does.

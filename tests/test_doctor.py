@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from file_server import FileServer, file_server
 
-from app import doctor
-from app.doctor import Check, examine
+from app.doctor.checks import Check, examine
+from app.doctor.checks import checks as doctor
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 
 

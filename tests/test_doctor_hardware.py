@@ -9,8 +9,8 @@ import pytest
 from fake_usb import REACHY, SEEED, FakeBus, FakeXvf, gone, ints, late
 from scripted_array import ScriptedArray
 
-from app.doctor_check import Check
-from app.doctor_hardware import (
+from app.doctor.finding import Check
+from app.doctor.hardware import (
     check_echo_path,
     check_hardware,
     check_volume,

@@ -13,14 +13,14 @@ from test_gguf import gguf_of_qwen3_1_7b
 from test_setup_stack import CUDA, called, do
 from test_setup_stack import place as place
 
-from app import doctor_stack
-from app import needs as needs_module
-from app.doctor_check import Check
-from app.doctor_stack import check_machine
+from app.doctor import needs as needs_module
+from app.doctor import stack as doctor_stack
+from app.doctor.finding import Check
+from app.doctor.needs import Needs, answer, needs_of
+from app.doctor.stack import check_machine
 from app.models.catalogue import Catalogue
 from app.models.engine_memory import CONTEXT_MB, SERVER_MB, TORCH_WORKER_MB, demand
 from app.models.gpu import Gpu, Gpus
-from app.needs import Needs, answer, needs_of
 from app.settings.load import load_settings
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 
@@ -244,7 +244,7 @@ def test_a_cuda_llama_is_kept_without_an_nvcc(
 
 
 def test_wrong_settings_are_told_with_their_exit_code() -> None:
-    command = [sys.executable, "-m", "app.needs", "--set", "stt.engin=x"]
+    command = [sys.executable, "-m", "app.doctor.needs", "--set", "stt.engin=x"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert "stt.engin" in done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from virtual_sound import NAME, VirtualSound, need_virtual_sound
 
-from app.doctor_sound import check_sound, look
+from app.doctor.sound import check_sound, look
 from hardware.settings import Sound
 from hardware.sound.errors import SoundError
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from test_gpu import NO_DRIVER, OLD_DRIVER, OLD_GPU, RTX_4090, SHARED_MEMORY, machine
 
-from app import doctor, doctor_stack
-from app.doctor_check import Check
-from app.doctor_memory import check_gpu_memory
+from app.doctor import stack as doctor_stack
+from app.doctor.checks import checks as doctor
+from app.doctor.finding import Check
+from app.doctor.memory import check_gpu_memory
+from app.doctor.needs import Needs, needs_of
 from app.models.engine_memory import GpuLoad
 from app.models.gpu import Gpu, Gpus, parse_gpus
-from app.needs import Needs, needs_of
 from app.settings.load import load_settings
 
 HERE = Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))

@@ -19,7 +19,7 @@ from scripted import ScriptedLlm, ScriptedStt, ScriptedTts, scene
 from url_engines import running
 from virtual_time import run_virtual
 
-from app.languages import language_warnings
+from app.doctor.languages import language_warnings
 from app.models.catalogue import Catalogue
 from app.settings.load import load_settings, profile_names
 from pipeline.audio import AudioFormat, Pcm

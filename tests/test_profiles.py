@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app import doctor_stack, profile_fit
 from app.command_line import cli
-from app.doctor_memory import check_memory
-from app.models.catalogue import Catalogue
-from app.models.engine_memory import Demand, Part, demand
-from app.models.gpu import Gpu, Gpus, cuda_order
-from app.needs import needs_of
-from app.profile_fit import (
+from app.doctor import profile_fit
+from app.doctor import stack as doctor_stack
+from app.doctor.memory import check_memory
+from app.doctor.needs import needs_of
+from app.doctor.profile_fit import (
     BEST_FIRST,
     SYSTEM_MB,
     Machine,
@@ -28,6 +26,9 @@ from app.profile_fit import (
     this_machine,
     wanted,
 )
+from app.models.catalogue import Catalogue
+from app.models.engine_memory import Demand, Part, demand
+from app.models.gpu import Gpu, Gpus, cuda_order
 from app.settings.load import config_dir, load_settings, profile_names
 from pipeline.engines.registry import Kind
 

@@ -14,10 +14,10 @@ from setup_steps import early, failures, plan
 from setup_steps.place import Place
 from setup_steps.plan import Fetch
 
-from app import doctor_stack
+from app.doctor import stack as doctor_stack
+from app.doctor.profile_fit import Wanted, wanted
 from app.models.catalogue import Catalogue
 from app.models.gpu import Gpu, Gpus
-from app.profile_fit import Wanted, wanted
 
 ROOT = Path(__file__).resolve().parent.parent
 RTX = Gpu("RTX 4090", 25_757, "580.65.06", (8, 9))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from setup_steps import options, plan, stack
 
-from app import doctor_stack
+from app.doctor import stack as doctor_stack
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE, TESTED = "requirements.lock", "requirements-dev.lock"

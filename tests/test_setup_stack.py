@@ -352,7 +352,7 @@ class TestAsking:
     def test_the_installed_program_is_asked(self, place: Place) -> None:
         answer_pip(place, f"echo '{self.ANSWER}'")
         found = needs.ask(place, ["--config", "reachy", "--torch", "auto"])
-        assert called(place) == ["-I -m app.needs --config reachy --torch auto"]
+        assert called(place) == ["-I -m app.doctor.needs --config reachy --torch auto"]
         assert found.lock == WORKSTATION
         assert found.cuda == Cuda("/nvcc", "13.0", "8.9")
         assert needs.unfit(found.findings) is None

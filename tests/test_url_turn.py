@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
 
 from app.compose import Assistant
-from app.doctor import examine
+from app.doctor.checks import examine
 from app.models.weights import WeightsCache
 from app.realtime_client import connect
 from app.server.serving import local_server

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from app.choices import choice_warnings
 from app.commands.options import ConfigOption, JsonOption, SetOption
-from app.languages import language_warnings
+from app.doctor.choices import choice_warnings
+from app.doctor.languages import language_warnings
+from app.doctor.profile_fit import advice, judge, this_machine, wanted
 from app.models.catalogue import Catalogue
-from app.profile_fit import advice, judge, this_machine, wanted
 from app.settings.load import config_dir, display_name, load_settings, profile_names, resolve
 from app.settings.model import Loaded
 from app.settings.personas import persona_names, read_persona, unused_persona

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from app.commands.options import ConfigOption, JsonOption, SetOption
-from app.doctor import Check, examine
+from app.doctor.checks import Check, examine
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ENGINES = ("stt", "llm", "tts")
 LAST_PYTHON = (3, 13)
 LEAST_GLIBC = (2, 34)
-"""Both as in ``app.doctor_stack``, which says it of all settings."""
+"""Both as in ``app.doctor.stack``, which says it of all settings."""
 OTHERS = "choose another profile: --profile cpu-plus runs on a laptop"
 
 

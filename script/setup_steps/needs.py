@@ -24,7 +24,7 @@ class Cuda:
 
 @dataclass(frozen=True)
 class Finding:
-    """``state``: ok, warn or fail. ``app.doctor_check.Check`` from afar."""
+    """``state``: ok, warn or fail. ``app.doctor.finding.Check`` from afar."""
 
     name: str
     state: str
@@ -42,7 +42,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Needs:
-    """See ``app.needs.Needs``. As it is here: what the base's own settings need."""
+    """See ``app.doctor.needs.Needs``. As it is here: what the base's own settings need."""
 
     stack: str = ""
     torch: str = ""
@@ -72,7 +72,7 @@ class Needs:
 
 def ask(place: Place, arguments: Sequence[str]) -> Needs:
     """Raises ``SetupError`` if the settings cannot be used; the program has told why."""
-    command = [str(place.python), "-I", "-m", "app.needs", *arguments]
+    command = [str(place.python), "-I", "-m", "app.doctor.needs", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         what = "what the settings need is not known"

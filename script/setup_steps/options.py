@@ -47,7 +47,7 @@ class Options:
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """For ``app.needs``."""
+        """For ``app.doctor.needs``."""
         return (*self.settings, "--torch", self.torch)
 
 

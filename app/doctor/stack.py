@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from app.doctor_check import Check
-from app.doctor_memory import check_gpu_memory, check_memory, memory_mb
+from app.doctor.finding import Check
+from app.doctor.memory import check_gpu_memory, check_memory, memory_mb
+from app.doctor.needs import GPU_FOR_REAL_TIME, Needs
 from app.models.gpu import (
     LEAST_CAPABILITY,
     LEAST_DRIVER,
@@ -27,7 +28,6 @@ from app.models.gpu import (
     nvcc_version,
     version,
 )
-from app.needs import GPU_FOR_REAL_TIME, Needs
 from app.settings.load import config_dir
 
 CUDA = "13.0"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from app.doctor_check import Check
+from app.doctor.finding import Check
 from app.settings.model import Settings
 from hardware.xvf3800.boards import BOARD_NAMES, is_array_name, same_array, version_of
 from hardware.xvf3800.codec import Values

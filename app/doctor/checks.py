@@ -15,22 +15,22 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from app.choices import choice_warnings
-from app.doctor_check import Check as Check
-from app.doctor_check import State as State
-from app.doctor_hardware import check_hardware
-from app.doctor_memory import check_memory as check_memory
-from app.doctor_memory import memory_mb as memory_mb
-from app.doctor_sound import check_sound, look
-from app.doctor_stack import check_installed, check_machine, setup_command
-from app.languages import language_warnings
+from app.doctor.choices import choice_warnings
+from app.doctor.finding import Check as Check
+from app.doctor.finding import State as State
+from app.doctor.hardware import check_hardware
+from app.doctor.languages import language_warnings
+from app.doctor.memory import check_memory as check_memory
+from app.doctor.memory import memory_mb as memory_mb
+from app.doctor.needs import Needs, needs_of
+from app.doctor.profile_fit import advice, judge, this_machine, wanted
+from app.doctor.sound import check_sound, look
+from app.doctor.stack import check_installed, check_machine, setup_command
 from app.models.catalogue import Catalogue
 from app.models.download import SPARE_BYTES
 from app.models.engine_memory import STACK_EXTRAS
 from app.models.gpu import find_gpus
 from app.models.weights import WeightsCache
-from app.needs import Needs, needs_of
-from app.profile_fit import advice, judge, this_machine, wanted
 from app.settings.load import config_dir, load_settings
 from app.settings.model import Settings
 from pipeline.engines.by_url.engine import UrlEngine

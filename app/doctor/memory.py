@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from app.doctor_check import Check
+from app.doctor.finding import Check
 from app.models.engine_memory import GpuLoad
 from app.models.gpu import GPU_SHARE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from app.devices import chosen_devices
-from app.doctor_check import Check
+from app.doctor.finding import Check
 from hardware.settings import Sound
 from hardware.sound.errors import SoundError
 

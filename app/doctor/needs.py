@@ -2,7 +2,7 @@
 
 ``script/setup.py`` asks for it in JSON, before anything large is fetched::
 
-    python -m app.needs [--config PROFILE|FILE] [--set KEY=VALUE]... [--torch auto|cpu|cuda]
+    python -m app.doctor.needs [--config PROFILE|FILE] [--set KEY=VALUE]... [--torch auto|cpu|cuda]
 """
 
 from __future__ import annotations
@@ -150,9 +150,9 @@ def _missing(cache: WeightsCache, names: Sequence[str]) -> list[MissingWeights]:
 
 def answer(arguments: Sequence[str], gpus: Gpus | None = None) -> dict[str, Any]:
     """The needs, and the doctor's findings about this machine."""
-    from app.doctor_stack import check_machine, setup_command
+    from app.doctor.stack import check_machine, setup_command
 
-    parser = argparse.ArgumentParser(prog="python -m app.needs")
+    parser = argparse.ArgumentParser(prog="python -m app.doctor.needs")
     parser.add_argument("--config")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--torch", choices=("auto", "cpu", "cuda"), default="auto")
@@ -168,7 +168,7 @@ def answer(arguments: Sequence[str], gpus: Gpus | None = None) -> dict[str, Any]
 def _cuda(needs: Needs, gpus: Gpus) -> dict[str, str] | None:
     """What compiles llama.cpp for the GPU; an empty ``nvcc``: none is of use, and what is built
     stays. None of use and not built: a finding says so, and nothing is compiled."""
-    from app.doctor_stack import check_nvcc, llama_has_cuda
+    from app.doctor.stack import check_nvcc, llama_has_cuda
 
     if needs.llama != "cuda":
         return None
