@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import numpy as np
 
-from app.realtime_client import RATE, RealtimeClient, SpokenTurn, connect, room_tone
 from app.server.process_usage import Usage, usage
 from app.server.server import bind
 from app.server.serving import PATH
+from app.talk.realtime_client import RATE, RealtimeClient, SpokenTurn, connect, room_tone
 from hardware.wav import speech_end
 from pipeline.audio import Pcm
 from pipeline.errors import ReachyVoiceError

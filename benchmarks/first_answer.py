@@ -36,10 +36,10 @@ import websockets.asyncio.client
 
 from app.bench import ready_process
 from app.models.weights import WeightsCache
-from app.realtime_client import room_tone
 from app.server.server import bind
 from app.server.serving import PATH
 from app.settings.load import load_settings
+from app.talk.realtime_client import room_tone
 from benchmarks.interruption_scenes import scenes
 from benchmarks.onset_speech import Voices
 from benchmarks.scripted_engines import NAME, installed

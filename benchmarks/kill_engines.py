@@ -33,9 +33,9 @@ import psutil
 from app.bench import Spawned, spawned_server
 from app.commands.models import open_cache
 from app.compose import synthesize_alone
-from app.realtime_client import RATE
 from app.settings.load import load_settings
 from app.settings.model import Settings
+from app.talk.realtime_client import RATE
 from benchmarks.kill_talk import Talk, Turn, talking
 from pipeline.audio import Pcm, Resampler
 from pipeline.engines.registry import Kind

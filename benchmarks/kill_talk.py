@@ -15,7 +15,7 @@ import numpy as np
 import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed
 
-from app.realtime_client import CHUNK_MS, RATE, ROOM_TONE_S, room_tone
+from app.talk.realtime_client import CHUNK_MS, RATE, ROOM_TONE_S, room_tone
 from pipeline.audio import Pcm, pcm_to_bytes
 
 PATIENCE_S = 20.0

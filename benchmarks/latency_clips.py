@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from app.realtime_client import RATE
+from app.talk.realtime_client import RATE
 from benchmarks.turns import acoustics, energy
 from benchmarks.turns.acoustics import Signal
 from benchmarks.turns.scene import Scene, load

@@ -17,10 +17,10 @@ import psutil
 import websockets.asyncio.client
 
 from app.bench import TURNS_PER_CONVERSATION, Spawned, ready_process
-from app.realtime_client import RATE, RealtimeClient, SpokenTurn, TurnFailed, realtime_url
 from app.server.process_usage import usage
 from app.server.server import bind
 from app.server.serving import PATH
+from app.talk.realtime_client import RATE, RealtimeClient, SpokenTurn, TurnFailed, realtime_url
 from benchmarks.latency_clips import Take
 from benchmarks.latency_trace import Moments, Sent
 from benchmarks.scripted_engines import Said, write_cue

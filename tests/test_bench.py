@@ -20,8 +20,15 @@ from app import bench
 from app.bench import Measured, Run, percentile, ready_process, summary
 from app.commands.ask import _print, as_data
 from app.commands.bench import print_report
-from app.realtime_client import RATE, RealtimeClient, SpokenTurn, TurnFailed, connect, room_tone
 from app.server.process_usage import Usage
+from app.talk.realtime_client import (
+    RATE,
+    RealtimeClient,
+    SpokenTurn,
+    TurnFailed,
+    connect,
+    room_tone,
+)
 from pipeline.audio import pcm_from_bytes
 from pipeline.errors import ReachyVoiceError
 

@@ -24,9 +24,9 @@ from recordings import recording
 
 from app.bench import spawned_server
 from app.commands.serve import Admitted, banner
-from app.realtime_client import NoServer, connect, realtime_url
 from app.server.serving import lan_addresses
 from app.settings.load import load_settings
+from app.talk.realtime_client import NoServer, connect, realtime_url
 from benchmarks.wer import word_errors
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection
 
-from app.realtime_client import RATE, SpokenTurn, TurnFailed
+from app.talk.realtime_client import RATE, SpokenTurn, TurnFailed
 from benchmarks import latency_run
 from benchmarks.latency_clips import (
     Recorded,

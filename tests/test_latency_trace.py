@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.realtime_client import RATE, SpokenTurn
+from app.talk.realtime_client import RATE, SpokenTurn
 from benchmarks import latency_trace
 from benchmarks.latency_clips import Take
 from benchmarks.latency_report import answered_as_one, traced_row, turn_row

@@ -13,9 +13,9 @@ from websockets.datastructures import Headers
 from websockets.http11 import Response
 
 from app.access.policy import Rules, digest
-from app.realtime_client import KEY_VARIABLE, NoServer, connect
 from app.server.gate import Access
 from app.server.tls import tls_generated
+from app.talk.realtime_client import KEY_VARIABLE, NoServer, connect
 
 KEY = "rv_a-key-of-ours"
 

@@ -13,7 +13,7 @@ from virtual_sound import ECHO, NAME, OTHER, VirtualSound, need_virtual_sound
 
 from app.commands import devices
 from app.commands.devices import advise
-from app.devices import SoundTest
+from app.talk.devices import SoundTest
 
 RUNNER = CliRunner()
 CLI = typer.Typer(pretty_exceptions_enable=False)

@@ -17,9 +17,9 @@ from scripted import ScriptedTts
 from scripted_server import Served, servers
 from staged_server import StagedAssistant
 
-from app.realtime_client import NoServer, TurnFailed
 from app.talk import remote
 from app.talk.conversation import Connected, Disconnected
+from app.talk.realtime_client import NoServer, TurnFailed
 from app.talk.remote import RemoteConversation, events_of
 from pipeline.audio import LISTEN_RATE
 from pipeline.bus import Published

@@ -22,9 +22,9 @@ from websockets.asyncio.client import connect as connect_socket
 from app.compose import Assistant
 from app.doctor.checks import examine
 from app.models.weights import WeightsCache
-from app.realtime_client import connect
 from app.server.serving import local_server
 from app.settings.load import load_settings
+from app.talk.realtime_client import connect
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from pipeline.engines.registry import Kind
 

@@ -15,9 +15,9 @@ from app.commands.models import open_cache
 from app.commands.options import ConfigOption, JsonOption, SetOption
 from app.commands.record import RecordOption, recording
 from app.compose import Assistant
-from app.realtime_client import RATE, SpokenTurn, connect
 from app.server.serving import local_server
 from app.settings.load import load_settings
+from app.talk.realtime_client import RATE, SpokenTurn, connect
 from hardware.wav import read_recording, require_writable, speech_end, write_recording
 from pipeline.audio import Pcm
 

@@ -23,8 +23,8 @@ from app.bench import (
 from app.commands.models import open_cache
 from app.commands.options import ConfigOption, JsonOption, SetOption
 from app.compose import synthesize_alone
-from app.realtime_client import RATE
 from app.settings.load import load_settings
+from app.talk.realtime_client import RATE
 from hardware.wav import read_recording
 from pipeline.audio import Resampler
 from pipeline.errors import AudioFormatError

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from app.commands.options import ConfigOption, JsonOption, SetOption
-from app.devices import DeviceLine, DeviceList, SoundTest, list_devices, run_test
 from app.settings.load import load_settings
+from app.talk.devices import DeviceLine, DeviceList, SoundTest, list_devices, run_test
 
 app = typer.Typer()
 

@@ -18,10 +18,10 @@ from app.commands.models import open_cache
 from app.commands.options import ConfigOption, SetOption
 from app.commands.record import RecordOption, recording
 from app.compose import Assistant, first_error
-from app.realtime_client import realtime_url
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from app.talk.keys import has_keys, pressed
+from app.talk.realtime_client import realtime_url
 from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
 

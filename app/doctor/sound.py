@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from app.devices import chosen_devices
 from app.doctor.finding import Check
+from app.talk.devices import chosen_devices
 from hardware.settings import Sound
 from hardware.sound.errors import SoundError
 

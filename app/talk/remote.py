@@ -18,8 +18,8 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from app.realtime_client import RATE, NoServer, TurnFailed, dial
 from app.talk.conversation import Connected, Disconnected
+from app.talk.realtime_client import RATE, NoServer, TurnFailed, dial
 from pipeline.audio import LISTEN_RATE, AudioFormat, Resampler, pcm_from_bytes, pcm_to_bytes
 from pipeline.bus import Published
 from pipeline.commands import (
