@@ -34,7 +34,7 @@ import numpy as np
 import openai
 import websockets.asyncio.client
 
-from app.bench import ready_process
+from app.cli.measuring import ready_process
 from app.models.weights import WeightsCache
 from app.server.server import bind
 from app.server.serving import PATH

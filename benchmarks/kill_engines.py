@@ -30,8 +30,8 @@ import httpx
 import numpy as np
 import psutil
 
-from app.bench import Spawned, spawned_server
-from app.commands.models import open_cache
+from app.cli.measuring import Spawned, spawned_server
+from app.cli.models import open_cache
 from app.compose import synthesize_alone
 from app.settings.load import load_settings
 from app.settings.model import Settings

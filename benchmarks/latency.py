@@ -37,7 +37,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from app.bench import Spawned, spawned_server
+from app.cli.measuring import Spawned, spawned_server
 from app.settings.load import load_settings
 from benchmarks import latency_report as report
 from benchmarks.latency_clips import (

@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from app.bench import STAGES, percentile
+from app.cli.measuring import STAGES, percentile
 from benchmarks.latency_run import Machine, Played
 from benchmarks.latency_trace import (
     BREAKDOWN,

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import websockets.asyncio.client
 
-from app.bench import TURNS_PER_CONVERSATION, Spawned, ready_process
+from app.cli.measuring import TURNS_PER_CONVERSATION, Spawned, ready_process
 from app.server.process_usage import usage
 from app.server.server import bind
 from app.server.serving import PATH

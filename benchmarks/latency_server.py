@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.commands.models import open_cache
+from app.cli.models import open_cache
 from app.compose import Assistant
 from app.models.weights import WeightsCache
 from app.server.serving import PATH, run_server

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from websockets.asyncio.client import connect
 
-from app.bench import percentile
+from app.cli.measuring import percentile
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from hardware.robot.body import RobotBody

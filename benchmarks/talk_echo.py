@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from app.commands.models import open_cache
+from app.cli.models import open_cache
 from app.compose import Assistant
 from app.settings.load import load_settings
 from app.talk.local import LocalConversation

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from app import cli
+from app.cli import __main__ as cli
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

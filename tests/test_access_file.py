@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app import cli
 from app.access.file import AccessFile, AccessFileError, AccessList, new_key
 from app.access.policy import digest, parse_network
+from app.cli import __main__ as cli
 from app.settings.check import SettingsError
 from app.settings.load import load_settings
 

@@ -16,10 +16,10 @@ from virtual_time import run_virtual
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.server import ServerConnection, serve
 
-from app import bench
-from app.bench import Measured, Run, percentile, ready_process, summary
-from app.commands.ask import _print, as_data
-from app.commands.bench import print_report
+from app.cli import measuring as bench
+from app.cli.ask import _print, as_data
+from app.cli.bench import print_report
+from app.cli.measuring import Measured, Run, percentile, ready_process, summary
 from app.server.process_usage import Usage
 from app.talk.realtime_client import (
     RATE,

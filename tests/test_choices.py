@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from app.command_line import cli
+from app.cli.command_line import cli
 from app.doctor.choices import choice_warnings
 from app.doctor.languages import language_warnings
 from app.models.catalogue import Catalogue

@@ -22,8 +22,8 @@ import soundfile
 from commands import run
 from recordings import recording
 
-from app.bench import spawned_server
-from app.commands.serve import Admitted, banner
+from app.cli.measuring import spawned_server
+from app.cli.serve import Admitted, banner
 from app.server.serving import lan_addresses
 from app.settings.load import load_settings
 from app.talk.realtime_client import NoServer, connect, realtime_url
@@ -182,7 +182,7 @@ def test_ci_skips_nothing_whoever_calls_it(tmp_path: Path, given: str | None) ->
 
 
 def test_the_banner_tells_a_robots_owner_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.commands.serve.lan_addresses", lambda: ["192.0.2.7", "192.0.2.8"])
+    monkeypatch.setattr("app.cli.serve.lan_addresses", lambda: ["192.0.2.7", "192.0.2.8"])
     text = "\n".join(banner("0.0.0.0", 8765))
     assert "192.0.2.7" in text
     assert "8765" in text
@@ -198,7 +198,7 @@ def test_the_banner_tells_a_robots_owner_what_to_type(monkeypatch: pytest.Monkey
 def test_the_banner_says_who_may_connect_without_an_ipv4_address(
     monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    monkeypatch.setattr("app.commands.serve.lan_addresses", list)
+    monkeypatch.setattr("app.cli.serve.lan_addresses", list)
     text = "\n".join(banner(host, 8765, Admitted(True, ("::/0",))))
     assert "no IPv4 address" in text
     assert "May connect: programs on this machine; ::/0." in text

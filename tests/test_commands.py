@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-import app.commands.config
-import app.commands.models
-from app.commands.doctor import doctor
+import app.cli.config
+import app.cli.models
+from app.cli.doctor import doctor
 from app.models.catalogue import Catalogue
 from app.settings.load import load_settings
 from pipeline.errors import ConfigError, WeightsError
@@ -27,8 +27,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("REACHY_VOICE__SERVER__PORT", "0")
     cli = typer.Typer()
-    cli.add_typer(app.commands.config.app, name="config")
-    cli.add_typer(app.commands.models.app, name="models")
+    cli.add_typer(app.cli.config.app, name="config")
+    cli.add_typer(app.cli.models.app, name="models")
     cli.command()(doctor)
     return lambda *words: CliRunner().invoke(cli, words)
 

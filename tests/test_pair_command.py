@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 
 import app.pairing.flow
 import app.pairing.place
-from app.commands import pair as command
-from app.commands.pair import Cancelled, pair
+from app.cli import pair as command
+from app.cli.pair import Cancelled, pair
 from app.pairing.flow import Pairing
 from app.pairing.permission import to_end
 from app.pairing.steps import Outcome, PairError, Robot, State, Step, Times

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from app.command_line import cli
-from app.commands.config import explained
+from app.cli.command_line import cli
+from app.cli.config import explained
 from app.settings.load import config_dir, load_settings
 from app.settings.model import Settings
 from app.settings.personas import persona_names, read_persona

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.command_line import cli
+from app.cli.command_line import cli
 from app.doctor import profile_fit
 from app.doctor import stack as doctor_stack
 from app.doctor.memory import check_memory

@@ -11,8 +11,8 @@ from steady import on_a_steady_machine
 from typer.testing import CliRunner
 from virtual_sound import ECHO, NAME, OTHER, VirtualSound, need_virtual_sound
 
-from app.commands import devices
-from app.commands.devices import advise
+from app.cli import devices
+from app.cli.devices import advise
 from app.talk.devices import SoundTest
 
 RUNNER = CliRunner()

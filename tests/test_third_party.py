@@ -106,7 +106,7 @@ def test_a_server_speaks_with_it(installed: Path, place: str, worker: str) -> No
 
 
 def test_the_command_line_knows_it(installed: Path) -> None:
-    check = "from app.cli import main; main()"
+    check = "from app.cli.__main__ import main; main()"
     fits = run(installed, "-c", check, "config", "check", "--set", "tts={engine: chirping}")
     assert fits.startswith("OK")
     explained = run(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.command_line import cli
+from app.cli.command_line import cli
 from app.settings.check import SettingsError
 from app.settings.load import load_settings
 from pipeline.engines.registry import Kind, UrlEngineSpec, engine_spec

@@ -11,8 +11,8 @@ from click.testing import Result
 from fake_usb import REACHY, SEEED, FakeBus, FakeXvf, floats, gone, ints, status
 from typer.testing import CliRunner
 
-from app.commands import xvf
-from app.xvf_udev import RuleNotInstalled, install_rule
+from app.cli import xvf
+from app.cli.xvf_udev import RuleNotInstalled, install_rule
 from hardware.settings import PresetName
 from hardware.xvf3800.boards import Board
 from hardware.xvf3800.errors import (
@@ -42,7 +42,7 @@ def device() -> FakeXvf:
 def bus(device: FakeXvf, monkeypatch: pytest.MonkeyPatch) -> FakeBus:
     bus = FakeBus(device)
     monkeypatch.setattr("hardware.xvf3800.opening.usb_backend", lambda: bus)
-    monkeypatch.setattr("app.commands.xvf.SETTLE_S", 0)
+    monkeypatch.setattr("app.cli.xvf.SETTLE_S", 0)
     return bus
 
 

@@ -16,10 +16,10 @@ from rich.markup import escape
 
 from app.access.file import AccessFile, AccessList
 from app.access.policy import parse_address, parse_network, shown_network
-from app.commands.config import settings_warnings
-from app.commands.models import open_cache
-from app.commands.options import ConfigOption, SetOption
-from app.commands.record import RecordOption, recording
+from app.cli.config import settings_warnings
+from app.cli.models import open_cache
+from app.cli.options import ConfigOption, SetOption
+from app.cli.record import RecordOption, recording
 from app.compose import Assistant
 from app.models.memory_room import has_room
 from app.server.access_command import typed_command

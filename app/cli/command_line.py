@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.commands import (
+from app.cli import (
     access,
     ask,
     bench,

@@ -8,7 +8,7 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line; raises ``SystemExit``."""
     try:
-        from app.command_line import run
+        from app.cli.command_line import run
 
         code = run()
     except KeyboardInterrupt:

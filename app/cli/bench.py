@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from app.bench import (
+from app.cli.measuring import (
     SHORT_SENTENCES,
     Clip,
     Plan,
@@ -20,8 +20,8 @@ from app.bench import (
     measure_running_server,
     summary,
 )
-from app.commands.models import open_cache
-from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.cli.models import open_cache
+from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.compose import synthesize_alone
 from app.settings.load import load_settings
 from app.talk.realtime_client import RATE

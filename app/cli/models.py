@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from app.commands.options import ConfigOption, JsonOption, OfflineOption, SetOption
+from app.cli.options import ConfigOption, JsonOption, OfflineOption, SetOption
 from app.models.catalogue import Catalogue
 from app.models.download import Progress, Report, megabytes
 from app.models.pull import pull as pull_weights

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.cli.options import ConfigOption, JsonOption, SetOption
+from app.cli.xvf_text import NOT_KEPT, lines_of, reading_line, shown, told
+from app.cli.xvf_udev import install_rule
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from app.xvf_text import NOT_KEPT, lines_of, reading_line, shown, told
-from app.xvf_udev import install_rule
 from hardware.xvf3800.boards import BOARD_NAMES
 from hardware.xvf3800.codec import Values, same
 from hardware.xvf3800.control import ArrayControl, numbers

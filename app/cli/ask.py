@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.commands.models import open_cache
-from app.commands.options import ConfigOption, JsonOption, SetOption
-from app.commands.record import RecordOption, recording
+from app.cli.models import open_cache
+from app.cli.options import ConfigOption, JsonOption, SetOption
+from app.cli.record import RecordOption, recording
 from app.compose import Assistant
 from app.server.serving import local_server
 from app.settings.load import load_settings

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.doctor.checks import Check, examine
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from app.access.file import AccessFile
-from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.pairing.steps import Outcome, Robot, Times
 from app.settings.load import load_settings
 from app.settings.model import Settings

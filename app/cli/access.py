@@ -10,7 +10,7 @@ import typer
 
 from app.access.file import AccessFile, AccessList, new_key
 from app.access.policy import Network, parse_address, parse_network, shown_network
-from app.commands.options import ConfigOption, SetOption
+from app.cli.options import ConfigOption, SetOption
 from app.settings.load import load_settings
 from app.settings.model import AccessSettings
 from pipeline.errors import ReachyVoiceError

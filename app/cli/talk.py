@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.commands.models import open_cache
-from app.commands.options import ConfigOption, SetOption
-from app.commands.record import RecordOption, recording
+from app.cli.models import open_cache
+from app.cli.options import ConfigOption, SetOption
+from app.cli.record import RecordOption, recording
 from app.compose import Assistant, first_error
 from app.settings.load import load_settings
 from app.settings.model import Settings

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from app.commands.options import SetOption
+from app.cli.options import SetOption
 from app.settings.yaml_tree import parse_value
 from pipeline.errors import ConfigError
 from pipeline.recording.difference import compare

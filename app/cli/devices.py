@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.settings.load import load_settings
 from app.talk.devices import DeviceLine, DeviceList, SoundTest, list_devices, run_test
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.options import ConfigOption, JsonOption, SetOption
+from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.doctor.choices import choice_warnings
 from app.doctor.languages import language_warnings
 from app.doctor.profile_fit import advice, judge, this_machine, wanted
