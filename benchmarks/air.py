@@ -1,4 +1,4 @@
-"""What is between the loudspeaker and the microphone of ``tests/virtual_sound.py``."""
+"""What is between the loudspeaker and the microphone of ``tests/support/virtual_sound.py``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from pipeline.audio import Pcm
-from tests.virtual_sound import VirtualSound
+from tests.support.virtual_sound import VirtualSound
 
 BLOCK_MS = 10
 _LATENESS_KEPT_S = 2.0

@@ -53,7 +53,7 @@ def _arguments() -> argparse.Namespace:
 
 async def _run(times: int, warm_ups: int, seed: int) -> dict[str, Any]:
     load = os.getloadavg()[0]
-    async with importlib.import_module("vanishing").vanishing(seed) as clients:
+    async with importlib.import_module("tests.support.vanishing").vanishing(seed) as clients:
         for number in range(warm_ups):
             await clients.vanish(number)
         tracemalloc.start()

@@ -73,7 +73,7 @@ def _reader() -> Read:
     wer = importlib.import_module("benchmarks.wer")
     moonshine = importlib.import_module("pipeline.engines.stt.moonshine")
     stt = moonshine.build(moonshine.MoonshineOptions(), _weights()("moonshine-tiny-en"))
-    never = importlib.import_module("tests.recordings").Uncancelled()
+    never = importlib.import_module("tests.support.recordings").Uncancelled()
 
     def read(text: str, pcm: Pcm) -> tuple[int, int]:
         utterance = stt.open("en", False)

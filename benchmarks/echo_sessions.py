@@ -63,7 +63,7 @@ from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
 from pipeline.work import Work
-from tests.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual
 
 PIECE = LISTEN_RATE // 50
 SER_DB = (6, 0, -6)

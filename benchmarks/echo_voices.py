@@ -44,7 +44,7 @@ def say_all(piper_weights: Path, file: Path) -> None:
     piper = importlib.import_module("pipeline.engines.tts.piper")
     importlib.import_module("onnxruntime").set_seed(1)
     engine = piper.build(piper.PiperOptions(), piper_weights)
-    never = importlib.import_module("tests.recordings").Uncancelled()
+    never = importlib.import_module("tests.support.recordings").Uncancelled()
     found: dict[str, Pcm] = {}
     for voice in sorted(set(ROBOT_VOICES)):
         program, kind = voice.split(" ")

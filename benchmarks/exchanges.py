@@ -90,10 +90,10 @@ class Report:
 
 
 async def talk(live: LiveSettings, assistant: Assistant, url: str, options: Any) -> Report:
-    robot = importlib.import_module("clients.robot_app")
+    robot = importlib.import_module("tests.clients.robot_app")
     recordings = [
         each
-        for each in importlib.import_module("recordings").real_recordings()
+        for each in importlib.import_module("tests.support.recordings").real_recordings()
         if each.seconds <= MAX_SECONDS
     ]
     rng, report = random.Random(options.seed), Report()

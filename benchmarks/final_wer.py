@@ -70,7 +70,7 @@ class Utterance:
 
 
 def recorded() -> Iterator[Speech]:
-    for each in importlib.import_module("recordings").real_recordings():
+    for each in importlib.import_module("tests.support.recordings").real_recordings():
         yield Speech(each.name, each.pcm, each.text)
 
 
@@ -82,7 +82,7 @@ def of_corpus(folder: Path) -> Iterator[Speech]:
 
 
 def of_tiny_parakeet() -> Iterator[Speech]:
-    tiny = importlib.import_module("tiny_parakeet")
+    tiny = importlib.import_module("tests.support.tiny_parakeet")
     for phrase in tiny.PHRASES:
         for voice in ("en-us", "en-us+m3", "en-us+f2"):
             yield Speech(f"{voice}: {phrase}", tiny.say(phrase, voice), phrase)
@@ -139,7 +139,7 @@ def moonshine_batch(cache: WeightsCache) -> Batch:
     from pipeline.engines.stt.moonshine import SPEC, MoonshineOptions
 
     engine = SPEC.build(MoonshineOptions(), cache.path("moonshine-tiny-en"))
-    uncancelled = importlib.import_module("recordings").Uncancelled()
+    uncancelled = importlib.import_module("tests.support.recordings").Uncancelled()
 
     def batch(pcm: Pcm) -> str:
         utterance = engine.open("en", False)
@@ -152,7 +152,7 @@ def moonshine_batch(cache: WeightsCache) -> Batch:
 def nemo_batch() -> Batch:
     from nemo.collections.asr.models import ASRModel
 
-    tiny = importlib.import_module("tiny_models.parakeet")
+    tiny = importlib.import_module("tests.support.tiny_models.parakeet")
     model = ASRModel.restore_from(str(tiny.FILE), map_location="cpu").eval()
 
     def batch(pcm: Pcm) -> str:
@@ -179,7 +179,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     engine = ["llm.threads=1"]
     speeches = [*recorded(), *(of_corpus(options.corpus) if options.corpus else ())]
     if options.engine == "parakeet":
-        tiny = importlib.import_module("tiny_models.parakeet")
+        tiny = importlib.import_module("tests.support.tiny_models.parakeet")
         engine.append(
             f"stt={{engine: parakeet, weights: null, model_file: {tiny.FILE}, precision: fp32,"
             " partials: true}"

@@ -85,7 +85,7 @@ class Direct:
     def __init__(self, seed: int) -> None:
         self.result = Result(seed)
         self._attacks: Iterator[Attack] = iter(Hostile(seed))
-        self._new_client = importlib.import_module("protocol_client").Client
+        self._new_client = importlib.import_module("tests.support.protocol_client").Client
 
     def run(self, messages: int) -> Result:
         before = _exceptions_in_memory()
@@ -172,8 +172,8 @@ class Loopback:
         self._attacks: Iterator[Attack] = iter(Hostile(seed))
 
     async def run(self, messages: int) -> Result:
-        servers = importlib.import_module("scripted_server").servers
-        assistant = importlib.import_module("staged_server").StagedAssistant()
+        servers = importlib.import_module("tests.support.scripted_server").servers
+        assistant = importlib.import_module("tests.support.staged_server").StagedAssistant()
         began = time.perf_counter()
         async with servers() as start:
             url = (await start(assistant)).url
@@ -225,7 +225,7 @@ class _Client:
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
-        self._recorder = importlib.import_module("conformance").Recorder(whole=True)
+        self._recorder = importlib.import_module("tests.support.conformance").Recorder(whole=True)
 
     async def suffer(self, burst: list[Attack], marker: str) -> Counter[str | None]:
         """Send a burst; the errors that came of it, by the ``event_id`` that they name."""

@@ -47,8 +47,8 @@ from pipeline.engines.tts.piper import find_models
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemStarted, ReplyText, SpeechStarted
 from pipeline.items import MessageItem
 from pipeline.settings import BargeIn, SessionSettings
-from tests.scripted import Scene, ScriptedLlm, ScriptedStt, scene
-from tests.virtual_time import run_virtual
+from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
+from tests.support.virtual_time import run_virtual
 
 How = Literal["voice", "any speech", "cancel", "truncate"]
 HOWS: tuple[How, ...] = ("voice", "any speech", "cancel", "truncate")

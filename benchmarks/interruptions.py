@@ -60,7 +60,7 @@ from pipeline.commands import AppendAudio, CreateResponse
 from pipeline.engines.stages import Stages
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped, TranscriptReady
 from pipeline.speaking.playback import PlaybackClock
-from tests.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual
 
 CHUNK_SAMPLES = LISTEN_RATE // 50
 CLIENT_LATENCY_S = 0.12

@@ -87,9 +87,9 @@ class Take:
 
 @cache
 def recordings_of_people() -> tuple[Recorded, ...]:
-    """Those of ``tests/recordings.py`` with at most ``MAX_SPEECH_S`` of speech."""
+    """Those of ``tests/support/recordings.py`` with at most ``MAX_SPEECH_S`` of speech."""
     found = []
-    for each in importlib.import_module("tests.recordings").real_recordings():
+    for each in importlib.import_module("tests.support.recordings").real_recordings():
         if speech_end(each.pcm, LISTEN_RATE) <= MAX_SPEECH_S * LISTEN_RATE:
             signal = acoustics.to_signal(each.pcm)
             plainly = each.name not in INCOMPLETE

@@ -47,7 +47,7 @@ class Token:
 
 def main() -> None:
     options = _arguments()
-    tools: list[Tool] = importlib.import_module("tests.robot_tools").robot_tools()
+    tools: list[Tool] = importlib.import_module("tests.support.robot_tools").robot_tools()
     weights = options.weights.expanduser()
     print(f"load average before: {_load()}; {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as directory:

@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    robot_tools: list[Tool] = importlib.import_module("tests.robot_tools").robot_tools()
+    robot_tools: list[Tool] = importlib.import_module("tests.support.robot_tools").robot_tools()
     settings = LlamaCppOptions(context_tokens=given.context_tokens, threads=given.threads)
     engine = build(settings, given.weights.expanduser())
     load = [_load()]

@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="K=V")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    module = importlib.import_module("recordings")
+    module = importlib.import_module("tests.support.recordings")
     recordings = [each.pcm for each in module.real_recordings() if each.seconds <= MAX_SECONDS]
     settings = load_settings(options.config, tuple(options.set)).settings
     cache = WeightsCache(settings.paths.cache(os.environ))

@@ -157,7 +157,7 @@ def outcome(scene: OnsetScene, log: Sequence[Published]) -> Outcome:
 
 async def play(scene: OnsetScene, vad: SileroVad, endpointing: Endpointing) -> list[Published]:
     """The events of a session that hears the scene in real (virtual) time."""
-    scripted = importlib.import_module("scripted")
+    scripted = importlib.import_module("tests.support.scripted")
     log: list[Published] = []
     stages = Stages(
         InlineVad(vad),

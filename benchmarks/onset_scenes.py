@@ -212,5 +212,5 @@ def _talkers() -> Signal:
 
 
 def _recordings() -> Sequence[Any]:
-    found: Sequence[Any] = importlib.import_module("recordings").real_recordings()
+    found: Sequence[Any] = importlib.import_module("tests.support.recordings").real_recordings()
     return found

@@ -1,9 +1,9 @@
 """What the onsets benchmark is made of: short first words and what follows.
 
 People: Debian's ``asterisk-core-sounds-en-g722`` (one professional speaker, CC-BY-SA 3.0; single
-words and short prompts; needs the program ``ffmpeg``), the recordings of ``tests/recordings.py``
-and, if directories are given, the real speakers of the conversation corpus.
-Voices: Piper, and ``flite`` and ``espeak-ng`` where they are installed.
+words and short prompts; needs the program ``ffmpeg``), the recordings of
+``tests/support/recordings.py`` and, if directories are given, the real speakers of the conversation
+corpus. Voices: Piper, and ``flite`` and ``espeak-ng`` where they are installed.
 
     apt-get install asterisk-core-sounds-en-g722 ffmpeg flite espeak-ng pocketsphinx-testdata
 """
@@ -234,7 +234,7 @@ MAX_SECONDS = 3.0
 
 def phrases_of_people(corpora: Sequence[Path]) -> list[Speech]:
     """Beginnings of recordings, and of their parts after a pause of 200 ms or more."""
-    recordings = importlib.import_module("tests.recordings")
+    recordings = importlib.import_module("tests.support.recordings")
     found: list[Speech] = []
     for each in recordings.real_recordings():
         for start, end in _parts(each.pcm):
@@ -316,7 +316,7 @@ class Voices:
         return self._said[key]
 
     def _by_piper(self, text: str, pace: float) -> Pcm:
-        never = importlib.import_module("tests.recordings").Uncancelled()
+        never = importlib.import_module("tests.support.recordings").Uncancelled()
         said = [pcm for pcm in self._piper.synthesize(text, "", pace, never) if pcm is not None]
         return _at_listen_rate(np.concatenate(said), self._piper.rate)
 

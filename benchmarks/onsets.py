@@ -84,7 +84,9 @@ def _read(stt: Stt, pcm: Pcm) -> list[str]:
         return []
     utterance = stt.open("en", False)
     utterance.feed(pcm)
-    return words(utterance.finish(importlib.import_module("recordings").Uncancelled()).text)
+    return words(
+        utterance.finish(importlib.import_module("tests.support.recordings").Uncancelled()).text
+    )
 
 
 # --- the summary -------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ def play_seed(seed: int, count: int, corpora: Sequence[Path], compare: bool) -> 
     """Play all scenes of a seed; with ``compare`` also as it was before, and read first words."""
     weights = _weights()
     vad = build_vad(SileroOptions(), weights("silero-vad"))
-    run_virtual = importlib.import_module("virtual_time").run_virtual
+    run_virtual = importlib.import_module("tests.support.virtual_time").run_virtual
     maker = SceneMaker(seed, weights("piper-joe"), corpora)
     moonshine = importlib.import_module("pipeline.engines.stt.moonshine")
     stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))

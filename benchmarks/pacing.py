@@ -35,8 +35,8 @@ from pipeline.events import ReplyAudio, ReplyFinished
 from pipeline.settings import SessionSettings
 from pipeline.speaking.playback import PlaybackClock
 from pipeline.work import Work
-from tests.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTurn
-from tests.virtual_time import run_virtual
+from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTurn
+from tests.support.virtual_time import run_virtual
 
 SPEED = (1.1, 5.0)
 PIECE_S = (0.04, 0.4)

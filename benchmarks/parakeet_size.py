@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from tests.tiny_models.parakeet import V3, new_model, tokenizer
+from tests.support.tiny_models.parakeet import V3, new_model, tokenizer
 
 VOCABULARY = 8192
 """Tokens of v3; the random model's are made-up words."""

@@ -144,7 +144,8 @@ def measure(options: dict[str, Any], clauses: int) -> None:
 def make_random(directory: Path, size: str) -> None:
     """Random weights; those of a true size in bfloat16, which is how they are published."""
     import torch
-    from tiny_models.qwen3_tts import LARGER, SMALLER, make
+
+    from tests.support.tiny_models.qwen3_tts import LARGER, SMALLER, make
 
     if size == "tiny":
         make(directory)

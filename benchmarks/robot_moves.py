@@ -159,7 +159,7 @@ def summary(found: list[float]) -> dict[str, float | None]:
 
 
 async def measure(times: int, seconds: float) -> dict[str, Any]:
-    robots = importlib.import_module("robot_daemon")
+    robots = importlib.import_module("tests.support.robot_daemon")
     cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
     python = await asyncio.to_thread(robots.python_with_daemon, cache)
     load = os.getloadavg()[0]

@@ -8,9 +8,9 @@ failing now and then (``benchmarks.soak_engines``). The second is the real serve
 configured engines over loopback WebSockets, in real time, and people's recordings.
 
 An error is: an event that does not conform, or comes in a wrong order
-(``tests/conformance.py``); an ``error`` about what a client may do; a response that does not end,
-or ends twice; an exception in the log or in the loop; a connection that the server ends; and, at
-the end, a task, an open call of an engine or a conversation that is left.
+(``tests/support/conformance.py``); an ``error`` about what a client may do; a response that does
+not end, or ends twice; an exception in the log or in the loop; a connection that the server ends;
+and, at the end, a task, an open call of an engine or a conversation that is left.
 
 Memory is looked at after a collection: blocks that Python has allocated
 (``sys.getallocatedblocks``), and resident bytes after the allocator has given back what it can. The
@@ -42,7 +42,7 @@ import psutil
 
 from benchmarks.soak_links import Report
 from benchmarks.soak_scenes import Soak, real_soak, virtual_soak
-from tests.virtual_time import VirtualLoop
+from tests.support.virtual_time import VirtualLoop
 
 SAMPLES = 48
 """How often memory is looked at."""

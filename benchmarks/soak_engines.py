@@ -32,7 +32,7 @@ from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.work import Work
-from tests.moody_voice import hum, speechlike
+from tests.support.moody_voice import hum, speechlike
 
 PHRASES = (
     "What time is it?",

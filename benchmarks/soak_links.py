@@ -1,7 +1,7 @@
 """A soak's way to the server: its messages, and what came back, checked and counted.
 
 ``AsgiLink`` runs the whole server but uvicorn in this process, in virtual time; ``SocketLink`` is a
-WebSocket. Every event passes through ``tests/conformance.py``, whose memory is kept short.
+WebSocket. Every event passes through ``tests/support/conformance.py``, whose memory is kept short.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Link:
 
     def __init__(self, report: Report, *, beta: bool = False, fresh: bool = True) -> None:
         """``fresh`` False: it may go on with a conversation whose items it was told of before."""
-        conformance = importlib.import_module("conformance")
+        conformance = importlib.import_module("tests.support.conformance")
         self.recorder = conformance.Recorder("beta" if beta else "ga", whole=fresh)
         self.report = report
         self.gone = False

@@ -220,7 +220,7 @@ def frames_of(pcm: Pcm, frame_s: float) -> list[str]:
 async def real_soak(clients: int, seed: int, report: Report) -> AsyncIterator[Soak]:
     """The server with its configured engines on a loopback port."""
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
-    spoken = importlib.import_module("recordings").real_recordings()
+    spoken = importlib.import_module("tests.support.recordings").real_recordings()
     voice = RecordedVoice([frames_of(each.pcm, 0.02) for each in spoken if each.seconds <= 6.0])
     settings = load_settings(None, [f"limits.max_items={MAX_ITEMS}"]).settings
     assistant = Assistant(settings, WeightsCache(settings.paths.cache(os.environ)))

@@ -5,8 +5,8 @@
     python -m benchmarks.sound_card offline --hours 1        (no card, no real time)
     python -m benchmarks.sound_card unplug --times 100
 
-The real PortAudio on a private PulseAudio (``tests/virtual_sound.py``); a recorder that is no part
-of us (``parec``) says what came out, and when: late by what it gathers, about 5 ms. What
+The real PortAudio on a private PulseAudio (``tests/support/virtual_sound.py``); a recorder that is
+no part of us (``parec``) says what came out, and when: late by what it gathers, about 5 ms. What
 else the machine did, and when its host stopped it, is printed with each result.
 """
 
@@ -36,7 +36,7 @@ from hardware.sound.card import SoundCard
 from hardware.sound.notices import Dropped, Lost, Opened, SoundNotice
 from hardware.sound.pairing import SoundBlock
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
-from tests.virtual_sound import ECHO, NAME, RATE, Recorder, VirtualSound, lag_of
+from tests.support.virtual_sound import ECHO, NAME, RATE, Recorder, VirtualSound, lag_of
 
 PLAY_HZ = 24_000
 

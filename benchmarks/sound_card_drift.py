@@ -11,7 +11,7 @@ from hardware.sound.pairing import LEAD_S, Pairing, SoundBlock
 from hardware.sound.ring import Piece
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.canceller import EchoCanceller
-from tests.virtual_sound import RATE
+from tests.support.virtual_sound import RATE
 
 Samples = NDArray[np.float64]
 _CUSHION_S = 0.060

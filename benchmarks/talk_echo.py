@@ -2,8 +2,8 @@
 
     python -m benchmarks.talk_echo --corpus DIR [--minutes 10] [--rooms N] [--seed N] [--out FILE]
 
-PortAudio opens a private PulseAudio (``tests/virtual_sound.py``). A room stands between its two
-null sinks: what the loudspeaker gives is bent, sent through a simulated room
+PortAudio opens a private PulseAudio (``tests/support/virtual_sound.py``). A room stands between its
+two null sinks: what the loudspeaker gives is bent, sent through a simulated room
 (``benchmarks.echo_rooms``), and fed to the microphone with noise and with people who interrupt.
 Card, session, Silero, Smart Turn, Moonshine and Piper are the real ones; the language model tells
 stories.
@@ -54,8 +54,8 @@ from pipeline.echo.given import CardEcho
 from pipeline.echo.path import EchoWindow
 from pipeline.events import ReplyFinished, ReplyHeld, ReplyStarted, SpeechStarted
 from pipeline.hearing.card import CardHearing
-from tests.scripted import ScriptedLlm
-from tests.virtual_sound import NAME, VirtualSound
+from tests.support.scripted import ScriptedLlm
+from tests.support.virtual_sound import NAME, VirtualSound
 
 BLOCK = LISTEN_RATE // 100
 AIR_MS = 150

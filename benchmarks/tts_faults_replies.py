@@ -34,8 +34,8 @@ from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished
 from pipeline.settings import SessionSettings
 from pipeline.speaking.joints import QUIET
 from pipeline.work import Work
-from tests.scripted import ScriptedLlm, scene
-from tests.virtual_time import run_virtual
+from tests.support.scripted import ScriptedLlm, scene
+from tests.support.virtual_time import run_virtual
 
 PIECE_S = 0.08
 """A frame of the usual audio codecs (12.5 Hz)."""

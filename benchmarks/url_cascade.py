@@ -137,7 +137,7 @@ class Cascade:
 
 async def serve(nodelay: bool, fresh: bool) -> None:
     """Print three ports; end with stdin."""
-    from tests.far_server import FarServer, serving
+    from tests.support.far_server import FarServer, serving
 
     ears = FarServer("speech", first_s=STT_FINAL_S)
     brain = FarServer(words=WORDS, first_s=LLM_FIRST_TOKEN_S, per_token_s=TOKEN_S)

@@ -2,12 +2,13 @@
 
     python -m benchmarks.usb_stalls [-n CALLS] [--seed N] [--out FILE]
 
-The real pyusb over ``tests/fake_usb.py``, whose transfers really take their time: an answer 1 ms, a
-hang its whole time-out. Three threads, as ``talk`` has them at most, read and write at once while
-the device stalls, asks for retries, answers short or with wrong statuses, hangs, refuses, and is
-unplugged and plugged in again. Counts each call's end by name and its wall time. Writes a JSON, and
-ends with 1 if a failure has no name, a handle is left, or a call took longer than 250 ms besides
-what the machine itself stood still (``benchmarks.machine``), which is not the device's hang.
+The real pyusb over ``tests/support/fake_usb.py``, whose transfers really take their time: an answer
+1 ms, a hang its whole time-out. Three threads, as ``talk`` has them at most, read and write at once
+while the device stalls, asks for retries, answers short or with wrong statuses, hangs, refuses, and
+is unplugged and plugged in again. Counts each call's end by name and its wall time. Writes a JSON,
+and ends with 1 if a failure has no name, a handle is left, or a call took longer than 250 ms
+besides what the machine itself stood still (``benchmarks.machine``), which is not the device's
+hang.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from hardware.xvf3800.errors import ArrayError, ArrayGone, DeviceError
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 if TYPE_CHECKING:
-    from fake_usb import FakeBus, FakeXvf, Fault
+    from tests.support.fake_usb import FakeBus, FakeXvf, Fault
 
 BAR_MS = 250
 THREADS = 3
@@ -61,7 +62,7 @@ def _arguments() -> argparse.Namespace:
 
 def faults(random_: random.Random) -> Fault:
     """One of all that can happen to a transfer."""
-    import fake_usb
+    from tests.support import fake_usb
 
     numbers = (errno.EPIPE, errno.EIO, errno.EBUSY, errno.EACCES, errno.ENXIO, errno.EOVERFLOW)
     return random_.choice(
@@ -79,7 +80,7 @@ class Scene:
     """One device, opened anew by whoever finds it gone."""
 
     def __init__(self, seed: int) -> None:
-        from fake_usb import FakeBus, FakeXvf
+        from tests.support.fake_usb import FakeBus, FakeXvf
 
         self.device: FakeXvf = FakeXvf()
         self.bus: FakeBus = FakeBus(self.device)

@@ -31,7 +31,7 @@ _COLD_EVERY = 5
 
 def main() -> None:
     options = _arguments()
-    robot_tools: list[Tool] = importlib.import_module("tests.robot_tools").robot_tools()
+    robot_tools: list[Tool] = importlib.import_module("tests.support.robot_tools").robot_tools()
     tools = robot_tools[: options.tools]
     settings = LlamaCppOptions(context_tokens=options.context_tokens, threads=options.threads)
     engine, cold = (build(settings, options.weights.expanduser()) for _ in range(2))

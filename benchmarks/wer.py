@@ -114,7 +114,7 @@ class Result:
 
 
 class Clip(Protocol):
-    """A recording with known words, as in ``tests/recordings.py``; 16 kHz."""
+    """A recording with known words, as in ``tests/support/recordings.py``; 16 kHz."""
 
     @property
     def name(self) -> str: ...
@@ -164,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Word error rate on recordings of people")
     parser.add_argument("--weights", type=Path, default=_DEFAULT_WEIGHTS)
     stt = moonshine.build(moonshine.MoonshineOptions(), parser.parse_args().weights.expanduser())
-    recordings = importlib.import_module("tests.recordings")
+    recordings = importlib.import_module("tests.support.recordings")
     report(measure(stt, recordings.real_recordings()))
 
 

@@ -296,8 +296,8 @@ SilenceOutcome = Literal["asked_again", "given_up"]
 
 @dataclass(frozen=True, slots=True)
 class SilentAnswer:
-    """The model's answer could not be heard (``pipeline.speaking.silent_answers``). It was asked again; or
-    the answer was given up, and the user told. Internal; nothing goes over the wire."""
+    """The model's answer could not be heard (``pipeline.speaking.silent_answers``). It was asked
+    again; or the answer was given up, and the user told. Internal; nothing goes over the wire."""
 
     reply_id: str
     outcome: SilenceOutcome

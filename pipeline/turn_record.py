@@ -1,5 +1,6 @@
 """What became of one turn: when each stage was done, why it was taken as over, what it cost, and
-what was heard of its answer. ``pipeline.telemetry.turn_recorder`` makes these from the events of a session.
+what was heard of its answer. ``pipeline.telemetry.turn_recorder`` makes these from the events of a
+session.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What ``script/serve`` and ``script/test`` run: set up what is missing, then serve or test.
 
 First the base, in which the program itself can read the settings; then it is asked what they need
-besides (``app.doctor.needs``: torch, NeMo, CUDA, weights), and that is done, too. Options: ``--plan`` says
-what would be fetched and stops, ``--setup-only`` stops before the server, ``--torch cpu|cuda``
-chooses for the machine; ``script/test --workstation`` installs torch, NeMo and qwen-tts, as CI
-does.
+besides (``app.doctor.needs``: torch, NeMo, CUDA, weights), and that is done, too. Options:
+``--plan`` says what would be fetched and stops, ``--setup-only`` stops before the server, ``--torch
+cpu|cuda`` chooses for the machine; ``script/test --workstation`` installs torch, NeMo and qwen-tts,
+as CI does.
 
 Exit codes: 10 no usable Python, 11 no compiler, 12 package index not reachable, 13 disk full,
 14 something could not be built or installed, 15 a download is not what the lock file pins,

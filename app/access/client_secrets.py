@@ -1,6 +1,7 @@
 """Client secrets: short-lived keys that a server-side program gets for a browser.
 
-They live in memory only and open WebSockets only. ``app.server.client_secrets_http`` hands them out.
+They live in memory only and open WebSockets only. ``app.server.client_secrets_http`` hands them
+out.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ NVCC_FOR_OTHERS = (13, 0)
 NVCC_WITHOUT_OLD = (13, 0)
 """Compiles for nothing before Turing; llama.cpp is compiled for all GPUs that can be seen."""
 DRIVER_FOR: Mapping[int, tuple[int, ...]] = {11: (450, 80, 2), 12: (525, 60, 13), 13: LEAST_DRIVER}
-"""nvcc's major version -> the first driver that runs what it compiles. Source: see ``app.models.gpu``."""
+"""nvcc's major version -> the first driver that runs what it compiles. Source: see
+``app.models.gpu``."""
 PYTHONS = ((3, 11), (3, 13))
 """First and last version that every package of the stack has a wheel for."""
 STACK_GLIBC = (2, 34)

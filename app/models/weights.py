@@ -1,7 +1,8 @@
 """The weights on this machine.
 
 In the cache directory: ``weights/NAME/`` (complete and checked), ``staging/`` and ``downloads/``
-(unfinished, kept so that a pull goes on where it stopped), ``pull.lock``. ``app.models.pull`` fills it.
+(unfinished, kept so that a pull goes on where it stopped), ``pull.lock``. ``app.models.pull`` fills
+it.
 """
 
 from __future__ import annotations

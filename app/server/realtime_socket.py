@@ -1,9 +1,9 @@
 """One WebSocket, one protocol, one session: the only file that knows both ends.
 
 The session begins with the client's first message, because only then is it known whether somebody
-comes back to a conversation (``app.server.reconnect``), or with its first that is no ``session.update``
-while one waits for it. Everything runs in one TaskGroup: when one task
-ends, all do; a client that vanishes stops its reply at once.
+comes back to a conversation (``app.server.reconnect``), or with its first that is no
+``session.update`` while one waits for it. Everything runs in one TaskGroup: when one task ends, all
+do; a client that vanishes stops its reply at once.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from benchmarks.turns.scene import SceneKind
 from benchmarks.turns.sky import Sky
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE
-from tests.recordings import POCKETSPHINX, Recording, real_recordings
+from tests.support.recordings import POCKETSPHINX, Recording, real_recordings
 
 SHORTEST_S, LONGEST_S = 0.8, 12.0
 ALLISON = Path("usr/share/asterisk/sounds/en_US_f_Allison")
@@ -88,7 +88,7 @@ def _allison_clip(file: Path, name: str, text: str) -> Clip:
 
 
 def readers() -> list[Clip]:
-    """``tests/recordings.py``: several people reading, playing cards, giving commands."""
+    """``tests/support/recordings.py``: several people reading, playing cards, giving commands."""
     if not POCKETSPHINX.is_dir():
         raise FileNotFoundError(
             f"The corpus needs Debian's pocketsphinx-testdata: {POCKETSPHINX} is absent. "

@@ -35,7 +35,7 @@ from pipeline.messages import Message
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from pipeline.work import Priority
-from tests.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual
 
 CHUNK_SAMPLES = LISTEN_RATE // 50
 """20 ms, as the robot's app sends."""

@@ -1,9 +1,9 @@
 """What an engine is: the protocols that engine authors implement, and the registry.
 
-Authors write plain blocking code. ``pipeline.workers.worker`` runs it in a thread or a child process,
-one step at a time, in priority order; ``pipeline.engines.stages`` gives the rest of the pipeline typed
-awaitable versions. An engine's ``build(options, weights)`` loads the model and warms it up:
-when it returns, the first real call is as fast as any other.
+Authors write plain blocking code. ``pipeline.workers.worker`` runs it in a thread or a child
+process, one step at a time, in priority order; ``pipeline.engines.stages`` gives the rest of the
+pipeline typed awaitable versions. An engine's ``build(options, weights)`` loads the model and warms
+it up: when it returns, the first real call is as fast as any other.
 
 Every wait is cooperative. A call that may last looks at its ``CancelToken``; a generator yields
 ``None`` between slices of work that have nothing to say yet, so that more urgent work gets in
@@ -226,6 +226,6 @@ class Tts(Protocol):
         """Speech for ``text``: int16 mono at ``rate``. The first chunk is as short as it can be
         made well (some 0.2 s), later ones grow to what can be made while those before are heard.
         ``speed``: 1.0 is the configured pace, 1.5 is faster. ``attempt``: above 0, what came out
-        before was no speech (``pipeline.speaking.clause_watch``): an engine that draws random numbers
-        draws others; one whose sound is always the same need not care."""
+        before was no speech (``pipeline.speaking.clause_watch``): an engine that draws random
+        numbers draws others; one whose sound is always the same need not care."""
         ...

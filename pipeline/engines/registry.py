@@ -65,8 +65,8 @@ class UrlEngineSpec:
     """How to build an engine that is reached by URL.
 
     Asynchronous by nature, it is no blocking code in a worker: ``build(options, pool)`` gives a
-    ``pipeline.engines.by_url.engine.UrlEngine``, whose ``stage`` sessions use on the event loop. ``pool``
-    is the one HTTP client of all such engines (``pipeline.engines.by_url.pool.Pool``).
+    ``pipeline.engines.by_url.engine.UrlEngine``, whose ``stage`` sessions use on the event loop.
+    ``pool`` is the one HTTP client of all such engines (``pipeline.engines.by_url.pool.Pool``).
     """
 
     name: str

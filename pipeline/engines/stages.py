@@ -1,8 +1,8 @@
 """The engines as the session sees them: typed and awaitable.
 
 The ``*Stage`` protocols are what the session needs; the ``Remote*`` classes speak to a worker.
-Engines by URL (``pipeline.engines.by_url``) bring stages of their own, which run on the event loop. Tests
-in virtual time bring scripted stages instead.
+Engines by URL (``pipeline.engines.by_url``) bring stages of their own, which run on the event loop.
+Tests in virtual time bring scripted stages instead.
 """
 
 from __future__ import annotations

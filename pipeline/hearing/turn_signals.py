@@ -1,10 +1,11 @@
 """Turn taking: speech scores in, turn signals out. Pure; time is the sample index.
 
 A turn opens when speech has lasted ``onset_ms``; it began where the scores rose
-(``pipeline.hearing.onset``). It is *paused* when the voice has faded into the room (``pipeline.hearing.fading``) or
-the scores have fallen, whichever comes first: it may be over, and the session starts a reply behind
-a shut gate. How long the pause must last before the turn has *ended* is decided elsewhere
-(``pipeline.turn_taking.endpointing``) and told here (``judge``). No turn ends before the scores have fallen.
+(``pipeline.hearing.onset``). It is *paused* when the voice has faded into the room
+(``pipeline.hearing.fading``) or the scores have fallen, whichever comes first: it may be over, and
+the session starts a reply behind a shut gate. How long the pause must last before the turn has
+*ended* is decided elsewhere (``pipeline.turn_taking.endpointing``) and told here (``judge``). No
+turn ends before the scores have fallen.
 """
 
 from __future__ import annotations

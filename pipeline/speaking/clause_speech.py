@@ -1,8 +1,8 @@
 """The clauses of one reply become speech: watched, given a time, and said again once.
 
-What a voice makes is followed by ``pipeline.speaking.clause_watch`` before it is passed on. At a fault that
-synthesis is stopped, what was not sent yet is dropped, and what was not heard is said again, with
-``attempt`` 1. If that fails, too, the clause is left out and the reply goes on.
+What a voice makes is followed by ``pipeline.speaking.clause_watch`` before it is passed on. At a
+fault that synthesis is stopped, what was not sent yet is dropped, and what was not heard is said
+again, with ``attempt`` 1. If that fails, too, the clause is left out and the reply goes on.
 """
 
 from __future__ import annotations

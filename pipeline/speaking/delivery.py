@@ -42,7 +42,8 @@ class ReplyPlan:
     voice: str = ""
     speed: float = 1.0
     watched: bool = False
-    """Whether clauses that are no speech are cut and said again (``pipeline.speaking.clause_speech``)."""
+    """Whether clauses that are no speech are cut and said again
+    (``pipeline.speaking.clause_speech``)."""
     apology: str = ""
     """Said when an engine fails a spoken answer to the conversation; empty: nothing."""
     notice: str = ""

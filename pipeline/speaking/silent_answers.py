@@ -1,8 +1,8 @@
 """Answers that cannot be heard: no words at all, or nothing but JSON, markup, emoji or thoughts.
 
 The user cannot tell one from a crash. The model is asked once more, told to speak; if that cannot
-be heard either, the apology is said (``pipeline.speaking.apology``). Words of an answer that cannot be heard
-are in no transcript and in no prompt.
+be heard either, the apology is said (``pipeline.speaking.apology``). Words of an answer that cannot
+be heard are in no transcript and in no prompt.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ _FEWEST_CHARS_ALIKE = 5
 
 
 def repeated_letters(text: str) -> int:
-    """The longest stretch of the text, as ``spoken_letters`` counts, that says what was said a little
-    before: sound that repeats itself as long as this is as it should be."""
+    """The longest stretch of the text, as ``spoken_letters`` counts, that says what was said a
+    little before: sound that repeats itself as long as this is as it should be."""
     said: list[int] = []
     weights: list[int] = []
     for char in text.lower():

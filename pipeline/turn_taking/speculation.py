@@ -2,7 +2,8 @@
 
 A reply that is begun in a pause is wasted when the user goes on. ``Budget`` follows how much
 engine time was wasted lately and how slow the engines have become, and says what may be begun.
-Confirmed work pre-empts speculation in any case (``pipeline.workers.host``); the budget spares the machine.
+Confirmed work pre-empts speculation in any case (``pipeline.workers.host``); the budget spares the
+machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The user's turns by voice: from turn signals to committed speech.
 
-At the first silent frames an attempt begins (``pipeline.turn_taking.attempts``). When the user goes on, it dies
-unseen. When the turn has ended, the speech is committed and the reply's gate opens.
+At the first silent frames an attempt begins (``pipeline.turn_taking.attempts``). When the user goes
+on, it dies unseen. When the turn has ended, the speech is committed and the reply's gate opens.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ def gpu_error(known: Known, gpus: Gpus) -> SetupError | None:
 
 
 def find_gpus(root: Path) -> Gpus:
-    """``app.models.gpu`` needs no package, but its place is not on the path before it is installed."""
+    """``app.models.gpu`` needs no package, but its place is not on the path before it is
+    installed."""
     if str(root) not in sys.path:
         sys.path.append(str(root))
     from app.models import gpu

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from scripted import LevelVad, Noise
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import (
@@ -28,6 +27,7 @@ from pipeline.engines.contract import (
 from pipeline.engines.stages import Stages, TtsStage
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.work import Work
+from tests.support.scripted import LevelVad, Noise
 
 TIME, WEATHER, STORY, WAIT = (
     "What time is it?",

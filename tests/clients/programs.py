@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clients.engines import LEVELS, STORY, TIME, WAIT, WEATHER
-from clients.serving import Served, Wire
+from tests.clients.engines import LEVELS, STORY, TIME, WAIT, WEATHER
+from tests.clients.serving import Served, Wire
 
 TURNS = ("voice", "push_to_talk", "text", "tool", "barge_in")
 TURN_LIMIT_S = 30.0

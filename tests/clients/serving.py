@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clients.engines import Cast
-from conformance import Recorder
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.compose import new_id
@@ -29,6 +27,8 @@ from pipeline.conversation.memory import Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import Endpointing, SessionSettings
+from tests.clients.engines import Cast
+from tests.support.conformance import Recorder
 
 INSTRUCTIONS = "You are Reachy."
 QUICK = Endpointing(clear_wait_ms=128)

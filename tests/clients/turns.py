@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from clients.engines import CALM, NOON, STORY, TALE, TIME, WAIT, WEATHER, WEATHER_ARGUMENTS
-from clients.programs import Held, Report
-from clients.serving import Served, Wire
+from tests.clients.engines import CALM, NOON, STORY, TALE, TIME, WAIT, WEATHER, WEATHER_ARGUMENTS
+from tests.clients.programs import Held, Report
+from tests.clients.serving import Served, Wire
 
 NOON_BYTES = round(0.3 * 24_000) * 2
 """Three words at 0.1 s each, as 16-bit samples at 24 kHz."""

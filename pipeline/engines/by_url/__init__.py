@@ -7,6 +7,6 @@ They are asynchronous by nature, so no worker runs them: their stages live on th
     Endpoint    its requests: a place among so many, time-outs, cancelling, one safe repetition
     Family      what servers of one kind do differently
 
-An engine module has options, a stage and a ``SPEC`` (``pipeline.engines.registry.UrlEngineSpec``). A server
-that goes away makes its engine unready until a probe finds it again.
+An engine module has options, a stage and a ``SPEC`` (``pipeline.engines.registry.UrlEngineSpec``).
+A server that goes away makes its engine unready until a probe finds it again.
 """

@@ -1,8 +1,9 @@
 """Parakeet-TDT and other transducers of NeMo's: speech to text in 25 languages, made for a GPU.
 
-While somebody speaks, windows of the newest audio are decoded (``pipeline.engines.stt.nemo_streaming``).
-The final text is one pass over the whole utterance, with every word's time. Utterances that wait
-for the model at the same time share a pass (``pipeline.engines.stt.gathering``).
+While somebody speaks, windows of the newest audio are decoded
+(``pipeline.engines.stt.nemo_streaming``). The final text is one pass over the whole utterance, with
+every word's time. Utterances that wait for the model at the same time share a pass
+(``pipeline.engines.stt.gathering``).
 """
 
 from __future__ import annotations

@@ -51,9 +51,9 @@ class CallParser:
     of ``tools`` and fits its schema; otherwise it is left out, and a line in the log says why.
 
     ``bare``: a call may stand without its marks where an answer begins, or behind another call
-    (``pipeline.engines.llm.tool_calls.bare``). It is held back while it may still be one; what is none is
-    speech, unchanged. ``anywhere``: and behind words, too, as calls of an unmarked syntax may.
-    ``thought_end``: the answer begins inside of a thought, which ends with it.
+    (``pipeline.engines.llm.tool_calls.bare``). It is held back while it may still be one; what is
+    none is speech, unchanged. ``anywhere``: and behind words, too, as calls of an unmarked syntax
+    may. ``thought_end``: the answer begins inside of a thought, which ends with it.
     """
 
     def __init__(

@@ -1,0 +1,402 @@
+"""Client secrets: made over HTTP, spent on WebSockets, gone when their time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import reduce
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI
+from openai.types.realtime import ClientSecretCreateResponse
+
+from app.access.api_errors import ApiError
+from app.access.client_secrets import MAX_OF_ONE, MAX_SECRETS, ClientSecrets
+from app.access.policy import Rules, digest
+from app.server.client_secrets_http import BETA_PATHS, LONGEST_S
+from app.server.gate import Access
+from app.settings.model import LimitSettings
+from tests.support.scripted_server import (
+    Serve,
+    Served,
+    Talk,
+    appear_from,
+    refusal,
+    servers,
+    talking,
+)
+
+NOW = 1_800_000_000.0
+PATH = "/v1/realtime/client_secrets"
+KEY = "rv_a-key-of-ours"
+SESSION: dict[str, Any] = {
+    "type": "realtime",
+    "model": "gpt-realtime",
+    "instructions": "Speak like a pirate.",
+    "audio": {"input": {"turn_detection": None}, "output": {"voice": "marin"}},
+    "tools": [{"type": "function", "name": "dance", "parameters": {"type": "object"}}],
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def access(clock: Clock) -> Access:
+    return Access(Rules(keys=(digest(KEY.encode()),)), secrets=ClientSecrets(clock))
+
+
+@pytest.fixture
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    async with servers() as start:
+        yield start
+
+
+async def post(
+    served: Served, body: Any = None, path: str = PATH, **options: Any
+) -> httpx.Response:
+    if body is not None:
+        options["content"] = body if isinstance(body, bytes) else json.dumps(body)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
+        return await client.post(path, **options)
+
+
+def checked(answer: httpx.Response) -> ClientSecretCreateResponse:
+    assert answer.status_code == 200, answer.text
+    return ClientSecretCreateResponse.model_validate_json(answer.content, strict=True)
+
+
+def bearer(value: str) -> dict[str, Any]:
+    return {"additional_headers": {"Authorization": f"Bearer {value}"}}
+
+
+# --- the store ---------------------------------------------------------------------------------
+
+
+def test_a_secret_is_good_until_it_expires(clock: Clock) -> None:
+    secrets = ClientSecrets(clock)
+    value, made = secrets.issue(600, {}, "here")
+    assert value.startswith("ek_")
+    assert made.expires_at == NOW + 600
+    for clock.now in (NOW, NOW + 599.9):
+        assert secrets.find((b"x", value.encode())) is made
+    assert secrets.find((value.encode() + b"x", b"")) is None
+    clock.now = NOW + 600
+    assert secrets.find((value.encode(),)) is None
+    assert len(secrets) == 0
+
+
+def test_there_is_a_bound_and_expired_ones_do_not_count(clock: Clock) -> None:
+    secrets = ClientSecrets(clock)
+    for n in range(MAX_SECRETS):
+        secrets.issue(600, {}, str(n))
+    with pytest.raises(ApiError) as full:
+        secrets.issue(600, {}, "here")
+    assert (full.value.status, full.value.code) == (429, "rate_limit_exceeded")
+    clock.now += 600
+    secrets.issue(600, {}, "here")
+    assert len(secrets) == 1
+
+
+def test_one_address_cannot_take_all_secrets(clock: Clock) -> None:
+    secrets = ClientSecrets(clock)
+    for _ in range(MAX_OF_ONE):
+        secrets.issue(600, {}, "here")
+    clock.now += 100
+    with pytest.raises(ApiError, match="of your address") as full:
+        secrets.issue(600, {}, "here")
+    assert full.value.headers == {"Retry-After": "500"}
+    secrets.issue(600, {}, "there")
+
+
+def test_values_are_not_kept(clock: Clock) -> None:
+    secrets = ClientSecrets(clock)
+    value, made = secrets.issue(600, {}, "here")
+    assert value not in repr(vars(secrets))
+    assert value not in repr(made)
+
+
+# --- over HTTP ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [None, {}, {"session": {"type": "realtime"}}])
+async def test_a_secret_for_a_plain_session(
+    serving: Serve, access: Access, body: dict[str, Any] | None
+) -> None:
+    served = await serving(access=access)
+    answer = await post(served, body)
+    secret = checked(answer)
+    assert secret.value.startswith("ek_")
+    assert secret.expires_at == NOW + 600
+    assert secret.session.type == "realtime"
+    assert secret.session.instructions == "You are Reachy."
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_the_session_is_shown_as_a_connection_will_have_it(
+    serving: Serve, access: Access
+) -> None:
+    served = await serving(access=access)
+    expires = {"anchor": "created_at", "seconds": LONGEST_S}
+    secret = checked(await post(served, {"expires_after": expires, "session": SESSION}))
+    assert secret.expires_at == NOW + LONGEST_S
+    shown = secret.session
+    assert shown.type == "realtime"
+    assert shown.model == "gpt-realtime"
+    assert shown.instructions == "Speak like a pirate."
+    assert shown.audio is not None
+    assert shown.audio.input is not None
+    assert shown.audio.input.turn_detection is None
+    async with served.connect(**bearer(secret.value)) as socket:
+        talk = Talk(socket)
+        created, updated = await talk.next(), await talk.next()
+        assert (created["type"], updated["type"]) == ("session.created", "session.updated")
+        theirs, ours = updated["session"], json.loads(shown.model_dump_json(exclude_unset=True))
+        for changing in ("id", "expires_at"):
+            del theirs[changing], ours[changing]
+        assert theirs == ours
+        await talk.send("response.create")
+        await talk.until("response.done")
+    (session,) = served.assistant.sessions
+    assert session.config.instructions == "Speak like a pirate."
+    assert [tool.name for tool in session.config.tools] == ["dance"]
+
+
+async def test_a_secret_without_a_session_changes_nothing(serving: Serve, access: Access) -> None:
+    served = await serving(access=access)
+    secret = checked(await post(served))
+    async with talking(served, **bearer(secret.value)) as talk:
+        await talk.send("response.create")
+        assert (await talk.next())["type"] == "response.created"
+        await talk.until("response.done")
+
+
+async def test_a_secret_for_transcription(serving: Serve, access: Access) -> None:
+    served = await serving(access=access)
+    session = {
+        "type": "transcription",
+        "audio": {"input": {"transcription": {"model": "whisper-1", "language": "en"}}},
+    }
+    answer = await post(served, {"session": session})
+    assert answer.status_code == 200, answer.text
+    shown = checked(answer).session
+    assert shown.type == "transcription"
+    async with served.connect(**bearer(checked(answer).value)) as socket:
+        created = json.loads(await socket.recv())
+        assert created["session"]["type"] == "transcription"
+        assert json.loads(await socket.recv())["type"] == "session.updated"
+
+
+async def test_the_official_client_makes_one(serving: Serve, access: Access) -> None:
+    served = await serving(access=access)
+    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key=KEY) as client:
+        secret = await client.realtime.client_secrets.create(
+            expires_after={"anchor": "created_at", "seconds": 10},
+            session={"type": "realtime", "instructions": "Hush."},
+        )
+    async with (
+        AsyncOpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key=secret.value) as client,
+        client.realtime.connect(model="gpt-realtime") as connection,
+    ):
+        assert (await connection.recv()).type == "session.created"
+        assert (await connection.recv()).type == "session.updated"
+
+
+async def test_the_beta_clients_make_some_too(serving: Serve, access: Access) -> None:
+    served = await serving(access=access)
+    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key=KEY) as client:
+        session = await client.beta.realtime.sessions.create(
+            model="gpt-4o-realtime-preview",
+            instructions="Hush.",
+            modalities=["text"],
+            client_secret={"expires_after": {"anchor": "created_at", "seconds": 10}},
+        )
+        listener = await client.beta.realtime.transcription_sessions.create(
+            input_audio_format="g711_ulaw",
+            client_secret={"expires_at": {"anchor": "created_at", "seconds": 20}},
+        )
+    assert session.client_secret.expires_at == NOW + 10
+    assert (session.instructions, session.modalities) == ("Hush.", ["text"])
+    assert listener.client_secret.expires_at == NOW + 20
+    assert listener.input_audio_format == "g711_ulaw"
+    async with served.connect(**bearer(session.client_secret.value)) as socket:
+        created, updated = json.loads(await socket.recv()), json.loads(await socket.recv())
+    assert created["session"]["model"] == "gpt-4o-realtime-preview"
+    assert updated["session"]["instructions"] == "Hush."
+
+
+async def test_a_beta_session_that_makes_no_sense_is_a_400(serving: Serve, access: Access) -> None:
+    served = await serving(access=access)
+    bad: list[Any] = [{"input_audio_format": "mp3"}, {"nonsense": 1}, {"client_secret": 5}, []]
+    for body in bad:
+        for path in BETA_PATHS:
+            answer = await post(served, body, path=path)
+            assert answer.status_code == 400, (path, body, answer.text)
+            assert answer.json()["error"]["message"]
+    assert len(access.secrets) == 0
+
+
+# --- spending it -------------------------------------------------------------------------------
+
+
+async def test_a_stranger_with_a_secret_comes_in_until_it_expires(
+    serving: Serve,
+    access: Access,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served = await serving(access=access)
+    value = checked(await post(served)).value
+    appear_from(monkeypatch, "192.168.1.66")
+    browser = {"subprotocols": ["realtime", f"openai-insecure-api-key.{value}"]}
+    page = {**browser, "origin": "https://shop.example"}
+    async with talking(served, **page) as open_one:
+        assert open_one.socket.subprotocol == "realtime"
+        async with talking(served, **bearer(value)):  # more than once
+            pass
+        clock.now = NOW + 600
+        late = await refusal(served, **browser)
+        assert (late.status_code, late.json()["error"]["code"]) == (401, "invalid_api_key")
+        await open_one.send("response.create")  # what is open stays open
+        await open_one.until("response.done")
+    assert (await refusal(served, **page)).status_code == 403
+
+
+async def test_a_secret_opens_nothing_but_websockets(
+    serving: Serve,
+    access: Access,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served = await serving(access=access)
+    value = checked(await post(served)).value
+    appear_from(monkeypatch, "192.168.1.66")
+    headers = {"Authorization": f"Bearer {value}"}
+    assert (await post(served, headers=headers)).status_code == 401
+    assert (await post(served, headers={"api-key": KEY})).status_code == 200
+
+
+@pytest.mark.parametrize("asked", ["", "?intent=conversation", "?a=b&inten%74=conversation"])
+async def test_the_kind_of_session_is_its_makers_choice(
+    serving: Serve, access: Access, asked: str
+) -> None:
+    served = await serving(access=access)
+    for kind in ("transcription", "realtime"):
+        value = checked(await post(served, {"session": {"type": kind}})).value
+        path = asked if kind == "transcription" else "?intent=transcription&model=m"
+        async with served.connect(path, **bearer(value)) as socket:
+            talk = Talk(socket)
+            for event in (await talk.next(), await talk.next()):
+                assert event["type"] in ("session.created", "session.updated"), event
+                assert event["session"]["type"] == kind
+
+
+async def test_more_secrets_than_one_may_have_are_a_429(serving: Serve, access: Access) -> None:
+    served = await serving(access=access)
+    for _ in range(MAX_OF_ONE):
+        access.secrets.issue(600, {}, "127.0.0.1")
+    for path in (PATH, *BETA_PATHS):
+        answer = await post(served, {}, path=path)
+        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "600")
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+
+
+# --- mistakes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        (b"{", "invalid_json", None),
+        (b"[]", "invalid_value", None),
+        (b"\xff", "invalid_json", None),
+        (b'{"session": {"type": "\\ud800"}}', "invalid_json", None),
+        (b'{"session":' * 300, "invalid_json", None),
+        ({"sesion": {}}, "invalid_value", "sesion"),
+        ({"session": []}, "invalid_value", "session"),
+        ({"expires_after": {"seconds": 9}}, "invalid_value", "expires_after.seconds"),
+        ({"expires_after": {"seconds": 7201}}, "invalid_value", "expires_after.seconds"),
+        ({"expires_after": {"seconds": "600"}}, "invalid_value", "expires_after.seconds"),
+        ({"expires_after": {"seconds": True}}, "invalid_value", "expires_after.seconds"),
+        ({"expires_after": {"anchor": "now"}}, "invalid_value", "expires_after.anchor"),
+    ],
+)
+async def test_a_body_that_makes_no_sense_is_a_400(
+    serving: Serve, access: Access, body: Any, code: str, param: str | None
+) -> None:
+    answer = await post(await serving(access=access), body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, code, param)
+    assert error["type"] == "invalid_request_error"
+    assert len(access.secrets) == 0
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        {"type": "realtime", "nonsense": 1},
+        {"type": "realtime", "instructions": 5},
+        {"type": "nonsense"},
+        {"instructions": "no type"},
+        {"type": "realtime", "audio": {"output": {"speed": 9}}},
+        {"type": "realtime", "audio": {"output": {"speed": float("nan")}}},
+        {"type": "realtime", "tools": [{"name": "a", "parameters": {"x": float("inf")}}]},
+        {"type": "realtime", "prompt": reduce(lambda inner, _: {"a": inner}, range(150), {})},
+    ],
+)
+async def test_a_session_that_a_connection_would_refuse_is_refused_here(
+    serving: Serve, access: Access, session: dict[str, Any]
+) -> None:
+    answer = await post(await serving(access=access), {"session": session})
+    error = answer.json()["error"]
+    assert answer.status_code == 400, answer.text
+    assert error["message"]
+    assert error["code"]
+    assert len(access.secrets) == 0
+
+
+async def test_a_body_that_is_too_large_is_a_413(serving: Serve, access: Access) -> None:
+    served = await serving(access=access, limits=LimitSettings(http_body_kb=1))
+    for options in ({"body": b" " * 1_025}, {"content": chunks()}):
+        answer = await post(served, **options)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+    assert (await post(served, b" " * 1_000 + b"{}")).status_code == 200
+
+
+async def chunks() -> AsyncIterator[bytes]:
+    for _ in range(20):
+        yield b" " * 100
+
+
+async def test_while_the_engines_warm_up_it_is_a_503(serving: Serve, access: Access) -> None:
+    served = await serving(access=access)
+    served.assistant.reasons["tts"] = "loading"
+    assert (await post(served)).status_code == 503
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_hurts_nobody(
+    serving: Serve, access: Access, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serving(access=access)
+    _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    head = f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n" + "{"
+    writer.write(head.encode())
+    await writer.drain()
+    checked(await post(served))  # by now the server has read the other one's beginning
+    writer.transport.abort()
+    checked(await post(served))
+    assert not caplog.records

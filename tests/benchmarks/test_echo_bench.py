@@ -1,0 +1,98 @@
+"""What the echo benchmark is made of is what it says."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from benchmarks.echo import of_alone, of_events, of_interruptions
+from benchmarks.echo_listen import Alone, Spoken, triggers
+from benchmarks.echo_rooms import LOUDSPEAKERS, SPEED_OF_SOUND, draw_room, played
+from benchmarks.echo_scenes import Clip, EchoSceneMaker, active_dbfs, onset, seeds
+from pipeline.audio import LISTEN_RATE, Pcm
+from tests.support.echo_sound import pcm, speechlike
+
+
+class Said(NamedTuple):
+    spoken: Pcm
+
+
+class Voice:
+    """Something like speech for every text."""
+
+    def say(self, name: str, text: str) -> Said:
+        return Said(pcm(speechlike(1.5, len(name) * 1000 + len(text))))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_sound_comes_when_it_must_and_fades_as_it_should(seed: int) -> None:
+    room = draw_room(np.random.default_rng(seed))
+    response = room.response(room.talker)
+    distance = float(np.linalg.norm(room.talker - room.microphone))
+    arrival = distance / SPEED_OF_SOUND * LISTEN_RATE
+    assert abs(int(np.flatnonzero(response)[0]) - arrival) <= 1
+    left = np.cumsum(np.square(response[::-1], dtype=np.float64))[::-1]
+    left_db = 10 * np.log10(left / left[0] + 1e-12)
+    # By how much it falls from -5 to -20 dB, as ISO 3382 measures it, but with 15 dB.
+    first, last = (int(np.flatnonzero(left_db < level)[0]) for level in (-5, -20))
+    rt60_s = (last - first) / LISTEN_RATE * 4
+    assert rt60_s == pytest.approx(room.rt60_s, rel=0.45)
+
+
+@pytest.mark.parametrize("loudspeaker", LOUDSPEAKERS)
+def test_loudspeakers_bend_what_is_loud(loudspeaker: str) -> None:
+    tone = (0.7 * np.sin(2 * np.pi * 1000 * np.arange(16_000) / LISTEN_RATE)).astype(np.float32)
+    spectrum = np.abs(np.fft.rfft(played(tone, loudspeaker)))  # type: ignore[arg-type]
+    assert spectrum[3000] > 0.01 * spectrum[1000]
+
+
+def test_the_same_seed_is_the_same_scene() -> None:
+    maker = EchoSceneMaker(Voice())
+    one, other = maker.make(5, 6), maker.make(5, 6)
+    assert np.array_equal(one.microphone, other.microphone)
+    assert np.array_equal(one.reference, other.reference)
+    assert not np.array_equal(one.reference, maker.make(6, 6).reference)
+
+
+def test_an_interruption_is_as_loud_as_it_is_told() -> None:
+    scene = EchoSceneMaker(Voice()).make(7, 6)
+    said = speechlike(1, 8)
+    clip = Clip("x", "", "source", said, onset(said))
+    for ser_db in (6, -6):
+        level = active_dbfs(scene.heard(clip, ser_db)) - active_dbfs(scene.echo)
+        assert level == pytest.approx(ser_db, abs=0.1)
+
+
+def test_seeds_of_tuning_and_report_do_not_meet() -> None:
+    assert list(seeds(1000, 3)) == [1000, 1001, 1002]
+    with pytest.raises(ValueError, match="both parts"):
+        list(seeds(990, 20))
+
+
+def test_triggers_are_two_seconds_apart() -> None:
+    ends = [round(at * LISTEN_RATE) for at in (1.0, 1.5, 2.9, 3.1, 5.2)]
+    assert triggers(ends) == [1.0, 3.1, 5.2]
+
+
+def alone_at(*fired_s: float) -> Alone:
+    return Alone(1, "v", 0.0, 0.2, "clip 0.4", 1800.0, list(fired_s), 0, {}, {}, [10.0], 0)
+
+
+def test_false_triggers_are_counted_by_the_hour_that_the_robot_speaks() -> None:
+    report = of_alone([alone_at(4.0), alone_at()])
+    assert report["false_per_hour"] == 1.0
+    # Of a Poisson count of 1 the upper end of 95 % is 4.74.
+    assert report["false_per_hour_at_most"] == pytest.approx(4.74, abs=0.01)
+    assert of_alone([alone_at()])["false_per_hour_at_most"] == pytest.approx(3.0 / 0.5, abs=0.02)
+    assert of_events("gap", [alone_at(9.0, 11.0, 20.0)])["near_events"] == 1
+
+
+def test_a_miss_is_later_than_all_that_was_found() -> None:
+    found = [Spoken(1, "a", 0, late_s, 0.1, 0.2, False) for late_s in (0.2, None, 0.3, None, None)]
+    report = of_interruptions(found)["+0 dB"]
+    assert report["residual"]["within_250_ms"] == 0.2
+    assert report["residual"]["median_ms"] is None
+    assert report["clean"]["median_ms"] == 100
+    assert report["clean_vad_alone"]["within_250_ms"] == 1.0

@@ -1,0 +1,259 @@
+"""The engines that only take their time, and the server that notes where it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.settings.load import load_settings
+from benchmarks import scripted_engines
+from benchmarks.latency_server import Trace, traced, watch
+from benchmarks.latency_trace import TraceLog
+from benchmarks.scripted_engines import (
+    LLM_COLD_FACTOR,
+    LLM_FIRST_TOKEN_S,
+    NAME,
+    STT_FINAL_S,
+    TTS_START_S,
+    TTS_STEP_AUDIO_S,
+    TTS_STEP_S,
+    Delays,
+    Said,
+    ScriptedOptions,
+    heard_words,
+    installed,
+    read_cue,
+    write_cue,
+)
+from benchmarks.scripted_engines import (
+    ScriptedLlm as SlowLlm,
+)
+from benchmarks.scripted_engines import (
+    ScriptedStt as SlowStt,
+)
+from benchmarks.scripted_engines import (
+    ScriptedTts as SlowTts,
+)
+from pipeline.audio import LISTEN_RATE, AudioFormat
+from pipeline.bus import Bus
+from pipeline.commands import AppendAudio, SessionConfig
+from pipeline.engines.contract import Finished, TextDelta, Warmed
+from pipeline.engines.registry import Kind, engine_spec
+from pipeline.engines.stages import Stages
+from pipeline.messages import Message, Sampling, ToolChoice, Usage
+from pipeline.session import Session
+from pipeline.settings import SessionSettings
+from pipeline.work import Cancelled
+from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
+from tests.support.virtual_time import run_virtual
+
+# --- engines -----------------------------------------------------------------------------------
+
+
+class Clock:
+    """Time that only sleeping passes; 1.05 times as long as asked, as on a real machine."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds * 1.05
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(scripted_engines, "time", clock)
+    steady = types.SimpleNamespace(
+        lognormvariate=lambda mean, deviation: 1.0, uniform=lambda low, high: low
+    )
+    monkeypatch.setattr(scripted_engines.random, "Random", lambda seed: steady)
+    monkeypatch.setattr(Delays.__init__, "__defaults__", (clock.sleep,))
+    return clock
+
+
+class Token:
+    preempted = False
+
+    def __init__(self, cancelled_after: int = 10**9) -> None:
+        self._left = cancelled_after
+
+    @property
+    def cancelled(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+def noted(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_words_are_heard_when_they_have_been_said() -> None:
+    said = [Said(10.0, 11.0, "one two"), Said(12.0, 13.0, "three four")]
+    assert heard_words(said, 9.9, 10.3) == ""
+    assert heard_words(said, 9.9, 10.4) == "one"
+    assert heard_words(said, 9.9, 11.06) == "one two"
+    assert heard_words(said, 9.9, 13.06) == "one two three four"
+    assert heard_words(said, 12.1, 13.06) == "three four"
+
+
+def test_a_cue_survives_its_file(tmp_path: Path) -> None:
+    said = [Said(1.5, 2.5, "hello there")]
+    write_cue(tmp_path / "cue.json", said)
+    assert read_cue(tmp_path / "cue.json") == said
+    assert read_cue(tmp_path / "absent.json") == []
+    assert read_cue(None) == []
+
+
+def test_the_recogniser_takes_its_time_and_knows_what_was_said(
+    clock: Clock, tmp_path: Path
+) -> None:
+    options = ScriptedOptions(log=tmp_path / "log", cue=tmp_path / "cue", engine=NAME)
+    write_cue(tmp_path / "cue", [Said(100.0, 100.5, "hello there")])
+    stt = SlowStt(options)
+    utterance = stt.open("en", False)
+    clock.now = 100.5
+    utterance.feed(np.zeros(LISTEN_RATE, np.int16))
+    transcript = utterance.finish(Token())
+    assert (transcript.text, transcript.seconds) == ("hello there.", 1.0)
+    assert clock.now - 100.5 == pytest.approx(STT_FINAL_S, abs=0.002)
+    with pytest.raises(Cancelled):
+        utterance.finish(Token(cancelled_after=1))
+    whole, cut = noted(tmp_path / "log")
+    assert whole["steps"][0][:2] == pytest.approx([100.5, 100.5 + STT_FINAL_S], abs=0.002)
+    assert cut["steps"][0][1] - cut["steps"][0][0] < STT_FINAL_S / 2
+
+
+def reply(session: Any, *said: str, cancel: Token | None = None) -> tuple[str, Usage]:
+    roles = itertools.cycle(("user", "assistant"))
+    messages = [Message(role, text) for role, text in zip(roles, said, strict=False)]
+    deltas = list(session.reply(messages, (), ToolChoice(), Sampling(), cancel or Token()))
+    assert isinstance(deltas[-1], Finished)
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    return text, deltas[-1].usage
+
+
+def test_a_prompt_that_was_read_before_takes_a_fraction(clock: Clock) -> None:
+    session = SlowLlm(ScriptedOptions(engine=NAME)).open()
+    long = "word " * 100
+    began = clock.now
+    answer, usage = reply(session, long)
+    words = len(answer.split())
+    token_s = 1 / scripted_engines.LLM_TOKENS_PER_S[0]
+    cold_s = clock.now - began - (words - 1) * token_s
+    assert cold_s == pytest.approx(LLM_FIRST_TOKEN_S * LLM_COLD_FACTOR, rel=0.1)
+    assert (usage.cached, usage.prompt) == (0, 101)
+    began = clock.now
+    answer, usage = reply(session, long, answer, "And now?")
+    warm_s = clock.now - began - (len(answer.split()) - 1) * token_s
+    assert warm_s == pytest.approx(LLM_FIRST_TOKEN_S, rel=0.2)
+    assert usage.evaluated == len(["user", "And", "now?"]) + 1 + words  # the role before the answer
+
+
+def test_reading_ahead_makes_the_answer_quick(clock: Clock) -> None:
+    session = SlowLlm(ScriptedOptions(engine=NAME)).open()
+    long = "word " * 100
+    usages = list(session.warm([Message("user", long)], (), "and more", Token()))
+    assert usages[:-1] == [None] * (len(usages) - 1)
+    assert usages[-1] == Warmed(Usage(103, 0, 103, 0))
+    _, usage = reply(session, f"{long} and more of it")
+    assert (usage.cached, usage.evaluated) == (103, 2)
+
+
+def test_a_cancelled_answer_ends_and_is_noted(clock: Clock, tmp_path: Path) -> None:
+    session = SlowLlm(ScriptedOptions(engine=NAME, log=tmp_path / "log")).open()
+    with pytest.raises(Cancelled):
+        reply(session, "Hello", cancel=Token(cancelled_after=4))
+    (row,) = noted(tmp_path / "log")
+    assert (row["method"], row["asked"]) == ("reply", "Hello")
+    assert [bool(step[2]) for step in row["steps"]] == [True, True, False]
+
+
+def test_the_first_speech_comes_after_two_steps(clock: Clock, tmp_path: Path) -> None:
+    tts = SlowTts(ScriptedOptions(engine=NAME, log=tmp_path / "log"))
+    began = clock.now
+    pieces = tts.synthesize("one two three four", "", 1.0, Token())
+    slices = list(itertools.takewhile(lambda piece: piece is None, pieces))
+    assert slices == [None]
+    assert clock.now - began == pytest.approx(TTS_START_S + 2 * TTS_STEP_S, rel=0.1)
+    rest = sum(len(piece) for piece in pieces if piece is not None) / tts.rate
+    assert rest == pytest.approx(4 * scripted_engines.SECONDS_PER_WORD - 2 * TTS_STEP_AUDIO_S)
+    (row,) = noted(tmp_path / "log")
+    assert [step[2] for step in row["steps"]][:3] == ["", "", "audio"]
+
+
+def test_the_registry_finds_them_where_they_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path / "plugin")
+    monkeypatch.syspath_prepend(str(tmp_path / "plugin"))
+    for kind in (Kind.STT, Kind.LLM, Kind.TTS):
+        spec = engine_spec(kind, NAME)
+        assert (spec.kind, spec.name) == (kind, NAME)
+        assert spec.build(ScriptedOptions(engine=NAME), None)
+    sets = [f"{kind}={{engine: {NAME}, seed: 3}}" for kind in ("stt", "llm", "tts")]
+    settings = load_settings(None, sets).settings
+    assert settings.tts == ScriptedOptions(engine=NAME, seed=3)
+
+
+# --- the server --------------------------------------------------------------------------------
+
+
+def test_a_traced_session_tells_where_its_time_went() -> None:
+    log = TraceLog.of(run_virtual(_traced_turn()))
+    calls = {row["call"]: row for row in reversed(log.calls)}
+    asked = {"llm.reply", "llm.warm", "stt.feed", "stt.finish", "tts.synthesize", "turn.score"}
+    assert calls.keys() == asked
+    assert calls["stt.finish"]["ended"] - calls["stt.finish"]["began"] == pytest.approx(0.06)
+    first = calls["llm.reply"]["first"] - calls["llm.reply"]["began"]
+    assert first == pytest.approx(0.1)
+    assert calls["llm.reply"]["work"] == calls["tts.synthesize"]["work"]
+    assert calls["llm.reply"]["work"] != calls["llm.warm"]["work"]
+    assert all(call["complete"] for call in log.calls)
+    events = [row["event"] for row in log.events]
+    assert events.count("ReplyAudio") == 1
+    wanted = {"SpeechPaused", "TurnJudged", "ReplyStarted", "Timeline", "ReplyFinished"}
+    assert wanted <= set(events)
+    assert "Hello" not in json.dumps([log.calls, log.events])
+
+
+async def _traced_turn() -> list[dict[str, Any]]:
+    """What is noted of a spoken question and its answer."""
+    loop = asyncio.get_running_loop()
+    trace = Trace(loop.time)
+    parts = (
+        LevelVad(),
+        ScriptedTurn(),
+        ScriptedStt(),
+        ScriptedLlm(end_probability=0.9),
+        ScriptedTts(),
+    )
+    config = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
+    bus, numbers = Bus(), itertools.count(1)
+    session = Session(
+        traced(Stages(*parts), trace),
+        config,
+        SessionSettings(),
+        bus,
+        lambda prefix: f"{prefix}_{next(numbers)}",
+    )
+    watching = asyncio.create_task(watch(trace, bus.subscribe()))
+    running = asyncio.create_task(session.run())
+    for level in [3000] * 50 + [0] * 300:
+        await session.submit(AppendAudio(np.full(320, level, np.int16), LISTEN_RATE))
+        await asyncio.sleep(0.02)
+    running.cancel()
+    await asyncio.wait({running})
+    bus.close()
+    await watching
+    return trace.rows

@@ -1,0 +1,62 @@
+"""A dialogue with a real model: what of each prompt was read before the turn was over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.llama_sessions import alternate, figures
+from benchmarks.warm_dialogue import Dialogue, Turn
+from benchmarks.warm_turns import asked, share, summary
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.messages import Usage
+from tests.support.llama_talk import MODEL
+from tests.support.robot_tools import robot_tools
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def engine(weights: Callable[[str], Path]) -> LlamaCpp:
+    """A context that is too small for the dialogue, so that its history is shortened."""
+    return build(LlamaCppOptions(threads=1, context_tokens=1536), weights(MODEL))
+
+
+def test_what_was_read_before_the_turn_is_over(engine: LlamaCpp) -> None:
+    """Of each prompt, the last words and the marks behind them are left to read."""
+    dialogue = Dialogue(engine.open(), robot_tools()[:5])
+    turns = list(dialogue.turns(8))
+    kinds = {kind for turn in turns for kind in turn.kinds}
+    assert {"call", "result", "resumed", "barge-in", "shortened"} <= kinds
+    for turn in turns:
+        assert turn.usage.cached + turn.usage.evaluated == turn.usage.prompt
+    ends = asked(turns)
+    assert share(ends) >= 0.98
+    assert max(turn.usage.evaluated for turn in ends) <= 24
+
+
+@pytest.mark.parametrize("context_tokens", [8192, 3072])
+def test_two_who_take_turns_keep_their_prompts(
+    weights: Callable[[str], Path], context_tokens: int
+) -> None:
+    """Also where the context is too small for two histories of any length: each gets a share."""
+    made = build(LlamaCppOptions(threads=1, context_tokens=context_tokens), weights(MODEL))
+    turns = 5 if context_tokens == 8192 else 12
+    found = [figures(talk) for talk in alternate(made, robot_tools()[:5], 2, turns)]
+    assert min(talk["lowest_share"] for talk in found) >= 0.95
+    assert all(talk["shortened"] for talk in found) == (context_tokens == 3072)
+
+
+def test_the_figures() -> None:
+    def turn(cached: int, *kinds: str) -> Turn:
+        return Turn(Usage(100, cached, 100 - cached, 5), kinds, 0.0, ())
+
+    turns = [turn(99, "call"), turn(50, "result"), turn(96), turn(93, "barge-in", "call")]
+    found = summary(turns, [(10.0, 50.0)])
+    assert found["share_at_end_of_turn"] == 0.96
+    assert found["lowest_share"] == 0.93
+    assert (found["evaluated_p50"], found["evaluated_max"]) == (4, 7)
+    assert found["share_by_kind"] == {"barge-in": 0.93, "call": 0.96, "result": 0.5}
+    assert found["cold_over_warm"] == 5.0

@@ -1,0 +1,124 @@
+"""Some minutes of the soak, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.soak import Memory, slope, soak
+from benchmarks.soak_engines import PHRASES, level_of, seconds_of, words_of
+from benchmarks.soak_links import MAY_FAIL, Gone, Link, Report
+from benchmarks.soak_scenes import CodedVoice, virtual_soak
+from pipeline.audio import LISTEN_RATE
+from tests.support.virtual_time import run_virtual
+
+MINUTES = 1
+
+
+def test_minutes_of_several_clients_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.soak.SAMPLES", 2)
+    report, memory = Report(), Memory()
+
+    async def play() -> dict[str, Any]:
+        async with virtual_soak(4, 5, report) as scene:
+            return await soak(scene, 60 * MINUTES, memory, report)
+
+    left = run_virtual(play())
+    assert report.problems == []
+    assert left == {"open in engines": 0, "parked": 0, "tasks": 0}
+    assert report.counts["response completed"] > 2
+    assert report.counts["user turns"] > 2
+    assert len(memory.rows) == 3
+
+
+def test_words_are_known_as_far_as_they_were_heard() -> None:
+    for phrase, text in enumerate(PHRASES):
+        heard = np.full(round(50 * seconds_of(phrase)), level_of(phrase), np.int16)
+        assert words_of(heard) == " ".join(text.split())
+    half = np.full(round(50 * seconds_of(0) / 2), level_of(0), np.int16)
+    assert words_of(half) == "What time"
+
+
+def test_a_phrase_lasts_as_long_as_its_frames() -> None:
+    voice = CodedVoice(0.1, LISTEN_RATE)
+    sound = voice.question(random.Random(1))
+    assert all(json.loads(frame)["type"] == "input_audio_buffer.append" for frame in sound)
+    assert 0.5 <= len(sound) * 0.1 <= 6
+
+
+def test_a_slope_is_one_when_it_is_more_than_its_error() -> None:
+    flat = [(hour / 4, 1000.0 + (-1) ** hour) for hour in range(40)]
+    growing = [(hour / 4, 1000.0 + 30 * hour + (-1) ** hour) for hour in range(40)]
+    assert slope(flat)["none"] is True
+    found = slope(growing)
+    assert found["none"] is False
+    assert found["slope"] == pytest.approx(120, rel=0.05)
+
+
+class _Deaf(Link):
+    """Nothing leaves it."""
+
+    async def send_text(self, text: str) -> None:
+        pass
+
+
+def test_what_breaks_a_promise_is_a_problem() -> None:
+    async def play() -> list[str]:
+        link = _Deaf(Report())
+        stopped = {"event_id": "event_1", "item_id": "item_1", "audio_end_ms": 5}
+        link.take(json.dumps({"type": "input_audio_buffer.speech_stopped", **stopped}))
+        return link.report.problems
+
+    (problem,) = run_virtual(play())
+    assert "speech_stopped before session.created" in problem
+
+
+def test_begun_and_ended_responses_balance() -> None:
+    report = Report()
+    report.counts.update({"responses": 5, "response completed": 3, "response cancelled": 1})
+    report.balance()
+    assert report.problems == ["5 responses, 4 ends, 0 lost with their connection"]
+
+
+def test_only_what_may_be_refused_may_be_refused() -> None:
+    async def play() -> list[str]:
+        link = _Deaf(Report())
+        for event_id in (f"{MAY_FAIL}-1", None):
+            fields = {"type": "invalid_request_error", "code": "x", "message": "No.", "param": None}
+            error = {**fields, "event_id": event_id}
+            event = {"type": "error", "event_id": f"event_{event_id}", "error": error}
+            link.take(json.dumps(event))
+        return link.report.problems
+
+    assert run_virtual(play()) == ["error x: No."]
+
+
+def test_a_response_that_does_not_end_is_a_problem() -> None:
+    async def play() -> list[str]:
+        link = _Deaf(Report())
+        link.open_responses["resp_1"] = asyncio.get_running_loop().time()
+        link.look_for_stuck()
+        assert link.report.problems == []
+        await asyncio.sleep(300)
+        link.look_for_stuck()
+        return link.report.problems
+
+    (problem,) = run_virtual(play())
+    assert "resp_1" in problem
+
+
+def test_who_waits_for_a_lost_connection_is_told() -> None:
+    async def play() -> None:
+        link = _Deaf(Report())
+        waiting = asyncio.create_task(link.until(lambda: False, 10.0))
+        await asyncio.sleep(1.0)
+        link.lost()
+        with pytest.raises(Gone):
+            await waiting
+
+    run_virtual(play())

@@ -1,0 +1,93 @@
+"""``reachy-voice devices`` and ``devices test`` on the virtual card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from app.cli import devices
+from app.cli.devices import advise
+from app.talk.devices import SoundTest
+from tests.support.steady import on_a_steady_machine
+from tests.support.virtual_sound import ECHO, NAME, OTHER, VirtualSound, need_virtual_sound
+
+RUNNER = CliRunner()
+CLI = typer.Typer(pretty_exceptions_enable=False)
+CLI.add_typer(devices.app, name="devices")
+TO_ECHO = ["--set", f"sound.microphone={ECHO}", "--set", f"sound.speaker={ECHO}"]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualSound]:
+    need_virtual_sound()
+    with VirtualSound(tmp_path_factory.mktemp("sound")) as sound:
+        yield sound
+
+
+def test_the_list(sound: VirtualSound) -> None:
+    result = RUNNER.invoke(CLI, ["devices", "--json"], catch_exceptions=False)
+    listed = json.loads(result.stdout)
+    lines = {line["name"]: line for line in listed["devices"]}
+    assert listed["problems"] == []
+    assert lines[NAME]["rates_hz"] == [16_000, 24_000, 48_000]
+    assert (lines[NAME]["array"], lines[NAME]["microphone"], lines[NAME]["speaker"]) == (
+        True, True, True,
+    )  # fmt: skip
+    assert lines[OTHER]["rates_hz"] == []
+    assert not lines[OTHER]["microphone"]
+
+
+def test_the_list_in_words(sound: VirtualSound) -> None:
+    arguments = ["devices", "--set", "sound.microphone=Blue Yeti"]
+    result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)
+    assert NAME in result.stdout
+    assert "cannot be opened now" in " ".join(result.stdout.split())
+    assert "no microphone called 'Blue Yeti'" in " ".join(result.stdout.split())
+    assert "Next step" not in result.stdout, "that is to choose another one"
+
+
+@on_a_steady_machine
+def test_the_test_measures_the_way_from_loudspeaker_to_microphone(sound: VirtualSound) -> None:
+    arguments = ["devices", "test", "--json", *TO_ECHO]
+    result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)
+    tested = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert tested["microphone"] == tested["speaker"] == ECHO
+    # The virtual microphone hears exactly what is played.
+    assert tested["echo_return_loss_db"] == pytest.approx(0, abs=1)
+    assert 6 < tested["echo_delay_ms"] < 100
+    assert 5 < tested["loopback_ms"] < 300
+    assert tested["lost_samples"] == 0
+
+
+def test_a_microphone_that_hears_nothing_is_explained(sound: VirtualSound) -> None:
+    arguments = ["devices", "test", "--set", f"sound.microphone={NAME}"]
+    result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)
+    assert "gives only zeros" in " ".join(result.stdout.split())
+    assert result.exit_code == 1
+
+
+TESTED = SoundTest("Mic", "Speaker", 16_000, 16_000, (10, 15), -50, False, 40, 22, 20, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, None),
+        ({"all_zero": True}, None),
+        ({"all_zero": True, "loopback_ms": None, "echo_delay_ms": None}, "only zeros"),
+        ({"loopback_ms": None, "echo_delay_ms": None}, "Nothing of the chirps was heard"),
+        ({"echo_delay_ms": 420.0}, "half-duplex"),
+        ({"echo_delay_ms": 2.0}, "from 6 to 300"),
+    ],
+)
+def test_advice(changed: dict[str, object], words: str | None) -> None:
+    from dataclasses import replace
+
+    advice = advise(replace(TESTED, **changed))  # type: ignore[arg-type]
+    assert [words in line for line in advice if words] == ([True] if words else [])
+    assert bool(advice) == bool(words)

@@ -1,0 +1,242 @@
+"""The official openai client holds whole turns with the real server and the real engines."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+
+from app.compose import Assistant
+from app.models.weights import WeightsCache
+from app.server.serving import local_server
+from app.settings.load import load_settings
+from benchmarks.wer import word_errors
+from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes, pcm_to_bytes
+from tests.support.recordings import recording
+
+pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
+
+QUICK = ("llm.threads=1", "conversation.sampling.max_tokens=48", "conversation.sampling.seed=1")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def url(weights: Callable[[str], Path], cache: WeightsCache) -> AsyncIterator[str]:
+    settings = load_settings(None, QUICK).settings
+    for name in settings.weights():
+        weights(name)
+    async with local_server(Assistant(settings, cache)) as address:
+        yield address
+
+
+def client(url: str) -> AsyncOpenAI:
+    base = url.replace("ws://", "http://").removesuffix("/realtime")
+    return AsyncOpenAI(base_url=base, api_key="unused")
+
+
+def at_24k(pcm: Pcm) -> Pcm:
+    resampler = Resampler(LISTEN_RATE, 24_000)
+    return np.concatenate((resampler.feed(pcm), resampler.flush()))
+
+
+async def send(connection: Any, pcm: Pcm, *, rate: int = 24_000, pace: bool = True) -> None:
+    """Append in 20 ms chunks, at the speed of a microphone if ``pace``."""
+    loop = asyncio.get_running_loop()
+    began, size = loop.time(), rate // 50
+    for start in range(0, len(pcm), size):
+        chunk = pcm_to_bytes(pcm[start : start + size])
+        await connection.input_audio_buffer.append(audio=base64.b64encode(chunk).decode())
+        if pace:
+            await asyncio.sleep(began + start / rate - loop.time())
+
+
+async def events_until(connection: Any, kind: str) -> list[Any]:
+    events = []
+    async with asyncio.timeout(60):
+        async for event in connection:
+            assert event.type != "error", event
+            events.append(event)
+            if event.type == kind:
+                return events
+    raise AssertionError(f"the connection ended before {kind}: {[e.type for e in events]}")
+
+
+def audio(events: list[Any]) -> Pcm:
+    deltas = [base64.b64decode(e.delta) for e in events if e.type == "response.output_audio.delta"]
+    return pcm_from_bytes(b"".join(deltas))
+
+
+def first(events: list[Any], kind: str) -> Any:
+    return next(event for event in events if event.type == kind)
+
+
+TRANSCRIBE = {"input": {"transcription": {"model": "gpt-4o-transcribe"}}}
+ROOM = np.random.default_rng(0).normal(0, 8, 24_000 * 2).astype(np.int16)
+
+
+async def test_a_voice_turn_with_server_vad(url: str) -> None:
+    asked = recording("goforward")
+    async with client(url).realtime.connect(model="reachy-voice") as connection:
+        await connection.session.update(session={"type": "realtime", "audio": TRANSCRIBE})
+        await events_until(connection, "session.updated")
+        sending = asyncio.create_task(
+            send(connection, np.concatenate((ROOM[:12_000], at_24k(asked.pcm), ROOM)))
+        )
+        events = await events_until(connection, "response.done")
+        await sending
+    kinds = [event.type for event in events]
+    order = [
+        "input_audio_buffer.speech_started",
+        "input_audio_buffer.speech_stopped",
+        "input_audio_buffer.committed",
+        "conversation.item.added",
+        "conversation.item.done",
+        "conversation.item.input_audio_transcription.completed",
+        "response.created",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_audio_transcript.delta",
+        "response.output_audio.delta",
+        "response.output_audio.done",
+        "response.output_audio_transcript.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.done",
+    ]
+    assert [kind for kind in dict.fromkeys(kinds) if kind in order] == order
+    heard = first(events, "conversation.item.input_audio_transcription.completed").transcript
+    assert word_errors(asked.text, heard).errors == 0
+    assert len(audio(events)) > 2400
+    usage = events[-1].response.usage
+    assert usage.total_tokens == usage.input_tokens + usage.output_tokens > 0
+
+
+async def test_a_push_to_talk_turn_and_a_text_turn(url: str) -> None:
+    asked = recording("goforward")
+    async with client(url).realtime.connect(model="reachy-voice") as connection:
+        audio_config: dict[str, Any] = {"input": {**TRANSCRIBE["input"], "turn_detection": None}}
+        await connection.session.update(session={"type": "realtime", "audio": audio_config})
+        await events_until(connection, "session.updated")
+        await send(connection, at_24k(asked.pcm), pace=False)
+        await connection.input_audio_buffer.commit()
+        await connection.response.create()
+        events = await events_until(connection, "response.done")
+        heard = first(events, "conversation.item.input_audio_transcription.completed").transcript
+        assert word_errors(asked.text, heard).errors == 0
+        assert len(audio(events)) > 2400
+        await connection.conversation.item.create(
+            item={
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "Thank you. Say goodbye."}],
+            }
+        )
+        await connection.response.create(response={"output_modalities": ["text"]})
+        events = await events_until(connection, "response.done")
+        assert first(events, "response.output_text.done").text
+        assert not len(audio(events))
+
+
+async def test_a_barge_in_ends_the_reply_and_starts_a_new_turn(url: str) -> None:
+    async with client(url).realtime.connect(model="reachy-voice") as connection:
+        instructions = "Count slowly from one to one hundred."
+        await connection.session.update(session={"type": "realtime", "instructions": instructions})
+        await events_until(connection, "session.updated")
+        await connection.conversation.item.create(
+            item={
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "Count from one to one hundred."}],
+            }
+        )
+        await connection.response.create()
+        await events_until(connection, "response.output_audio.delta")
+        interruption = at_24k(recording("goforward").pcm)
+        sending = asyncio.create_task(send(connection, np.concatenate((interruption, ROOM))))
+        events = await events_until(connection, "response.done")
+        kinds = [event.type for event in events]
+        assert events[-1].response.status == "cancelled"
+        assert events[-1].response.status_details.reason == "turn_detected"
+        after = kinds[kinds.index("input_audio_buffer.speech_started") :]
+        assert "response.output_audio.delta" not in after
+        assert events[-1].response.output[0].status == "incomplete"
+        later = await events_until(connection, "response.created")
+        assert first(later, "input_audio_buffer.committed")
+        await events_until(connection, "response.done")
+        await sending
+
+
+async def test_a_tool_turn_that_even_the_embedded_model_obeys(url: str) -> None:
+    weather: Any = {
+        "type": "function",
+        "name": "get_weather",
+        "description": "The weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "maxLength": 20},
+                "day": {"type": "string", "enum": ["today", "tomorrow"]},
+            },
+            "required": ["city", "day"],
+            "additionalProperties": False,
+        },
+    }
+    async with client(url).realtime.connect(model="reachy-voice") as connection:
+        await connection.session.update(session={"type": "realtime", "tools": [weather]})
+        await connection.conversation.item.create(
+            item={
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "What is the weather in Paris?"}],
+            }
+        )
+        await connection.response.create(response={"tool_choice": "required"})
+        events = await events_until(connection, "response.done")
+        call = first(events, "response.function_call_arguments.done")
+        assert call.name == "get_weather"
+        arguments = json.loads(call.arguments)
+        assert set(arguments) == {"city", "day"}
+        assert arguments["day"] in ("today", "tomorrow")
+        await connection.conversation.item.create(
+            item={
+                "type": "function_call_output",
+                "call_id": call.call_id,
+                "output": json.dumps({"weather": "sunny"}),
+            }
+        )
+        await connection.response.create(response={"tool_choice": "none"})
+        events = await events_until(connection, "response.done")
+        assert events[-1].response.status in ("completed", "incomplete")
+        # So small a model may answer in markup, which is not read aloud.
+        assert first(events, "response.output_audio_transcript.done").transcript
+
+
+async def test_sixteen_kilohertz_both_ways_for_a_client_that_sends_rate_null(url: str) -> None:
+    asked = recording("goforward")
+    async with client(url).realtime.connect(model="reachy-voice") as connection:
+        robot = {"type": "audio/pcm", "rate": None}
+        session: Any = {
+            "type": "realtime",
+            "audio": {
+                "input": {"format": robot, "transcription": {"model": "x", "language": "en"}},
+                "output": {"format": robot, "voice": "Aiden"},
+            },
+        }
+        await connection.session.update(session=session)
+        pcm = np.concatenate((asked.pcm, ROOM))
+        sending = asyncio.create_task(send(connection, pcm, rate=LISTEN_RATE))
+        events = await events_until(connection, "response.done")
+        await sending
+    heard = first(events, "conversation.item.input_audio_transcription.completed").transcript
+    assert word_errors(asked.text, heard).errors == 0
+    said = first(events, "response.output_audio_transcript.done").transcript
+    # At 16 kHz speech of a normal speed takes this long; at a wrong rate it would not.
+    seconds = len(audio(events)) / LISTEN_RATE
+    assert 0.15 < seconds / len(said.split()) < 0.9

@@ -1,0 +1,213 @@
+"""Function calls in a session, in virtual time: their order, and what the model reads then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.audio import AudioFormat
+from pipeline.commands import (
+    AddItem,
+    CancelResponse,
+    CreateResponse,
+    ResponseOptions,
+    SessionConfig,
+)
+from pipeline.engines.contract import ToolCall
+from pipeline.events import (
+    InputCommitted,
+    ReplyArguments,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyItemFinished,
+    ReplyItemStarted,
+    ReplyStarted,
+    SpeculationDiscarded,
+    SpeechStarted,
+    Timeline,
+    TranscriptReady,
+)
+from pipeline.items import FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
+from pipeline.messages import Message, Tool, ToolChoice
+from pipeline.settings import SessionSettings
+from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
+from tests.support.virtual_time import run_virtual
+
+DANCE = Tool("dance", "Dance.", {"type": "object", "properties": {"name": {"type": "string"}}})
+CONFIG = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000), tools=(DANCE,))
+CALL = ToolCall("dance", '{"name":"waltz"}')
+SILENT_DANCE: tuple[str | ToolCall, ...] = (CALL,)
+SPOKEN_DANCE: tuple[str | ToolCall, ...] = ("I will ", "dance for you ", "now.", CALL)
+
+
+def call_of(played: Scene) -> FunctionCallItem:
+    (item,) = (i for i in played.session.chat.items if isinstance(i, FunctionCallItem))
+    return item
+
+
+def test_a_call_alone_ends_its_reply_at_once_and_comes_after_the_transcript() -> None:
+    async def main() -> None:
+        async with scene(config=CONFIG, llm=ScriptedLlm(SILENT_DANCE)) as played:
+            await played.say(1.0)
+            await played.hear(2.0)
+        names = played.names(Timeline)
+        calls = ["ReplyItemStarted", "ReplyArguments", "ReplyItemFinished", "ReplyFinished"]
+        assert names[-5:] == ["ReplyStarted", *calls]
+        assert names.index("TranscriptReady") < names.index("ReplyArguments")
+        (arguments,) = played.events(ReplyArguments)
+        (finished,) = played.events(ReplyFinished)
+        assert arguments.text == CALL.arguments
+        assert finished.status == "completed"
+        assert finished.items == (call_of(played),)
+        assert call_of(played).call_id == arguments.call_id
+        assert call_of(played).status == "completed"
+        assert played.time_of(ReplyFinished) == played.time_of(ReplyArguments)
+
+    run_virtual(main())
+
+
+def test_speech_is_spoken_before_its_call_and_the_reply_ends_with_the_call() -> None:
+    async def main() -> None:
+        llm = ScriptedLlm(answers=[SPOKEN_DANCE])
+        async with scene(config=CONFIG, llm=llm) as played:
+            await played.say(1.0)
+            await played.hear(6.0)
+        started, finished = played.events(ReplyItemStarted), played.events(ReplyItemFinished)
+        assert [event.output_index for event in started] == [0, 1]
+        assert [type(event.item) for event in started] == [MessageItem, FunctionCallItem]
+        assert started[1].previous_item_id == started[0].item.id
+        assert [event.item.status for event in finished] == ["completed", "completed"]
+        last_audio = max(at for at, event in played.log if isinstance(event, ReplyAudio))
+        assert played.time_of(ReplyArguments) == last_audio
+        assert played.time_of(ReplyFinished) == last_audio
+        # The call does not hold the speech back.
+        began = played.time_of(ReplyStarted)
+        assert played.time_of(ReplyAudio) - began < 0.3
+
+    run_virtual(main())
+
+
+def test_the_answer_to_a_call_reads_words_call_and_output_as_one_exchange() -> None:
+    async def main() -> None:
+        llm = ScriptedLlm(answers=[SPOKEN_DANCE, ("Done.",)])
+        async with scene(config=CONFIG, llm=llm) as played:
+            await played.say(1.0)
+            await played.hear(6.0)
+            call = call_of(played)
+            await played.do(
+                AddItem(FunctionOutputItem("item_o", call.call_id, '{"ok": true}')),
+                CreateResponse(),
+            )
+            await played.hear(2.0)
+        said = {"name": "dance", "arguments": {"name": "waltz"}}
+        tool_call = {"id": call.call_id, "type": "function", "function": said}
+        assert llm.prompts[1][1:] == [
+            Message("user", "hello"),
+            Message("assistant", "I will dance for you now.", (tool_call,)),
+            Message("tool", '{"ok": true}', tool_call_id=call.call_id),
+        ]
+        assert [event.status for event in played.events(ReplyFinished)] == ["completed"] * 2
+
+    run_virtual(main())
+
+
+def test_several_calls_of_one_answer_stand_in_their_order() -> None:
+    other = ToolCall("dance", "{}")
+
+    async def main() -> None:
+        async with scene(config=CONFIG, llm=ScriptedLlm((CALL, other))) as played:
+            await played.do(CreateResponse())
+            await played.hear(1.0)
+        (finished,) = played.events(ReplyFinished)
+        calls = [item for item in finished.items if isinstance(item, FunctionCallItem)]
+        assert [call.arguments for call in calls] == [CALL.arguments, "{}"]
+        assert len({call.call_id for call in calls} | {call.id for call in calls}) == 4
+        assert [e.output_index for e in played.events(ReplyItemStarted)] == [0, 1]
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("interrupt", ["speech", "client"])
+def test_an_interrupted_answer_never_makes_its_call(interrupt: str) -> None:
+    async def main() -> None:
+        llm = ScriptedLlm(answers=[SPOKEN_DANCE], deltas=("Yes?",))
+        async with scene(config=CONFIG, llm=llm) as played:
+            await played.say(1.0)
+            await played.hear(0.8)
+            assert played.events(ReplyAudio)
+            if interrupt == "speech":
+                await played.say(1.0)
+            else:
+                await played.do(CancelResponse())
+            await played.hear(3.0)
+        assert played.events(ReplyFinished)[0].status == "cancelled"
+        assert not played.events(ReplyArguments)
+        assert not any(isinstance(i, FunctionCallItem) for i in played.session.chat.items)
+
+    run_virtual(main())
+
+
+def test_a_call_that_was_only_speculated_reaches_nobody() -> None:
+    async def main() -> None:
+        llm = ScriptedLlm(answers=[SILENT_DANCE], deltas=("All right.",))
+        stt = ScriptedStt(texts=("Dance", "Dance slowly"))
+        turn = ScriptedTurn(probability=0.4)
+        async with scene(config=CONFIG, llm=llm, stt=stt, turn=turn) as played:
+            await played.say(1.0)
+            await played.hear(0.19)  # the reply is done behind its gate
+            await played.say(0.5)
+            await played.hear(3.0)
+        assert played.events(SpeculationDiscarded)
+        assert not played.events(ReplyArguments)
+        assert [event.text for event in played.events(TranscriptReady)] == ["Dance slowly"]
+        assert len(played.events(SpeechStarted)) == len(played.events(InputCommitted)) == 1
+
+    run_virtual(main())
+
+
+def test_tools_and_choice_reach_the_model_from_session_and_response() -> None:
+    async def main() -> None:
+        llm = ScriptedLlm(SILENT_DANCE)
+        named = ToolChoice("named", "dance")
+        async with scene(config=replace(CONFIG, tool_choice=named), llm=llm) as played:
+            await played.do(CreateResponse())
+            await played.hear(1.0)
+            nothing = ResponseOptions(tools=(), tool_choice=ToolChoice("none"))
+            await played.do(CreateResponse(nothing))
+            await played.hear(1.0)
+        assert llm.offered == [((DANCE,), named), ((), ToolChoice("none"))]
+
+    run_virtual(main())
+
+
+def test_instructions_about_tools_are_read_only_where_there_are_tools() -> None:
+    async def main() -> None:
+        llm = ScriptedLlm()
+        settings = SessionSettings(tool_instructions="Say what you do.")
+        async with scene(config=CONFIG, llm=llm, settings=settings) as played:
+            await played.do(CreateResponse())
+            await played.hear(1.0)
+            await played.do(CancelResponse(), CreateResponse(ResponseOptions(tools=())))
+            await played.hear(1.0)
+        assert llm.prompts[0] == [Message("system", "Be brief.\n\nSay what you do.")]
+        assert llm.prompts[1][0] == Message("system", "Be brief.")
+        assert llm.warmed[0] == llm.prompts[0]
+
+    run_virtual(main())
+
+
+def test_a_voice_that_fails_takes_the_call_with_it() -> None:
+    async def main() -> None:
+        from pipeline.errors import EngineError
+
+        tts = ScriptedTts(error=EngineError("The voice broke"))
+        async with scene(config=CONFIG, llm=ScriptedLlm(SPOKEN_DANCE), tts=tts) as played:
+            await played.do(AddItem(MessageItem("u", "user", (TextPart("Dance"),))))
+            await played.do(CreateResponse())
+            await played.hear(1.0)
+        (finished,) = played.events(ReplyFinished)
+        assert finished.status == "failed"
+        assert not played.events(ReplyArguments)
+
+    run_virtual(main())

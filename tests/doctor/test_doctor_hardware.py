@@ -1,0 +1,335 @@
+"""The doctor's look at the array."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from app.doctor.finding import Check
+from app.doctor.hardware import (
+    check_echo_path,
+    check_hardware,
+    check_volume,
+    find_card,
+)
+from app.settings.load import load_settings
+from app.settings.model import Settings
+from hardware.xvf3800.control import ArrayControl
+from hardware.xvf3800.device import UsbArray
+from hardware.xvf3800.errors import (
+    ArrayError,
+    ArrayGone,
+    ArrayNotFound,
+    DaemonAway,
+    NoUsbLibrary,
+)
+from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf, gone, ints, late
+from tests.support.scripted_array import ScriptedArray
+
+CARDS = """ 0 [PCH            ]: HDA-Intel - HDA Intel PCH
+                      HDA Intel PCH at 0x6001110000 irq 142
+ 2 [Audio          ]: USB-Audio - Reachy Mini Audio
+                      Pollen Robotics Reachy Mini Audio at usb-0000:00:14.0-2, high speed
+"""
+STREAM = """Pollen Robotics Reachy Mini Audio at usb-0000:00:14.0-2, high speed : USB Audio
+
+Playback:
+  Interface 1
+    Altset 1
+    Format: S16_LE
+    Rates: 16000
+
+Capture:
+  Interface 2
+    Rates: 16000
+"""
+MIXER = """Simple mixer control 'PCM',1
+  Capabilities: pvolume pvolume-joined pswitch pswitch-joined
+  Playback channels: Mono
+  Limits: Playback 0 - 60
+  Mono: Playback 60 [100%] [0.00dB] [on]
+"""
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return load_settings(environ={}).settings
+
+
+@pytest.fixture
+def asound(tmp_path: Path) -> Path:
+    (tmp_path / "card2").mkdir()
+    (tmp_path / "cards").write_text(CARDS)
+    (tmp_path / "card2" / "stream0").write_text(STREAM)
+    return tmp_path
+
+
+def look(
+    settings: Settings,
+    thing: FakeXvf | ArrayError | None,
+    asound: Path = Path("/nonexistent"),
+    devices: tuple[str, str] | None = None,
+    mixer: str | None = MIXER,
+) -> dict[str, Check]:
+    """The findings by name. ``thing``: what is on USB, or what opening raises."""
+    bus = FakeBus(*([thing] if isinstance(thing, FakeXvf) else []))
+
+    def opened(_: Settings) -> ArrayControl:
+        if isinstance(thing, ArrayError):
+            raise thing
+        return UsbArray(bus, bus.clock, bus.clock.pause)
+
+    checks = list(
+        check_hardware(
+            settings,
+            devices,
+            opened=opened,
+            asound=asound,
+            mixer=lambda _: mixer,
+            clock=bus.clock,
+        )
+    )
+    assert bus.open_handles == 0
+    assert bus.clock.now - 100 < 1.5, "seconds; the mixer may take some more"
+    assert all(check.state != "fail" for check in checks)
+    assert all(check.fix for check in checks if check.state != "ok")
+    found = {check.name: check for check in checks}
+    assert len(found) == len(checks), "no name twice"
+    return found
+
+
+# --- most machines -----------------------------------------------------------------------------
+
+
+def test_where_there_is_no_array_that_is_one_good_finding(settings: Settings) -> None:
+    for thing in (None, ArrayNotFound("none"), NoUsbLibrary("none")):
+        found = look(settings, thing)
+        assert list(found) == ["microphone array"]
+        assert found["microphone array"].state == "ok"
+        assert "none here" in found["microphone array"].detail
+
+
+def test_on_this_machine_the_real_look_does_not_fail(settings: Settings) -> None:
+    checks = list(check_hardware(settings))
+    assert checks[0].name == "microphone array"
+    assert all(check.state != "fail" for check in checks)
+
+
+def test_control_never_looks_at_nothing(settings: Settings) -> None:
+    never = settings.array.model_copy(update={"control": "never"})
+    device = FakeXvf()
+    found = look(settings.model_copy(update={"array": never}), device)
+    assert (device.requests, found["microphone array"].state) == (0, "ok")
+
+
+# --- an array that is well ---------------------------------------------------------------------
+
+
+def test_a_good_array_is_good_in_all_respects(settings: Settings, asound: Path) -> None:
+    card = "Reachy Mini Audio: USB Audio (hw:2,0)"
+    found = look(settings, FakeXvf(REACHY), asound, (card, card))
+    assert {name: check.state for name, check in found.items()} == {
+        "microphone array": "ok",
+        "array firmware": "ok",
+        "array channels": "ok",
+        "array echo canceller": "ok",
+        "array echo path": "ok",
+        "array sample rate": "ok",
+        "array volume": "ok",
+    }
+    assert found["microphone array"].detail == "Reachy Mini Audio, firmware 2.1.4, over USB"
+    assert found["array channels"].detail == "1: processed: the chosen beam; 2: silence"
+    assert found["array echo canceller"].detail == "settled"
+
+
+def test_nothing_played_yet_is_no_fault(settings: Settings) -> None:
+    found = look(settings, FakeXvf(registers={(33, 3): ints(0)}))
+    assert found["array echo canceller"].state == "ok"
+    assert "within 30 s" in found["array echo canceller"].detail
+
+
+def test_what_was_opened_is_closed(settings: Settings) -> None:
+    array = ScriptedArray({"BLD_MSG": "ua-io16-lin", "AEC_ASROUTONOFF": ArrayGone("unplugged")})
+    checks = list(check_hardware(settings, opened=lambda _: array, asound=Path("/nonexistent")))
+    assert not array.open
+    assert "unplugged" in str(checks)
+
+
+# --- each trap ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        (FakeXvf(REACHY, registers={(48, 0): bytes([2, 1, 2])}), "only zeros after a suspend"),
+        (FakeXvf(SEEED, registers={(48, 0): bytes([2, 0, 9])}), "no sound after a USB reset"),
+        (
+            FakeXvf(SEEED, registers={(48, 1): b"ua-io16-lin".ljust(50, b"\0")}),
+            "Reachy Mini with a firmware from before 2.1",
+        ),
+        (
+            FakeXvf(SEEED, registers={(48, 1): b"ua-io48-sqr".ljust(50, b"\0")}),
+            "echo canceller never settles",
+        ),
+    ],
+)
+def test_bad_firmware_is_known(settings: Settings, device: FakeXvf, said: str) -> None:
+    check = look(settings, device)["array firmware"]
+    assert (check.state, said in check.detail) == ("warn", True)
+    assert "docs/xvf3800.md" in check.fix
+
+
+def test_a_respeaker_of_today_is_good(settings: Settings) -> None:
+    device = FakeXvf(SEEED, registers={(48, 1): b"ua-io16-6ch-sqr".ljust(50, b"\0")})
+    assert look(settings, device)["array firmware"].state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "asr", "state", "said"),
+    [
+        ((6, 3), (7, 3), 1, "ok", "2: for recognisers: the auto-select beam"),
+        ((8, 0), (7, 3), 0, "ok", "2: microphone 4, its echo taken out"),
+        ((0, 0), (8, 0), 0, "warn", "1: silence"),
+        ((5, 0), (8, 0), 0, "warn", "the echo's reference"),
+        ((1, 2), (8, 0), 0, "warn", "microphone 3, raw"),
+    ],
+)
+def test_the_channels_are_said_in_words(
+    settings: Settings,
+    left: tuple[int, int],
+    right: tuple[int, int],
+    asr: int,
+    state: str,
+    said: str,
+) -> None:
+    registers = {(35, 15): bytes(left), (35, 19): bytes(right), (33, 35): ints(asr)}
+    check = look(settings, FakeXvf(registers=registers))["array channels"]
+    assert (check.state, said in check.detail) == (state, True)
+
+
+@pytest.mark.parametrize(
+    ("right", "asr", "channel", "preset", "state"),
+    [
+        ((0, 0), 0, "asr", None, "warn"),
+        ((8, 0), 0, "asr", None, "warn"),
+        ((7, 3), 0, "asr", None, "warn"),
+        ((7, 3), 1, "asr", None, "ok"),
+        ((0, 0), 0, "asr", "asr-beam", "ok"),
+        ((0, 0), 0, 2, None, "warn"),
+        ((8, 0), 0, 2, None, "ok"),
+        ((0, 0), 0, 1, None, "ok"),
+    ],
+)
+def test_the_channel_that_is_heard_must_have_a_voice(
+    settings: Settings,
+    right: tuple[int, int],
+    asr: int,
+    channel: str | int,
+    preset: str | None,
+    state: str,
+) -> None:
+    sound = settings.sound.model_copy(update={"channel": channel})
+    array = settings.array.model_copy(update={"preset": preset})
+    chosen = settings.model_copy(update={"sound": sound, "array": array})
+    check = look(chosen, FakeXvf(registers={(35, 19): bytes(right), (33, 35): ints(asr)}))
+    assert check["array channels"].state == state
+    assert state == "ok" or "array.preset: asr-beam" in check["array channels"].fix
+
+
+def test_a_canceller_that_is_off_is_said(settings: Settings) -> None:
+    check = look(settings, FakeXvf(registers={(33, 70): bytes([1])}))["array echo canceller"]
+    assert (check.state, "SHF_BYPASS" in check.fix) == ("warn", True)
+
+
+def test_permission_is_a_warning_with_the_rule_and_sound_is_looked_at(
+    settings: Settings, asound: Path
+) -> None:
+    found = look(settings, FakeXvf(permission=False), asound)
+    assert found["microphone array"].state == "warn"
+    assert 'SUBSYSTEM=="usb"' in found["microphone array"].fix
+    assert found["array volume"].state == "ok"
+
+
+def test_a_sound_card_that_is_not_on_usb_s_list_is_said(settings: Settings, asound: Path) -> None:
+    found = look(settings, None, asound)["microphone array"]
+    assert (found.state, "Reachy Mini Audio is a sound card" in found.detail) == ("warn", True)
+
+
+def test_a_robot_that_does_not_answer_is_said(settings: Settings) -> None:
+    found = look(settings, DaemonAway("http://localhost:8000: ConnectError"))
+    assert (found["microphone array"].state, len(found)) == ("warn", 1)
+
+
+@pytest.mark.parametrize("fault", [gone, late(60)])
+def test_an_array_that_goes_in_the_middle_ends_the_look(settings: Settings, fault: object) -> None:
+    device = FakeXvf(retries=0)
+    device.faults = [late(0), fault]  # type: ignore[list-item]
+    assert look(settings, device)["array control"].state == "warn"
+
+
+def test_a_slow_array_is_not_waited_for(settings: Settings) -> None:
+    found = look(settings, FakeXvf(retries=1, takes_s=0.09))
+    assert "too slowly" in found["array control"].detail
+
+
+ARRAY_CARD, OTHER_CARD = "ReSpeaker XVF3800: USB Audio (hw:2,0)", "HDA Intel PCH: ALC256"
+
+
+@pytest.mark.parametrize(
+    ("devices", "echo", "state", "said"),
+    [
+        (None, "auto", "ok", "not known"),
+        ((ARRAY_CARD, ARRAY_CARD), "auto", "ok", "played through ReSpeaker"),
+        ((ARRAY_CARD, OTHER_CARD), "auto", "warn", "does not play"),
+        ((ARRAY_CARD, OTHER_CARD), "chip", "warn", "does not play"),
+        ((ARRAY_CARD, OTHER_CARD), "software", "ok", "software"),
+        ((OTHER_CARD, OTHER_CARD), "auto", "ok", "not the array"),
+        ((OTHER_CARD, ARRAY_CARD), "auto", "ok", "not the array"),
+        ((OTHER_CARD, OTHER_CARD), "chip", "warn", "is heard"),
+    ],
+)
+def test_playing_elsewhere_is_a_warning_where_the_chip_is_to_take_the_echo_out(
+    devices: tuple[str, str] | None, echo: str, state: str, said: str
+) -> None:
+    check = check_echo_path(devices, echo)
+    assert (check.state, said in check.detail) == (state, True)
+
+
+def test_both_sample_rate_traps_are_seen(settings: Settings, asound: Path) -> None:
+    sound = settings.sound.model_copy(update={"rate_hz": 48000})
+    found = look(settings.model_copy(update={"sound": sound}), FakeXvf(), asound)
+    assert "sound.rate_hz is 48000" in found["array sample rate"].detail
+    stream = asound / "card2" / "stream0"
+    stream.write_text(STREAM.replace("16000", "48000"))
+    found = look(settings, FakeXvf(), asound)
+    assert "48000 Hz only" in found["array sample rate"].detail
+    assert found["array sample rate"].state == "warn"
+
+
+@pytest.mark.parametrize(
+    ("mixer", "state", "said"),
+    [
+        (MIXER, "ok", "100 %"),
+        (MIXER.replace("100%", "62%"), "warn", "62 %"),
+        (MIXER.replace("[on]", "[off]"), "warn", "muted"),
+        (None, "ok", "not known"),
+        ("", "ok", "not known"),
+    ],
+)
+def test_the_volume_trap_is_seen(mixer: str | None, state: str, said: str) -> None:
+    check = check_volume(2, mixer)
+    assert (check.state, said in check.detail) == (state, True)
+    assert state == "ok" or "amixer -c 2 set PCM,1 100%" in check.fix
+
+
+def test_the_card_is_found_by_name(asound: Path) -> None:
+    card = find_card(asound)
+    assert card is not None
+    assert (card.number, card.name, card.rates_hz) == (2, "Reachy Mini Audio", {16000})
+    (asound / "cards").write_text(CARDS.replace("Reachy Mini Audio", "Headset"))
+    assert find_card(asound) is None
+    with contextlib.suppress(FileNotFoundError):
+        (asound / "cards").unlink()
+    assert find_card(asound) is None

@@ -1,0 +1,251 @@
+"""What the chosen engines need: the stack, how torch and llama.cpp are built, memory, weights."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from setup_steps.place import Place
+
+from app.doctor import needs as needs_module
+from app.doctor import stack as doctor_stack
+from app.doctor.finding import Check
+from app.doctor.needs import Needs, answer, needs_of
+from app.doctor.stack import check_machine
+from app.models.catalogue import Catalogue
+from app.models.engine_memory import CONTEXT_MB, SERVER_MB, TORCH_WORKER_MB, demand
+from app.models.gpu import Gpu, Gpus
+from app.settings.load import load_settings
+from pipeline.engines.registry import EngineSpec, Kind, engine_spec
+from tests.models.test_gguf import gguf_of_qwen3_1_7b
+from tests.script.test_setup_stack import CUDA, called, do
+from tests.script.test_setup_stack import place as place
+
+HERE = Gpus((Gpu("A GPU", 24_000, "580.65.06", (8, 9)),))
+SMALL = ("silero-vad", "smart-turn-v3.2")
+EMBEDDED = ("moonshine-tiny-en", "smollm2-135m-instruct", "piper-joe")
+QWEN = "qwen3-tts-1.7b-customvoice"
+ALL = ("stt.engine=parakeet", "tts.engine=qwen3-tts", "llm.gpu_layers=-1")
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(tmp_path)}
+
+
+def memory_mb(*names: str) -> int:
+    return sum(Catalogue.load()[name].memory_mb for name in names)
+
+
+def size_mb(name: str) -> int:
+    return Catalogue.load()[name].size // 10**6
+
+
+def needs(
+    environ: dict[str, str], *overrides: str, gpus: Gpus = HERE, torch: str = "auto"
+) -> Needs:
+    settings = load_settings(None, overrides, environ).settings
+    assert torch in ("auto", "cpu", "cuda")
+    return needs_of(settings, gpus, torch, environ)  # type: ignore[arg-type]
+
+
+def gpu_mb(found: Needs) -> int:
+    (load,) = found.gpu_loads
+    return load.needed_mb
+
+
+def test_the_default_needs_the_base_alone(environ: dict[str, str]) -> None:
+    found = needs(environ)
+    assert (found.stack, found.torch, found.llama) == ("", "", "cpu")
+    assert found.gpu_engines == ()
+    assert found.gpu_loads == ()
+    assert found.temporary_mb == 0
+    assert found.memory_mb == SERVER_MB + memory_mb(*SMALL, *EMBEDDED)
+    assert "moonshine-tiny-en" in [weights.name for weights in found.missing]
+
+
+def test_everything_on_a_gpu(environ: dict[str, str]) -> None:
+    found = needs(environ, *ALL)
+    assert (found.stack, found.torch, found.llama) == ("workstation", "cuda", "cuda")
+    assert found.gpu_engines == ("parakeet", "llama-cpp", "qwen3-tts")
+    engines = memory_mb("parakeet-tdt-0.6b-v3", "smollm2-135m-instruct", QWEN)
+    assert gpu_mb(found) == engines + 3 * CONTEXT_MB
+    assert found.temporary_mb == size_mb("parakeet-tdt-0.6b-v3")
+    assert found.missing_bytes > 7e9
+    # Two workers, and the largest of torch's weights on their way to the GPU.
+    workers = 2 * TORCH_WORKER_MB + size_mb(QWEN)
+    assert found.memory_mb == SERVER_MB + memory_mb(*SMALL) + workers
+
+
+def test_a_machine_without_one(environ: dict[str, str]) -> None:
+    found = needs(environ, *ALL, gpus=Gpus())
+    assert (found.stack, found.torch, found.llama) == ("workstation", "cpu", "cpu")
+    assert found.gpu_engines, "they want one all the same: a finding says so"
+
+
+def test_a_driver_that_is_broken_still_means_cuda(environ: dict[str, str]) -> None:
+    found = needs(environ, *ALL, gpus=Gpus(problem="no communication"))
+    assert (found.torch, found.llama) == ("cuda", "cuda")
+
+
+def test_the_owner_decides(environ: dict[str, str]) -> None:
+    found = needs(environ, *ALL, torch="cpu")
+    assert (found.torch, found.llama, found.gpu_engines) == ("cpu", "cpu", ())
+    assert needs(environ, *ALL, gpus=Gpus(), torch="cuda").torch == "cuda"
+
+
+def test_engines_that_are_kept_on_the_cpu(environ: dict[str, str]) -> None:
+    found = needs(environ, "stt.engine=parakeet", "stt.device=cpu")
+    assert (found.stack, found.torch, found.gpu_engines) == ("workstation", "cpu", ())
+
+
+def test_cuda_graphs_are_another_stack(environ: dict[str, str]) -> None:
+    found = needs(environ, "tts.engine=qwen3-tts", "tts.backend=fast")
+    assert found.stack == "workstation-fast"
+
+
+def test_files_of_ones_own_count_by_their_size(environ: dict[str, str], tmp_path: Path) -> None:
+    model = tmp_path / "own.gguf"
+    model.write_bytes(bytes(3_000_000))
+    own = ("llm.weights=null", f"llm.model_file={model}", "llm.gpu_layers=-1")
+    assert gpu_mb(needs(environ, *own)) == 3 + CONTEXT_MB
+
+
+def test_an_own_gguf_has_companions_and_a_context(environ: dict[str, str], tmp_path: Path) -> None:
+    for name in ("own", "eyes", "small"):
+        with (tmp_path / f"{name}.gguf").open("wb") as file:
+            if name == "own":
+                file.write(gguf_of_qwen3_1_7b())
+            file.truncate(2_000_000_000)
+    own = [
+        "llm.weights=null",
+        f"llm.model_file={tmp_path}/own.gguf",
+        f"llm.mmproj={tmp_path}/eyes.gguf",
+        f"llm.draft={tmp_path}/small.gguf",
+        "llm.gpu_layers=-1",
+        "llm.context_tokens=65536",
+    ]
+    values = Catalogue.load()["qwen3-1.7b"].context_values
+    context = round(values * 65536 * 34 / 32 / 1e6)
+    assert gpu_mb(needs(environ, *own)) == 6_000 + context + CONTEXT_MB
+    # Over weights of the catalogue, one's own file wins: that is what is loaded.
+    assert gpu_mb(needs(environ, *own[1:])) == 6_000 + context + CONTEXT_MB
+
+
+def test_layers_without_a_gpu_are_in_main_memory(environ: dict[str, str]) -> None:
+    settings = load_settings("reachy", environ=environ).settings
+    found = needs_of(settings, Gpus(), "auto", environ, "linux")
+    assert found.gpu_loads == ()
+    assert found.memory_mb > 15_000, "65,536 tokens of context and all weights"
+
+
+def test_memory_that_a_gpu_shares_is_counted_as_the_machines(environ: dict[str, str]) -> None:
+    orin = Gpus((Gpu("Orin", 0, "580", (8, 7)),))
+    settings = load_settings("reachy", environ=environ).settings
+    found = needs_of(settings, orin, "auto", environ, "linux")
+    assert found.memory_mb == demand(settings, Catalogue.load()).memory_mb + gpu_mb(found)
+    on_mac = load_settings("apple", environ=environ).settings
+    assert needs_of(on_mac, Gpus(), "auto", environ, "darwin").memory_mb > 4_800
+
+
+def test_each_gpu_holds_what_goes_there(environ: dict[str, str]) -> None:
+    card = Gpu("RTX 3060", 12_884, "580.65.06", (8, 6))
+    split = ["stt.device=cuda:1", "tts.device=cuda:1"]
+    settings = load_settings("reachy", split, environ=environ).settings
+    found = needs_of(settings, Gpus((card, card)), "auto", environ, "linux")
+    assert [load.needed_mb for load in found.gpu_loads] == [8_096, 7_300]
+    alone = [*split, "llm.split_mode=none", "llm.main_gpu=1"]
+    settings = load_settings("reachy", alone, environ=environ).settings
+    (load,) = needs_of(settings, Gpus((card, card)), "auto", environ, "linux").gpu_loads
+    assert (load.number, load.needed_mb, load.spread) == (1, 15_396, False)
+
+
+def test_what_one_gpu_cannot_hold_is_spread_by_llama_cpp(environ: dict[str, str]) -> None:
+    card = Gpu("RTX 3060", 12_884, "580.65.06", (8, 6))
+    settings = load_settings("reachy", environ=environ).settings
+    both, first = needs_of(settings, Gpus((card, card)), "auto", environ, "linux").gpu_loads
+    assert (both.needed_mb, both.memory_mb, both.spread) == (15_396, 2 * 12_884, True)
+    assert (first.number, first.needed_mb) == (0, 7_300)
+
+
+def test_an_engine_that_starts_on_a_gpu_only_is_told(environ: dict[str, str]) -> None:
+    def device(*overrides: str, gpus: Gpus = HERE) -> list[Check]:
+        settings = load_settings("reachy", overrides, environ).settings
+        found = needs_of(settings, gpus, "cpu", environ, "linux")
+        return [c for c in check_machine(found, gpus) if c.name == "device"]
+
+    (check,) = device()
+    assert check.state == "fail"
+    assert "--set stt.device=auto --set tts.device=auto" in check.fix
+    assert device("stt.device=auto", "tts.device=auto") == []
+
+
+def test_backend_auto_keeps_the_fast_stack_that_is_installed(environ: dict[str, str]) -> None:
+    def stack(*packages: str) -> str:
+        settings = load_settings(None, ["tts.engine=qwen3-tts"], environ).settings
+        return needs_of(settings, HERE, "auto", environ, "linux", packages.__contains__).stack
+
+    assert stack("faster-qwen3-tts") == "workstation-fast"
+    assert stack() == stack("qwen-tts") == "workstation"
+    assert stack("qwen-tts", "faster-qwen3-tts") == "workstation", "they exclude each other"
+
+
+def test_servers_elsewhere_need_nothing_here(environ: dict[str, str]) -> None:
+    far = "tts={engine: openai-speech, url: 'http://127.0.0.1:9/v1', voices: [x]}"
+    assert needs(environ, far).memory_mb == SERVER_MB + memory_mb(*SMALL, *EMBEDDED[:2])
+
+
+def test_every_heavy_engine_names_an_extra_that_setup_knows() -> None:
+    """Else setup would not install what it needs."""
+    for kind, name in ((Kind.STT, "parakeet"), (Kind.TTS, "qwen3-tts")):
+        spec = engine_spec(kind, name)
+        assert isinstance(spec, EngineSpec)
+        assert spec.extra in ("nemo", "qwen")
+
+
+def test_setup_reads_the_answer() -> None:
+    from setup_steps.needs import Needs as Read
+    from setup_steps.needs import unfit
+
+    found = answer(["--set", ALL[0], "--set", ALL[1], "--torch", "auto"], Gpus(problem="broken"))
+    read = Read.read(json.loads(json.dumps(found)))
+    assert read.lock == "requirements-workstation.lock"
+    assert read.torch == "cuda"
+    assert any(weights.name == "parakeet-tdt-0.6b-v3" for weights in read.missing)
+    error = unfit(read.findings)
+    assert error is not None
+    assert "broken" in error.why
+    assert unfit(Read.read(answer([], HERE)).findings) is None
+
+
+@pytest.mark.parametrize("nvcc", [None, "/bin/false"], ids=["gone", "broken"])
+def test_a_cuda_llama_is_kept_without_an_nvcc(
+    place: Place, monkeypatch: pytest.MonkeyPatch, nvcc: str | None
+) -> None:
+    from setup_steps import steps
+    from setup_steps.needs import Needs as Read
+
+    monkeypatch.setattr(doctor_stack, "llama_has_cuda", lambda: True)
+    monkeypatch.setattr(doctor_stack, "find_nvcc", lambda: nvcc)
+    monkeypatch.setattr(needs_module, "find_nvcc", lambda: nvcc)
+    found = answer(["--set", "llm.gpu_layers=-1"], HERE)
+    states = {finding["name"]: finding["state"] for finding in found["findings"]}
+    assert states["CUDA compiler"] == "ok"
+    place.stamps.write("llama", steps.llama(place, CUDA).inputs())
+    next_start = steps.llama(place, Read.read(found).cuda)
+    assert next_start.is_done(place), "it will be built for the CPU and installed over it"
+    place.stamps.remove("llama")
+    do(place, steps.llama(place, Read.read(found).cuda))
+    (call,) = called(place)
+    assert "llama_supports_gpu_offload" in call, "it is only looked at"
+
+
+def test_wrong_settings_are_told_with_their_exit_code() -> None:
+    command = [sys.executable, "-m", "app.doctor.needs", "--set", "stt.engin=x"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "stt.engin" in done.stderr
+    assert done.stdout == ""

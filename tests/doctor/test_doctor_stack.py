@@ -1,0 +1,369 @@
+"""What the doctor makes of a GPU and of CUDA, before and after the stack is installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.doctor import stack as doctor_stack
+from app.doctor.checks import checks as doctor
+from app.doctor.finding import Check
+from app.doctor.memory import check_gpu_memory
+from app.doctor.needs import Needs, needs_of
+from app.models.engine_memory import GpuLoad
+from app.models.gpu import Gpu, Gpus, parse_gpus
+from app.settings.load import load_settings
+from tests.models.test_gpu import NO_DRIVER, OLD_DRIVER, OLD_GPU, RTX_4090, SHARED_MEMORY, machine
+
+HERE = Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))
+NEEDS = Needs(
+    stack="workstation",
+    torch="cuda",
+    llama="cuda",
+    gpu_engines=("parakeet", "llama-cpp", "qwen3-tts"),
+    kept_on_cpu=(),
+    gpu_loads=(GpuLoad(0, HERE, 15_000),),
+    memory_mb=60,
+    temporary_mb=2_500,
+    missing=(),
+    weights_dir="/cache/weights",
+)
+
+
+def on_cpu(*engines: str) -> Needs:
+    return Needs("workstation", "cpu", "cpu", engines, (), (), 60, 0, (), "/cache/weights")
+
+
+def only(checks: list[Check], name: str) -> Check:
+    (check,) = [check for check in checks if check.name == name]
+    return check
+
+
+class TestGpu:
+    def test_fit(self) -> None:
+        checks = list(doctor_stack.check_gpu(NEEDS, machine(RTX_4090)))
+        assert [check.state for check in checks] == ["ok", "ok"]
+        assert "driver 580.65.06" in checks[0].detail
+        assert "compute capability 8.9" in checks[0].detail
+
+    @pytest.mark.parametrize(
+        ("gpus", "detail", "fix"),
+        [
+            (machine(OLD_DRIVER), "needs driver 580", "newer driver"),
+            (machine(OLD_GPU), "7.5 (Turing)", "CPU"),
+            (machine(NO_DRIVER, 9), "couldn't communicate", "Restart"),
+        ],
+    )
+    def test_unfit(self, gpus: Gpus, detail: str, fix: str) -> None:
+        check = only(list(doctor_stack.check_gpu(NEEDS, gpus)), "GPU")
+        assert check.state == "fail"
+        assert detail in check.detail
+        assert fix in check.fix
+
+    def test_an_old_driver_does_for_llama_alone(self) -> None:
+        (old,) = parse_gpus(OLD_DRIVER)
+        loads = (GpuLoad(0, old, 3_000),)
+        needs = Needs("", "", "cuda", ("llama-cpp",), (), loads, 60, 0, (), "")
+        (check, _) = doctor_stack.check_gpu(needs, Gpus((old,)))
+        assert check.state == "ok"
+
+    def test_engines_that_can_do_without_are_only_slow(self) -> None:
+        (check,) = doctor_stack.check_gpu(on_cpu("parakeet"), Gpus())
+        assert check.state == "warn"
+        assert "parakeet" in check.detail
+
+    def test_one_that_is_too_slow_on_a_cpu(self) -> None:
+        (check,) = doctor_stack.check_gpu(on_cpu("qwen3-tts"), Gpus(), "script/serve --config x")
+        assert check.state == "fail"
+        assert "three times" in check.detail
+        assert "script/serve --config x --torch cpu" in check.fix
+
+    def test_who_chose_the_cpu_for_it_is_told(self) -> None:
+        needs = Needs("workstation", "cpu", "cpu", (), ("qwen3-tts",), (), 60, 0, (), "")
+        check = only(doctor_stack.check_machine(needs, machine(RTX_4090)), "GPU")
+        assert check.state == "warn"
+        assert "three times" in check.detail
+
+    def test_cuda_without_a_driver_is_refused(self) -> None:
+        """CMAKE_CUDA_ARCHITECTURES=native needs a GPU; torch for CUDA is 2.7 GB."""
+        needs = replace(NEEDS, gpu_engines=("parakeet", "llama-cpp"))
+        check = only(doctor_stack.check_machine(needs, Gpus()), "GPU")
+        assert check.state == "fail"
+        assert "leave --torch cuda out" in check.fix
+
+    def test_a_mac_is_not_told_to_install_nvidias_driver(self, tmp_path: Path) -> None:
+        environ = {"XDG_CACHE_HOME": str(tmp_path)}
+
+        def on_a_mac(*overrides: str) -> list[Check]:
+            settings = load_settings("apple", overrides, environ).settings
+            found = needs_of(settings, Gpus(), "auto", environ, "darwin")
+            return [c for c in doctor_stack.check_machine(found, Gpus()) if c.name == "GPU"]
+
+        assert on_a_mac() == [], "llama.cpp takes Apple's by itself"
+        (late,) = on_a_mac("stt.engine=parakeet", "stt.weights=parakeet-tdt-0.6b-v3")
+        assert late.state == "warn"
+        assert "Mac" in late.detail
+        (slow,) = on_a_mac("tts={engine: qwen3-tts}")
+        assert slow.state == "fail"
+        assert "NVIDIA" not in late.detail + late.fix + slow.detail + slow.fix
+
+    def test_each_gpu_in_use_is_looked_at(self) -> None:
+        old, new = Gpu("V100", 17_000, "580", (7, 0)), Gpu("RTX 4090", 25_757, "580", (8, 9))
+        loads = (GpuLoad(0, new, 8_000), GpuLoad(1, old, 7_000))
+        gpus = Gpus((new, old))
+        states = [
+            (check.name, check.state)
+            for check in doctor_stack.check_gpu(replace(NEEDS, gpu_loads=loads), gpus)
+        ]
+        assert states == [
+            ("GPU", "ok"),
+            ("GPU", "fail"),
+            ("GPU memory", "ok"),
+            ("GPU memory", "ok"),
+        ]
+        only_new = replace(NEEDS, gpu_loads=loads[:1])
+        assert {check.state for check in doctor_stack.check_gpu(only_new, gpus)} == {"ok"}
+
+    def test_memory_of_several(self) -> None:
+        card = Gpu("RTX 3060", 12_884, "580.65.06", (8, 6))
+        (own, absent) = check_gpu_memory([GpuLoad(0, card, 8_000), GpuLoad(2, None, 7_000)], 2)
+        assert own.state == "ok"
+        assert absent.state == "fail"
+        assert "cuda:2" in absent.detail
+        both = replace(card, memory_mb=25_768)
+        (spread,) = check_gpu_memory([GpuLoad(0, both, 15_396, spread=True)], 2)
+        assert spread.state == "warn"
+        assert "llama.cpp spreads" in spread.detail
+
+    @pytest.mark.parametrize(
+        ("needed_mb", "states"), [(20_000, ["ok"]), (25_000, ["warn"]), (26_000, ["fail"])]
+    )
+    def test_memory(self, needed_mb: int, states: list[str]) -> None:
+        (gpu,) = parse_gpus(RTX_4090)
+        checks = list(check_gpu_memory([GpuLoad(0, gpu, needed_mb)], 1))
+        assert [check.state for check in checks] == states
+        assert all(check.fix for check in checks if check.state != "ok")
+
+    def test_shared_memory_is_checked_as_the_machines(self) -> None:
+        (gpu,) = parse_gpus(SHARED_MEMORY)
+        assert list(check_gpu_memory([GpuLoad(0, gpu, 99_000)], 1)) == []
+
+
+class TestCompiler:
+    GPU, BLACKWELL = parse_gpus(RTX_4090)[0], parse_gpus(SHARED_MEMORY)[0]
+
+    def check(self, gpu: Gpu, nvcc: str | None, built: bool, found: tuple[int, ...]) -> Check:
+        (check,) = doctor_stack.check_nvcc([gpu], nvcc, built, lambda path: found)
+        return check
+
+    def test_none(self) -> None:
+        check = self.check(self.GPU, None, False, ())
+        assert check.state == "fail"
+        assert "cuda-toolkit-13-0" in check.fix
+        assert "llm.gpu_layers=0" in check.fix
+
+    def test_none_is_needed_once_it_is_built(self) -> None:
+        assert self.check(self.GPU, None, True, ()).state == "ok"
+
+    def test_blackwell_needs_a_newer_one(self) -> None:
+        assert self.check(self.GPU, "/nvcc", False, (12, 4)).state == "ok"
+        assert self.check(self.BLACKWELL, "/nvcc", False, (12, 4)).state == "fail"
+        assert self.check(self.BLACKWELL, "/nvcc", False, (13, 0)).state == "ok"
+
+    @pytest.mark.parametrize(
+        ("capability", "nvcc"),
+        [((8, 9), (11, 5)), ((9, 0), (11, 5)), ((12, 1), (12, 8)), ((13, 9), (12, 9))],
+        ids=["Ubuntu 22.04's, RTX 4090", "Ubuntu 22.04's, H100", "12.8, GB10", "one to come"],
+    )
+    def test_one_that_does_not_know_the_gpu(
+        self, capability: tuple[int, int], nvcc: tuple[int, int]
+    ) -> None:
+        """sm_89 and sm_90: CUDA 11.8; sm_103 and sm_121: CUDA 12.9 (release notes)."""
+        gpu = Gpu("x", 25_757, "580.65.06", capability)
+        assert self.check(gpu, "/usr/bin/nvcc", False, nvcc).state == "fail"
+
+    def test_a_broken_one(self) -> None:
+        (check,) = doctor_stack.check_nvcc([self.GPU], "/bin/false", False)
+        assert check.state == "fail"
+        assert "/bin/false" in check.detail
+
+    def test_one_that_knows_the_gpu_no_more(self) -> None:
+        (old,) = parse_gpus(OLD_GPU)
+        assert self.check(old, "/nvcc", False, (12, 8)).state == "ok"
+        check = self.check(old, "/nvcc", False, (13, 0))
+        assert check.state == "fail"
+        assert "CUDA_VISIBLE_DEVICES" in check.detail
+
+    def test_newer_than_the_driver(self) -> None:
+        (old,) = parse_gpus(OLD_DRIVER)
+        check = self.check(old, "/nvcc", False, (13, 0))
+        assert check.state == "fail"
+        assert "driver 580" in check.detail
+        assert self.check(old, "/nvcc", False, (12, 4)).state == "ok"
+
+
+class TestMachine:
+    def test_the_base_needs_none_of_it(self) -> None:
+        base = Needs("", "", "cpu", (), (), (), 60, 0, (), "")
+        (check,) = doctor_stack.check_machine(base, machine(OLD_DRIVER))
+        assert check.name == "memory"
+
+    def test_everything_is_looked_at(self) -> None:
+        names = [check.name for check in doctor_stack.check_machine(NEEDS, machine(RTX_4090))]
+        assert names[:3] == ["GPU", "GPU memory", "CUDA compiler"]
+        assert "Python for torch" in names
+
+    def test_main_memory_is_looked_at(self) -> None:
+        needs = replace(NEEDS, memory_mb=10**9)
+        check = only(doctor_stack.check_machine(needs, machine(RTX_4090)), "memory")
+        assert check.state == "fail"
+
+    @pytest.mark.parametrize(
+        ("version", "state"),
+        [((3, 10), "fail"), ((3, 11), "ok"), ((3, 13), "ok"), ((3, 14), "fail")],
+    )
+    def test_python(self, version: tuple[int, int], state: str) -> None:
+        check = doctor_stack.check_python(version)
+        assert check.state == state
+        assert ("python3.13 -m venv" in check.fix) == (state == "fail")
+
+    @pytest.mark.parametrize(
+        ("version", "state"), [("2.36", "ok"), ("2.34", "ok"), ("2.31", "fail"), ("2.4", "fail")]
+    )
+    def test_glibc(self, version: str, state: str) -> None:
+        (check,) = doctor_stack.check_glibc("glibc", version, "linux")
+        assert check.state == state
+
+    def test_musl_and_mac(self) -> None:
+        (check,) = doctor_stack.check_glibc("", "", "linux")
+        assert check.state == "fail"
+        assert list(doctor_stack.check_glibc("", "", "darwin")) == []
+
+
+class TestInstalled:
+    @pytest.mark.parametrize(
+        ("torch", "cuda", "torchaudio", "needed", "state"),
+        [
+            ("2.13.0", "13.0", "2.11.0", "cuda", "ok"),
+            ("2.13.0+cpu", "", "0+stub.of.reachy.voice", "cpu", "ok"),
+            ("2.13.0+cpu", "", "2.11.0+cpu", "cpu", "ok"),
+            ("2.13.0", "13.0", "2.11.0", "cpu", "ok"),
+            ("2.13.0", "13.0", "0+stub.of.reachy.voice", "cuda", "fail"),
+            ("2.13.0+cpu", "", "2.11.0", "cpu", "fail"),
+            ("2.13.0+cpu", "", None, "cpu", "fail"),
+            ("2.13.0+cu128", "12.8", "2.11.0", "cuda", "fail"),
+            ("2.13.0+cpu", "", "0+stub.of.reachy.voice", "cuda", "fail"),
+        ],
+    )
+    def test_torch_and_torchaudio(
+        self, torch: str, cuda: str, torchaudio: str | None, needed: str, state: str
+    ) -> None:
+        needs = NEEDS if needed == "cuda" else on_cpu()
+        (check,) = doctor_stack.check_torch(needs, cuda, torch, torchaudio, "script/serve")
+        assert check.state == state
+        assert (f"script/serve --torch {needed}" in check.fix) == (state == "fail")
+
+    def test_a_torch_that_cannot_be_read_is_passed_over(self) -> None:
+        assert list(doctor_stack.check_torch(NEEDS, None, "2.13.0", "2.11.0", "")) == []
+
+    @pytest.mark.parametrize(
+        ("official", "fast", "transformers", "told"),
+        [
+            ("0.1.1", None, "4.57.3", ""),
+            (None, "0.5.4", "5.15.1", ""),
+            (None, None, "5.23.0", ""),
+            ("0.1.1", "0.5.4", "4.57.3", "exclude each other"),
+            ("0.1.1", None, "5.15.1", "needs transformers 4.57.3"),
+            (None, "0.5.4", "5.23.0", "needs transformers 5.15"),
+        ],
+    )
+    def test_the_voices_transformers(
+        self, official: str | None, fast: str | None, transformers: str, told: str
+    ) -> None:
+        checks = list(doctor_stack.check_voices(official, fast, transformers))
+        assert bool(checks) == bool(told)
+        assert all(check.state == "fail" and told in check.detail for check in checks)
+
+    def test_other_versions_than_the_locked_ones(self, tmp_path: Path) -> None:
+        (tmp_path / "requirements-workstation.lock").write_text(
+            "a==1 \\\n    --hash=sha256:00\nb==1 ; python_full_version < '3.12' \\\nb==2\nc==3\n"
+        )
+        here = {"a": "1", "b": "2", "c": "4"}
+        (check,) = doctor_stack.check_locked("workstation", tmp_path, here.get)
+        assert check.state == "warn"
+        assert check.detail == "not as locked: c 4 for 3"
+        assert "requirements-workstation.lock" in check.fix
+        assert list(doctor_stack.check_locked("workstation", tmp_path, {"a": "1"}.get)) == []
+        assert list(doctor_stack.check_locked("workstation", tmp_path / "none")) == []
+
+    def test_what_torch_says_of_itself(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(doctor_stack, "_directory_of", lambda name: tmp_path)
+        assert doctor_stack.torch_cuda() is None
+        (tmp_path / "version.py").write_text("__version__ = '2'\ncuda: Optional[str] = '13.0'\n")
+        assert doctor_stack.torch_cuda() == "13.0"
+        (tmp_path / "version.py").write_text("cuda: Optional[str] = None\nhip = '6'\n")
+        assert doctor_stack.torch_cuda() == ""
+
+    def test_llamas_libraries_tell_what_it_is_built_for(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "lib").mkdir()
+        (tmp_path / "lib" / "libggml-cpu.so").touch()
+        monkeypatch.setattr(doctor_stack, "_directory_of", lambda name: tmp_path)
+        monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.3.36")
+        (check,) = doctor_stack.check_llama(NEEDS, "script/serve")
+        assert check.state == "fail"
+        assert "script/serve" in check.fix
+        (tmp_path / "lib" / "libggml-cuda.so").touch()
+        assert list(doctor_stack.check_llama(NEEDS, "script/serve")) == []
+
+
+def test_the_doctor_works_before_anything_of_the_stack_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "find_gpus", lambda: machine(OLD_DRIVER))
+    monkeypatch.setattr(doctor_stack, "find_nvcc", lambda: None)
+    monkeypatch.setattr(doctor_stack, "llama_has_cuda", lambda: False)
+    own = tmp_path / "mine.yaml"
+    own.write_text("stt: {engine: parakeet}\ntts: {engine: qwen3-tts}\nllm: {gpu_layers: -1}\n")
+    environ = {"XDG_CACHE_HOME": str(tmp_path), "REACHY_VOICE__SERVER__PORT": "0"}
+    checks = doctor.examine(str(own), (), environ)
+    assert "needs driver 580" in only(checks, "GPU").detail
+    assert only(checks, "CUDA compiler").state == "fail"
+    assert "parakeet-tdt-0.6b-v3 (absent)" in only(checks, "weights").detail
+    assert only(checks, "GPU memory").state == "ok"
+
+
+def test_the_doctors_command_installs_what_was_asked_for(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path), "REACHY_VOICE__SERVER__PORT": "0"}
+    checks = doctor.examine(None, ["stt.engine=parakeet", "stt.model_file=/a b"], environ)
+    setup = doctor_stack.setup_command("my own.yaml", ["a=b c"])
+    assert setup == "script/serve --setup-only --config 'my own.yaml' --set 'a=b c'"
+    fixes = [check.fix for check in checks if "script/serve" in check.fix]
+    assert all("--set stt.engine=parakeet --set 'stt.model_file=/a b'" in fix for fix in fixes)
+
+
+def test_room_is_asked_for_once_on_each_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    wanted = {tmp_path / "weights": free // 2, tmp_path: free // 2}
+    (check,) = doctor.check_room(wanted)
+    assert check.state == "fail"
+    assert "TMPDIR" in check.fix
+
+
+def test_a_missing_package_of_the_stack_is_not_left_to_pip() -> None:
+    from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+
+    def build(options: object, weights: object) -> None: ...
+
+    spec = EngineSpec("x", Kind.STT, EngineOptions, build, extra="nemo", modules=("no_such_thing",))
+    check = doctor.check_engine(spec, "script/serve --setup-only --config mine.yaml")
+    assert check.fix == "Run: script/serve --setup-only --config mine.yaml"

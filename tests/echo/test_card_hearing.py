@@ -1,0 +1,240 @@
+"""What is heard through a sound card: the echo of what it was given is taken off."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from pipeline.audio import LISTEN_RATE, Pcm, to_float
+from pipeline.commands import AppendAudio, SessionConfig
+from pipeline.echo.given import CardEcho, GivenReference
+from pipeline.echo.path import EchoWindow, Room
+from pipeline.events import ReplyAudio, ReplyHeld, ReplyStarted, ReplyWentOn, SpeechStarted
+from pipeline.hearing.card import CardHearing, ChipHearing, HalfDuplexHearing
+from tests.support.echo_sound import at_pace, hum, pcm, room, speechlike, through
+from tests.support.scripted import Scene, ScriptedLlm, scene
+from tests.support.virtual_time import run_virtual
+
+RATE, WINDOW, PIECE = LISTEN_RATE, 512, LISTEN_RATE // 50
+
+
+def played(starts_s: tuple[float, ...], answer_s: float, whole_s: float) -> np.ndarray:
+    whole = np.zeros(round(whole_s * RATE), np.float32)
+    for number, start_s in enumerate(starts_s):
+        sound = 0.5 * speechlike(answer_s, 30 + number)
+        at = round(start_s * RATE)
+        whole[at : at + len(sound)] = sound
+    return whole
+
+
+def hear(path: CardEcho, reference: np.ndarray, microphone: np.ndarray) -> list[EchoWindow]:
+    windows: list[EchoWindow] = []
+    for at in range(0, len(microphone) - PIECE + 1, PIECE):
+        path.given(pcm(reference[at : at + PIECE]))
+        windows += path.windows(pcm(microphone[at : at + PIECE]), (at + PIECE) / RATE)
+    return windows
+
+
+def level_db(sound: np.ndarray) -> float:
+    return float(10 * np.log10(np.square(sound).mean() + 1e-12))
+
+
+def left_db(windows: list[EchoWindow], echo: np.ndarray, begin_s: float, end_s: float) -> float:
+    begin, end = round(begin_s * RATE), round(end_s * RATE)
+    kept = np.concatenate([w.frame.pcm for w in windows if begin <= w.frame.index < end])
+    return level_db(to_float(kept)) - level_db(echo[begin:end])
+
+
+@pytest.mark.parametrize("ppm", [0, 100, -100])
+def test_the_echo_is_found_and_taken_off_though_the_clocks_part(ppm: float) -> None:
+    reference = played((0.5, 8.0, 16.0), 6.0, 23.0)
+    echo = at_pace(through(reference, room(55, seed=3)), ppm)
+    path = CardEcho(WINDOW)
+    windows = hear(path, reference, echo + hum(len(echo), 1))
+    assert path.found
+    assert path.delay_ms == pytest.approx(55, abs=12)
+    assert left_db(windows, echo, 18.0, 22.0) < -18
+
+
+@pytest.mark.parametrize("moved_ms", [-30, 25, 60])
+def test_an_echo_that_moved_and_was_learnt_again_is_not_put_right_twice(moved_ms: int) -> None:
+    """The filter has followed it by itself; what is found later must not move it any more."""
+    reference = played((0.5, 12.0, 24.0), 10.0, 35.0)
+    before, after = (through(reference, room(delay_ms, seed=3)) for delay_ms in (80, 80 + moved_ms))
+    cut = round(3.5 * RATE)
+    echo = np.concatenate((before[:cut], after[cut:]))
+    windows = hear(CardEcho(WINDOW), reference, echo + hum(len(echo), 1))
+    for begin_s in (8.5, 16.0, 20.0, 28.0, 32.0):
+        assert left_db(windows, echo, begin_s, begin_s + 2) < -15
+
+
+@pytest.mark.parametrize("gaps_every_s", [None, 0.4])
+def test_an_echo_that_jumps_out_of_reach_is_found_within_the_answer(
+    gaps_every_s: float | None,
+) -> None:
+    """The card may tell of gaps all the time then; where it has set the reference right, they are
+    no reason to begin the search again."""
+    reference = played((0.5,), 34.0, 35.0)
+    before, after = (through(reference, room(delay_ms, seed=3)) for delay_ms in (80, 480))
+    cut = 14 * RATE
+    echo = np.concatenate((before[:cut], after[cut:]))
+    microphone = echo + hum(len(echo), 1)
+    path = CardEcho(WINDOW)
+    windows = hear(path, reference[:cut], microphone[:cut])
+    step = round((gaps_every_s or 1.0) * RATE) // PIECE * PIECE
+    for at in range(cut, len(echo), step):
+        if gaps_every_s and at < 24 * RATE:
+            path.given(np.zeros(0, np.int16), 0)
+        windows += hear(path, reference[at : at + step], microphone[at : at + step])
+        if 23 * RATE <= at < 24 * RATE:
+            assert path.delay_ms == pytest.approx(480, abs=12)
+    assert path.delay_ms == pytest.approx(480, abs=12)
+    assert left_db(windows, echo, 9.0, 13.5) < -15
+    assert left_db(windows, echo, 26.0, 33.0) < -15
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5])
+def test_a_room_is_not_left_in_the_middle_of_an_answer(level: float) -> None:
+    """The microphone is switched off for 16 s, or somebody is much louder than the echo."""
+    reference = played((0.5,), 38.0, 40.0)
+    echo = through(reference, room(80, seed=3))
+    off, on = 10 * RATE, 26 * RATE
+    microphone = echo + hum(len(echo), 1)
+    louder = microphone[off:on] + level * speechlike(16.0, 77)
+    microphone[off:on] = louder if level else 0
+    path = CardEcho(WINDOW)
+    windows = hear(path, reference, microphone)
+    assert path.found
+    assert left_db(windows, echo, 7.0, 9.5) < -15
+    assert left_db(windows, echo, 30.0, 37.0) < -15
+
+
+def test_a_gap_that_is_told_costs_a_moment() -> None:
+    """After it the loudspeaker's stream is told 480 samples later than before."""
+    reference = played((0.5, 8.0), 6.0, 15.0)
+    echo = through(reference, room(70, seed=4))
+    path = CardEcho(WINDOW)
+    cut = 10 * RATE
+    hear(path, reference[:cut], echo[:cut] + hum(cut, 1))
+    late = np.concatenate((np.zeros(480, np.float32), reference[cut:-480]))
+    path.given(np.zeros(0, np.int16), -480)
+    windows = hear(path, late, echo[cut:] + hum(len(echo) - cut, 2))
+    kept = np.concatenate([w.frame.pcm for w in windows])[RATE : 3 * RATE]
+    assert level_db(to_float(kept)) - level_db(echo[cut + RATE : cut + 3 * RATE]) < -12
+
+
+def test_who_comes_back_to_a_room_has_no_echo_from_the_first_word_on() -> None:
+    reference = played((0.5, 8.0), 6.0, 15.0)
+    echo = through(reference, room(60, seed=5))
+    kept: list[Room | None] = []
+    path = CardEcho(WINDOW, keep=kept.append)
+    hear(path, reference, echo + hum(len(echo), 1))
+    path.close()
+    again = hear(CardEcho(WINDOW, kept[0]), reference, echo + hum(len(echo), 2))
+    assert left_db(again, echo, 0.7, 3.0) < -15
+
+
+def test_a_microphone_without_an_echo_is_not_touched() -> None:
+    reference = played((0.5, 8.0), 6.0, 15.0)
+    microphone = hum(len(reference), 1, level=1e-2)
+    path = CardEcho(WINDOW)
+    heard = np.concatenate([w.frame.pcm for w in hear(path, reference, microphone)])
+    assert np.array_equal(heard, pcm(microphone)[: len(heard)])
+    assert not path.found
+
+
+def test_of_what_the_microphone_has_not_heard_little_is_kept() -> None:
+    reference = GivenReference(1000)
+    for _ in range(50):
+        reference.given(np.full(100, 7, np.int16))
+        reference.arrives(40, 0.0)
+    reference.pass_to(40)
+    assert np.array_equal(reference.read(0, 40), np.full(40, 7, np.int16))
+    reference.arrives(90, 0.0)
+    reference.pass_to(90)
+    assert not reference.read(40, 90).any()
+    assert reference.last_sound == 40
+
+
+# --- in sessions -------------------------------------------------------------------------------
+
+
+def story() -> ScriptedLlm:
+    return ScriptedLlm(deltas=tuple(f"{word} " for word in ("and then I went on " * 8).split()))
+
+
+async def answer(told: Scene, level: int, seconds: float) -> None:
+    """A microphone that hears what is given as loud as it is, 20 ms later."""
+    given: Pcm = np.full(PIECE, 1000, np.int16)
+    for _ in range(round(seconds * 50)):
+        microphone = np.full(PIECE, level, np.int16)
+        await told.session.submit(AppendAudio(microphone, RATE, given=given))
+        await told.sleep_until(told.loop.time() + 0.02)
+
+
+@pytest.mark.parametrize("half_duplex", [True, False])
+def test_half_duplex_hears_nobody_while_it_speaks(half_duplex: bool) -> None:
+    hearing = HalfDuplexHearing(WINDOW) if half_duplex else ChipHearing(WINDOW)
+
+    async def main() -> Scene:
+        async with scene(llm=story(), hearing=hearing) as told:
+            await told.say(1.0)
+            await told.hear(1.5)
+            await answer(told, 3000, 2.0)
+            await told.hear(0.58)
+            await told.say(0.02)
+            await told.hear(1.0)
+        return told
+
+    told = run_virtual(main())
+    assert told.events(ReplyStarted)
+    assert (len(told.events(SpeechStarted)) == 1) == half_duplex
+
+
+def test_half_duplex_hears_again_soon_after() -> None:
+    hearing = HalfDuplexHearing(WINDOW)
+    heard: list[Pcm] = []
+    loud, quiet = np.full(PIECE, 900, np.int16), np.zeros(PIECE, np.int16)
+    for number in range(100):
+        hearing.given(loud if number < 10 else quiet, None)
+        heard += [w.frame.pcm for w in hearing.windows(loud, 0.0)]
+    first = int(np.flatnonzero(np.concatenate(heard))[0])
+    assert first == 10 * PIECE + 6 * RATE // 10
+
+
+def test_a_loudspeaker_is_told_when_to_play_softly() -> None:
+    async def main() -> Scene:
+        async with scene(llm=story(), hearing=ChipHearing(WINDOW)) as told:
+            await told.say(1.0)
+            await told.hear(1.5)
+            await told.say(0.3)
+            await told.hear(3.0)
+        return told
+
+    told = run_virtual(main())
+    (reply,) = (e.reply_id for e in told.events(ReplyStarted)[:1])
+    held = [type(e) for e in told.events(object) if isinstance(e, ReplyHeld | ReplyWentOn)]
+    assert held[0] is ReplyHeld
+    assert all(a is not b for a, b in itertools.pairwise(held))
+    assert {e.reply_id for e in told.events(ReplyHeld)} == {reply}
+    assert told.events(ReplyAudio)
+
+
+def test_a_card_hears_itself_only_where_it_does() -> None:
+    hearing = CardHearing(CardEcho(WINDOW))
+    assert not hearing.itself
+    assert hearing.delay_ms is None
+
+
+def test_push_to_talk_keeps_nothing_of_what_is_played() -> None:
+    hearing = CardHearing(CardEcho(WINDOW))
+    config = SessionConfig(instructions="", turn_detection=None)
+
+    async def main() -> None:
+        async with scene(hearing=hearing, config=config) as told:
+            await answer(told, 3000, 2.0)
+
+    run_virtual(main())
+    assert len(hearing._path._card._ahead) == 0

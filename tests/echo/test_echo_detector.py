@@ -1,0 +1,121 @@
+"""The rules, and the default one with the real network on real speech."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.echo_rules import Interruption, Rule, RuleD
+from pipeline.audio import LISTEN_RATE, Framer, Pcm, to_float
+from pipeline.echo.canceller import EchoCanceller, EchoFree
+from pipeline.echo.detector import Evidence
+from pipeline.echo.kalman import BLOCK
+from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroOptions, SileroVad, build
+from tests.support.echo_sound import blocks, cleaned, hum, pcm, room, through
+from tests.support.recordings import recording
+
+SPEECH = (0.9, 0.9, 8.0)
+RULES: tuple[Rule, ...] = (RuleD(), Evidence())
+SCORES = st.floats(0, 1)
+RATIOS = st.floats(0, 15)
+
+
+def decided(windows: Sequence[tuple[float, float, float]], rule: Rule) -> list[bool]:
+    interruption = Interruption(rule)
+    return [interruption.feed(*window) for window in windows]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_two_windows_of_speech_are_somebody(rule: Rule) -> None:
+    assert decided([SPEECH, SPEECH, SPEECH], rule) == [False, True, True]
+    wrong = (0.0, 0.0, 0.0)
+    assert decided([SPEECH, wrong, SPEECH, SPEECH], rule) == [False, False, False, True]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("wrong", [(0.0, 0.1, 8.0), (0.1, 0.0, 8.0), (0.9, 0.9, 1.9)])
+def test_what_is_not_speech_or_not_louder_than_echo_is_nobody(
+    rule: Rule, wrong: tuple[float, float, float]
+) -> None:
+    assert decided([wrong] * 5, rule) == [False] * 5
+
+
+def test_for_rule_d_all_must_agree() -> None:
+    for window in ((0.4, 1.0, 15.0), (1.0, 0.4, 15.0), (1.0, 1.0, 1.9)):
+        assert not RuleD().holds(*window)
+
+
+def test_for_the_evidence_one_that_is_sure_makes_up_for_one_that_hesitates() -> None:
+    assert Evidence().holds(0.3, 0.95, 6.0)
+    assert Evidence().holds(0.95, 0.5, 9.0)
+    assert not Evidence().holds(0.3, 0.5, 6.0)
+    assert not Evidence().holds(0.3, 0.95, 3.9)
+
+
+@given(SCORES, SCORES, RATIOS, SCORES, SCORES, RATIOS)
+def test_more_evidence_is_never_less(
+    first: float, second: float, llr: float, more: float, still_more: float, louder: float
+) -> None:
+    for rule in RULES:
+        if rule.holds(first, second, llr):
+            assert rule.holds(max(first, more), max(second, still_more), max(llr, louder))
+
+
+def test_after_a_reset_it_begins_anew() -> None:
+    interruption = Interruption()
+    interruption.feed(*SPEECH)
+    interruption.reset()
+    assert not interruption.feed(*SPEECH)
+
+
+# --- with the network --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def vad(weights: Callable[[str], Path]) -> SileroVad:
+    return build(SileroOptions(), weights("silero-vad"))
+
+
+def fired_s(vad: SileroVad, found: list[EchoFree]) -> list[float]:
+    """Ends of the windows with which somebody speaks, in seconds."""
+    interruption, first, second = Interruption(), vad.open(), vad.open()
+    plain, filtered = Framer(WINDOW_SAMPLES), Framer(WINDOW_SAMPLES)
+    times = []
+    for each in found:
+        after = list(filtered.feed(each.post_filtered))
+        for frame, other in zip(plain.feed(each.residual), after, strict=True):
+            if interruption.feed(first.score(frame.pcm), second.score(other.pcm), each.llr):
+                times.append(frame.end / LISTEN_RATE)
+    return times
+
+
+@pytest.mark.real
+def test_the_robot_does_not_hear_itself_but_it_hears_somebody(vad: SileroVad) -> None:
+    said = recording("two_cities").pcm[: 14 * LISTEN_RATE]
+    played = to_float(said) / np.abs(to_float(said)).max()
+    played = np.float32(0.7) * played[: len(played) // BLOCK * BLOCK]
+    echo = through(np.tanh(2 * played) / 2, room(50, 1)) + hum(len(played), 1, 3e-4)
+    alone = fired_s(vad, cleaned(EchoCanceller(), pcm(echo), pcm(played)))
+    assert [at for at in alone if at > 3] == []
+    begin = 8 * LISTEN_RATE
+    near = _loudest_part(recording("goforward").pcm)
+    both = echo.copy()
+    level = np.sqrt(np.mean(echo**2) / np.mean(near**2))
+    both[begin : begin + len(near)] += level * near
+    times = fired_s(vad, cleaned(EchoCanceller(), pcm(both), pcm(played)))
+    late = [at for at in times if at > 3]
+    assert late
+    assert 8 < late[0] < 8.6
+
+
+def _loudest_part(said: Pcm) -> np.ndarray:
+    """From the first 10 ms that are within 32 dB of the loudest."""
+    sound = to_float(said)
+    powers = np.array([np.mean(np.square(block)) for block in blocks(sound)])
+    first = int(np.flatnonzero(powers > powers.max() * 10**-3.2)[0])
+    return sound[first * BLOCK :][: 2 * LISTEN_RATE]

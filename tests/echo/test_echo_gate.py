@@ -1,0 +1,94 @@
+"""What a filter left: echo and noise are explained, somebody who speaks is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.echo.gate import BANDS, EchoGate
+from pipeline.echo.kalman import BLOCK, Samples
+from tests.support.echo_sound import blocks, hum, power_db, seconds, speechlike
+
+
+def gated(gate: EchoGate, residual: Samples, echo: Samples) -> tuple[Samples, list[float]]:
+    found = [
+        gate.process(left, taken)  # type: ignore[arg-type]
+        for left, taken in zip(blocks(residual), blocks(echo), strict=True)
+    ]
+    return np.concatenate([each.post_filtered for each in found]), [each.llr for each in found]
+
+
+def left_over(echo: Samples, seed: int) -> Samples:
+    """20 dB under the echo, of its loudness but not of its phases, and some noise."""
+    count = len(echo)
+    flipped = np.random.default_rng(seed).choice([-0.1, 0.1], count // 40 + 1)
+    return echo * np.repeat(flipped, 40)[:count].astype(np.float32) + hum(count, seed)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_is_left_of_an_echo_is_explained_and_taken_off(seed: int) -> None:
+    echo = 0.1 * speechlike(8, seed)
+    residual = left_over(echo, seed)
+    sound, llr = gated(EchoGate(), residual, echo)
+    late = llr[400:]
+    assert np.mean(np.array(late) > 2) < 0.03
+    assert power_db(seconds(sound, 4, 8)) < power_db(seconds(residual, 4, 8)) - 6
+
+
+@pytest.mark.parametrize("under_db", [0, 6, 12])
+def test_somebody_who_speaks_stands_out(under_db: float) -> None:
+    """Softer than the echo by so much."""
+    echo = 0.1 * speechlike(8, 4)
+    near = 0.1 * 10 ** (-under_db / 20) * speechlike(8, 5)
+    near[: 5 * 16_000] = 0
+    residual = left_over(echo, 4) + near.astype(np.float32)
+    sound, llr = gated(EchoGate(), residual, echo)
+    assert np.mean(np.array(llr[510:700]) > 2) > 0.5
+    late = seconds(sound, 5, 8)[BLOCK:]
+    kept = np.corrcoef(late, seconds(near, 5, 8)[:-BLOCK])[0, 1]
+    assert kept > 0.8
+
+
+def test_while_nothing_is_played_the_sound_comes_only_later() -> None:
+    heard = speechlike(1, 6)
+    gate = EchoGate()
+    found = np.concatenate([gate.pass_through(block) for block in blocks(heard)])  # type: ignore[arg-type]
+    assert np.array_equal(found[BLOCK:], heard[:-BLOCK])
+
+
+def test_there_is_no_click_where_playing_begins() -> None:
+    heard = np.concatenate((hum(16_000, 7, 1e-3), speechlike(1, 7)))
+    gate = EchoGate()
+    found = []
+    for number, block in enumerate(blocks(heard)):
+        if number < 150:
+            found.append(gate.pass_through(block))  # type: ignore[arg-type]
+        else:
+            found.append(gate.process(block, np.zeros(BLOCK, np.float32)).post_filtered)  # type: ignore[arg-type]
+    sound = np.concatenate(found)
+    border = slice(150 * BLOCK - 40, 152 * BLOCK + 40)
+    wanted = np.concatenate((np.zeros(BLOCK, np.float32), heard))[border]
+    assert power_db(sound[border] - wanted) < power_db(wanted) - 6
+
+
+def test_a_closed_gate_lets_nothing_count() -> None:
+    gate = EchoGate()
+    loud = speechlike(2, 8)
+    gated(gate, 0.001 * loud, np.zeros_like(loud))
+    gate.close(30)
+    _, llr = gated(gate, loud, np.zeros_like(loud))
+    assert max(llr[4:30]) == 0
+    assert max(llr[30:60]) > 2
+
+
+def test_silence_is_finite_and_explained() -> None:
+    silence = np.zeros(100 * BLOCK, np.float32)
+    sound, llr = gated(EchoGate(), silence, silence)
+    assert np.isfinite(llr).all()
+    assert not np.isnan(sound).any()
+    assert max(llr) < 0.5
+
+
+def test_leakage_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match="shape"):
+        EchoGate().warm(np.zeros(BANDS + 1, np.float32))

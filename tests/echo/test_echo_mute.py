@@ -1,0 +1,217 @@
+"""The place of what is sent, for clients whose microphone is off, comes late, or comes in heaps."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
+from pipeline.commands import (
+    CancelResponse,
+    Configure,
+    CreateResponse,
+    ResponseOptions,
+    SessionConfig,
+    TruncateItem,
+    TurnDetection,
+)
+from pipeline.echo.sent import ClientEcho, MicrophoneClock, SentSound
+from pipeline.events import ReplyFinished
+from pipeline.hearing.client import EchoHearing
+from pipeline.settings import Echo, SessionSettings
+from tests.support.scripted import Scene, ScriptedLlm, scene
+from tests.support.virtual_time import run_virtual
+
+RATE = LISTEN_RATE
+PIECE = RATE // 50
+HEARD = SessionSettings(echo=Echo(cancel="auto"))
+CONFIG = SessionConfig(
+    instructions="Be brief.",
+    turn_detection=TurnDetection(),
+    output_format=AudioFormat(rate=RATE),
+)
+PUSH_TO_TALK = replace(CONFIG, turn_detection=None)
+STORY = ("and so it went on and on until it came to the end of it. ",) * 4
+STORY_S = 18.0
+
+
+def loud(samples: int) -> Pcm:
+    return np.full(samples, 1000, np.int16)
+
+
+class Microphone:
+    """Gives a path silence in 20 ms pieces; ``now`` is the server's clock."""
+
+    def __init__(self, path: ClientEcho) -> None:
+        self.path = path
+        self.now = 0.0
+
+    def hear(self, seconds: float, in_time: bool = True) -> None:
+        for _ in range(round(seconds / 0.02)):
+            self.now += 0.02 * in_time
+            for _window in self.path.windows(np.zeros(PIECE, np.int16), self.now):
+                pass
+
+
+def place_of(path: ClientEcho, now: float) -> int:
+    """Where sound that leaves now is put, against the sample that is heard now."""
+    before = path._client._sent.end
+    path.sent(loud(10), RATE, now)
+    assert path._client._sent.end >= before
+    return path._client._sent.end - 10 - path._client._clock.index(now)
+
+
+def ahead_s(path: ClientEcho) -> float:
+    return sum(len(pcm) for _, pcm in path._client._sent._ahead) / RATE
+
+
+# --- microphones that are off ------------------------------------------------------------------
+
+
+def test_who_sends_no_sound_costs_no_memory() -> None:
+    path = ClientEcho(512)
+    for number in range(60 * 25):
+        path.sent(loud(960), 24_000, number * 0.04)
+    assert ahead_s(path) < 7
+
+
+def test_who_was_muted_is_followed_again() -> None:
+    """Answers that were played meanwhile do not stand in the way of the next one."""
+    path = ClientEcho(512)
+    microphone = Microphone(path)
+    microphone.hear(2.0)
+    for number in range(20 * 25):
+        path.sent(loud(640), RATE, 12.0 + number * 0.04)
+    microphone.now += 60.0
+    microphone.hear(1.0)
+    assert path._client._clock.index(microphone.now) == 3 * RATE
+    assert place_of(path, microphone.now) == 0
+
+
+def test_an_answer_that_goes_on_when_the_mute_ends_is_in_its_place() -> None:
+    path = ClientEcho(512)
+    microphone = Microphone(path)
+    microphone.hear(2.0)
+    # Two seconds of mute; an answer of 20 s was sent at once, one second ago.
+    path.sent(loud(20 * RATE), RATE, 3.0)
+    microphone.now = 4.0
+    microphone.hear(1.0)
+    assert path._client._sent.end == 2 * RATE + 19 * RATE
+
+
+def test_a_microphone_that_is_switched_on_during_an_answer() -> None:
+    path = ClientEcho(512)
+    path.sent(loud(20 * RATE), RATE, 100.0)
+    microphone = Microphone(path)
+    microphone.now = 105.0
+    microphone.hear(1.0)
+    assert path._client._sent.end == 15 * RATE
+
+
+def test_what_a_network_held_up_comes_all_at_once_and_is_no_pause() -> None:
+    path = ClientEcho(512)
+    microphone = Microphone(path)
+    microphone.hear(2.0)
+    path.sent(loud(2 * RATE), RATE, 3.0)
+    microphone.now = 5.0
+    microphone.hear(3.0, in_time=False)
+    assert path._client._clock.index(5.0) == 5 * RATE
+    # It was heard from the third second to the fifth.
+    assert path._client._sent.read(2 * RATE, 3 * RATE).max() == 0
+    assert path._client._sent.read(3 * RATE, 5 * RATE).min() == 1000
+
+
+def test_a_moved_place_keeps_what_is_still_to_come() -> None:
+    sent = SentSound(RATE)
+    sent.pass_to(100)
+    sent.send(loud(50), 200)
+    sent.send(np.full(50, 7, np.int16), 250)
+    sent.move(-125)
+    sent.pass_to(200)
+    assert np.array_equal(sent.read(100, 200), [1000] * 25 + [7] * 50 + [0] * 25)
+    sent.send(loud(10), 0)
+    assert sent.end == 210
+
+
+def test_the_first_sample_arrives_when_it_is_asked_for() -> None:
+    clock = MicrophoneClock()
+    assert clock.index(5.0) == 0
+    assert clock.index(6.0) == RATE
+    assert clock.arrived(320, 9.02) == -4 * RATE
+    assert clock.index(10.0) == RATE
+
+
+# --- in sessions -------------------------------------------------------------------------------
+
+
+def story() -> ScriptedLlm:
+    return ScriptedLlm(deltas=STORY)
+
+
+def test_push_to_talk_for_long_keeps_nothing_and_can_be_left() -> None:
+    path = ClientEcho(512)
+    hearing = EchoHearing(path, HEARD.echo)
+
+    async def main() -> None:
+        async with scene(config=PUSH_TO_TALK, llm=story(), hearing=hearing) as played:
+            for _ in range(5):
+                await played.do(CreateResponse())
+                await played.hear(STORY_S + 1)
+            assert ahead_s(path) < STORY_S + 9
+            await played.do(Configure(CONFIG))
+            await played.hear(1.0)
+            assert abs(place_of(path, asyncio.get_running_loop().time())) <= PIECE
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_what_is_out_of_band_is_not_on_the_loudspeaker(cancel: bool) -> None:
+    path = ClientEcho(512)
+    hearing = EchoHearing(path, HEARD.echo)
+
+    async def main() -> Scene:
+        async with scene(config=CONFIG, llm=story(), hearing=hearing) as played:
+            await played.hear(0.5)
+            await played.do(CreateResponse())
+            await played.hear(2.0)
+            before_s = ahead_s(path)
+            aside = CreateResponse(options=ResponseOptions(in_conversation=False))
+            await played.do(aside)
+            await asyncio.sleep(0)
+            if cancel:
+                running = played.session._replies._running
+                (aside_id,) = (key for key, r in running.items() if not r.plan.in_conversation)
+                await played.do(CancelResponse(response_id=aside_id))
+            await played.hear(0.5)
+            assert ahead_s(path) == pytest.approx(before_s, abs=0.1)
+        return played
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("newest", [True, False])
+def test_a_client_that_stops_playing_by_itself_says_so(newest: bool) -> None:
+    """All of an answer was sent at once; the client cuts it, or an older one."""
+
+    path = ClientEcho(512)
+    hearing = EchoHearing(path, HEARD.echo)
+
+    async def main() -> None:
+        async with scene(config=PUSH_TO_TALK, llm=story(), hearing=hearing) as played:
+            for _ in range(2):
+                await played.do(CreateResponse())
+                await played.hear(STORY_S + 1)
+            await played.do(CreateResponse())
+            await played.hear(3.0)
+            assert ahead_s(path) > 10
+            items = [item for event in played.events(ReplyFinished) for item in event.items]
+            item = items[-1] if newest else items[0]
+            await played.do(TruncateItem(item.id, 0, 2000))
+            now = asyncio.get_running_loop().time()
+            assert (path._client._sent.end <= path._client._clock.index(now)) == newest
+
+    run_virtual(main())

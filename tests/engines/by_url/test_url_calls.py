@@ -1,0 +1,275 @@
+"""Calls that servers leave in their text, and calls that are asked for by their schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from pipeline.engines.by_url.families import LLAMA_SERVER
+from pipeline.engines.contract import Finished, TextDelta, ToolCall
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
+from pipeline.engines.llm.tool_calls.schema_check import fits
+from pipeline.engines.llm.url_prompts import Asked, Parts, RawCall, call_schema, format_fields
+from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError
+from pipeline.messages import Sampling, Tool, ToolChoice
+from tests.engines.by_url.test_url_llm import APIS, PATHS, RESPONSES, calls_of, last, text_of
+from tests.support.far_server import FarServer, Mood, Seen, problem, serving
+from tests.support.far_server import Kind as Server
+from tests.support.llama_talk import MODEL
+from tests.support.robot_tools import robot_tools
+from tests.support.url_engines import DANCE, NOD, answer, running
+
+DANCE_TEXT = '{"name": "dance", "arguments": {"steps": 3}}'
+NOD_TEXT = '{"name": "nod", "arguments": {}}'
+DANCED = ToolCall("dance", '{"steps": 3}')
+NODDED = ToolCall("nod", "{}")
+
+
+# --- in the text -------------------------------------------------------------------------------
+
+
+@APIS
+@pytest.mark.parametrize("server", ["llama-server", "vllm", "ollama", "lm-studio", "openai"])
+@pytest.mark.parametrize("size", [1, 4, 500])
+async def test_a_call_without_marks_is_a_call(server: Server, api: str, size: int) -> None:
+    text = f"```json\n{DANCE_TEXT}\n```\nI dance."
+    words = [text[at : at + size] for at in range(0, len(text), size)]
+    far = FarServer(server, words=words)
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD))
+    assert calls_of(deltas) == [DANCED]
+    assert text_of(deltas) == "I dance."
+
+
+@APIS
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ('{"name": "fly", "arguments": {}}', ToolChoice()),
+        ('{"name": "dance", "arguments": {"steps": "two"}} it is.', ToolChoice()),
+        (DANCE_TEXT, ToolChoice("none")),
+        (f"Yes: {DANCE_TEXT}", ToolChoice()),
+        ('{"name": "dance", "arguments": {"st', ToolChoice()),
+    ],
+)
+async def test_json_that_is_no_call_stays_what_it_is(
+    api: str, text: str, choice: ToolChoice
+) -> None:
+    far = FarServer(words=list(text))
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+        assert (text_of(deltas), calls_of(deltas)) == (text, [])
+        deltas = await answer(engine)
+    assert text_of(deltas) == text, "without tools"
+
+
+@pytest.mark.parametrize(
+    ("text", "choice", "expected"),
+    [
+        (f"Sure. {DANCE_TEXT}", ToolChoice("required"), [DANCED]),
+        (f"{DANCE_TEXT}\n{DANCE_TEXT}", ToolChoice(), [DANCED]),
+        (f"<tool_call>{DANCE_TEXT}</tool_call>" * 3, ToolChoice(), [DANCED]),
+        (f"{DANCE_TEXT}, {DANCE_TEXT}", ToolChoice("required"), [DANCED]),
+        (f'{{"nod": {NOD_TEXT}}}', ToolChoice("named", "nod"), [NODDED]),
+        (
+            f"[{DANCE_TEXT}, {DANCE_TEXT[:-3]}4}}}}]",
+            ToolChoice("required", parallel=False),
+            [DANCED],
+        ),
+    ],
+)
+async def test_how_many_calls_an_answer_makes(
+    text: str, choice: ToolChoice, expected: list[ToolCall]
+) -> None:
+    far = FarServer("vllm", words=list(text))
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+    assert calls_of(deltas) == expected
+    assert text_of(deltas) == ""
+
+
+@APIS
+async def test_halves_of_surrogate_pairs_are_put_together(api: str) -> None:
+    sing = Tool("sing", "", {"type": "object", "properties": {"text": {"type": "string"}}})
+    units = ["\ud83e", "\udd16"]
+    call = '{"name": "sing", "arguments": {"text": "', *units, '"}}'
+    for words in (call, ("Hi ", *units, " there", "\ud83e", "!", "\ud83e")):
+        far = FarServer(words=words)
+        async with serving(far), running(Kind.LLM, api, far.url) as engine:
+            deltas = await answer(engine, tools=(sing,))
+        if words is call:
+            assert calls_of(deltas) == [ToolCall("sing", '{"text": "🤖"}')]
+        else:
+            assert text_of(deltas) == "Hi 🤖 there\ufffd!\ufffd"
+
+
+async def test_halves_in_the_arguments_of_a_call_too() -> None:
+    parts = Parts(Asked("", LLAMA_SERVER, [], [DANCE]))
+    raw = RawCall("", "dance", '{"steps": 3, "to": "\ud83e' + '\udd16"}')
+    assert [*parts.finish([raw])] == [ToolCall("dance", '{"steps": 3, "to": "🤖"}')]
+
+
+async def test_the_same_call_is_one_whoever_has_found_it() -> None:
+    far = FarServer(
+        "vllm", words=[DANCE_TEXT], calls=[("dance", '{"steps":3}'), ("nod", "{}"), ("nod", "{}")]
+    )
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD))
+    assert calls_of(deltas) == [DANCED, NODDED]
+
+
+# --- by schema ---------------------------------------------------------------------------------
+
+
+@APIS
+@pytest.mark.parametrize("choice", [ToolChoice("required"), ToolChoice("named", "dance")])
+async def test_llama_server_is_asked_for_a_call_by_its_schema(api: str, choice: ToolChoice) -> None:
+    far = FarServer(words=list(DANCE_TEXT))
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+    assert calls_of(deltas) == [DANCED]
+    assert text_of(deltas) == ""
+    asked = last(far, api)
+    named = choice.kind == "named"
+    offered = [DANCE] if named else [DANCE, NOD]
+    assert asked["tool_choice"] == "none"
+    assert [tool.get("function", tool)["name"] for tool in asked["tools"]] == [
+        tool.name for tool in offered
+    ]
+    form = asked["response_format"]
+    assert form["type"] == "json_schema"
+    schema = form["json_schema"]["schema"]
+    assert schema == call_schema(offered)
+    assert fits(json.loads(DANCE_TEXT), schema)
+    assert not fits({"name": "dance", "arguments": {}}, schema)
+    assert fits({"name": "nod", "arguments": {}}, schema) != named
+
+
+@APIS
+async def test_only_forced_calls_and_only_llama_server(api: str) -> None:
+    for server, choice in (("llama-server", ToolChoice()), ("vllm", ToolChoice("required"))):
+        far = FarServer(server, calls=[("nod", "{}")])  # type: ignore[arg-type]
+        async with serving(far), running(Kind.LLM, api, far.url) as engine:
+            await answer(engine, tools=(DANCE, NOD), choice=choice)
+        assert "response_format" not in last(far, api)
+        assert last(far, api)["tool_choice"] == choice.kind
+
+
+REFUSAL = problem(400, {"error": {"message": "failed to parse grammar", "code": 400}})
+
+
+@APIS
+async def test_where_its_schema_is_refused_a_call_is_asked_for_by_our_grammar(api: str) -> None:
+    far = FarServer(words=[NOD_TEXT], moods={PATHS[api]: [REFUSAL]})
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD), choice=ToolChoice("required"))
+        assert calls_of(deltas) == [NODDED]
+        first, second = far.asked(PATHS[api])
+        assert ("response_format" in first.json, "grammar" in first.json) == (True, False)
+        assert ("response_format" in second.json, "grammar" in second.json) == (False, True)
+        assert first.json["tool_choice"] == second.json["tool_choice"] == "none"
+        far.moods = {PATHS[api]: [REFUSAL, REFUSAL]}
+        with pytest.raises(EngineError, match="refuses the request"):
+            await answer(engine, tools=(DANCE,), choice=ToolChoice("required"))
+
+
+class Careless(FarServer):
+    """llama-server with a schema it holds the model to in part only."""
+
+    def _answer(self, seen: Seen) -> Mood:
+        steps = 3 if "grammar" in seen.content.decode() else 300
+        self.words = [DANCE_TEXT.replace("3", str(steps))]
+        return super()._answer(seen)
+
+
+@APIS
+async def test_a_call_that_breaks_its_schema_is_asked_for_by_our_grammar(api: str) -> None:
+    steps = {"steps": {"type": "number", "minimum": 0, "maximum": 10}}
+    dance = Tool("dance", "", {"type": "object", "properties": steps, "required": ["steps"]})
+    far = Careless()
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        (free,) = [d for d in await answer(engine) if isinstance(d, Finished)]
+        *deltas, end = await answer(engine, tools=(dance,), choice=ToolChoice("required"))
+    assert calls_of(deltas) == [DANCED]
+    assert text_of(deltas) == ""
+    assert isinstance(end, Finished)
+    assert end.usage == free.usage + free.usage, "both attempts are paid for"
+    assert len(far.asked(PATHS[api])) == 3
+
+
+@APIS
+async def test_a_call_that_is_cut_off_is_not_asked_for_again(api: str) -> None:
+    far = FarServer(words=list(DANCE_TEXT))
+    sampling = Sampling(max_tokens=20)
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(
+            engine, tools=(DANCE,), choice=ToolChoice("required"), sampling=sampling
+        )
+    (end,) = deltas
+    assert isinstance(end, Finished)
+    assert end.reason == "length"
+    assert len(far.asked(PATHS[api])) == 1
+
+
+async def test_a_forced_call_that_does_not_come_is_a_failure() -> None:
+    far = FarServer(words=["I would rather not."])
+    async with serving(far), running(Kind.LLM, RESPONSES, far.url) as engine:
+        with pytest.raises(EngineError, match="no tool call that fits"):
+            await answer(engine, tools=(DANCE,), choice=ToolChoice("required"))
+
+
+def test_references_point_into_the_whole_schema() -> None:
+    parameters = {
+        "$defs": {"place": {"enum": ["left", "right"]}},
+        "properties": {"at": {"$ref": "#/$defs/place"}, "$ref": {"type": "string"}},
+        "required": ["at"],
+    }
+    for others in ([], [NOD]):
+        schema = call_schema([*others, Tool("look", "", parameters)])
+        assert fits({"name": "look", "arguments": {"at": "left", "$ref": "#x"}}, schema)
+        assert not fits({"name": "look", "arguments": {"at": "up"}}, schema)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("form", ["schema", "grammar"])
+def test_what_holds_a_server_to_calls_gives_calls(
+    weights: Any, form: Literal["schema", "grammar"]
+) -> None:
+    """A model that says anything at all says calls of robot tools. (Of the schema with the
+    package's own converter, which knows no bounds of numbers.)"""
+    from llama_cpp.llama_grammar import json_schema_to_gbnf
+
+    path: Path = next(weights(MODEL).glob("*.gguf"))
+    model = Model(path, requantize=False)
+    tools = robot_tools()
+    if form == "schema":
+        tools = [tool for tool in tools if "minimum" not in str(tool.parameters)]
+    assert len(tools) > 5
+    asked = Asked("", LLAMA_SERVER, [], tools, ToolChoice("required"), form=form)
+    fields = format_fields(asked)
+    gbnf = fields.get("grammar") or json_schema_to_gbnf(
+        json.dumps(fields["response_format"]["json_schema"]["schema"])
+    )
+    ends = [t for text in ('"', "}", "]", ",") for t in model.tokenize(text, special=False)]
+    schemas = {tool.name: tool.parameters for tool in tools}
+    for seed in range(4):
+        chance, data = np.random.default_rng(seed), b""
+        sampler = Sampler(model, Sampling(seed=seed, temperature=1))
+        sampler.bind(gbnf)
+        for step in range(400):
+            logits = chance.normal(size=model.vocab_tokens).astype(np.float32)
+            logits[ends] += 7
+            token = sampler.sample(logits, preferred=ends if step > 60 else ())
+            if token is None or model.ends(token):
+                break
+            data += model.piece(token)
+        parts = Parts(asked)
+        (call,) = [*parts.text(data.decode()), *parts.finish([])]
+        assert not isinstance(call, TextDelta)
+        assert fits(json.loads(call.arguments), schemas[call.name])

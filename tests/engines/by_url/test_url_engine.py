@@ -1,0 +1,285 @@
+"""The life of an engine by URL: what is wrong with its server is said at the start, it waits for
+one that comes later, notices one that goes, and finds it again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pipeline.engines.by_url import engine as engine_module
+from pipeline.engines.by_url.failures import Misconfigured
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError
+from pipeline.work import Work
+from tests.support.far_server import FarServer, Mood, free_port, problem, serving
+from tests.support.url_engines import HELLO, alive, answer, built, running, told
+from tests.support.watched_log import WatchedLog
+
+CHAT = "openai-chat"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All waits are short; the order of things is the same."""
+    monkeypatch.setattr(engine_module, "AGAIN_S", (0.01,))
+    monkeypatch.setattr(engine_module, "USED_S", 0.02)
+    monkeypatch.setattr(engine_module, "UNUSED_S", 0.03)
+
+
+async def started(far: FarServer, kind: Kind = Kind.LLM, name: str = CHAT, **options: Any) -> str:
+    """What it says at its start; empty if all is well."""
+    url = options.pop("url", far.url)
+    try:
+        async with running(kind, name, url, **options):
+            return ""
+    except EngineError as error:
+        return str(error)
+
+
+# --- the start ---------------------------------------------------------------------------------
+
+
+async def test_what_is_wrong_is_said_at_the_start() -> None:
+    far = FarServer("vllm", models=("qwen3", "gemma"), key="right")
+    async with serving(far):
+        assert await started(far, api_key="right") == ""
+        assert await started(far, api_key="right", model="gemma") == ""
+        wrong_key = await started(far, api_key="wrong")
+        assert "does not let us in: HTTP 401, Invalid API Key" in wrong_key
+        assert "wrong" not in wrong_key
+        no_model = await started(far, api_key="right", model="llama")
+        assert "has no model 'llama': it has qwen3, gemma. Set llm.model" in no_model
+        no_v1 = await started(far, api_key="right", url=far.root)
+        assert f"Set llm.url to {far.url}" in no_v1
+        elsewhere = await started(far, api_key="right", url=f"{far.root}/api/v1")
+        assert "Correct llm.url" in elsewhere
+        echo = {"error": {"message": "Incorrect API key provided: sk-4711-abc"}}
+        far.moods["/v1/models"] = [problem(401, echo)]
+        assert "4711" not in await started(far, api_key="sk-4711-abc")
+    nobody = await started(far, url=f"http://127.0.0.1:{free_port()}/v1")
+    assert "cannot be reached" in nobody
+    assert "Start it, or correct llm.url" in nobody
+
+
+@pytest.mark.parametrize(
+    ("body", "why"), [(b"<html>", "something else"), (b'{"data": []}', "it lists no model")]
+)
+async def test_a_list_of_models_that_is_none(body: bytes, why: str) -> None:
+    far = FarServer(moods={"/v1/models": [Mood(body=[body])]})
+    async with serving(far):
+        assert why in await started(far)
+
+
+async def test_servers_of_speech_that_list_nothing_can_be_used() -> None:
+    far = FarServer("speech", moods={"/v1/models": [Mood(404)] * 9})
+    async with serving(far):
+        assert "does not know the path" in await started(far, Kind.TTS, "openai-speech")
+        assert await started(far, Kind.TTS, "openai-speech", check=None) == ""
+        assert len(far.asked("/v1/models")) == 1
+        far.moods["/health"] = [Mood(body=[b"ok"])]
+        assert await started(far, Kind.TTS, "openai-speech", check="/health") == ""
+
+
+@pytest.mark.parametrize(
+    ("server", "model", "asked"),
+    [
+        ("llama-server", "whatever", "whatever"),
+        ("llama-server", None, "qwen3"),
+        ("ollama", "qwen3", "qwen3"),
+        ("vllm", None, "qwen3"),
+    ],
+)
+async def test_the_model_that_is_asked_for(server: Any, model: str | None, asked: str) -> None:
+    listed = "qwen3:latest" if server == "ollama" else "qwen3"
+    far = FarServer(server, models=(listed, "other"))
+    async with serving(far), running(Kind.LLM, CHAT, far.url, model=model) as engine:
+        await answer(engine)
+    assert far.asked("/v1/chat/completions")[-1].json["model"] == asked
+
+
+async def test_it_waits_for_a_server_that_comes_later(
+    impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    far, port = FarServer(loading=True), free_port()
+    async with Pool() as pool:
+        with told() as log:
+            await wait_for_it(far, port, pool, log)
+    waited = [record for record in caplog.records if "waiting for" in record.getMessage()]
+    assert len(waited) == 2, "each trouble is logged once"
+
+
+async def wait_for_it(far: FarServer, port: int, pool: Pool, log: WatchedLog) -> None:
+    engine = built(pool, Kind.LLM, CHAT, f"http://127.0.0.1:{port}/v1", start_s=60)
+    life = asyncio.create_task(engine.run(lambda: None))
+    await log.until("cannot be reached")
+    async with serving(far, port):
+        await log.until("is not ready: HTTP 503, Loading model")
+        assert "Loading model" in (engine.problem or "")
+        far.loading = False
+        await engine.ready.wait()
+        assert await answer(engine)
+        engine.close()
+        await life
+
+
+async def test_a_server_that_does_not_come_is_an_error(impatient: None) -> None:
+    async with Pool() as pool:
+        url = f"http://127.0.0.1:{free_port()}/v1"
+        engine = built(pool, Kind.LLM, CHAT, url, start_s=0.05)
+        with pytest.raises(EngineError, match="cannot be reached"):
+            await engine.run(lambda: None)
+        assert engine.problem == "is closed"
+
+
+async def test_waiting_does_not_help_a_wrong_setting(impatient: None) -> None:
+    far = FarServer("vllm")
+    async with serving(far), Pool() as pool:
+        engine = built(pool, Kind.LLM, CHAT, far.url, start_s=600, model="other")
+        with pytest.raises(Misconfigured):
+            await engine.run(lambda: None)
+
+
+# --- later -------------------------------------------------------------------------------------
+
+
+async def test_who_uses_a_server_that_is_gone_finds_it(
+    impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="reachy_voice")
+    far, port = FarServer(), free_port()
+    async with Pool() as pool:
+        engine = built(pool, Kind.LLM, CHAT, f"http://127.0.0.1:{port}/v1")
+        async with serving(far, port):
+            life = asyncio.create_task(engine.run(lambda: None))
+            await engine.ready.wait()
+            assert await answer(engine)
+        with pytest.raises(EngineError, match=r"cannot be reached|without an answer"):
+            await answer(engine)
+        assert "127.0.0.1" in (engine.problem or "")
+        with pytest.raises(EngineError, match="is not ready"):
+            await answer(engine)
+        with pytest.raises(EngineError, match="is not ready"):
+            await engine.stage.open().warm(HELLO, [], Work())
+        async with serving(far, port):
+            await engine.ready.wait()
+            assert await answer(engine)
+            engine.close()
+            await life
+    assert "is gone" in caplog.text
+    assert "is back" in caplog.text
+
+
+async def test_a_server_that_goes_is_noticed_without_a_request(impatient: None) -> None:
+    far, port = FarServer(), free_port()
+    with told() as log:
+        async with Pool() as pool:
+            engine = built(pool, Kind.LLM, CHAT, f"http://127.0.0.1:{port}/v1")
+            async with serving(far, port):
+                life = asyncio.create_task(engine.run(lambda: None))
+                await engine.ready.wait()
+            await log.until("is gone")
+            assert "127.0.0.1" in (engine.problem or "")
+            engine.close()
+            await life
+        assert not engine.ready.is_set()
+
+
+async def test_a_server_that_answers_is_not_asked_how_it_is(impatient: None) -> None:
+    far = FarServer(per_token_s=0.01, words=["word "] * 20)
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        looks = len(far.asked("/v1/models"))
+        await answer(engine)  # lasts ten times as long as the time between two looks
+        assert len(far.asked("/v1/models")) <= looks + 1
+
+
+async def test_connections_are_kept_warm_while_they_are_used(impatient: None) -> None:
+    far = FarServer()
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        await answer(engine)
+        looks = len(far.asked("/v1/models"))
+        while len(far.asked("/v1/models")) < looks + 3:
+            await far.until_asked("/v1/models")
+        await answer(engine)
+    assert len({seen.port for seen in far.seen}) <= 2, "one for a look, one for an answer"
+
+
+async def test_who_speaks_opens_the_connections_of_all_engines() -> None:
+    voice = FarServer("speech")
+    async with serving(voice), Pool() as pool:
+        ears = built(pool, Kind.STT, "openai-transcriptions", voice.url)
+        mouth = built(pool, Kind.TTS, "openai-speech", voice.url)
+        async with alive(ears), alive(mouth):
+            ears._looked_at = mouth._looked_at = 0.0  # long ago
+            looks = len(voice.asked("/v1/models"))
+            await ears.stage.open("en", False, Work())
+            async with asyncio.timeout(10):
+                while len(voice.asked("/v1/models")) < looks + 2:
+                    await voice.until_asked("/v1/models")
+
+
+async def test_it_ends_at_once_whatever_it_does() -> None:
+    far = FarServer(moods={"/v1/models": [Mood(body=[None])]})
+    async with serving(far), Pool() as pool:
+        for _ in range(2):  # in the middle of its first look, and before it
+            engine = built(pool, Kind.LLM, CHAT, far.url)
+            life = asyncio.create_task(engine.run(lambda: None))
+            if not far.seen:
+                await far.until_asked("/v1/models")
+            engine.close()
+            async with asyncio.timeout(10):
+                await life
+            assert engine.problem == "is closed"
+
+
+async def test_a_pool_that_is_closed_opens_no_connection() -> None:
+    far = FarServer()
+    async with serving(far):
+        async with Pool() as pool:
+            engine = built(pool, Kind.LLM, CHAT, far.url)
+        with pytest.raises(EngineError, match="the client is closed"):
+            await engine.run(lambda: None)
+    assert not far.seen
+
+
+# --- warming up --------------------------------------------------------------------------------
+
+WARMED = [
+    (Kind.LLM, CHAT, "/v1/chat/completions"),
+    (Kind.LLM, "openai-responses", "/v1/responses"),
+    (Kind.STT, "openai-transcriptions", "/v1/audio/transcriptions"),
+    (Kind.TTS, "openai-speech", "/v1/audio/speech"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "path"), WARMED)
+async def test_a_model_is_loaded_before_anybody_needs_it(kind: Kind, name: str, path: str) -> None:
+    far = FarServer("ollama")
+    async with serving(far):
+        async with running(kind, name, far.url, warm_up=True) as engine:
+            assert len(far.asked(path)) == 1
+            assert engine.endpoint.patience_s == 20.0
+        far.seen.clear()
+        far.kind = "openai"
+        async with running(kind, name, far.url, warm_up=True):
+            assert not far.asked(path), "there it costs"
+
+
+async def test_it_is_not_ready_while_its_model_is_loaded() -> None:
+    far = FarServer("ollama", moods={"/v1/chat/completions": [Mood(body=[None])]})
+    async with serving(far), Pool() as pool:
+        engine = built(pool, Kind.LLM, CHAT, far.url, warm_up=True)
+        life = asyncio.create_task(engine.run(lambda: None))
+        await far.until_asked("/v1/chat/completions")
+        assert engine.problem == "its server loads the model"
+        engine.close()
+        await life
+
+
+async def test_what_cannot_be_warmed_up_is_used_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    far = FarServer(moods={"/v1/chat/completions": [Mood(500)]})
+    async with serving(far), running(Kind.LLM, CHAT, far.url, warm_up=True) as engine:
+        assert "was not warmed up" in caplog.text
+        assert await answer(engine)

@@ -1,0 +1,315 @@
+"""Language models by URL: what is asked and answered, as each server says it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pipeline.engines.contract import Delta, Finished, TextDelta, ToolCall
+from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError
+from pipeline.messages import Message, Sampling, ToolChoice, Usage
+from pipeline.work import Work
+from tests.support.far_answers import data
+from tests.support.far_server import FarServer, Mood, serving, stream
+from tests.support.far_server import Kind as Server
+from tests.support.url_engines import DANCE, HELLO, NOD, answer, running
+
+CHAT, RESPONSES = "openai-chat", "openai-responses"
+PATHS = {CHAT: "/v1/chat/completions", RESPONSES: "/v1/responses"}
+APIS = pytest.mark.parametrize("api", [CHAT, RESPONSES])
+SERVERS = pytest.mark.parametrize(
+    "server", ["llama-server", "vllm", "ollama", "lm-studio", "openai"]
+)
+
+
+def text_of(deltas: Sequence[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+def calls_of(deltas: Sequence[Delta]) -> list[ToolCall]:
+    return [delta for delta in deltas if isinstance(delta, ToolCall)]
+
+
+def last(far: FarServer, api: str) -> Any:
+    return far.asked(PATHS[api])[-1].json
+
+
+# --- each server -------------------------------------------------------------------------------
+
+
+@APIS
+@SERVERS
+async def test_an_answer_in_words_and_calls(server: Server, api: str) -> None:
+    far = FarServer(
+        server, thoughts=["Hm, ", "who am I?"], calls=[("dance", '{"steps": 3}'), ("nod", "{}")]
+    )
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD))
+    assert text_of(deltas) == "Hello there, my friend. How are you?"
+    assert calls_of(deltas) == [ToolCall("dance", '{"steps": 3}'), ToolCall("nod", "{}")]
+    cached = 0 if (server, api) == ("ollama", CHAT) else 12
+    assert deltas[-1] == Finished("stop", Usage(20, cached, 20 - cached, 7))
+    assert len({seen.port for seen in far.seen}) == 1, "one connection, kept"
+
+
+@APIS
+@SERVERS
+async def test_an_answer_that_is_cut_at_its_limit(server: Server, api: str) -> None:
+    far = FarServer(server)
+    sampling = Sampling(max_tokens=2)
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, sampling=sampling)
+    limit = {CHAT: "max_tokens", RESPONSES: "max_output_tokens"}[api]
+    if server == "openai":
+        limit = {CHAT: "max_completion_tokens", RESPONSES: "max_output_tokens"}[api]
+        assert last(far, api)[limit] == (2 if api == CHAT else 16)
+    else:
+        assert last(far, api)[limit] == 2
+        assert text_of(deltas) == "Hello there,"
+        assert isinstance(deltas[-1], Finished)
+        assert deltas[-1].reason == "length"
+
+
+@SERVERS
+async def test_each_server_is_told_what_it_knows(server: Server) -> None:
+    far = FarServer(server)
+    sampling = Sampling(0.5, 0.8, 0.07, 1.2, seed=3, max_tokens=9)
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        await answer(engine, sampling=sampling)
+    asked = last(far, CHAT)
+    fixed = {"model": "qwen3", "stream": True, "temperature": 0.5, "top_p": 0.8, "seed": 3}
+    assert {key: asked[key] for key in fixed} == fixed
+    assert asked["stream_options"] == {"include_usage": True}
+    no_thoughts = {"chat_template_kwargs": {"enable_thinking": False}}
+    own: dict[str, Any] = {
+        "llama-server": {"min_p": 0.07, "repeat_penalty": 1.2, "cache_prompt": True, **no_thoughts},
+        "vllm": {"min_p": 0.07, "repetition_penalty": 1.2, **no_thoughts},
+        "ollama": {"reasoning_effort": "none"},
+        "lm-studio": {"min_p": 0.07, "repeat_penalty": 1.2},
+        "openai": {"max_completion_tokens": 9},
+    }[server]
+    most = {} if server == "openai" else {"max_tokens": 9}
+    known = {*fixed, "stream_options", "messages"}
+    assert {key: asked[key] for key in asked if key not in known} == own | most
+
+
+@pytest.mark.parametrize(
+    ("server", "tokens"),
+    [("llama-server", 8192), ("vllm", 5000), ("ollama", 4096), ("lm-studio", 6000), ("openai", 0)],
+)
+async def test_the_context_is_what_the_server_tells(server: Server, tokens: int) -> None:
+    far = FarServer(server)
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        assert engine.stage.context_tokens == tokens
+        warmed = await engine.stage.open().warm(HELLO, [DANCE], Work())
+    assert warmed.most_tokens == (tokens - 512 if tokens else 0)
+    async with serving(far), running(Kind.LLM, CHAT, far.url, context_tokens=1000) as engine:
+        assert engine.stage.context_tokens == 1000
+
+
+# --- prompts -----------------------------------------------------------------------------------
+
+CALL = {
+    "id": "call_9",
+    "type": "function",
+    "function": {"name": "dance", "arguments": {"steps": 2}},
+}
+LONG = (
+    Message("system", "Be brief."),
+    Message("user", "Dance!"),
+    Message("assistant", "I dance.", tool_calls=(CALL,)),
+    Message("tool", "done", tool_call_id="call_9"),
+    Message("user", "Half a pair: \ud83d"),
+)
+
+
+async def test_a_conversation_as_chat_messages() -> None:
+    far = FarServer()
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        await answer(engine, *LONG, tools=(DANCE,))
+    asked = last(far, CHAT)
+    function = {"name": "dance", "arguments": '{"steps": 2}'}
+    assert asked["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Dance!"},
+        {
+            "role": "assistant",
+            "content": "I dance.",
+            "tool_calls": [{"id": "call_9", "type": "function", "function": function}],
+        },
+        {"role": "tool", "content": "done", "tool_call_id": "call_9"},
+        {"role": "user", "content": "Half a pair: ?"},
+    ]
+    (tool,) = asked["tools"]
+    assert tool["function"]["parameters"] == DANCE.parameters
+    assert asked["tool_choice"] == "auto"
+    assert "parallel_tool_calls" not in asked
+
+
+async def test_a_conversation_as_response_items() -> None:
+    far = FarServer()
+    async with serving(far), running(Kind.LLM, RESPONSES, far.url) as engine:
+        await answer(engine, *LONG, tools=(DANCE,))
+    asked = last(far, RESPONSES)
+    assert asked["instructions"] == "Be brief."
+    assert asked["store"] is False
+    kinds = [(item["type"], item.get("role")) for item in asked["input"]]
+    assert kinds == [
+        ("message", "user"),
+        ("message", "assistant"),
+        ("function_call", None),
+        ("function_call_output", None),
+        ("message", "user"),
+    ]
+    assert asked["input"][1]["content"][0]["text"] == "I dance."
+    assert asked["input"][2]["arguments"] == '{"steps": 2}'
+    assert asked["input"][3] == {
+        "type": "function_call_output",
+        "call_id": "call_9",
+        "output": "done",
+    }
+    (tool,) = asked["tools"]
+    assert (tool["name"], tool["strict"]) == ("dance", False)
+
+
+@APIS
+async def test_extra_fields_of_the_settings_win_and_null_takes_away(api: str) -> None:
+    far = FarServer()
+    extra = {"temperature": None, "cache_prompt": False, "slot": 1}
+    async with serving(far), running(Kind.LLM, api, far.url, extra=extra, model="mine") as engine:
+        await answer(engine)
+    asked = last(far, api)
+    assert "temperature" not in asked
+    assert (asked["cache_prompt"], asked["slot"], asked["model"]) == (False, 1, "mine")
+
+
+# --- tools -------------------------------------------------------------------------------------
+
+
+@APIS
+@pytest.mark.parametrize(
+    ("choice", "sent", "offered", "called"),
+    [
+        (ToolChoice("auto"), "auto", ["dance", "nod"], ["dance", "nod"]),
+        (ToolChoice("none"), "none", ["dance", "nod"], []),
+        (ToolChoice("required"), "required", ["dance", "nod"], ["dance", "nod"]),
+        (ToolChoice("required", parallel=False), "required", ["dance", "nod"], ["dance"]),
+        (ToolChoice("named", "nod"), "required", ["nod"], ["nod"]),
+    ],
+)
+async def test_the_choice_of_tools(
+    api: str, choice: ToolChoice, sent: str, offered: list[str], called: list[str]
+) -> None:
+    """Whatever the server makes of it, as Ollama did not know it for long."""
+    far = FarServer("ollama", calls=[("dance", '{"steps": 3}'), ("nod", "{}")])
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+    asked = last(far, api)
+    assert asked["tool_choice"] == sent
+    assert [tool.get("function", tool)["name"] for tool in asked["tools"]] == offered
+    assert asked.get("parallel_tool_calls", True) == choice.parallel
+    assert [call.name for call in calls_of(deltas)] == called
+    forced = choice.kind in ("required", "named")
+    assert (text_of(deltas) == "") == forced
+
+
+@APIS
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("fly", "{}"),
+        ("dance", "{"),
+        ("dance", "{}"),
+        ("dance", '{"steps": "two"}'),
+        ("dance", "[]"),
+    ],
+)
+async def test_calls_that_cannot_be_made_are_left_out(
+    api: str, call: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    far = FarServer(calls=[call, ("nod", "")])
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE, NOD))
+        assert calls_of(deltas) == [ToolCall("nod", "{}")]
+        assert "left out" in caplog.text
+        far.calls = [call]
+        with pytest.raises(EngineError, match="no tool call that fits"):
+            await answer(engine, tools=(DANCE, NOD), choice=ToolChoice("required"))
+
+
+@APIS
+async def test_calls_and_thoughts_in_the_text_are_not_spoken(api: str) -> None:
+    words = ["<th", "ink>Let me ", "dance.</thi", "nk>\n\nI da", "nce.", '<tool_call>{"name": "da']
+    words += ['nce", "arguments": {"steps": 4}}', "</tool_call>"]
+    far = FarServer("vllm", words=words)
+    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        deltas = await answer(engine, tools=(DANCE,))
+    assert text_of(deltas) == "I dance."
+    assert calls_of(deltas) == [ToolCall("dance", '{"steps": 4}')]
+
+
+# --- streams as they should not be -------------------------------------------------------------
+
+
+def chunk(delta: Any, reason: str | None = None) -> bytes:
+    return data({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+
+
+WORDS = chunk({"content": "Hello."})
+STOP = chunk({}, "stop")
+
+
+@pytest.mark.parametrize(
+    ("mood", "why"),
+    [
+        (stream(WORDS), "stream ended before"),
+        (stream(WORDS, torn=True), "broke off"),
+        (stream(data("{")), "no JSON"),
+        (stream(data("[1]")), "no object"),
+        (stream(data({"choices": ["x"]})), "no choice"),
+        (stream(data({"choices": [{"delta": "x"}]})), "no delta"),
+        (stream(chunk({"tool_calls": [1]})), "no function"),
+        (stream(WORDS, data({"error": {"message": "out of memory"}})), "out of memory"),
+        (stream(WORDS, data({"error": {"message": "Hello friend"}})), "… friend"),
+        (stream(b"<html>"), "stream ended before"),
+        (Mood(200, "text/html", [b"<html>"]), "text/html came"),
+        (Mood(200, "application/json", [b"{}"]), "application/json came"),
+    ],
+)
+async def test_broken_streams_are_errors_and_not_ends(mood: Mood, why: str) -> None:
+    far = FarServer(moods={PATHS[CHAT]: [mood]})
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        with pytest.raises(EngineError, match=why):
+            await answer(engine)
+        assert engine.problem is None, "it is there"
+        assert text_of(await answer(engine)), "the next answer comes"
+
+
+@pytest.mark.parametrize("torn", [True, False])
+async def test_what_comes_behind_the_end_is_not_missed(torn: bool) -> None:
+    far = FarServer(moods={PATHS[CHAT]: [stream(WORDS, STOP, torn=torn)]})
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        deltas = await answer(engine)
+    assert text_of(deltas) == "Hello."
+    assert deltas[-1] == Finished("stop", Usage())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {
+            "type": "response.failed",
+            "response": {"error": {"code": "server_error", "message": "x"}},
+        },
+        {"type": "error", "code": "server_error", "message": "x"},
+        {"type": "error", "error": {"code": "server_error", "message": "x"}},
+    ],
+)
+async def test_a_response_that_fails(event: Any) -> None:
+    far = FarServer(moods={PATHS[RESPONSES]: [stream(data(event))]})
+    async with serving(far), running(Kind.LLM, RESPONSES, far.url) as engine:
+        with pytest.raises(EngineError, match="in the middle of its answer, x"):
+            await answer(engine)

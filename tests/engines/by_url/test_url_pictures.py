@@ -1,0 +1,109 @@
+"""Pictures for language models by URL, and messages with pictures in general."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, data_of, joined, pieces, pixels, seen
+from pipeline.engines.registry import Kind
+from pipeline.items import UNSEEN_IMAGE
+from pipeline.messages import Image, Message
+from pipeline.work import Work
+from tests.support.far_server import FarServer, serving
+from tests.support.places import DATA
+from tests.support.url_engines import answer, running
+
+CHAT, RESPONSES = "openai-chat", "openai-responses"
+PATHS = {CHAT: "/v1/chat/completions", RESPONSES: "/v1/responses"}
+PICTURE = "data:image/jpeg;base64,/9j/"
+BALL = DATA / "pictures" / "ball.jpg"
+
+
+def shows(*urls: str | None) -> Message:
+    content, images = "Look: ", []
+    for url in urls:
+        images.append(Image(len(content), len(UNSEEN_IMAGE), url))
+        content += f"{UNSEEN_IMAGE} "
+    return Message("user", f"{content}nice?", images=tuple(images))
+
+
+async def sent(api: str, *messages: Message, **options: Any) -> Any:
+    """What the server is asked."""
+    far = FarServer("llama-server")
+    async with serving(far), running(Kind.LLM, api, far.url, **options) as engine:
+        assert await answer(engine, *messages)
+        if engine.stage.reads_ahead:
+            await engine.stage.open().warm(messages, (), Work(), "")
+    answered, *ahead = [seen.json for seen in far.asked(PATHS[api])]
+    key = "messages" if api == CHAT else "input"
+    assert all(one[key] == answered[key] for one in ahead)
+    return answered[key]
+
+
+async def test_chat_completions_with_vision() -> None:
+    before = Message("assistant", "Show me!")
+    messages = await sent(CHAT, before, shows(PICTURE, None), vision=True)
+    assert messages == [
+        {"role": "assistant", "content": "Show me!"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "Look: "},
+                {"type": "image_url", "image_url": {"url": PICTURE}},
+                {"type": "text", "text": f" {FORGOTTEN_IMAGE} nice?"},
+            ],
+        },
+    ]
+
+
+async def test_responses_with_vision() -> None:
+    (item,) = await sent(RESPONSES, shows(PICTURE), vision=True)
+    assert item["content"] == [
+        {"type": "input_text", "text": "Look: "},
+        {"type": "input_image", "image_url": PICTURE, "detail": "auto"},
+        {"type": "input_text", "text": " nice?"},
+    ]
+
+
+@pytest.mark.parametrize("api", PATHS)
+async def test_without_vision_there_is_a_sentence(api: str) -> None:
+    (message,) = await sent(api, shows(PICTURE))
+    content = message["content"]
+    text = content if api == CHAT else content[0]["text"]
+    assert text == f"Look: {UNSEEN_IMAGE} nice?"
+
+
+# --- messages ----------------------------------------------------------------------------------
+
+
+def test_messages_that_become_one_keep_their_pictures() -> None:
+    both = joined(shows("data:1"), shows("data:2", None), " And ")
+    assert both.content == f"{shows('').content} And {shows('', None).content}"
+    shown = ["*" if isinstance(piece, Image) else piece for piece in pieces(both)]
+    assert shown == ["Look: ", "*", " nice? And Look: ", "*", " ", "*", " nice?"]
+    told = seen(both, lambda image: None if image.url == "data:2" else "(gone)")
+    assert told.content == f"Look: (gone) nice? And Look: {UNSEEN_IMAGE} (gone) nice?"
+    (left,) = told.images
+    assert told.content[left.start : left.start + left.chars] == UNSEEN_IMAGE
+    assert seen(told, lambda _: "").content == "Look: (gone) nice? And Look:  (gone) nice?"
+
+
+def test_what_a_data_url_holds() -> None:
+    assert data_of("data:image/png;base64,aGk=") == b"hi"
+    for url in ("", "https://example.org/a.png", "data:image/png,hi", "data:;base64,%", "hi"):
+        assert data_of(url) is None
+
+
+def test_how_large_a_picture_is() -> None:
+    data = BALL.read_bytes()
+    assert pixels(data) == (64, 48)
+    padded = data[:2] + b"\xff\xff\xff" + data[3:]
+    assert pixels(padded) == (64, 48), "markers may be filled up"
+    assert pixels(b"\x89PNG\r\n\x1a\n" + bytes(8) + struct.pack(">II", 3, 5)) == (3, 5)
+    for length in range(24):
+        assert pixels(data[:length]) is None
+    assert pixels(b"GIF89a" + bytes(30)) is None
+    assert pixels(b"\xff\xd8" + b"\xff\xe0\x00\x00" * 20) in (None, (0, 0))

@@ -1,0 +1,321 @@
+"""Requests by URL to servers that hang, break, close and are not there; and that nobody waits for
+what nobody wants."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.server.tls import tls_generated
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError
+from pipeline.messages import Sampling, ToolChoice
+from pipeline.work import Cancelled, Priority, Work
+from tests.support.far_answers import data
+from tests.support.far_server import FarServer, Mood, free_port, problem, serving, stream
+from tests.support.url_engines import HELLO, answer, running
+
+CHAT = "/v1/chat/completions"
+APIS = [(Kind.LLM, "openai-chat"), (Kind.LLM, "openai-responses"), (Kind.TTS, "openai-speech")]
+PATHS = {
+    "openai-chat": CHAT,
+    "openai-responses": "/v1/responses",
+    "openai-speech": "/v1/audio/speech",
+    "openai-transcriptions": "/v1/audio/transcriptions",
+}
+Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def begun(engine: UrlEngine, work: Work) -> Any:
+    """A stream of whatever the engine makes."""
+    if engine.place.kind is Kind.TTS:
+        return engine.stage.synthesize("Hello there.", "", 1.0, work)
+    return engine.stage.open().reply(HELLO, (), ToolChoice(), Sampling(), work)
+
+
+async def finished(engine: UrlEngine, work: Work) -> None:
+    """Use it to the end, whatever it is."""
+    if engine.place.kind is Kind.STT:
+        utterance = await engine.stage.open("en", False, work)
+        await utterance.feed(np.zeros(1600, np.int16), work)
+        await utterance.finish(work)
+        return
+    async with aclosing(begun(engine, work)) as items:
+        async for _ in items:
+            pass
+
+
+ALL = pytest.mark.parametrize(("kind", "name"), [*APIS, (Kind.STT, "openai-transcriptions")])
+
+# --- cancelling --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "name"), APIS)
+async def test_who_leaves_in_the_middle_closes_the_request(kind: Kind, name: str) -> None:
+    far = FarServer(per_token_s=0.01, words=["word "] * 1000)
+    far.moods[PATHS["openai-speech"]] = [Mood(200, "audio/pcm", [b"12" * 2400, None])]
+    async with serving(far), running(kind, name, far.url) as engine:
+        work = Work()
+        async with aclosing(begun(engine, work)) as items:
+            await anext(items)
+        async with asyncio.timeout(10):
+            assert await far.hung_up.get() == PATHS[name]
+        assert not engine.endpoint.busy
+        assert engine.problem is None
+
+
+@ALL
+async def test_cancelled_work_ends_at_once_and_the_server_knows(kind: Kind, name: str) -> None:
+    far = FarServer(moods={PATHS[name]: [Mood(body=[None])]})
+    async with serving(far), running(kind, name, far.url) as engine:
+        work = Work()
+        using = asyncio.create_task(finished(engine, work))
+        await far.until_asked(PATHS[name])
+        work.cancel()
+        with pytest.raises(Cancelled):
+            await using
+        async with asyncio.timeout(10):
+            assert await far.hung_up.get() == PATHS[name]
+
+
+async def test_a_cancelled_reading_ahead_makes_room_for_the_answer() -> None:
+    far = FarServer(moods={CHAT: [Mood(body=[None])]})
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url, max_requests=1) as engine:
+        reading = Work(Priority.WARM_UP)
+        task = asyncio.create_task(engine.stage.open().warm(HELLO, [], reading))
+        await far.until_asked(CHAT)
+        answering = asyncio.create_task(answer(engine))
+        await asyncio.sleep(0)
+        assert len(far.asked(CHAT)) == 1
+        reading.cancel()
+        assert await answering
+        with pytest.raises(Cancelled):
+            await task
+
+
+async def test_closing_the_engine_ends_what_is_under_way() -> None:
+    far = FarServer(moods={CHAT: [stream(data({"choices": []}), None)]})
+    async with serving(far):
+        async with running(Kind.LLM, "openai-chat", far.url) as engine:
+            using = asyncio.create_task(finished(engine, Work()))
+            while await far.began.get() != CHAT:
+                pass
+        with pytest.raises(Cancelled):
+            await using
+        with pytest.raises(EngineError, match="is closed"):
+            await finished(engine, Work())
+
+
+# --- connections -------------------------------------------------------------------------------
+
+
+@ALL
+async def test_nobody_there(kind: Kind, name: str) -> None:
+    far = FarServer()
+    async with serving(far), running(kind, name, far.url) as engine:
+        engine.endpoint.options = engine.options.model_copy(
+            update={"url": f"http://127.0.0.1:{free_port()}/v1"}
+        )
+        with pytest.raises(EngineError, match="cannot be reached"):
+            await finished(engine, Work())
+        assert engine.problem
+
+
+@asynccontextmanager
+async def raw_server(connected: Connected) -> AsyncIterator[str]:
+    """Bytes as a test likes; behind the probe's answer."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await connected(reader, writer)
+        except (asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client is gone, or the test is over
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield f"http://127.0.0.1:{port}/v1"
+
+
+MODELS = b'{"object": "list", "data": [{"id": "a"}]}'
+
+
+def http(body: bytes, *, length: int | None = None, kind: bytes = b"application/json") -> bytes:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
+    return head % (kind, len(body) if length is None else length) + body
+
+
+async def next_request(reader: asyncio.StreamReader) -> str:
+    """Its path; the whole request is read."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    if length := re.search(r"content-length: (\d+)", head, re.IGNORECASE):
+        await reader.readexactly(int(length[1]))
+    return head.split(" ")[1]
+
+
+async def test_a_kept_connection_that_the_server_has_closed_is_no_failure() -> None:
+    asked: list[str] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = len(asked) == 0
+        asked.append(await next_request(reader))
+        if asked[-1] == "/v1/models":
+            writer.write(http(MODELS))
+            if first:
+                # It takes the next request, and closes without a word.
+                asked.append(await next_request(reader))
+                return
+        while True:
+            writer.write(http(b'{"text": "Good morning."}'))
+            asked.append(await next_request(reader))
+
+    async with (
+        raw_server(connected) as url,
+        running(Kind.STT, "openai-transcriptions", url) as engine,
+    ):
+        await finished(engine, Work())
+    assert asked == ["/v1/models", "/v1/audio/transcriptions", "/v1/audio/transcriptions"]
+
+
+async def test_a_new_connection_that_breaks_is_not_tried_again() -> None:
+    asked: list[str] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await next_request(reader))
+        if asked[-1] == "/v1/models":
+            writer.write(http(MODELS).replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+
+    async with (
+        raw_server(connected) as url,
+        running(Kind.STT, "openai-transcriptions", url) as engine,
+    ):
+        with pytest.raises(EngineError, match="closed the connection without an answer"):
+            await finished(engine, Work())
+    assert asked.count("/v1/audio/transcriptions") == 1
+
+
+async def test_nothing_is_repeated_behind_the_first_byte() -> None:
+    asked: list[str] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            asked.append(await next_request(reader))
+            if asked[-1] == "/v1/models":
+                writer.write(http(MODELS))
+                continue
+            writer.write(http(b'{"te', length=100))
+            await writer.drain()
+            return
+
+    async with (
+        raw_server(connected) as url,
+        running(Kind.STT, "openai-transcriptions", url) as engine,
+    ):
+        with pytest.raises(EngineError, match="broke off its answer"):
+            await finished(engine, Work())
+    assert asked == ["/v1/models", "/v1/audio/transcriptions"]
+
+
+async def test_what_is_no_http_says_so() -> None:
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example.com ESMTP\r\n")
+        await writer.drain()
+        await reader.read(1)
+
+    async with raw_server(connected) as url:
+        with pytest.raises(EngineError, match=r"cannot be|without an answer|not answer in HTTP"):
+            async with running(Kind.STT, "openai-transcriptions", url):
+                pass
+
+
+async def test_certificates_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    tls = await asyncio.to_thread(tls_generated, tmp_path, ["127.0.0.1"])
+    far = FarServer()
+    async with serving(far, certificate=tmp_path / "server.pem"):
+        secure = far.url.replace("http://", "https://")
+        with pytest.raises(EngineError, match=r"not trusted.*SSL_CERT_FILE"):
+            async with running(Kind.LLM, "openai-chat", secure):
+                pass
+        monkeypatch.setenv("SSL_CERT_FILE", str(tls.certificate))
+        async with running(Kind.LLM, "openai-chat", secure) as engine:
+            assert await answer(engine)
+            assert await answer(engine)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+        with pytest.raises(EngineError, match="certificates of SSL_CERT_FILE cannot be read"):
+            async with running(Kind.LLM, "openai-chat", secure):
+                pass
+    async with serving(far):
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with pytest.raises(EngineError, match=r"does not speak TLS.*Try http://"):
+            async with running(Kind.LLM, "openai-chat", far.url.replace("http://", "https://")):
+                pass
+
+
+async def test_redirects_are_not_followed() -> None:
+    far, other = FarServer(key="secret"), FarServer()
+    async with (
+        serving(far),
+        serving(other),
+        running(Kind.LLM, "openai-chat", far.url, api_key="secret") as engine,
+    ):
+        far.moods[CHAT] = [Mood(307, headers=[("location", f"{other.url}/chat/completions")])]
+        with pytest.raises(EngineError, match="sends us to another address"):
+            await answer(engine)
+    assert not other.seen
+
+
+async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    far = FarServer()
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+        assert await answer(engine)
+
+
+async def test_a_compressed_answer_is_refused() -> None:
+    compressed = Mood(headers=[("content-encoding", "gzip")], body=[b"\x1f\x8b"])
+    far = FarServer(moods={CHAT: [compressed]})
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+        with pytest.raises(EngineError, match="is compressed"):
+            await answer(engine)
+
+
+@pytest.mark.parametrize(
+    ("status", "match"),
+    [(401, "does not let us in"), (404, "does not know"), (429, "too much to do"), (500, "failed")],
+)
+@ALL
+async def test_errors_of_a_server(kind: Kind, name: str, status: int, match: str) -> None:
+    far = FarServer(moods={PATHS[name]: [problem(status, {"error": {"message": "no"}})]})
+    async with serving(far), running(kind, name, far.url) as engine:
+        with pytest.raises(EngineError, match=match):
+            await finished(engine, Work())
+        await finished(engine, Work())
+
+
+async def test_no_word_of_the_conversation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    caplog.set_level("DEBUG", logger="reachy_voice")
+    complaint = {"error": {"message": "bad value 'Hello, who are you?' in Hello there"}}
+    far = FarServer(words=["Hello there."], moods={CHAT: [problem(400, complaint)]})
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+        with pytest.raises(EngineError) as refused:
+            await answer(engine)
+        await answer(engine)
+    assert not [record for record in caplog.records if record.name.startswith("http")]
+    for text in (caplog.text, str(refused.value)):
+        assert "Hello" not in text
+        assert "who" not in text

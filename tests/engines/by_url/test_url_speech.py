@@ -1,0 +1,233 @@
+"""Speech-to-text and text-to-speech by URL."""
+
+from __future__ import annotations
+
+import io
+import json
+import wave
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.contract import Partial
+from pipeline.engines.registry import Kind
+from pipeline.engines.stt.openai_transcriptions import spoken
+from pipeline.errors import EngineError
+from pipeline.work import Work
+from tests.support.far_server import TONE, FarServer, Mood, serving
+from tests.support.url_engines import running
+
+STT, TTS = "openai-transcriptions", "openai-speech"
+HEARD, SAID = "/v1/audio/transcriptions", "/v1/audio/speech"
+SPEECH: Pcm = (1000 * np.sin(np.arange(2 * LISTEN_RATE) / 20)).astype(np.int16)
+
+
+# --- speech to text ----------------------------------------------------------------------------
+
+
+def sent(far: FarServer) -> tuple[dict[str, str], wave.Wave_read]:
+    form = far.asked(HEARD)[-1].form
+    file = wave.open(io.BytesIO(form.pop("file")))  # noqa: SIM115, it is in memory
+    return {key: value.decode() for key, value in form.items()}, file
+
+
+async def heard(engine: UrlEngine, *pieces: Pcm, language: str = "en") -> str:
+    utterance = await engine.stage.open(language, False, Work())
+    for piece in pieces:
+        assert await utterance.feed(piece, Work()) == Partial()
+    transcript = await utterance.finish(Work())
+    assert transcript.seconds == sum(map(len, pieces)) / LISTEN_RATE
+    text: str = transcript.text
+    return text
+
+
+async def test_an_utterance_is_sent_as_one_file() -> None:
+    far = FarServer("speech", models=("whisper",), key="abc")
+    async with serving(far), running(Kind.STT, STT, far.url, api_key="abc") as engine:
+        assert await heard(engine, SPEECH[:5000], SPEECH[5000:]) == "What time is it?"
+    fields, file = sent(far)
+    assert fields == {"model": "whisper", "language": "en", "response_format": "json"}
+    assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (16_000, 1, 2)
+    assert file.readframes(file.getnframes()) == SPEECH.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "language", "fields"),
+    [
+        ({}, "", {}),
+        ({}, "de", {"language": "de"}),
+        ({"language_hint": False}, "de", {}),
+        ({"extra": {"temperature": 0, "response_format": None}}, "", {"temperature": "0"}),
+    ],
+)
+async def test_what_is_sent_beside_it(
+    options: dict[str, Any], language: str, fields: dict[str, str]
+) -> None:
+    far = FarServer("speech", models=("m",))
+    async with serving(far), running(Kind.STT, STT, far.url, **options) as engine:
+        await heard(engine, SPEECH, language=language)
+    given = {"model": "m", "response_format": "json"} | fields
+    if "extra" in options:
+        del given["response_format"]
+    assert sent(far)[0] == given
+
+
+async def test_a_short_utterance_is_padded_and_nothing_costs_nothing() -> None:
+    far = FarServer("speech")
+    async with serving(far), running(Kind.STT, STT, far.url) as engine:
+        await heard(engine, SPEECH[:100])
+        assert sent(far)[1].getnframes() == LISTEN_RATE // 5
+        assert await heard(engine) == ""
+        assert len(far.asked(HEARD)) == 1
+
+
+async def test_an_utterance_is_read_again_only_when_there_is_more() -> None:
+    far = FarServer("speech")
+    async with serving(far), running(Kind.STT, STT, far.url) as engine:
+        utterance = await engine.stage.open("en", False, Work())
+        await utterance.feed(SPEECH, Work())
+        await utterance.finish(Work())
+        await utterance.finish(Work())
+        assert len(far.asked(HEARD)) == 1
+        await utterance.feed(SPEECH, Work())
+        await utterance.finish(Work())
+        assert sent(far)[1].getnframes() == 2 * len(SPEECH)
+        utterance.close()
+
+
+async def test_partial_transcripts_are_passes_of_their_own() -> None:
+    far = FarServer("speech")
+    async with (
+        serving(far),
+        running(Kind.STT, STT, far.url, partial_interval_ms=500) as engine,
+    ):
+        silent = await engine.stage.open("en", False, Work())
+        await silent.feed(SPEECH, Work())
+        assert not far.asked(HEARD)
+        utterance = await engine.stage.open("en", True, Work())
+        partials = [await utterance.feed(SPEECH[:4000], Work()) for _ in range(4)]
+        assert [p.tentative for p in partials] == ["", *["What time is it?"] * 3]
+        assert len(far.asked(HEARD)) == 2
+        far.moods[HEARD] = [Mood(500)]
+        assert (await utterance.feed(SPEECH, Work())).tentative == "What time is it?"
+        assert (await utterance.finish(Work())).text == "What time is it?"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"What time is it?", "no JSON"),
+        (b"[]", "no text"),
+        (b'{"text": 1}', "no text"),
+        (b'{"error": "failed to decode audio"}', "failed to decode audio"),
+    ],
+)
+async def test_transcripts_that_are_none(body: bytes, why: str) -> None:
+    far = FarServer("speech", moods={HEARD: [Mood(body=[body])]})
+    async with serving(far), running(Kind.STT, STT, far.url) as engine:
+        with pytest.raises(EngineError, match=why):
+            await heard(engine, SPEECH)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (" What time\nis it? ", "What time is it?"),
+        ("[BLANK_AUDIO]", ""),
+        ("(music) *sighs* ♪ la ♪", ""),
+        ("...", ""),
+        ("(laughs) No.", "No."),
+    ],
+)
+def test_notes_about_what_is_no_speech_are_left_out(text: str, words: str) -> None:
+    assert spoken(text) == words
+
+
+# --- text to speech ----------------------------------------------------------------------------
+
+
+async def spoken_by(engine: UrlEngine, text: str = "Hi.", voice: str = "", speed: float = 1) -> Pcm:
+    pieces = [pcm async for pcm in engine.stage.synthesize(text, voice, speed, Work())]
+    assert all(piece.dtype == np.int16 for piece in pieces)
+    assert all(len(piece) >= 480 for piece in pieces[:-1]), "20 ms, however it is sent"
+    return np.concatenate([np.zeros(0, np.int16), *pieces])
+
+
+async def test_speech_is_what_the_server_sends_however_it_is_cut() -> None:
+    far = FarServer("speech", models=("kokoro",))
+    async with serving(far), running(Kind.TTS, TTS, far.url, voices=["amy", "joe"]) as engine:
+        assert np.array_equal(await spoken_by(engine), TONE)
+        assert (engine.stage.rate, engine.stage.voices) == (24_000, ("amy", "joe"))
+        for size in (1, 7, 999):
+            raw = TONE[:1001].tobytes()
+            pieces = [raw[at : at + size] for at in range(0, len(raw), size)]
+            far.moods[SAID] = [Mood(200, "audio/pcm", pieces)]
+            assert np.array_equal(await spoken_by(engine), TONE[:1001])
+        far.moods[SAID] = [Mood(200, "audio/pcm", [b"\1\0\2\0\3"])]
+        assert (await spoken_by(engine)).tolist() == [1, 2]
+    asked = far.asked(SAID)[0].json
+    assert asked == {
+        "model": "kokoro",
+        "input": "Hi.",
+        "voice": "amy",
+        "response_format": "pcm",
+        "stream": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "voice", "speed", "fields"),
+    [
+        ({}, "joe", 1.0, {"voice": "joe", "stream": True}),
+        ({}, "nobody", 1.0, {"voice": "amy", "stream": True}),
+        ({"voice": "joe"}, "", 1.0, {"voice": "joe", "stream": True}),
+        ({"speed": 0.5}, "amy", 1.5, {"voice": "amy", "speed": 0.75, "stream": True}),
+        ({"speed": 4.0}, "amy", 1.5, {"voice": "amy", "speed": 4.0, "stream": True}),
+        ({"stream": False}, "amy", 1.0, {"voice": "amy"}),
+        ({"extra": {"seed": 1, "stream": None}}, "amy", 1.0, {"voice": "amy", "seed": 1}),
+    ],
+)
+async def test_voice_and_pace(
+    options: dict[str, Any], voice: str, speed: float, fields: dict[str, Any]
+) -> None:
+    far = FarServer("speech")
+    given = {"voices": ["amy", "joe"], "model": "qwen3", **options}
+    async with serving(far), running(Kind.TTS, TTS, far.url, **given) as engine:
+        await spoken_by(engine, voice=voice, speed=speed)
+    fixed = {"model": "qwen3", "input": "Hi.", "response_format": "pcm"}
+    assert far.asked(SAID)[-1].json == fixed | fields
+
+
+async def test_what_has_no_words_is_not_sent() -> None:
+    far = FarServer("speech")
+    async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
+        assert len(await spoken_by(engine, " … ")) == 0
+    assert not far.asked(SAID)
+
+
+@pytest.mark.parametrize(
+    "mood",
+    [
+        Mood(200, "audio/wav", [b"RIFF\0\0\0\0WAVEfmt " + bytes(2000)]),
+        Mood(200, "audio/pcm", [b"RI", b"FF" + bytes(20)]),
+        Mood(200, "audio/mpeg", [b"\xff\xfb" + bytes(2000)]),
+        Mood(200, "application/octet-stream", [b"ID3\x04" + bytes(2000)]),
+        Mood(200, "application/json", [json.dumps({"error": "no voice"}).encode()]),
+        Mood(200, "text/event-stream", [b"data: {}\n\n"]),
+    ],
+)
+async def test_what_is_no_raw_sound_is_never_played(mood: Mood) -> None:
+    far = FarServer("speech", moods={SAID: [mood]})
+    async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
+        with pytest.raises(EngineError, match="raw PCM was asked for"):
+            await spoken_by(engine)
+
+
+async def test_speech_that_breaks_off_is_an_error() -> None:
+    far = FarServer("speech", moods={SAID: [Mood(200, "audio/pcm", [bytes(4000)], torn=True)]})
+    async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
+        with pytest.raises(EngineError, match="broke off its answer"):
+            await spoken_by(engine)

@@ -1,0 +1,183 @@
+"""How long is waited for a server, to the millisecond; in virtual time, over a scripted client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.contract import Finished, TextDelta
+from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError
+from pipeline.messages import Sampling, ToolChoice
+from pipeline.work import Cancelled, Work
+from tests.engines.by_url.test_url_requests import ALL, finished
+from tests.support.url_engines import HELLO, built
+from tests.support.virtual_time import run_virtual
+
+KINDS = {
+    "openai-speech": "audio/pcm",
+    "openai-transcriptions": "application/json",
+    "openai-chat": "text/event-stream",
+    "openai-responses": "text/event-stream",
+}
+NEVER = float("inf")
+Script = Sequence[bytes | float]
+
+
+class ScriptedAnswer:
+    """``script``: pieces of the body, and seconds to wait between them."""
+
+    status = 200
+
+    def __init__(self, kind: str, script: Script) -> None:
+        self.headers = {"content-type": kind}
+        self.closed = False
+        self._script = script
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        for step in self._script:
+            if isinstance(step, bytes):
+                yield step
+            else:
+                await wait(step)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class ScriptedPool(Pool):
+    """Gives one answer, after ``head_s``."""
+
+    def __init__(self, answer: ScriptedAnswer, head_s: float = 0.0) -> None:
+        super().__init__()
+        self.answer = answer
+        self.head_s = head_s
+
+    async def send(self, *asked: Any) -> Any:
+        await wait(self.head_s)
+        return self.answer
+
+
+async def wait(seconds: float) -> None:
+    if seconds == NEVER:
+        await asyncio.Event().wait()
+    await asyncio.sleep(seconds)
+
+
+def well(pool: Pool, kind: Kind, name: str, **options: Any) -> UrlEngine:
+    """An engine that has found its server."""
+    engine = built(pool, kind, name, "http://far/v1", model="m", **options)
+    engine.problem = None
+    return engine
+
+
+def at(main: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
+    """When it ended, in virtual seconds, and with what."""
+
+    async def timed() -> tuple[float, Any]:
+        try:
+            result = await main
+        except (EngineError, Cancelled) as error:
+            result = error
+        return round(asyncio.get_running_loop().time(), 3), result
+
+    when, result = run_virtual(timed())
+    return when, result
+
+
+def chunk(**delta: str) -> bytes:
+    return f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta}]})}\n\n".encode()
+
+
+END = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\n'
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("head_s", "script", "when", "option"),
+    [
+        (NEVER, (), 20.0, "first_s"),
+        (3.0, (NEVER,), 20.0, "first_s"),
+        (3.0, (5.0, chunk(content="Hello."), NEVER), 18.0, "between_s"),
+    ],
+)
+def test_a_server_that_hangs_is_given_up(
+    kind: Kind, name: str, head_s: float, script: Script, when: float, option: str
+) -> None:
+    answer = ScriptedAnswer(KINDS[name], script)
+    engine = well(ScriptedPool(answer, head_s), kind, name)
+    ended, error = at(finished(engine, Work()))
+    assert ended == when
+    assert "does not answer in time" in error.what
+    assert f"{kind}.{option}" in error.fix
+    assert answer.closed == (head_s != NEVER)
+    assert engine._doubtful, "it is looked at"
+    assert engine.problem is None, "others may still use it"
+
+
+def test_comments_are_no_sign_of_life() -> None:
+    answer = ScriptedAnswer(KINDS["openai-chat"], [1.0, b": ping\n\n"] * 100)
+    ended, error = at(finished(well(ScriptedPool(answer), Kind.LLM, "openai-chat"), Work()))
+    assert (ended, type(error).__name__) == (20.0, "TooSlow")
+
+
+def test_thoughts_are_a_sign_of_life() -> None:
+    thought = chunk(reasoning_content="hm")
+    answer = ScriptedAnswer(KINDS["openai-chat"], [*[9.0, thought] * 10, END])
+    ended, error = at(finished(well(ScriptedPool(answer), Kind.LLM, "openai-chat"), Work()))
+    assert (ended, error) == (90.0, None)
+
+
+def test_a_slow_reader_is_not_a_slow_server_and_its_time_is_not_booked() -> None:
+    answer = ScriptedAnswer(KINDS["openai-chat"], [2.0, *[chunk(content="word ")] * 3, 1.0, END])
+    engine = well(ScriptedPool(answer), Kind.LLM, "openai-chat")
+    work = Work()
+
+    async def read_slowly() -> None:
+        talk = engine.stage.open()
+        async with aclosing(talk.reply(HELLO, (), ToolChoice(), Sampling(), work)) as deltas:
+            async for delta in deltas:
+                if isinstance(delta, TextDelta):
+                    await asyncio.sleep(100)
+
+    ended, error = at(read_slowly())
+    assert (ended, error) == (303.0, None)
+    assert work.engine_seconds == 3.0
+
+
+def test_figures_that_do_not_come_are_not_waited_for() -> None:
+    answer = ScriptedAnswer(KINDS["openai-chat"], [chunk(content="Hello."), END, NEVER])
+    engine = well(ScriptedPool(answer), Kind.LLM, "openai-chat")
+
+    async def reply() -> Any:
+        talk = engine.stage.open()
+        deltas = talk.reply(HELLO, (), ToolChoice(), Sampling(), Work())
+        return [delta async for delta in deltas][-1]
+
+    ended, last = at(reply())
+    assert ended == 0.5
+    assert isinstance(last, Finished)
+
+
+@pytest.mark.parametrize("head_s", [NEVER, 0.0])
+def test_cancelled_work_ends_in_the_same_moment(head_s: float) -> None:
+    answer = ScriptedAnswer(KINDS["openai-chat"], [NEVER])
+    engine = well(ScriptedPool(answer, head_s), Kind.LLM, "openai-chat")
+    work = Work()
+
+    async def cancelled_later() -> None:
+        asyncio.get_running_loop().call_later(7.0, work.cancel)
+        await finished(engine, work)
+
+    ended, error = at(cancelled_later())
+    assert ended == 7.0
+    assert isinstance(error, Cancelled)
+    assert answer.closed == (head_s == 0.0)
+    assert work.engine_seconds == 7.0

@@ -1,0 +1,334 @@
+"""Calls without marks: golden answers cut at every border, and JSON that is no call."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.engines.contract import TextDelta, ToolCall
+from pipeline.engines.llm.tool_calls.parser import CallParser
+from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
+from pipeline.messages import Tool
+from tests.engines.llm.test_tool_parser import TOOLS, cut, joined, read, shown
+
+LOOK = {"name": "look", "arguments": {"direction": "left"}}
+STOP: dict[str, Any] = {"name": "stop", "arguments": {}}
+LOOK_TEXT, STOP_TEXT = json.dumps(LOOK), json.dumps(STOP)
+
+
+def note(text: str) -> dict[str, Any]:
+    return {"name": "note", "arguments": {"text": text}}
+
+
+CALLS: dict[str, tuple[str, list[Any]]] = {
+    "alone": (LOOK_TEXT, [LOOK]),
+    "behind white space": (f"\n\n  {LOOK_TEXT}\n", [LOOK]),
+    "parameters": ('{"name": "look", "parameters": {"direction": "left"}}', [LOOK]),
+    "arguments first": ('{"arguments": {"direction": "left"}, "name": "look"}', [LOOK]),
+    "with its type": ('{"type": "function", "name": "stop", "parameters": {}}', [STOP]),
+    "no spaces": ('{"name":"look","arguments":{"direction":"left"}}', [LOOK]),
+    "many lines": (json.dumps(LOOK, indent=4), [LOOK]),
+    "arguments as a text": (
+        r'{"name": "note", "arguments": "{\"text\": \"a \\\" b\"}"}',
+        [note('a " b')],
+    ),
+    "a fence": (f"```json\n{LOOK_TEXT}\n```", [LOOK]),
+    "a fence without a language": (f"```\n{LOOK_TEXT}\n```\n", [LOOK]),
+    "a fence of JSON's kin": (f"``` json5\n{LOOK_TEXT}\n```", [LOOK]),
+    "a fence that does not end": (f"```json\n{LOOK_TEXT}\n", [LOOK]),
+    "a fence that ends behind a list that does not": (
+        f"```\n[{LOOK_TEXT}\n``` Yes.",
+        [LOOK, "Yes."],
+    ),
+    "a list": (f"[{LOOK_TEXT}, {STOP_TEXT}]", [LOOK, STOP]),
+    "a list of one in a fence": (f"```JSON\n[ \n{LOOK_TEXT}\n]\n```", [LOOK]),
+    "two in lines": (f"{LOOK_TEXT}\n{STOP_TEXT}", [LOOK, STOP]),
+    "two fences": (f"```json\n{LOOK_TEXT}\n```\n```json\n{STOP_TEXT}\n```", [LOOK, STOP]),
+    "text behind it": (f"{LOOK_TEXT}\n\nI look left.", [LOOK, "I look left."]),
+    "text behind a fence": (f"```json\n{LOOK_TEXT}\n```\n\nDone.", [LOOK, "Done."]),
+    "text between two": (
+        f"{STOP_TEXT} Then <tool_call>{LOOK_TEXT}</tool_call>",
+        [STOP, "Then", LOOK],
+    ),
+    "behind a thought": (f"<think>\nHm, {STOP_TEXT}?\n</think>\n\n{LOOK_TEXT}", [LOOK]),
+    "its end mark alone": (f"{LOOK_TEXT}\n</tool_call>", [LOOK]),
+    "braces and quotes in a text": (json.dumps(note('}] "{" \\ ``` {')), [note('}] "{" \\ ``` {')]),
+    "nested braces": (
+        '{"name": "note", "arguments": {"text": "a", "more": {"b": [{}, {"c": "}"}]}}}',
+        [{"name": "note", "arguments": {"text": "a", "more": {"b": [{}, {"c": "}"}]}}}],
+    ),
+    "escapes": (
+        r'{"name": "note", "arguments": {"text": "\u00e9 \ud83e\udd16 \n"}}',
+        [note("é 🤖 \n")],
+    ),
+    "a mark in a text": (json.dumps(note("</tool_call> <think>")), [note("</tool_call> <think>")]),
+    "a call, then JSON": (f'{STOP_TEXT}\n{{"a": 1}}', [STOP, '{"a": 1}']),
+    "a call, then none": (
+        f'[{STOP_TEXT}, {{"name": "fly", "arguments": {{}}}}]',
+        [STOP, '{"name": "fly", "arguments": {}}]'],
+    ),
+}
+
+WORDS = {
+    "words": "Hello.",
+    "another tool": '{"name": "fly", "arguments": {}}',
+    "a longer name": '{"name": "stopping", "arguments": {}}',
+    "arguments that do not fit": '{"name": "look", "arguments": {"direction": "away"}}',
+    "no arguments": '{"name": "stop"}',
+    "arguments that are null": '{"name": "stop", "arguments": null}',
+    "arguments that are no object": '{"name": "stop", "arguments": "stop"}',
+    "arguments that are a list": '{"name": "stop", "arguments": []}',
+    "an infinity": '{"name": "note", "arguments": {"text": "a", "n": 1e999}}',
+    "half a surrogate pair": r'{"name": "note", "arguments": {"text": "\ud83e"}}',
+    "a person": '{"name": "Bob", "age": 7}',
+    "a person of that name": '{"name": "look", "age": 7}',
+    "more members": '{"name": "stop", "arguments": {}, "confidence": 1}',
+    "nested too deeply": '{"name": "stop", "arguments": ' + '{"a": ' * 60 + "1" + "}" * 61,
+    "cut off": '{"name": "look", "arguments": {"direction": "le',
+    "cut off in the name": '{"name": "lo',
+    "cut off in a fence": '```json\n[{"name": "look"',
+    "a fence alone": "```json\n",
+    "no JSON": '{"name": "stop", arguments: {}}',
+    "braces that do not match": '{"name": "note", "arguments": {"text": "a"}',
+    "a text": '"{}"',
+    "numbers": "[1, 2, 3]",
+    "an empty object": "{} is empty.",
+    "a brace": "{ is a brace.",
+    "code": '```python\nprint({"name": "stop", "arguments": {}})\n```',
+    "code in a fence without a language": '```\ncall = {"name": "stop"}\n```',
+    "JSON to be spoken": '```json\n{"city": "Paris"}\n```\nThat is JSON.',
+    "a link": "[here](http://example.com) it is.",
+    "ticks": "`stop` is a tool.",
+    "not an answer's beginning": f"Sure! {LOOK_TEXT}",
+    "inside of an object": f'{{"tool": {STOP_TEXT}}}',
+    "quoted otherwise": "{'name': 'stop', 'arguments': {}}",
+}
+
+
+def fed(syntax: Syntax, pieces: list[str], **how: Any) -> list[Any]:
+    return shown(read(syntax, pieces, **how))
+
+
+def marked(syntax: Syntax, case: str) -> bool:
+    """Whether the case has marks of a family, or an object behind words."""
+    own = case in ("text between two", "its end mark alone") and syntax is GEMMA
+    words = case in ("not an answer's beginning", "inside of an object", "code")
+    return own or ((words or case == "text between two") and syntax is LLAMA)
+
+
+@pytest.mark.parametrize("syntax", FAMILIES, ids=lambda syntax: syntax.name)
+@pytest.mark.parametrize("case", [*CALLS, *WORDS])
+def test_it_is_the_same_at_every_cut(syntax: Syntax, case: str) -> None:
+    if marked(syntax, case):
+        return
+    text, expected = CALLS[case] if case in CALLS else (WORDS[case], [WORDS[case].strip()])
+    assert fed(syntax, [text]) == expected
+    assert fed(syntax, list(text)) == expected
+    for border in range(len(text)):
+        assert fed(syntax, cut(text, [border])) == expected, f"cut at {border}"
+
+
+@given(st.sampled_from([*CALLS, *WORDS]), st.lists(st.integers(0, 300), max_size=12))
+def test_many_cuts_change_nothing(case: str, borders: list[int]) -> None:
+    text, expected = CALLS[case] if case in CALLS else (WORDS[case], [WORDS[case].strip()])
+    assert fed(HERMES, cut(text, [min(at, len(text)) for at in borders])) == expected
+
+
+@pytest.mark.parametrize("case", [*CALLS, *WORDS])
+def test_without_a_tool_to_call_all_of_it_is_words(case: str) -> None:
+    text = CALLS[case][0] if case in CALLS else WORDS[case]
+    parser = CallParser(HERMES, [], bare=True)
+    parts = joined([*parser.feed(text), *parser.finish()])
+    assert not [part for part in parts if isinstance(part, ToolCall)]
+    if "<" not in text:
+        assert shown(parts) == [text.strip()]
+
+
+# --- forced calls ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"Sure! {LOOK_TEXT}", [LOOK]),
+        (f'{{"tool": {STOP_TEXT}}}', [STOP]),
+        (f'{{"tool_calls": [{STOP_TEXT}, {LOOK_TEXT}]}}', [STOP, LOOK]),
+        (f'{{"name": "fly", "arguments": {{}}}} or {STOP_TEXT}', [STOP]),
+        (f'{{"name": "look", "arguments": {{"direction": "up"}}}}\n{LOOK_TEXT}', [LOOK]),
+        (f'print("{{") {STOP_TEXT}', [STOP]),
+        (f'{{"name": "look", "arguments": {STOP_TEXT}', [STOP]),
+        ('{"name": "fly", "arguments": {}}', []),
+    ],
+)
+def test_a_forced_call_is_the_first_object_that_fits(text: str, expected: list[Any]) -> None:
+    for size in (1, 2, 3, 5, len(text)):
+        found = fed(HERMES, cut(text, range(size, len(text), size)), anywhere=True)
+        assert [part for part in found if isinstance(part, dict)] == expected
+        if not expected:
+            assert found == [text]
+
+
+# --- what waits --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("syntax", FAMILIES, ids=lambda syntax: syntax.name)
+def test_plain_speech_does_not_wait(syntax: Syntax) -> None:
+    for first in ("H", "1", '"', "(", "*", "é", "-"):
+        assert CallParser(syntax, TOOLS).feed(first) == [TextDelta(first)]
+
+
+@pytest.mark.parametrize(
+    ("held", "released"),
+    [
+        ('{"na', "{"),
+        ('{"name": "st', "r"),
+        ('{"name": "stop", ', "x"),
+        ('{"name": "stop", "arg', "o"),
+        ('{"name": "stop", "arguments": ', "n"),
+        ("```js", "x"),
+        ("```json\n", "a"),
+        ("[", "1"),
+        ("[\n", '"'),
+        ('{"type": "fun', "k"),
+    ],
+)
+def test_it_waits_only_while_it_may_be_a_call(held: str, released: str) -> None:
+    parser = CallParser(HERMES, TOOLS)
+    assert [part for sign in held for part in parser.feed(sign)] == []
+    assert shown(parser.feed(released)) == [held + released]
+
+
+@pytest.mark.parametrize("anywhere", [False, True])
+def test_what_is_nested_far_too_deeply_does_not_wait(anywhere: bool) -> None:
+    parser = CallParser(HERMES, TOOLS, anywhere=anywhere)
+    begin = '{"name": "stop", "arguments": {"a": '
+    parts = [part for _ in range(200) for part in parser.feed(begin)]
+    assert len(shown(joined(parts))[0]) > 100 * len(begin)
+
+
+@pytest.mark.parametrize("anywhere", [False, True])
+@pytest.mark.parametrize("size", [97, 10**6])
+def test_what_does_not_end_does_not_wait_for_ever(anywhere: bool, size: int) -> None:
+    begin = '{"name": "note", "arguments": {"text": "'
+    parser = CallParser(HERMES, TOOLS, anywhere=anywhere)
+    text = begin + "x{" * 30_000
+    parts = [part for at in range(0, len(text), size) for part in parser.feed(text[at : at + size])]
+    (said,) = shown(joined(parts))
+    assert text.startswith(said)
+    assert len(said) > 50_000
+    assert shown(joined([*parts, *parser.finish()])) == [text]
+
+
+def test_a_long_call_is_one() -> None:
+    long = note("word {" * 5000)
+    assert fed(HERMES, cut(json.dumps(long), range(0, 30_000, 7))) == [long]
+
+
+def test_a_call_comes_out_with_its_last_brace() -> None:
+    parser = CallParser(HERMES, TOOLS)
+    assert parser.feed(f"```json\n[{STOP_TEXT[:-1]}") == []
+    assert parser.feed("}") == [ToolCall("stop", "{}")]
+    assert parser.feed("]\n```\nOk") == [TextDelta("Ok")]
+
+
+def test_where_the_name_is_known_the_call_begins() -> None:
+    for family in FAMILIES:
+        parser = CallParser(family, TOOLS)
+        before = '[{ "name" : "stop"'
+        assert parser.opens(before + ', "argu') == len(before)
+        parser.feed(before)
+        assert parser.commit() == "stop"
+        assert parser.in_call
+        assert parser.feed(parser.rest) == []
+        assert parser.feed("{}}, ") == [ToolCall("stop", "{}")]
+        assert parser.feed("]Ok.") == [TextDelta("Ok.")]
+    assert CallParser(HERMES, TOOLS).opens('{"arguments": {}, "name": "stop"') == -1
+    assert CallParser(HERMES, TOOLS).opens('{"name": "stopp') == -1
+
+
+# --- JSON that is no call ----------------------------------------------------------------------
+
+_KEYS = ("name", "arguments", "parameters", "type", "city", "id", "tool", "function")
+_NAMES = ("look", "stop", "note", "Bob", "fly", "look_at", "")
+
+
+def _value(draw: random.Random, depth: int) -> Any:
+    kinds: list[Callable[[], Any]] = [
+        lambda: draw.choice((*_NAMES, 'a "b" {c}', "```", "é\n")),
+        lambda: draw.randint(-5, 5000),
+        lambda: draw.choice((None, True, False, 2.5)),
+    ]
+    if depth:
+        kinds += [
+            lambda: [_value(draw, depth - 1) for _ in range(draw.randint(0, 3))],
+            lambda: {
+                draw.choice(_KEYS): _value(draw, depth - 1) for _ in range(draw.randint(0, 4))
+            },
+        ]
+    return draw.choice(kinds)()
+
+
+def _near(draw: random.Random) -> dict[str, Any]:
+    """Much like a call: most of its members are there, and most of them are right."""
+    members: dict[str, Any] = {
+        "name": draw.choice(_NAMES),
+        draw.choice(("arguments", "parameters", "args")): draw.choice(
+            ({}, {"direction": "left"}, {"direction": "up"}, {"text": 1}, _value(draw, 2))
+        ),
+    }
+    if draw.random() < 0.4:
+        members[draw.choice(_KEYS)] = _value(draw, 1)
+    keys = draw.sample(sorted(members), draw.randint(1, len(members)))
+    return {key: members[key] for key in keys}
+
+
+def _is_call(value: Any) -> bool:
+    """By a plain reading of the rule, but for the schema of the arguments."""
+    if not isinstance(value, dict) or not {*value} <= {"name", "arguments", "parameters", "type"}:
+        return False
+    arguments = value.get("arguments", value.get("parameters"))
+    fit = {"look": arguments == {"direction": "left"}, "note": arguments != {"text": 1}}
+    name = str(value.get("name"))
+    return isinstance(arguments, dict) and name in ("look", "stop", "note") and fit.get(name, True)
+
+
+def no_calls(count: int) -> Iterator[str]:
+    """Answers that begin with JSON that is no call."""
+    draw = random.Random(18)
+    while count:
+        value = draw.choice((_near(draw), _near(draw), {draw.choice(_KEYS): _value(draw, 2)}))
+        whole: Any = draw.choice((value, [value, _value(draw, 1)]))
+        if any(map(_is_call, whole if isinstance(whole, list) else [whole])):
+            continue
+        text = json.dumps(whole, indent=draw.choice((None, 2)), ensure_ascii=draw.random() < 0.5)
+        if draw.random() < 0.2:
+            text = text[: draw.randint(1, len(text))]
+        text = draw.choice(("{}", "```json\n{}\n```", "```\n{}\n```")).replace("{}", text)
+        yield text + draw.choice(("", "\nThat is it.", " and so on", '\n{"a": 1}'))
+        count -= 1
+
+
+def test_json_that_is_no_call_is_words_and_all_of_them() -> None:
+    answers = list(no_calls(400))
+    assert len({*answers}) > 300
+    for text in answers:
+        for size in (1, 3, 7, len(text)):
+            parts = read(HERMES, cut(text, range(size, len(text), size)))
+            assert shown(parts) == [text.strip()], text
+
+
+def test_the_answers_look_like_calls() -> None:
+    """They would be found if the rule were looser."""
+    loose = [Tool(name, "", {}) for name in _NAMES if name]
+    found = 0
+    for text in no_calls(400):
+        parser = CallParser(HERMES, loose, anywhere=True)
+        parts = [*parser.feed(text), *parser.finish()]
+        found += any(isinstance(part, ToolCall) for part in parts)
+    assert found >= 10

@@ -1,0 +1,113 @@
+"""Picking tokens with llama.cpp's samplers, and with a grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
+from pipeline.errors import EngineError
+from pipeline.messages import Sampling
+from tests.support.llama_talk import MODEL
+
+pytestmark = pytest.mark.real
+
+Logits = NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def model(weights: Callable[[str], Path]) -> Model:
+    return Model(next(weights(MODEL).glob("*.gguf")), requantize=False)
+
+
+def random_logits(model: Model, rows: int) -> Logits:
+    return np.random.default_rng(0).normal(size=(rows, model.vocab_tokens)).astype(np.float32)
+
+
+def written(model: Model, gbnf: str, **how: Any) -> str:
+    """What a grammar lets through of chance."""
+    sampler = Sampler(model, Sampling(seed=1))
+    sampler.bind(gbnf)
+    data = b""
+    for row in random_logits(model, 40):
+        token = sampler.sample(row, **how)
+        if token is None or model.ends(token):
+            break
+        data += model.piece(token)
+    return data.decode()
+
+
+def test_sampling_follows_its_seed(model: Model) -> None:
+    logits = random_logits(model, 20)
+
+    def pick(**how: Any) -> list[int | None]:
+        sampler = Sampler(model, Sampling(**how))
+        return [sampler.sample(row) for row in logits]
+
+    assert pick(seed=7) == pick(seed=7)
+    assert len({tuple(pick(seed=seed, min_p=0)) for seed in (1, 2, None, None)}) == 4
+    assert pick(temperature=0) == logits.argmax(axis=1).tolist()
+
+
+def test_repetition_is_penalised_but_not_under_a_grammar(model: Model) -> None:
+    logits = np.zeros(model.vocab_tokens, dtype=np.float32)
+    some, others = model.tokenize("ab", special=False)[0], model.tokenize("c", special=False)[0]
+    logits[[some, others]] = 5.0, 4.9
+    sampler = Sampler(model, Sampling(temperature=0, repeat_penalty=1.1))
+    assert [sampler.sample(logits) for _ in range(2)] == [some, others]
+    sampler = Sampler(model, Sampling(temperature=0, repeat_penalty=1.1))
+    sampler.bind("root ::= [a-z]*")
+    assert [sampler.sample(logits) for _ in range(3)] == [some] * 3
+
+
+def test_a_token_can_be_refused(model: Model) -> None:
+    logits = random_logits(model, 1)[0]
+    best = np.argsort(logits)[::-1]
+    sampler = Sampler(model, Sampling(temperature=0))
+    assert sampler.sample(logits, refused=lambda token: token in best[:3]) == best[3]
+
+
+def test_a_grammar_lets_only_its_own_through(model: Model) -> None:
+    text = written(model, 'root ::= "{" [a-c]{3} "né 🤖" "}"')
+    assert text[0] == "{"
+    assert set(text[1:4]) <= set("abc")
+    assert text[4:] == "né 🤖}"
+
+
+def test_a_grammar_can_be_left_and_begun_again(model: Model) -> None:
+    sampler = Sampler(model, Sampling(temperature=0))
+    (token,) = model.tokenize("7", special=False)
+    logits = random_logits(model, 1)[0]
+    logits[token] = 100
+    for _ in range(2):
+        sampler.bind('root ::= [a-z] "7"')
+        assert sampler.sample(logits) != token
+        assert sampler.sample(logits) == token
+        sampler.release()
+        assert sampler.sample(logits) == token
+
+
+def test_what_is_preferred_comes_as_soon_as_it_may(model: Model) -> None:
+    (end,) = model.tokenize("}", special=False)
+    assert written(model, 'root ::= "ab" [a-z]{2,} "}"', preferred=[end])[-1] == "}"
+
+
+def test_a_grammar_that_lets_nothing_through(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = Sampler(model, Sampling())
+    sampler.bind('root ::= "a"')
+    monkeypatch.setattr(sampler, "_allowed", lambda ids: np.zeros(0, dtype=np.int32))
+    assert sampler.sample(random_logits(model, 1)[0]) is None
+
+
+@pytest.mark.parametrize("gbnf", ['root ::= "', 'other ::= "a"', 'root ::= root "a"', ""])
+def test_a_bad_grammar_says_so(model: Model, gbnf: str) -> None:
+    sampler = Sampler(model, Sampling(temperature=0))
+    with pytest.raises(EngineError, match="grammar"):
+        sampler.bind(gbnf)
+    assert not sampler.bound

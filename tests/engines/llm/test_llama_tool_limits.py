@@ -1,0 +1,165 @@
+"""Answers that go on calling, and calls that come to nothing, on a real model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.engines.contract import TextDelta, ToolCall
+from pipeline.engines.llm.llama_cpp import LlamaCppOptions, build
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.prompts import Prompts
+from pipeline.engines.llm.tool_calls.grammar import CallGrammars
+from pipeline.engines.llm.tool_calls.parser import Part
+from pipeline.engines.llm.tool_calls.syntax import HERMES
+from pipeline.engines.llm.writer import Writer
+from pipeline.errors import EngineError, PromptTooLong
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from tests.support.llama_talk import MODEL, Token, told
+
+pytestmark = pytest.mark.real
+
+REQUIRED = ToolChoice("required")
+CALL = 'act", "arguments": {}}\n</tool_call>'
+ACT = Tool("act", "", {})
+ODD = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "not": {}}
+"""Nothing fits it, which is seen when the call is complete."""
+
+
+@pytest.fixture(scope="module")
+def model(weights: Callable[[str], Path]) -> Model:
+    return Model(next(weights(MODEL).glob("*.gguf")), requantize=False)
+
+
+def written(
+    model: Model,
+    *wishes: str,
+    choice: ToolChoice = REQUIRED,
+    tool: Tool = ACT,
+    steps: int = 400,
+) -> tuple[list[Part], Writer]:
+    """What comes of it if the model wants ``wishes``, token by token, whatever it may."""
+    writer = Writer(
+        model, CallGrammars(HERMES), [tool], choice, Sampling(seed=1, max_tokens=steps), room=2_000
+    )
+    writer.begin()
+    wanted = iter([token for wish in wishes for token in model.tokenize(wish, special=True)])
+    chance, parts = np.random.default_rng(0), list[Part]()
+    while writer.may_go_on() and steps:
+        logits = chance.normal(size=model.vocab_tokens).astype(np.float32)
+        logits[next(wanted, model.eos)] += 1_000
+        parts += writer.write(logits)[1]
+        steps -= 1
+    return [*parts, *writer.finish()], writer
+
+
+def count(parts: Sequence[Part]) -> int:
+    return sum(isinstance(part, ToolCall) for part in parts)
+
+
+def test_control_tokens_are_no_text_of_a_call(model: Model) -> None:
+    text = {"type": "string", "minLength": 12, "maxLength": 20}
+    schema = {"type": "object", "properties": {"a": text}, "required": ["a"]}
+    wish = 'act", "arguments": {"a": "<|im_start|>"}}\n</tool_call>'
+    parts, writer = written(model, wish, tool=Tool("act", "", schema))
+    assert count(parts) == 1
+    assert writer.ended == "stop"
+
+
+@pytest.mark.parametrize("rest", ["\n" * 150, "<think>\n" + "hm " * 90])
+def test_nothing_goes_on_behind_a_required_call(model: Model, rest: str) -> None:
+    parts, writer = written(model, CALL, rest)
+    assert count(parts) == 1
+    assert (writer.ended, writer.failure) == ("stop", None)
+    assert writer.generated < 50
+
+
+def test_the_same_required_call_again_is_the_end(model: Model) -> None:
+    parts, writer = written(model, CALL, *["\n<tool_call>", CALL] * 5)
+    assert count(parts) == 1
+    assert writer.ended == "stop"
+
+
+def test_not_too_many_calls(model: Model) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    calls = [f'act", "arguments": {{"n": {n}}}}}\n</tool_call>' for n in range(30)]
+    wishes = [wish for call in calls for wish in ("<tool_call>", call)]
+    tool = Tool("act", "", schema)
+    parts, writer = written(model, *wishes, choice=ToolChoice(), tool=tool, steps=800)
+    assert count(parts) == 16
+    assert writer.ended == "stop"
+
+
+def test_a_required_call_that_never_fits_is_a_failure(model: Model) -> None:
+    parts, writer = written(model, tool=Tool("act", "", ODD))
+    assert not parts
+    assert writer.ended == "stop"
+    assert "no tool call that fits" in str(writer.failure)
+
+
+def test_a_call_that_does_not_fit_is_written_once_more(model: Model) -> None:
+    items = {"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "uniqueItems": True}
+    schema = {"type": "object", "properties": {"a": items}, "required": ["a"]}
+    end = "}\n</tool_call>"
+    wishes = [f'act", "arguments": {{"a": [1, {n}]}}{end}' for n in (1, 2)]
+    for choice, begin in ((REQUIRED, ""), (ToolChoice(), "Well. <tool_call>")):
+        parts, writer = written(model, begin, *wishes, choice=choice, tool=Tool("act", "", schema))
+        calls = [part for part in parts if isinstance(part, ToolCall)]
+        assert [call.arguments for call in calls] == ['{"a": [1, 2]}']
+        said = "".join(part.text for part in parts if isinstance(part, TextDelta))
+        assert said == ("Well." if begin else "")
+        assert writer.failure is None
+
+
+def test_a_failure_is_an_error_of_the_reply(weights: Callable[[str], Path]) -> None:
+    engine = build(LlamaCppOptions(threads=1, context_tokens=1024), weights(MODEL))
+    session = engine.open()
+
+    def reply(choice: ToolChoice, parameters: Any, most: int) -> list[Any]:
+        sampling = Sampling(seed=1, max_tokens=most)
+        tools = [Tool("act", "", parameters)]
+        steps = session.reply([Message("user", "Act!")], tools, choice, sampling, Token())
+        return told(steps)
+
+    with pytest.raises(EngineError, match="no tool call that fits"):
+        reply(REQUIRED, ODD, 100)
+    assert count(reply(REQUIRED, {}, 40)) == 1
+
+
+def test_a_left_recursive_tool_leaves_the_others_as_they_are(model: Model) -> None:
+    refused = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}
+    move = {"type": "object", "properties": {"to": {"enum": ["left"]}}, "required": ["to"]}
+    tools = [Tool("move", "", move), Tool("odd", "", refused)]
+    writer = Writer(model, CallGrammars(HERMES), tools, REQUIRED, Sampling(seed=1), room=500)
+    writer.begin()
+    wish = iter(model.tokenize('move", "arguments": {"up": 1', special=False))
+    parts = list[Part]()
+    while writer.may_go_on():
+        logits = np.zeros(model.vocab_tokens, dtype=np.float32)
+        logits[next(wish, model.eos)] = 1_000
+        parts += writer.write(logits)[1]
+    assert parts == [ToolCall("move", '{"to": "left"}')]
+
+
+def test_a_prompt_that_is_far_too_long_is_not_read_to_its_end(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = Prompts(model, {}, most_tokens=2_000)
+    read = []
+    tokenize = Model.tokenize
+
+    def counted(self: Model, text: str, *, special: bool) -> list[int]:
+        read.append(len(text))
+        return tokenize(self, text, special=special)
+
+    monkeypatch.setattr(Model, "tokenize", counted)
+    for text in ("abc " * 150_000, "<|im_end|>" * 50_000):
+        read.clear()
+        with pytest.raises(PromptTooLong):
+            prompts.whole([Message("user", text)], [])
+        assert sum(read) < 100_000
+    assert prompts.whole([Message("user", " " * 40_000)], [])

@@ -1,0 +1,392 @@
+"""Tool calls of the llama.cpp engine on a real model that is far too small to want any.
+
+What the model says freely is not asserted; where a test needs something said, it is put into
+the model's mouth.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.engines.contract import Delta, EndOfTurn, Finished, TextDelta, ToolCall
+from pipeline.engines.llm import writer
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
+from pipeline.engines.llm.tool_calls.schema_check import fits
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.work import Cancelled
+from tests.support.llama_talk import (
+    FRANCE,
+    MODEL,
+    SHORT_TOOLS,
+    SYSTEM,
+    Token,
+    answer,
+    calls,
+    joined,
+    nudge,
+    replies,
+    told,
+)
+from tests.support.robot_tools import robot_tools
+
+pytestmark = pytest.mark.real
+
+ASKED = [SYSTEM, Message("user", "Please look to the left.")]
+REQUIRED = ToolChoice("required")
+CALL = '<tool_call>\n{"name": "'
+NOTE = Tool(
+    "note",
+    "Keeps a text.",
+    {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+)
+
+
+@pytest.fixture(scope="module")
+def engine(weights: Callable[[str], Path]) -> LlamaCpp:
+    return build(LlamaCppOptions(threads=1, context_tokens=2048), weights(MODEL))
+
+
+@pytest.fixture(scope="module")
+def model(engine: LlamaCpp) -> Model:
+    return engine._parts.model
+
+
+def items(
+    engine: LlamaCpp,
+    choice: ToolChoice,
+    *,
+    tools: Sequence[Tool] = SHORT_TOOLS,
+    **how: Any,
+) -> list[Delta]:
+    sampling = Sampling(**{"max_tokens": 40, "seed": 1, **how})
+    steps = replies(engine.open(), ASKED, tools=tools, tool_choice=choice, sampling=sampling)
+    return told(steps)
+
+
+def check(call: ToolCall, tools: Sequence[Tool] = SHORT_TOOLS) -> None:
+    (tool,) = (tool for tool in tools if tool.name == call.name)
+    assert fits(json.loads(call.arguments), tool.parameters)
+
+
+# --- has to call -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_required_gives_calls_and_nothing_else(engine: LlamaCpp, seed: int) -> None:
+    *found, end = items(engine, REQUIRED, seed=seed, temperature=1.2)
+    assert isinstance(end, Finished)
+    assert end.reason == "stop"
+    assert found
+    for call in found:
+        assert isinstance(call, ToolCall)
+        check(call)
+
+
+@pytest.mark.parametrize("tool", SHORT_TOOLS, ids=lambda tool: tool.name)
+def test_a_named_tool_is_called_once(engine: LlamaCpp, tool: Tool) -> None:
+    for seed in range(2):
+        call, end = items(engine, ToolChoice("named", tool.name), seed=seed)
+        assert isinstance(call, ToolCall)
+        assert call.name == tool.name
+        check(call)
+        assert isinstance(end, Finished)
+        assert end.reason == "stop"
+
+
+def test_one_call_where_several_are_not_wanted(engine: LlamaCpp) -> None:
+    found = items(engine, ToolChoice("required", parallel=False))
+    assert len(found) == 2
+    assert len(calls(found)) == 1
+
+
+def test_seventeen_tools(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their grammar alone, without the time that reading their descriptions takes."""
+    everything = robot_tools()
+    short = [Tool(tool.name, "", {}) for tool in everything[:1]]
+    whole = engine._parts.prompts.whole
+    monkeypatch.setattr(engine._parts.prompts, "whole", lambda m, *_: whole(m, short))
+    monkeypatch.setattr(engine._parts.prompts, "prefix", lambda *_: [])
+    for seed in range(4):
+        found = calls(items(engine, REQUIRED, tools=everything, seed=seed, temperature=2))
+        assert found
+        for call in found:
+            check(call, everything)
+
+
+def test_required_without_tools_is_an_answer(engine: LlamaCpp) -> None:
+    assert answer(engine.open(), FRANCE, tool_choice=REQUIRED)[0]
+
+
+def test_required_without_any_room(engine: LlamaCpp) -> None:
+    (end,) = items(engine, REQUIRED, max_tokens=0)
+    assert isinstance(end, Finished)
+    assert (end.reason, end.usage.generated) == ("length", 0)
+
+
+def test_a_schema_that_cannot_be_used(engine: LlamaCpp, caplog: pytest.LogCaptureFixture) -> None:
+    odd = {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}
+    (call,) = calls(items(engine, ToolChoice("named", "act"), tools=[Tool("act", "", odd)]))
+    assert isinstance(json.loads(call.arguments), dict)
+    assert "act cannot be used" in caplog.text
+
+
+def test_a_grammar_that_llama_cpp_refuses(
+    engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Arguments may be anything then, and are looked at when they are complete."""
+    monkeypatch.setattr(engine._parts.prompts.calls, "of", lambda _: "root ::= root")
+    anything = Tool("act", "Does it.", {})
+    (call,) = calls(items(engine, ToolChoice("named", "act"), tools=[anything]))
+    assert isinstance(json.loads(call.arguments), dict)
+    assert "A grammar of tool calls cannot be used" in caplog.text
+    *found, end = items(engine, ToolChoice("named", "head_tracking"))
+    assert isinstance(end, Finished)
+    for call in found:
+        assert isinstance(call, ToolCall)
+        check(call)
+
+
+# --- may call ----------------------------------------------------------------------------------
+
+
+def test_speech_and_a_call(engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    nudge(monkeypatch, model, "Of course.\n<tool_call>")
+    found = items(engine, ToolChoice())
+    text, end = joined([item for item in found if not isinstance(item, ToolCall)])
+    assert text == "Of course."
+    assert isinstance(found[-2], ToolCall)
+    check(found[-2])
+    assert end.reason == "stop"
+
+
+def test_speech_comes_out_before_the_call_is_complete(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nudge(monkeypatch, model, "Of course.\n<tool_call>")
+    steps = replies(
+        engine.open(), ASKED, tools=SHORT_TOOLS, sampling=Sampling(seed=1, max_tokens=40)
+    )
+    said = ""
+    while said != "Of course.":
+        item = next(steps)
+        assert item is None or isinstance(item, EndOfTurn | TextDelta)
+        said += item.text if isinstance(item, TextDelta) else ""
+    assert calls(told(steps))
+
+
+def test_two_calls_and_speech_around_them(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nudge(monkeypatch, model, "One.<tool_call>", "Two.\n", "<tool_call>", "Three.")
+    found = items(engine, ToolChoice(), max_tokens=200)
+    kinds = [kind for kind, _ in itertools.groupby(map(type, found))]
+    assert kinds == [TextDelta, ToolCall, TextDelta, ToolCall, TextDelta, Finished]
+    assert "".join(i.text for i in found if isinstance(i, TextDelta)) == "One.Two.Three."
+    for call in calls(found):
+        check(call)
+
+
+def test_a_mark_that_ends_inside_of_a_token(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model goes on in its own way, and is brought back to what the syntax wants."""
+    (token,) = model.tokenize("></", special=False)
+    tokens = [*model.tokenize("<tool_call", special=True), token]
+    monkeypatch.setattr(Model, "tokenize", _knows_one_more(model, "MARK", tokens))
+    nudge(monkeypatch, model, "MARK")
+    (call,) = calls(items(engine, ToolChoice()))
+    check(call)
+
+
+def _knows_one_more(model: Model, text: str, tokens: list[int]) -> Any:
+    tokenize = Model.tokenize
+    return lambda self, asked, special: (
+        tokens if asked == text else tokenize(self, asked, special=special)
+    )
+
+
+def test_not_parallel_ends_after_a_call(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nudge(monkeypatch, model, "<tool_call>", "\n<tool_call>")
+    *found, end = items(engine, ToolChoice(parallel=False))
+    assert [type(item) for item in found] == [ToolCall]
+    assert isinstance(end, Finished)
+    assert end.reason == "stop"
+
+
+def test_none_lets_no_call_begin(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nudge(monkeypatch, model, 'Well. <tool_call>\n{"name": "camera", "arguments": {}}')
+    *found, end = items(engine, ToolChoice("none"))
+    text = "".join(item.text for item in found if isinstance(item, TextDelta))
+    assert not calls(found)
+    assert text.startswith("Well.")
+    assert "<t" not in text
+    assert isinstance(end, Finished)
+
+
+def test_marks_are_never_spoken(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nudge(monkeypatch, model, "<think>\nHm.\n</think>\n\nHello</tool_call> you.")
+    found = items(engine, ToolChoice())
+    assert joined(found)[0] == "Hello you."
+
+
+def test_characters_arrive_whole(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nudge(monkeypatch, model, "né 🤖 日本")
+    found = items(engine, ToolChoice())
+    assert joined(found)[0] == "né 🤖 日本"
+    assert all("\ufffd" not in item.text for item in found if isinstance(item, TextDelta))
+
+
+# --- lengths -----------------------------------------------------------------------------------
+
+
+def test_a_call_that_has_begun_is_brought_to_its_end(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nudge(monkeypatch, model, "<tool_call>")
+    call, end = items(engine, ToolChoice(), max_tokens=len(model.tokenize(CALL, special=True)))
+    assert isinstance(call, ToolCall)
+    check(call)
+    assert isinstance(end, Finished)
+    assert end.usage.generated > 10
+
+
+def test_a_call_that_will_not_end_is_made_to(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_CALL_TOKENS", 30)
+    monkeypatch.setattr(writer, "_CLOSING_TOKENS", 15)
+    sample = Sampler.sample
+    (sign,) = model.tokenize("a", special=False)
+
+    def rambles(self: Sampler, logits: Any, **how: Any) -> int | None:
+        logits = logits.copy()
+        logits[sign] += 1_000
+        return sample(self, logits, **how)
+
+    monkeypatch.setattr(Sampler, "sample", rambles)
+    call, end = items(engine, ToolChoice("named", "note"), tools=[NOTE], max_tokens=10)
+    assert isinstance(call, ToolCall)
+    text = json.loads(call.arguments)["text"]
+    assert set(text) == {"a"}
+    assert isinstance(end, Finished)
+    assert (end.reason, end.usage.generated <= 40) == ("stop", True)
+
+
+def test_a_call_that_is_cut_off_is_left_out(
+    engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_CALL_TOKENS", 0)
+    monkeypatch.setattr(writer, "_CLOSING_TOKENS", 0)
+    (end,) = items(engine, REQUIRED, max_tokens=12)
+    assert isinstance(end, Finished)
+    assert end.reason == "length"
+
+
+def test_the_end_of_the_context_in_a_call(weights: Callable[[str], Path]) -> None:
+    small = build(LlamaCppOptions(threads=1, context_tokens=512, sequences=2), weights(MODEL))
+    prompt = [SYSTEM, Message("user", "one two three four " * 56)]
+    steps = replies(
+        small.open(),
+        prompt,
+        tools=[NOTE],
+        tool_choice=REQUIRED,
+        sampling=Sampling(seed=1, temperature=3, min_p=0),
+    )
+    found = told(steps)
+    assert calls(found)
+    assert isinstance(found[-1], Finished)
+    usage = found[-1].usage
+    assert usage.prompt + usage.generated <= 512
+
+
+# --- sessions ----------------------------------------------------------------------------------
+
+
+def test_aborting_inside_of_a_call(engine: LlamaCpp) -> None:
+    session = engine.open()
+    expected = answer(engine.open(), FRANCE)[0]
+    token = Token()
+    steps = replies(
+        session,
+        ASKED,
+        tools=SHORT_TOOLS,
+        tool_choice=REQUIRED,
+        sampling=Sampling(seed=1),
+        cancel=token,
+    )
+    sampled = []
+    sample = Sampler.sample
+
+    def counted(self: Sampler, logits: Any, **how: Any) -> int | None:
+        sampled.append(self.bound)
+        return sample(self, logits, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sampler, "sample", counted)
+        while len(sampled) < 3:
+            assert not isinstance(next(steps), TextDelta | ToolCall)
+    assert all(sampled)
+    token._cancel_after = token.looks
+    with pytest.raises(Cancelled):
+        list(steps)
+    assert answer(session, FRANCE)[0] == expected
+    assert calls(
+        [item for item in replies(session, ASKED, tools=SHORT_TOOLS, tool_choice=REQUIRED) if item]
+    )
+
+
+@pytest.mark.parametrize("knows_its_syntax", [True, False])
+def test_a_call_stays_in_the_cells_for_the_next_turn(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch, knows_its_syntax: bool
+) -> None:
+    """The grammar writes calls as the template does, so only tokens that a model cuts in its own
+    way are read again. A model that learnt the syntax cuts them as the prompt does."""
+    call = ToolCall("head_tracking", '{"enabled": true}')
+    text = engine._parts.prompts.calls.syntax.written(call.name, json.loads(call.arguments))
+    tokens = model.tokenize(text, special=True)
+    begin = len(model.tokenize(CALL, special=True))
+    wanted = iter(tokens[begin:])
+    sample = Sampler.sample
+
+    def fluent(self: Sampler, logits: Any, **how: Any) -> int | None:
+        logits = logits.copy()
+        logits[next(wanted, model.eos)] += 1_000
+        return sample(self, logits, **how)
+
+    session = engine.open()
+    with monkeypatch.context() as patch:
+        if knows_its_syntax:
+            patch.setattr(Sampler, "sample", fluent)
+        sampling = Sampling(seed=1, max_tokens=40)
+        tools = [tool for tool in SHORT_TOOLS if tool.name == call.name]
+        steps = replies(session, ASKED, tools=tools, tool_choice=REQUIRED, sampling=sampling)
+        found = told(steps)
+    end = found[-1]
+    assert isinstance(end, Finished)
+    function = {"name": call.name, "arguments": calls(found)[0].arguments}
+    history = [
+        *ASKED,
+        Message("assistant", "", tool_calls=({"id": "1", "function": function},)),
+        Message("tool", "done", tool_call_id="1"),
+    ]
+    usage = answer(session, history, tools=tools)[1].usage
+    if knows_its_syntax:
+        assert calls(found) == [call]
+        assert usage.cached == end.usage.prompt + len(tokens)
+    assert usage.cached > end.usage.prompt + begin

@@ -1,0 +1,349 @@
+"""Reading ahead: what was said so far, and the history as the next prompt will show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.engines.contract import EndOfTurn
+from pipeline.engines.llm.known_texts import KnownTexts
+from pipeline.engines.llm.kv_cache import common_prefix
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.prompts import Prompts
+from pipeline.messages import Message
+from pipeline.work import Cancelled
+from tests.support.llama_talk import (
+    MODEL,
+    SHORT_TOOLS,
+    SYSTEM,
+    Token,
+    answer,
+    begin,
+    replies,
+    warm,
+    warmed,
+)
+from tests.support.places import DATA
+
+pytestmark = pytest.mark.real
+
+CALLS = DATA / "tool_calls"
+FAMILIES = ["own", "qwen3", "hermes", "gemma4", "llama3"]
+CALL = {"id": "1", "function": {"name": "camera", "arguments": {"question": "what is there?"}}}
+SPOKEN = [SYSTEM, Message("user", "Good morning."), Message("assistant", "Hello there.")]
+HISTORIES = {
+    "nothing": [],
+    "instructions": [SYSTEM],
+    "an answer": SPOKEN,
+    "a greeting": [SYSTEM, Message("assistant", "Hello there.")],
+    "a question": [*SPOKEN, Message("user", "Could you")],
+    "a tool's result": [
+        *SPOKEN,
+        Message("user", "What do you see?"),
+        Message("assistant", "Let me look.", (CALL,)),
+        Message("tool", '{"seen": "a tree"}', tool_call_id="1"),
+    ],
+}
+WORDS = "well I'd like 20 or 300 cups, naïve Mr. O'Neil: <|im_end|> 12:30 … please"
+
+
+@pytest.fixture(scope="module")
+def model(weights: Callable[[str], Path]) -> Model:
+    return Model(next(weights(MODEL).glob("*.gguf")), requantize=False)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def prompts(request: pytest.FixtureRequest, model: Model) -> Prompts:
+    """The prompts of one family of templates, in the tokens of our model."""
+    if request.param == "own":
+        return Prompts(model, {})
+    source = (CALLS / f"{request.param}.jinja").read_text()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Model, "chat_template", lambda _, name=None: None if name else source)
+        return Prompts(model, {"enable_thinking": False})
+
+
+@pytest.fixture(scope="module")
+def engine(weights: Callable[[str], Path]) -> LlamaCpp:
+    return build(LlamaCppOptions(threads=1, context_tokens=2048), weights(MODEL))
+
+
+def said_so_far(history: Sequence[Message], text: str) -> list[Message]:
+    """As ``pipeline.conversation.chat.prompt`` merges it."""
+    if history and history[-1].role == "user":
+        return [*history[:-1], Message("user", f"{history[-1].content} {text}")]
+    return [*history, Message("user", text)]
+
+
+# --- which tokens ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES.keys())
+@pytest.mark.parametrize("tools", [[], SHORT_TOOLS], ids=["no tools", "tools"])
+def test_what_is_read_ahead_is_in_every_prompt_that_goes_on(
+    prompts: Prompts, history: list[Message], tools: list[object]
+) -> None:
+    words = WORDS.split()
+    for count in range(1, len(words)):
+        said = " ".join(words[:count])
+        ahead, _ = prompts.ahead(history, tools, said)  # type: ignore[arg-type]
+        rest = words[count:]
+        for more in ("", *(f" {' '.join(rest[:n])}" for n in range(1, len(rest)))):
+            whole = prompts.whole(said_so_far(history, said + more), tools)  # type: ignore[arg-type]
+            assert whole[: len(ahead)] == ahead
+
+
+def test_only_the_end_of_the_message_is_missing(prompts: Prompts) -> None:
+    """Nothing of what was said is left for later, but for a token at its end."""
+    text = "Could you please bring me a cup of coffee"
+    whole = prompts.whole([*SPOKEN, Message("user", text)], SHORT_TOOLS)
+    ahead, _ = prompts.ahead(SPOKEN, SHORT_TOOLS, text)
+    nothing = prompts.whole([*SPOKEN, Message("user", "")], SHORT_TOOLS)
+    end = len(nothing) - common_prefix(nothing, prompts.ahead(SPOKEN, SHORT_TOOLS, "")[0])
+    assert len(whole) - len(ahead) <= end + 1
+
+
+def test_the_message_is_not_closed(prompts: Prompts) -> None:
+    ahead, _ = prompts.ahead(SPOKEN, [], "Could you please")
+    text = b"".join(prompts._model.piece(token, special=True) for token in ahead).decode()
+    assert text.endswith("Could you please")
+
+
+def test_after_an_answer_the_next_message_is_opened(prompts: Prompts) -> None:
+    ahead, _ = prompts.ahead(SPOKEN, [], "")
+    for text in ("Thanks.", "12 more", "<|im_end|>"):
+        whole = prompts.whole([*SPOKEN, Message("user", text)], [])
+        assert whole[: len(ahead)] == ahead
+    text = b"".join(prompts._model.piece(token, special=True) for token in ahead).decode()
+    assert "Hello there." in text
+
+
+@pytest.mark.parametrize("speech", ["", "Let me look."])
+def test_after_a_call_its_result_is_expected(prompts: Prompts, speech: str) -> None:
+    called = [*SPOKEN, Message("user", "Look!"), Message("assistant", speech, (CALL,))]
+    ahead, _ = prompts.ahead(called, SHORT_TOOLS, "")
+    for text in ('{"seen": "a tree"}', "done", "12", "[]", '"', ""):
+        result = Message("tool", text, tool_call_id="1")
+        whole = prompts.whole([*called, result], SHORT_TOOLS)
+        assert whole[: len(ahead)] == ahead
+    assert b"camera" in b"".join(map(prompts._model.piece, ahead))
+
+
+def test_whose_turn_it_is_not_gets_no_prompt_to_speak(prompts: Prompts) -> None:
+    """Behind the assistant's last word, the user's turn comes; behind a result, the assistant's."""
+    result = HISTORIES["a tool's result"]
+    assert prompts.ahead(result, SHORT_TOOLS, "")[0] == prompts.whole(result, SHORT_TOOLS)
+    assert prompts.ahead([SYSTEM], SHORT_TOOLS, "")[0] == prompts.prefix([SYSTEM], SHORT_TOOLS)
+
+
+def test_spaces_around_what_was_said_do_not_count(prompts: Prompts) -> None:
+    assert prompts.ahead(SPOKEN, [], "  Could  you ") == prompts.ahead(SPOKEN, [], "Could you")
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab A.\n \t<|im_end|>\u00e91\u3000"), max_size=12), max_size=5)
+)
+def test_reading_in_parts_makes_no_difference(model: Model, texts: list[str]) -> None:
+    """What is remembered of earlier prompts, part by part, is what the whole would be."""
+    prompts, known = Prompts(model, {}), KnownTexts()
+    for count in range(len(texts) + 1):
+        messages = [
+            Message("assistant" if at % 2 else "user", text)
+            for at, text in enumerate(texts[:count])
+        ]
+        pieces = prompts._template.render(messages, [])
+        expected = [t for p in pieces for t in model.tokenize(p.text, special=not p.plain)]
+        assert prompts.whole(messages, [], known) == expected
+
+
+def test_texts_are_forgotten_when_no_prompt_has_them() -> None:
+    known, read = KnownTexts(prompts=2), []
+
+    def tokens(text: str) -> list[int]:
+        read.append(text)
+        return [len(text)]
+
+    for texts in (["a", "bb"], ["a"], ["a", "bb"], ["bb"], ["bb"], ["a"]):
+        known.begin()
+        assert [known.tokens(text, tokens) for text in texts] == [[len(t)] for t in texts]
+    assert read == ["a", "bb", "a"]
+    known.forget()
+    known.tokens("bb", tokens)
+    assert read[-1] == "bb"
+
+
+# --- what a reply finds ------------------------------------------------------------------------
+
+
+def test_a_reply_finds_what_was_said_so_far(engine: LlamaCpp) -> None:
+    session = engine.open()
+    first = warm(session, SPOKEN, SHORT_TOOLS)
+    text = "Could you please tell me where the red"
+    more = warm(session, SPOKEN, SHORT_TOOLS, said=text)
+    assert more.cached == first.prompt
+    assert more.evaluated == len(engine._parts.model.tokenize(text, special=False))
+    asked = [*SPOKEN, Message("user", f"{text} ball is?")]
+    usage = answer(session, asked, tools=SHORT_TOOLS)[1].usage
+    assert usage.cached == more.prompt
+    # " ball", " is", "?", and what ends the message and begins the answer, in six tokens.
+    assert usage.evaluated == 9
+
+
+def test_words_that_change_cost_only_themselves(engine: LlamaCpp) -> None:
+    session = engine.open()
+    before = warm(session, SPOKEN, said="Could you please tell me where")
+    warm(session, SPOKEN, said="Could you please tell me where the red bull")
+    usage = warm(session, SPOKEN, said="Could you please tell me where the red ball")
+    assert usage.cached == before.prompt + 2
+    assert usage.evaluated == 1
+
+
+def test_words_go_on_in_the_message_before_them(engine: LlamaCpp) -> None:
+    session = engine.open()
+    begun = [*SPOKEN, Message("user", "Could you please")]
+    warmed = warm(session, begun, said="tell me where")
+    whole = [*SPOKEN, Message("user", "Could you please tell me where it is?")]
+    assert answer(session, whole)[1].usage.cached == warmed.prompt
+
+
+def test_reading_ahead_can_be_cut_off_and_goes_on_later(engine: LlamaCpp) -> None:
+    session = engine.open()
+    said = "and so on " * 60
+    with pytest.raises(Cancelled):
+        warm(session, SPOKEN, said=said, cancel=Token(cancel_after=4))
+    usage = warm(session, SPOKEN, said=said)
+    assert 0 < usage.cached < usage.prompt
+    assert warm(session, SPOKEN, said=said).evaluated == 0
+
+
+def test_a_reply_that_dies_leaves_what_it_has_read(engine: LlamaCpp) -> None:
+    session = engine.open()
+    text = "Should we now perhaps go"
+    steps = replies(session, [*SPOKEN, Message("user", text)])
+    begin(steps)
+    steps.close()  # type: ignore[attr-defined]
+    usage = warm(session, SPOKEN, said=f"{text} somewhere")
+    assert usage.evaluated == 1
+
+
+def test_a_reply_counts_what_it_evaluated_itself(engine: LlamaCpp) -> None:
+    """Whatever replies before it read, that were thrown away."""
+    session = engine.open()
+    warm(session, SPOKEN)
+    text = "Which of the two balloons is higher up"
+    prompts = engine._parts.prompts
+    for more in ("", " now", " now, please"):
+        asked = [*SPOKEN, Message("user", text + more)]
+        steps = replies(session, asked)
+        begin(steps)
+        steps.close()  # type: ignore[attr-defined]
+    last = prompts.whole(asked, [])
+    before = prompts.whole([*SPOKEN, Message("user", f"{text} now")], [])
+    again = answer(session, asked)[1].usage
+    assert (again.prompt, again.cached, again.evaluated) == (len(last), len(last) - 1, 1)
+    changed = [*SPOKEN, Message("user", f"{text} now then")]
+    usage = answer(session, changed)[1].usage
+    shared = common_prefix(before, prompts.whole(changed, []))
+    assert (usage.cached, usage.evaluated) == (shared, usage.prompt - shared)
+    assert usage.generated <= 6
+
+
+def test_a_shorter_history_is_read_while_the_long_one_is_in_use(engine: LlamaCpp) -> None:
+    session = engine.open()
+    old = [Message("user", "Do you like tea? " * 80), Message("assistant", "Yes, I do.")]
+    new = [Message("user", "And what about coffee? " * 40), Message("assistant", "No.")]
+    warm(session, [SYSTEM, *old, *new])
+    steps = session.warm([SYSTEM, *new], [], "", Token())
+    assert [next(steps), next(steps)] == [None, None]
+    steps.close()  # type: ignore[attr-defined]
+    asked = [SYSTEM, *old, *new, Message("user", "Why?")]
+    usage = answer(session, asked)[1].usage
+    assert usage.evaluated < 12, "a turn in between finds the long history"
+    usage = warm(session, [SYSTEM, *new])
+    assert usage.cached > 60, "reading the short one goes on where it was"
+    assert answer(session, [SYSTEM, *new, Message("user", "Why?")])[1].usage.evaluated < 12
+
+
+# --- whether words are complete ----------------------------------------------------------------
+
+WHOLE = [
+    "What time is it",
+    "Turn your head to the left, please",
+    "Is it going to rain this afternoon",
+    "I would like to buy a new car next year",
+    "How many planets are there in the solar system",
+    "We went to the beach last weekend and it was lovely",
+]
+CUT = [
+    "What time is the",
+    "Turn your head to",
+    "Is it going to rain this",
+    "I would like to buy a",
+    "How many planets are there in the",
+    "We went to the beach last weekend and",
+]
+
+
+def test_words_that_are_complete_are_told_from_those_that_are_not(engine: LlamaCpp) -> None:
+    session = engine.open()
+    ends = [warmed(session, SPOKEN, said=text).end_probability or 0 for text in [*WHOLE, *CUT]]
+    assert min(ends[: len(WHOLE)]) > 0.15
+    assert max(ends[len(WHOLE) :]) < 0.05
+
+
+def test_punctuation_at_the_end_does_not_count(engine: LlamaCpp) -> None:
+    session = engine.open()
+    end = warmed(session, SPOKEN, said="What time is it").end_probability
+    for mark in (".", "?", "...", " ,", ", "):
+        assert warmed(session, SPOKEN, said=f"What time is it{mark}").end_probability == end
+
+
+def test_a_reply_tells_it_first(engine: LlamaCpp) -> None:
+    session = engine.open()
+    for text, low, high in (("What time is it?", 0.15, 1), ("What time is the.", 0, 0.05)):
+        asked = [*SPOKEN, Message("user", text)]
+        first, *others = (item for item in replies(session, asked) if item)
+        assert isinstance(first, EndOfTurn)
+        assert first.usage.prompt == first.usage.cached + first.usage.evaluated > 0
+        assert low < first.probability < high
+        assert not [item for item in others if isinstance(item, EndOfTurn)]
+
+
+def test_it_is_known_when_the_words_were_read_ahead(engine: LlamaCpp) -> None:
+    session = engine.open()
+    text = "Shall we go for a walk in the park"
+    ahead = warmed(session, SPOKEN, said=text)
+    again = warmed(session, SPOKEN, said=text)
+    assert again.usage.evaluated == 0
+    assert again.end_probability == ahead.end_probability
+    steps = replies(session, [*SPOKEN, Message("user", f"{text}?")])
+    first = next(item for item in steps if item)
+    assert first == EndOfTurn(ahead.end_probability or 0)
+
+
+def test_nothing_is_told_of_words_that_are_not_the_users(engine: LlamaCpp) -> None:
+    session = engine.open()
+    assert warmed(session, SPOKEN).end_probability is None
+    assert warmed(session, SPOKEN, said=" ... ").end_probability is None
+    result = HISTORIES["a tool's result"]
+    items = list(replies(session, result, tools=SHORT_TOOLS))
+    assert not [item for item in items if isinstance(item, EndOfTurn)]
+
+
+def test_each_family_shows_where_the_users_words_end(prompts: Prompts) -> None:
+    text = "Could you please bring me a cup of coffee"
+    # In tokens of our model, the marks of some families are text, which runs into punctuation.
+    marked = prompts._tail[0] in prompts._model.control_tokens
+    for tools in ([], SHORT_TOOLS):
+        said = Message("user", f"{text}?!" if marked else text)
+        whole = prompts.whole([*SPOKEN, said], tools)
+        at = prompts.last_word(whole)
+        assert at is not None
+        pieces = (prompts._model.piece(token, special=True) for token in whole[: at + 1])
+        assert b"".join(pieces).decode().endswith(text)
+        assert prompts.last_word(whole[:-1]) is None

@@ -1,0 +1,380 @@
+"""From schemas to grammars: numbers against a regular expression, the rest against llama.cpp."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
+from pipeline.engines.llm.tool_calls import number_rules
+from pipeline.engines.llm.tool_calls.grammar import CallGrammars, call_grammar
+from pipeline.engines.llm.tool_calls.schema_check import fits
+from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
+from pipeline.messages import Sampling, Tool
+from tests.support.llama_talk import MODEL
+from tests.support.robot_tools import robot_tools
+
+NAME = {"type": "string"}
+SCHEMAS: dict[str, Any] = {
+    "nothing": {},
+    "no members": {"type": "object", "properties": {}},
+    "one of": {
+        "properties": {"a": {"enum": ['say "hi"', "back\\slash", "né 🤖", 1.5, None, True]}}
+    },
+    "required": {
+        "properties": {k: {"const": k} for k in "abcd"},
+        "required": ["b", "d"],
+    },
+    "enum and types": {"properties": {"a": {"type": ["string", "null"], "enum": ["x", 3, None]}}},
+    "types": {"properties": {"a": {"type": ["integer", "null"]}}, "required": ["a"]},
+    "whole numbers": {
+        "properties": {"a": {"type": "integer", "minimum": -3, "exclusiveMaximum": 120}},
+        "required": ["a"],
+    },
+    "numbers": {
+        "properties": {"a": {"type": "number", "exclusiveMinimum": 0, "maximum": 0.35}},
+        "required": ["a"],
+    },
+    "lists": {
+        "properties": {
+            "a": {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
+            "b": {"type": "array", "prefixItems": [{"const": 1}, {"type": "null"}]},
+            "c": {"type": "array", "maxItems": 0},
+        },
+        "required": ["a", "b", "c"],
+    },
+    "nested": {
+        "properties": {
+            "a": {
+                "type": "object",
+                "properties": {"b": {"type": "object", "properties": {"c": NAME}}},
+                "required": ["b"],
+                "additionalProperties": False,
+            }
+        },
+        "required": ["a"],
+    },
+    "a map": {"type": "object", "additionalProperties": {"type": "integer", "maximum": 9}},
+    "anything": {"properties": {"a": True, "b": {}}, "required": ["a", "c"]},
+    "alternatives": {
+        "properties": {
+            "a": {"anyOf": [{"type": "boolean"}, {"type": "object", "properties": {"x": NAME}}]},
+            "b": {"oneOf": [{"const": 1}, {"const": "one"}], "description": "One."},
+            "c": {"type": "object", "anyOf": [{"required": ["x"]}, {"required": ["y"]}]},
+        },
+        "required": ["a", "b", "c"],
+    },
+    "all of": {
+        "allOf": [
+            {"$ref": "#/$defs/base"},
+            {"properties": {"b": {"type": "null"}}, "required": ["b"]},
+        ],
+        "$defs": {"base": {"properties": {"a": {"type": "boolean"}}, "required": ["a"]}},
+    },
+    "references": {
+        "properties": {"a": {"$ref": "#/$defs/color", "description": "A color."}},
+        "required": ["a"],
+        "$defs": {"color": {"enum": ["red", "blue"]}},
+    },
+    "recursion": {
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {
+                    "value": {"type": "boolean"},
+                    "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]},
+                },
+                "required": ["value", "next"],
+            }
+        },
+    },
+    "lengths": {
+        "properties": {"a": {"type": "string", "minLength": 2, "maxLength": 4}},
+        "required": ["a"],
+    },
+    "long lists": {
+        "properties": {"a": {"type": "array", "items": {"enum": [1]}, "maxItems": 900}},
+        "required": ["a"],
+    },
+}
+PARTLY_UNUSABLE: dict[str, Any] = {
+    "not a schema": 3,
+    "no such type": {"type": "text"},
+    "types that are none": {"type": {"a": 1}},
+    "nowhere": {"$ref": "#/$defs/none"},
+    "elsewhere": {"$ref": "https://example.com/schema"},
+    "no number": {"type": "integer", "minimum": 3, "maximum": 2},
+    "no value": {"type": "string", "enum": [1, 2]},
+    "no value at all": {"enum": []},
+    "no alternatives": {"anyOf": []},
+    "no length": {"type": "string", "minLength": 3, "maxLength": 2},
+    "not enough": {"type": "array", "prefixItems": [True], "items": False, "minItems": 2},
+    "a contradiction": {"allOf": [{"type": "string"}, {"type": "null"}]},
+    "deep": json.loads('{"items":' * 50 + "true" + "}" * 50),
+}
+UNUSABLE: dict[str, Any] = {
+    "not a schema": 3,
+    "not an object": {"type": "array"},
+    "a strange bound": {"properties": {"a": {"type": "number", "maximum": float("nan")}}},
+    "strange members": {"properties": [1, 2]},
+    "required by nobody": {"required": "all", "properties": {}},
+    "endless": {
+        "$defs": {"a": {"type": "object", "allOf": [{"$ref": "#/$defs/a"}]}},
+        "$ref": "#/$defs/a",
+    },
+    "exploding": {
+        "$defs": {"a": {"type": "object", "anyOf": [{"$ref": "#/$defs/a"}] * 9}},
+        "$ref": "#/$defs/a",
+    },
+}
+
+
+def tool(parameters: Any, name: str = "act") -> Tool:
+    return Tool(name, "", parameters)
+
+
+def valid(value: Any, schema: Any) -> bool:
+    """By our own check, and by a whole validator where there is one."""
+    if importlib.util.find_spec("jsonschema"):
+        import jsonschema
+
+        jsonschema.validate(value, schema)
+    return fits(value, schema)
+
+
+# --- numbers -----------------------------------------------------------------------------------
+
+_TOKEN = re.compile(r'"(?P<literal>[^"]*)"|(?P<class>\[[^]]*\])|(?P<other>[^"\[\s]+)|\s+')
+
+
+def expression(gbnf: str) -> re.Pattern[str]:
+    """GBNF without references to rules is nearly a regular expression."""
+    parts = [
+        re.escape(m["literal"]) if m["literal"] is not None else m["class"] or m["other"] or ""
+        for m in _TOKEN.finditer(gbnf)
+    ]
+    return re.compile("".join(parts))
+
+
+bounds = st.none() | st.integers(-1200, 1200)
+fractions = st.none() | st.integers(-40, 40) | st.integers(-4000, 4000).map(lambda n: n / 100)
+
+
+@given(low=bounds, high=bounds, value=st.integers(-1300, 1300))
+def test_whole_numbers_within_bounds(low: int | None, high: int | None, value: int) -> None:
+    found = number_rules.integers(low, high)
+    inside = (low is None or low <= value) and (high is None or value <= high)
+    assert inside == bool(found and expression(found).fullmatch(str(value)))
+
+
+@settings(max_examples=300)
+@given(
+    low=fractions,
+    high=fractions,
+    above=st.booleans(),
+    below=st.booleans(),
+    value=st.integers(-4100, 4100),
+    decimals=st.sampled_from([0, 1, 2]),
+)
+def test_numbers_within_bounds(
+    low: float | None, high: float | None, above: bool, below: bool, value: int, decimals: int
+) -> None:
+    text = f"{value / 100:.{decimals}f}"
+    number = float(text)
+    found = number_rules.numbers(low, high, above=above, below=below)
+    inside = (low is None or number > low or (number == low and not above)) and (
+        high is None or number < high or (number == high and not below)
+    )
+    if text.lstrip("-0.") == "" and text.startswith("-"):
+        return  # nobody needs to write -0
+    assert inside == bool(found and expression(found).fullmatch(text))
+
+
+# --- grammars ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(weights: Callable[[str], Path]) -> Model:
+    return Model(next(weights(MODEL).glob("*.gguf")), requantize=False)
+
+
+def calls(model: Model, syntax: Syntax, gbnf: str, count: int) -> list[tuple[str, dict[str, Any]]]:
+    """Calls that the grammar lets through of chance, soon brought to an end."""
+    quote = ["<|", "|>", '"'] if syntax is GEMMA else ['"']
+    ends = [t for text in [*quote, "}", "]", ","] for t in model.tokenize(text, special=False)]
+    found = []
+    for seed in range(count):
+        chance = np.random.default_rng(seed)
+        sampler = Sampler(model, Sampling(seed=seed, temperature=1))
+        sampler.bind(gbnf)
+        data = b""
+        for step in range(400):
+            logits = chance.normal(size=model.vocab_tokens).astype(np.float32)
+            logits[ends] += 7
+            hurry = ends if step > 60 else ()
+            token = sampler.sample(logits, preferred=hurry)
+            assert token is not None
+            if model.ends(token):
+                break
+            data += model.piece(token)
+        whole = syntax.begin + data.decode()
+        assert whole.endswith(syntax.end + syntax.close)
+        body = whole.removesuffix(syntax.close).removeprefix(syntax.openers[0].marker)
+        call = syntax.read(body)
+        assert call is not None, whole
+        found.append(call)
+    return found
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("syntax", FAMILIES, ids=lambda syntax: syntax.name)
+def test_whatever_the_grammar_allows_fits_a_robot_tool(model: Model, syntax: Syntax) -> None:
+    for one in robot_tools():
+        gbnf = call_grammar(syntax, [one])
+        for name, arguments in calls(model, syntax, gbnf, 1):
+            assert name == one.name
+            assert valid(arguments, one.parameters)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("syntax", FAMILIES, ids=lambda syntax: syntax.name)
+def test_all_robot_tools_at_once(model: Model, syntax: Syntax) -> None:
+    tools = {one.name: one for one in robot_tools()}
+    for name, arguments in calls(model, syntax, call_grammar(syntax, list(tools.values())), 4):
+        assert valid(arguments, tools[name].parameters)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("syntax", [HERMES, GEMMA], ids=lambda syntax: syntax.name)
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_whatever_the_grammar_allows_fits_its_schema(
+    model: Model, name: str, syntax: Syntax, caplog: pytest.LogCaptureFixture
+) -> None:
+    gbnf = call_grammar(syntax, [tool(SCHEMAS[name])])
+    assert not caplog.messages
+    for _, arguments in calls(model, syntax, gbnf, 3):
+        assert valid(arguments, SCHEMAS[name])
+
+
+@pytest.mark.real
+def test_the_loose_grammar_and_an_odd_name(model: Model) -> None:
+    odd = tool({"properties": {"a": {"type": "boolean"}}}, 'say "hi"\\n')
+    for syntax in (HERMES, LLAMA):
+        for name, arguments in calls(model, syntax, CallGrammars(syntax).loose([odd]), 1):
+            assert name == odd.name
+            assert isinstance(arguments, dict)
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_schema_that_cannot_be_used_allows_any_object(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = call_grammar(HERMES, [tool(UNUSABLE[name])])
+    assert r': " object "}\x0A</tool_call>"' in found
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "The schema of the tool act cannot be used: " in caplog.text
+
+
+@pytest.mark.parametrize("name", PARTLY_UNUSABLE)
+def test_a_part_that_cannot_be_used_may_be_anything(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = {"a": PARTLY_UNUSABLE[name], "b": {"const": 1}}
+    found = call_grammar(HERMES, [tool({"properties": parts, "required": ["b"]})])
+    assert r'"\x22b\x22: "' in found
+    assert "value ::= " in found
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "A part of the schema of the tool act cannot be used: " in caplog.text
+
+
+def test_what_cannot_be_enforced_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    schema = {"properties": {"a": {"type": "string", "pattern": "^x"}, "b": {"not": {}}}}
+    with caplog.at_level(logging.INFO):
+        call_grammar(HERMES, [tool(schema)])
+    assert "Calls of the tool act may not respect: pattern" in caplog.text
+    assert "Calls of the tool act are left out if they break: not" in caplog.text
+
+
+def test_a_set_of_tools_is_converted_once() -> None:
+    grammars = CallGrammars(HERMES)
+    first = grammars.of(robot_tools())
+    assert grammars.of(robot_tools()) is first
+    for number in range(16):
+        grammars.of([tool({}, f"act_{number}")])
+    assert grammars.of(robot_tools()) is not first
+    assert grammars.of(robot_tools()) == first
+
+
+# --- the check ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "expected"),
+    [
+        (1, {"type": "integer"}, True),
+        (1.0, {"type": "integer"}, True),
+        (1.5, {"type": "integer"}, False),
+        (True, {"type": "integer"}, False),
+        (True, {"enum": [1]}, False),
+        (None, {"type": ["string", "null"]}, True),
+        ({"a": 1}, {"properties": {"b": {}}, "additionalProperties": False}, False),
+        ({"a": 1}, {"additionalProperties": {"type": "string"}}, False),
+        ({}, {"required": ["a"]}, False),
+        ({"a": {"b": 1}}, {"properties": {"a": {"properties": {"b": {"maximum": 0}}}}}, False),
+        ([1, "x"], {"prefixItems": [{"type": "integer"}], "items": {"type": "string"}}, True),
+        ([1, 2], {"maxItems": 1}, False),
+        ("abc", {"minLength": 4}, False),
+        (3, {"minimum": 3, "exclusiveMinimum": True}, False),
+        (3, {"exclusiveMaximum": 3}, False),
+        (1, {"anyOf": [{"type": "string"}, {"minimum": 1}]}, True),
+        (1, {"allOf": [{"type": "string"}, {"minimum": 1}]}, False),
+        ("x", {"$ref": "#/$defs/a", "$defs": {"a": {"const": "y"}}}, False),
+        ("x", {"$ref": "#"}, True),
+        ("x", {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}, True),
+        ("x", {"type": "nonsense", "enum": 3, "required": 3, "minLength": "x"}, True),
+        ("x", False, False),
+        ("x", "nonsense", True),
+        (1, {"$ref": "#/a/1", "a": [True, {"type": "string"}]}, False),
+        (1, {"$ref": "#/$defs/a%20b", "$defs": {"a b": {"type": "string"}}}, False),
+        (1, {"$ref": "#a", "$defs": {"x": {"$anchor": "a", "type": "string"}}}, False),
+        ([1, "x"], {"items": [{"type": "integer"}, {"type": "integer"}]}, False),
+        ([1, 2], {"items": [True], "additionalItems": False}, False),
+        ([1, 1.0], {"uniqueItems": True}, False),
+        ([1, True, [1], [True]], {"uniqueItems": True}, True),
+        (0.3, {"multipleOf": 0.1}, True),
+        (7, {"multipleOf": 5}, False),
+        ({}, {"minProperties": 1}, False),
+        ({"a": 1}, {"maxProperties": 0}, False),
+        ({"abc": 1}, {"propertyNames": {"maxLength": 2}}, False),
+        ({"a": 1}, {"dependentRequired": {"a": ["b"]}}, False),
+        ({"a": 1}, {"dependencies": {"a": {"required": ["b"]}}}, False),
+        ([1], {"contains": {"const": 2}}, False),
+        ([2, 2], {"contains": {"const": 2}, "maxContains": 1}, False),
+        (6575, {"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 5}]}, False),
+        ("x", {"oneOf": [{"pattern": "a"}, {"pattern": "b"}]}, True),
+        ("x", {"not": {"type": "string"}}, False),
+        ("x", {"not": {"pattern": "y"}}, True),
+        (3, {"if": {"minimum": 2}, "then": {"maximum": 2}}, False),
+        (1, {"if": {"minimum": 2}, "else": {"const": 0}}, False),
+        ({}, {"$ref": "#/a", "a": {"anyOf": [{"$ref": "#/a"}, {"type": "string"}]}}, False),
+        (
+            json.loads("[" * 300 + "]" * 300),
+            {"$ref": "#/a", "a": {"items": {"$ref": "#/a"}}},
+            False,
+        ),
+    ],
+)
+def test_the_check(value: Any, schema: Any, expected: bool) -> None:
+    assert fits(value, schema) == expected

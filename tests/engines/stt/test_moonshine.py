@@ -1,0 +1,228 @@
+"""Moonshine, the real model, on people's speech: what it hears, however the audio arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from benchmarks.wer import measure, total, word_errors, words
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
+from pipeline.engines.contract import Transcript
+from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, build
+from pipeline.errors import EngineError, WeightsError
+from pipeline.work import Cancelled
+from tests.support.recordings import Uncancelled, real_recordings, recording
+
+Weights = Callable[[str], Path]
+
+GO_FORWARD = "Go forward ten meters."
+
+
+@pytest.fixture(scope="module")
+def stt(weights: Weights) -> Moonshine:
+    return build(MoonshineOptions(), weights("moonshine-tiny-en"))
+
+
+def transcribe(stt: Moonshine, *pieces: Pcm) -> Transcript:
+    utterance = stt.open("en", False)
+    for piece in pieces:
+        utterance.feed(piece)
+    return utterance.finish(Uncancelled())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Mr. Smith's 21 cold-hearted dogs!", "mister smiths twenty one cold hearted dogs"),
+        ("I'll — go; 310 metres, café", "ill go three hundred ten metres cafe"),
+        ("0 7 100 2026", "zero seven one hundred two zero two six"),
+        ("…", ""),
+    ],
+)
+def test_texts_are_compared_by_what_is_said(text: str, expected: str) -> None:
+    assert words(text) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("heard", "errors"),
+    [("a b c", 0), ("a x c", 1), ("a c", 1), ("a b b c", 1), ("", 3), ("x y z u", 4)],
+)
+def test_word_errors_are_substitutions_deletions_and_insertions(heard: str, errors: int) -> None:
+    found = word_errors("a b c", heard)
+    assert (found.errors, found.words) == (errors, 3)
+    assert found.rate == pytest.approx(errors / 3)
+
+
+@pytest.mark.real
+def test_word_error_rate_on_real_recordings(stt: Moonshine) -> None:
+    results = measure(stt, real_recordings())
+    assert total(each.errors for each in results).rate <= 0.06
+    assert all(each.errors.rate <= 0.25 for each in results), results
+
+
+@pytest.mark.real
+def test_a_long_utterance_comes_out_whole(stt: Moonshine) -> None:
+    clip = recording("two_cities")
+    transcript = transcribe(stt, clip.pcm)
+    assert transcript.seconds == pytest.approx(44.4, abs=0.1)
+    heard = " ".join(words(transcript.text))
+    assert "it was the best of times it was the worst of times" in heard
+    assert "in the superlative degree of comparison only" in heard
+    assert word_errors(clip.text, transcript.text).rate <= 0.05
+
+
+SPLITS = {
+    "20 ms": list(range(320, 44_000, 320)),
+    "one by one at first": [*range(1, 20), 5000],
+    "any": sorted(np.random.default_rng(11).integers(0, 44_000, 25).tolist()),
+    "empty pieces": [0, 0, 9000, 9000],
+}
+"""Where the pieces of a 2.8 s recording end, in samples."""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", list(SPLITS))
+def test_any_framing_gives_the_same_text(stt: Moonshine, name: str) -> None:
+    pieces = np.split(recording("goforward").pcm, SPLITS[name])
+    whole = transcribe(stt, recording("goforward").pcm)
+    assert transcribe(stt, *pieces) == whole
+    assert whole.text == GO_FORWARD
+
+
+@pytest.mark.real
+def test_an_utterance_goes_on_after_it_was_finished(stt: Moonshine) -> None:
+    clip = recording("librivox-0870")
+    utterance = stt.open("en", False)
+    utterance.feed(clip.pcm[: len(clip.pcm) // 2])
+    early = utterance.finish(Uncancelled())
+    assert utterance.finish(Uncancelled()) == early
+    utterance.feed(clip.pcm[len(clip.pcm) // 2 :])
+    assert utterance.finish(Uncancelled()) == transcribe(stt, clip.pcm)
+    assert len(words(early.text)) < len(words(clip.text))
+
+
+@pytest.mark.real
+def test_audio_that_was_fed_may_be_overwritten(stt: Moonshine) -> None:
+    borrowed = recording("goforward").pcm.copy()
+    utterance = stt.open("en", False)
+    utterance.feed(borrowed)
+    borrowed[:] = 0
+    assert utterance.finish(Uncancelled()).text == GO_FORWARD
+
+
+@pytest.mark.real
+def test_nothing_fed_is_nothing_heard(stt: Moonshine) -> None:
+    assert transcribe(stt) == Transcript("", 0.0)
+    assert transcribe(stt, EMPTY) == Transcript("", 0.0)
+
+
+def coughs(count: int) -> Pcm:
+    rng = np.random.default_rng(5)
+    burst = rng.standard_normal(4000) * np.exp(-np.arange(4000) / 1200) * 12_000
+    silence = np.zeros(3200)
+    return np.concatenate([silence, *[burst, silence] * count]).astype(np.int16)
+
+
+def not_speech() -> dict[str, Pcm]:
+    noise = np.random.default_rng(5).standard_normal(2 * LISTEN_RATE)
+    hum = np.sin(np.arange(2 * LISTEN_RATE) * 2 * np.pi * 120 / LISTEN_RATE)
+    return {
+        "one sample": np.ones(1, dtype=np.int16),
+        "10 ms": np.zeros(160, dtype=np.int16),
+        "60 ms": np.zeros(960, dtype=np.int16),
+        "5 s of silence": np.zeros(5 * LISTEN_RATE, dtype=np.int16),
+        "loud noise": (noise * 3000).astype(np.int16),
+        "hum": (hum * 3000).astype(np.int16),
+        "a cough": coughs(1),
+        "three coughs": coughs(3),
+    }
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", list(not_speech()))
+def test_most_of_what_is_no_speech_has_no_text(stt: Moonshine, name: str) -> None:
+    """Not all: the model makes sentences of quiet noise. Keeping that from it is the VAD's part."""
+    pcm = not_speech()[name]
+    assert transcribe(stt, pcm) == Transcript("", len(pcm) / LISTEN_RATE)
+
+
+@pytest.mark.real
+def test_partials_come_at_the_interval_that_was_set(weights: Weights) -> None:
+    stt = build(MoonshineOptions(partial_interval_ms=1000), weights("moonshine-tiny-en"))
+    clip = recording("librivox-0870")
+    utterance = stt.open("en", True)
+    texts = [
+        utterance.feed(piece).text for piece in np.split(clip.pcm, range(320, 7 * 16_000, 320))
+    ]
+    seen = [text for text in texts if text]
+    assert not any(texts[:49])
+    assert texts[49] != "", "after exactly one second"
+    assert texts[50] == "", "the same text twice would pass for two passes"
+    assert len(seen) == 7
+    assert word_errors(clip.text, seen[-1]).rate < 0.2
+    assert utterance.finish(Uncancelled()) == transcribe(stt, clip.pcm)
+
+
+@pytest.mark.real
+def test_where_nobody_reads_partials_there_are_none(stt: Moonshine) -> None:
+    assert stt.open("en", False).feed(recording("librivox-0870").pcm).text == ""
+
+
+@dataclass
+class CancelledToken:
+    cancelled: bool = True
+    preempted: bool = False
+
+
+@pytest.mark.real
+def test_a_cancelled_finish_does_no_work(stt: Moonshine) -> None:
+    utterance = stt.open("en", False)
+    utterance.feed(recording("goforward").pcm)
+    with pytest.raises(Cancelled):
+        utterance.finish(CancelledToken())
+    assert utterance.finish(Uncancelled()).text == GO_FORWARD
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("language", ["", "en", "EN", "en-US"])
+def test_english_has_many_names(stt: Moonshine, language: str) -> None:
+    stt.open(language, False)
+
+
+@pytest.mark.real
+def test_another_language_is_an_error_with_a_fix(stt: Moonshine) -> None:
+    with pytest.raises(EngineError, match="Set the language to en"):
+        stt.open("de", False)
+
+
+@pytest.mark.real
+def test_repeated_calls_keep_no_memory(stt: Moonshine) -> None:
+    pcm = recording("goforward").pcm
+
+    def work() -> None:
+        for samples in range(10_000, 30_000, 1000):
+            transcribe(stt, pcm[:samples])
+
+    work()
+    before = psutil.Process().memory_info().rss
+    work()
+    work()
+    assert psutil.Process().memory_info().rss - before < 10e6
+
+
+def test_absent_weights_say_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"encoder_model\.ort is missing"):
+        build(MoonshineOptions(), tmp_path)
+
+
+@pytest.mark.real
+def test_damaged_weights_are_refused(tmp_path: Path, weights: Weights) -> None:
+    for file in weights("moonshine-tiny-en").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(WeightsError, match="cannot be loaded"):
+        build(MoonshineOptions(), tmp_path)

@@ -1,0 +1,279 @@
+"""Engines of other people: the example package, installed for real, and useless ones."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.settings.load import config_dir, load_settings
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_names, engine_spec
+from pipeline.engines.third_party import find
+from pipeline.errors import ConfigError
+from tests.support.recordings import Uncancelled
+
+ROOT = config_dir().parent
+EXAMPLE = ROOT / "examples" / "chirping_voice"
+
+
+# --- the example package -----------------------------------------------------------------------
+
+
+def build_options() -> list[str]:
+    """Without a network where setuptools can make wheels; an older one is fetched a newer one."""
+    try:
+        version = importlib.metadata.version("setuptools").split(".")
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    able = (int(version[0]), int(version[1])) >= (70, 1)
+    return ["--no-index", "--no-build-isolation"] if able else []
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip has installed the example."""
+    place = tmp_path_factory.mktemp("example")
+    source, target = place / "source", place / "site"
+    source.mkdir()
+    for path in EXAMPLE.iterdir():
+        if path.is_file():
+            (source / path.name).write_bytes(path.read_bytes())
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", *build_options()]
+    options = ["--disable-pip-version-check", "--target", str(target), str(source)]
+    done = subprocess.run([*pip, *options], capture_output=True, text=True, cwd=place, check=False)
+    if done.returncode and "No matching distribution" in done.stderr and not os.environ.get("CI"):
+        pytest.skip("pip's index cannot be reached, and setuptools is too old without it")
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def run(site: Path, *arguments: str) -> str:
+    path = os.pathsep.join(map(str, (site, ROOT)))
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=site,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_example_is_short_and_imports_nothing_of_ours() -> None:
+    (module,) = EXAMPLE.glob("*.py")
+    source = module.read_text()
+    assert len(source.splitlines()) <= 40
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import)]
+    assert [alias.name for node in imports for alias in node.names] == ["numpy"]
+    assert not [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ImportFrom)]
+
+
+def test_docs_show_the_example_as_it_is() -> None:
+    text = (ROOT / "docs" / "engines.md").read_text()
+    for path in (EXAMPLE / "chirping_voice.py", EXAMPLE / "pyproject.toml"):
+        assert path.read_text().strip() in text, f"docs/engines.md differs from {path.name}"
+
+
+@pytest.mark.parametrize(
+    ("place", "worker"), [("thread", "ThreadWorker"), ("process", "ProcessWorker")]
+)
+def test_a_server_speaks_with_it(installed: Path, place: str, worker: str) -> None:
+    said = json.loads(
+        run(installed, str(ROOT / "tests" / "support" / "speak_with_example.py"), place)
+    )
+    assert said["worker"] == worker
+    assert said["options"]["pitch_hz"] == 500.0
+    assert said["options"]["words_per_minute"] == 160
+    assert (said["status"], said["words"]) == ("completed", "Is it noon? Yes, it is.")
+    assert said["voices"] == ["bird", "mouse"]
+    # Six words of 2 to 5 letters at 160 words of 6 letters a minute.
+    assert 0.5 < said["seconds"] < 2.5
+    assert 4000 < said["peak"] <= 8000
+    assert 2 * 300 < said["crossings_per_s"] < 2 * 1700, "a tone of about 500 Hz"
+
+
+def test_the_command_line_knows_it(installed: Path) -> None:
+    check = "from app.cli.__main__ import main; main()"
+    fits = run(installed, "-c", check, "config", "check", "--set", "tts={engine: chirping}")
+    assert fits.startswith("OK")
+    explained = run(
+        installed, "-c", check, "config", "explain", "--set", "tts={engine: chirping, pitch_hz: 9}"
+    )
+    assert re.search(r"tts\.pitch_hz: 9\.0 +# --set tts", explained)
+    assert re.search(r"tts\.words_per_minute: 160 +# default of chirping", explained)
+    wrong = "from app.settings.load import load_settings\n" + (
+        "try: load_settings(None, ['tts={engine: chirping, pitch: 9}'], {})\n"
+        "except Exception as error: print(error)"
+    )
+    assert "did you mean tts.pitch_hz?" in run(installed, "-c", wrong)
+
+
+# --- what an entry point may name --------------------------------------------------------------
+
+Offer = Callable[..., None]
+
+
+@pytest.fixture
+def offer(monkeypatch: pytest.MonkeyPatch) -> Offer:
+    """Makes ``thing`` the voice "theirs"."""
+
+    def offer(thing: Any) -> None:
+        def load() -> Any:
+            if isinstance(thing, Exception):
+                raise thing
+            return thing
+
+        point = SimpleNamespace(name="theirs", value="theirs.voice", load=load)
+
+        def entry_points(group: str, name: str = "theirs") -> list[Any]:
+            return [point] if (group, name) == ("reachy_voice.tts", "theirs") else []
+
+        monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+
+    return offer
+
+
+class Voice:
+    rate = 16_000
+    voices = ("it",)
+
+    def __init__(self, loud: int = 0) -> None:
+        self.loud = loud
+
+    def synthesize(self, text: str, voice: str, speed: float, cancel: Any) -> Any:
+        yield np.full(2, self.loud, np.int16)
+
+
+class TheirSettings:
+    loud: int
+    names: list[str] = ["a"]  # noqa: RUF012, as other people write it
+
+
+def build(options: Any, weights: Path | None) -> Voice:
+    return Voice(options.loud)
+
+
+def test_options_are_checked_as_ours_are(offer: Offer) -> None:
+    offer(SimpleNamespace(build=build, Options=TheirSettings, summary="theirs"))
+    assert "theirs" in engine_names(Kind.TTS)
+    spec = engine_spec(Kind.TTS, "theirs")
+    assert isinstance(spec, EngineSpec)
+    assert (spec.run_in, spec.summary) == ("thread", "theirs")
+    options = load_settings(None, ["tts={engine: theirs, loud: 3}"], {}).settings.tts
+    assert isinstance(options, EngineOptions)
+    assert options.model_dump() == {"engine": "theirs", "run_in": None, "loud": 3, "names": ["a"]}
+    (sound,) = spec.build(options, None).synthesize("Hi.", "", 1.0, Uncancelled())
+    assert sound.tolist() == [3, 3]
+    for wrong, why in [
+        ("", "tts.loud: field required"),
+        (", loud: x", "valid integer"),
+        (", lud: 3, loud: 3", "did you mean tts.loud?"),
+    ]:
+        with pytest.raises(ConfigError, match=re.escape(why)):
+            load_settings(None, [f"tts={{engine: theirs{wrong}}}"], {})
+
+
+@dataclass
+class Listed:
+    names: list[str] = field(default_factory=lambda: ["a"])
+
+
+@dataclass(slots=True)
+class Slotted:
+    pitch: float = 700.0
+
+
+class Plain:
+    kind: str = "bird"
+
+
+@dataclass
+class Mixed:
+    loud: int
+    soft: int = field(default=2)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "values"),
+    [
+        (Listed, {"names": ["a"]}),
+        (Slotted, {"pitch": 700.0}),
+        (Plain, {"kind": "bird"}),
+        (Mixed, {"loud": 1, "soft": 2}),
+    ],
+)
+def test_defaults_are_where_a_class_keeps_them(
+    offer: Offer, theirs: type, values: dict[str, Any]
+) -> None:
+    offer(SimpleNamespace(build=build, Options=theirs))
+    must = {"loud": 1} if theirs is Mixed else {}
+    options = engine_spec(Kind.TTS, "theirs").options(**must)
+    assert options.model_dump(exclude={"engine", "run_in"}) == values
+    if must:
+        with pytest.raises(ConfigError, match=r"tts\.loud: field required"):
+            load_settings(None, ["tts={engine: theirs}"], {})
+
+
+def test_both_cross_into_a_child_process(offer: Offer) -> None:
+    offer(SimpleNamespace(build=build, Options=TheirSettings))
+    spec = engine_spec(Kind.TTS, "theirs")
+    options = load_settings(None, ["tts={engine: theirs, loud: 3}"], {}).settings.tts
+    again, same = pickle.loads(pickle.dumps((spec, options)))
+    assert again.build is spec.build
+    assert same.model_dump() == options.model_dump()
+
+
+def test_a_spec_of_ours_is_taken_as_it_is(offer: Offer) -> None:
+    spec = EngineSpec("theirs", Kind.TTS, EngineOptions, build)
+    offer(spec)
+    assert find(Kind.TTS, "theirs") is spec
+
+
+class Unusable:
+    secret: "NoSuchType"  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+class NotAField:
+    thing: Voice = Voice()
+
+
+@pytest.mark.parametrize(
+    ("thing", "why"),
+    [
+        (ImportError("No module named 'flite'"), "ImportError: No module named 'flite'"),
+        (ZeroDivisionError("oh"), "ZeroDivisionError: oh"),
+        (SimpleNamespace(), "no function build(options, weights)"),
+        (SimpleNamespace(build=3), "no function build(options, weights)"),
+        (SimpleNamespace(build=build, run_in="cloud"), "its run_in is 'cloud'"),
+        (SimpleNamespace(build=build, Options=Unusable), "its Options: name 'NoSuchType'"),
+        (SimpleNamespace(build=build, Options=NotAField), "its Options cannot be used"),
+    ],
+)
+def test_what_cannot_be_used_is_a_readable_mistake(offer: Offer, thing: Any, why: str) -> None:
+    offer(thing)
+    with pytest.raises(ConfigError) as raised:
+        load_settings(None, ["tts={engine: theirs}"], {})
+    text = str(raised.value)
+    assert "The tts engine 'theirs', entry point 'theirs.voice', cannot be used" in text
+    assert why in text
+
+
+def test_an_engine_that_is_not_there(offer: Offer) -> None:
+    offer(SimpleNamespace(build=build))
+    with pytest.raises(ConfigError, match=r"known are: .*piper.*theirs"):
+        engine_spec(Kind.TTS, "ours")

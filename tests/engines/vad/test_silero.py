@@ -1,0 +1,108 @@
+"""Silero VAD, the real network, on people's speech and on what is no speech."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.audio import LISTEN_RATE, Framer, Pcm
+from pipeline.engines.registry import Kind, engine_spec
+from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroOptions, SileroVad, build
+from pipeline.errors import WeightsError
+from tests.support.recordings import recording
+
+pytestmark = pytest.mark.real
+
+SPEECH = 0.5
+SILENCE = 0.35
+
+
+@pytest.fixture(scope="module")
+def vad(weights: Callable[[str], Path]) -> SileroVad:
+    return build(SileroOptions(), weights("silero-vad"))
+
+
+def scores(vad: SileroVad, pcm: Pcm) -> list[float]:
+    stream = vad.open()
+    return [stream.score(frame.pcm) for frame in Framer(WINDOW_SAMPLES).feed(pcm)]
+
+
+def seconds_of(samples: np.ndarray, level: float) -> Pcm:
+    return (samples * level * 32767).astype(np.int16)
+
+
+def not_speech() -> dict[str, Pcm]:
+    count = 3 * LISTEN_RATE
+    noise = np.random.default_rng(7).standard_normal(count)
+    hum = np.sin(np.arange(count) * 2 * np.pi * 100 / LISTEN_RATE)
+    return {
+        "zeros": seconds_of(np.zeros(count), 0),
+        "quiet noise": seconds_of(noise, 0.001),
+        "loud noise": seconds_of(noise, 0.15),
+        "hum": seconds_of(hum, 0.25),
+    }
+
+
+@pytest.mark.parametrize("name", ["librivox-0870", "goforward", "cards-005", "beckett"])
+def test_speech_scores_high_and_the_silence_around_it_low(vad: SileroVad, name: str) -> None:
+    silence = np.zeros(LISTEN_RATE, dtype=np.int16)
+    clip = recording(name)
+    found = np.array(scores(vad, np.concatenate((silence, clip.pcm, silence))))
+    speech = np.flatnonzero(found >= SPEECH) * WINDOW_SAMPLES / LISTEN_RATE
+    assert 1 <= speech[0] < 1.6, "speech begins within the clip, after at most 0.6 s of room"
+    assert speech[-1] < 1 + clip.seconds + 0.1
+    assert len(speech) * WINDOW_SAMPLES / LISTEN_RATE > 0.4 * clip.seconds
+    assert found[:30].max() < SILENCE
+    assert found[-25:].max() < SILENCE
+
+
+@pytest.mark.parametrize("name", list(not_speech()))
+def test_what_is_no_speech_scores_low(vad: SileroVad, name: str) -> None:
+    assert max(scores(vad, not_speech()[name])) < SILENCE
+
+
+def test_streams_do_not_disturb_each_other(vad: SileroVad) -> None:
+    one, other = recording("goforward").pcm, recording("cards-005").pcm
+    streams = vad.open(), vad.open()
+    together: tuple[list[float], list[float]] = ([], [])
+    framers = [Framer(WINDOW_SAMPLES).feed(pcm) for pcm in (one, other)]
+    for frames in zip(*framers, strict=False):
+        for stream, frame, found in zip(streams, frames, together, strict=True):
+            found.append(stream.score(frame.pcm))
+    count = len(together[0])
+    assert together[0] == scores(vad, one)[:count]
+    assert together[1] == scores(vad, other)[:count]
+
+
+def test_reset_forgets_everything(vad: SileroVad) -> None:
+    pcm = recording("goforward").pcm
+    stream = vad.open()
+    for frame in Framer(WINDOW_SAMPLES).feed(recording("cards-005").pcm):
+        stream.score(frame.pcm)
+    stream.reset()
+    again = [stream.score(frame.pcm) for frame in Framer(WINDOW_SAMPLES).feed(pcm)]
+    assert again == scores(vad, pcm)
+
+
+@pytest.mark.parametrize("count", [0, 511, 513])
+def test_other_window_lengths_are_refused(vad: SileroVad, count: int) -> None:
+    with pytest.raises(ValueError, match=f"512 samples at a time, not {count}"):
+        vad.open().score(np.zeros(count, dtype=np.int16))
+
+
+def test_absent_weights_say_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="models verify"):
+        build(SileroOptions(), tmp_path)
+
+
+def test_damaged_weights_say_which_file(tmp_path: Path) -> None:
+    (tmp_path / "silero_vad.onnx").write_bytes(b"not a network")
+    with pytest.raises(WeightsError, match=r"silero_vad\.onnx cannot be loaded"):
+        build(SileroOptions(), tmp_path)
+
+
+def test_it_is_registered_as_cheap_enough_for_the_event_loop() -> None:
+    assert engine_spec(Kind.VAD, "silero").run_in == "inline"

@@ -1,0 +1,271 @@
+"""The client of the robot's daemon: against the real one with a mocked-up robot, and against
+what is no such daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+from app.models.weights import WeightsCache
+from hardware.robot import daemon as module
+from hardware.robot.daemon import open_daemon
+from hardware.robot.errors import RobotError, RobotLost, RobotNotFound, RobotRefuses
+from hardware.robot.poses import (
+    LIMITS,
+    NEUTRAL,
+    HeadPose,
+    Pose,
+    facing,
+    from_axes,
+    near,
+    to_axes,
+    within_limits,
+)
+from tests.support.places import ROOT
+from tests.support.robot_daemon import (
+    LOCK,
+    RobotDaemon,
+    free_port,
+    python_with_daemon,
+    robot_daemon,
+)
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(600),  # the first time, the daemon is installed
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def robot(
+    cache: WeightsCache, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[RobotDaemon]:
+    python = await asyncio.to_thread(python_with_daemon, cache)
+    async with robot_daemon(python, tmp_path_factory.mktemp("robot")) as robot:
+        yield robot
+
+
+def as_pose(state: dict[str, object]) -> Pose:
+    head, antennas = state["head_pose"], state["antennas_position"]
+    assert isinstance(head, dict)
+    assert isinstance(antennas, list)
+    body_yaw = state["body_yaw"]
+    assert isinstance(body_yaw, float)
+    return Pose(HeadPose(**head), (antennas[0], antennas[1]), body_yaw)
+
+
+async def test_it_reads_what_the_daemon_tells(robot: RobotDaemon) -> None:
+    async with open_daemon(robot.url) as daemon:
+        await daemon.check()
+        assert as_pose(await robot.get("state/full")) == await daemon.pose()
+        assert await daemon.holder() is None
+        assert not await daemon.plays_a_move()
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:{}", "http://127.0.0.1:{}/", " http://127.0.0.1:{}"]
+)
+async def test_the_address_may_be_written_in_many_ways(robot: RobotDaemon, address: str) -> None:
+    async with open_daemon(address.format(robot.url.rsplit(":", 1)[1])) as daemon:
+        await daemon.check()
+
+
+async def test_it_switches_the_motors(robot: RobotDaemon) -> None:
+    async with open_daemon(robot.url) as daemon:
+        for mode in ("disabled", "enabled"):
+            await daemon.set_motors(mode)
+            assert await daemon.motors() == mode
+            assert (await robot.get("motors/status"))["mode"] == mode
+
+
+def corners() -> list[Pose]:
+    """Of what is asked of the robot: each axis by itself, then pairs of opposite corners."""
+    single = [
+        from_axes([sign * limit if at == axis else 0.0 for at, limit in enumerate(LIMITS)])
+        for axis in range(len(LIMITS))
+        for sign in (-1, 1)
+    ]
+    signs = [(1, 1, 1, 1, 1, 1, 1), (-1, 1, -1, 1, -1, 1, -1), (1, -1, 1, 1, 1, -1, 1)]
+    signs += [tuple(-sign for sign in row) for row in signs]
+    axes = [[s * limit for s, limit in zip(row, LIMITS[:7], strict=True)] for row in signs]
+    return single + [from_axes([*row, 0.5, -0.5]) for row in axes]
+
+
+async def test_the_robot_goes_where_it_is_told_in_every_corner(robot: RobotDaemon) -> None:
+    async with open_daemon(robot.url) as daemon, daemon.targets() as targets:
+        for corner in corners():
+            assert near(within_limits(corner), corner)
+            for part in (0.5, 1.0):  # its kinematics follows a way, not jumps
+                on_the_way = from_axes([value * part for value in to_axes(corner)])
+                await targets.send(on_the_way)
+                await robot.reaches(lambda state, goal=on_the_way: near(as_pose(state), goal))
+        await targets.send(NEUTRAL)
+        await robot.reaches(lambda state: near(as_pose(state), NEUTRAL))
+
+
+async def test_head_and_body_share_a_wide_turn(robot: RobotDaemon) -> None:
+    async with open_daemon(robot.url) as daemon, daemon.targets() as targets:
+        for yaw in (0.4, 0.8, 1.2, 0.6, 0.0, -0.6, -1.2, -0.5):
+            head, body = facing(yaw)
+            goal = Pose(HeadPose(yaw=head), body_yaw=body)
+            await targets.send(goal)
+            await robot.reaches(lambda state, goal=goal: near(as_pose(state), goal))
+        await targets.send(NEUTRAL)
+
+
+async def test_it_sees_that_the_daemon_plays_a_move(robot: RobotDaemon) -> None:
+    async with open_daemon(robot.url) as daemon:
+        pose = {"head_pose": {"yaw": 0.3}, "duration": 20.0}
+        move = await robot.post("move/goto", pose)
+        assert await daemon.plays_a_move()
+        await robot.post("move/stop", move)
+        assert not await daemon.plays_a_move()
+
+
+async def test_what_the_daemon_cannot_read_is_told(
+    robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.json, "dumps", lambda target: str(target))
+    async with open_daemon(robot.url) as daemon, daemon.targets() as targets:
+        await targets.send(NEUTRAL)
+        with pytest.raises(RobotRefuses, match="does not take a target"):
+            await targets.watch()
+
+
+# --- what is no such daemon ---------------------------------------------------------------------
+
+HTTP = "HTTP/1.1 {}\r\ncontent-type: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{}"
+
+
+@asynccontextmanager
+async def answering(answers: dict[str, tuple[str, object]]) -> AsyncIterator[str]:
+    """A server with an answer (status and JSON, or text) for the end of each path; it hangs on
+    others, as an unplugged one does."""
+    hung = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        for end, (status, content) in answers.items():
+            if path.endswith(end):
+                text = content if isinstance(content, str) else json.dumps(content)
+                kind = "text/html" if isinstance(content, str) else "application/json"
+                writer.write(HTTP.format(status, kind, len(text), text).encode())
+                break
+        else:
+            await hung.wait()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        hung.set()
+
+
+def full(error: RobotError) -> bool:
+    return bool(error.what and error.why and error.fix)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "http://",
+        "ftp://robot.local",
+        "http://robot:notaport",
+        "robot.local:70000",
+        "http://\u2603",
+        "\0",
+    ],
+)
+async def test_what_is_no_address_is_said(url: str) -> None:
+    with pytest.raises(RobotNotFound, match=r"robot\.url is no") as raised:
+        async with open_daemon(url):
+            pass
+    assert full(raised.value)
+
+
+async def test_nobody_is_there() -> None:
+    async with open_daemon(f"127.0.0.1:{free_port()}") as daemon:
+        with pytest.raises(RobotNotFound, match="nobody answers") as raised:
+            await daemon.check()
+        with pytest.raises(RobotLost, match="takes no targets"):
+            async with daemon.targets():
+                pass
+    assert full(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "error", "said"),
+    [
+        ("200 OK", "<html>A printer</html>", RobotNotFound, "no daemon of a Reachy Mini"),
+        ("200 OK", {"hello": "world"}, RobotNotFound, "no daemon of a Reachy Mini"),
+        ("200 OK", [], RobotNotFound, "no daemon of a Reachy Mini"),
+        ("404 Not Found", "what?", RobotNotFound, "knows no /api/daemon/status"),
+        ("302 Found", "", RobotRefuses, "answers 302"),
+        ("500 Internal Server Error", "oh", RobotRefuses, "answers 500"),
+        ("503 Service Unavailable", {"detail": "no"}, RobotNotFound, "motors are not up"),
+        ("200 OK", {"state": "starting"}, RobotNotFound, "it is starting"),
+        ("200 OK", {"state": "error", "error": "No port."}, RobotNotFound, "No port."),
+    ],
+)
+async def test_another_server_is_no_robot(
+    status: str, content: object, error: type[RobotError], said: str
+) -> None:
+    answers = {"/api/daemon/status": (status, content)}
+    async with answering(answers) as url, open_daemon(url) as daemon:
+        with pytest.raises(error, match=said) as raised:
+            await daemon.check()
+    assert full(raised.value)
+
+
+async def test_a_server_that_hangs_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 0.05)
+    async with answering({}) as url, open_daemon(url) as daemon:
+        with pytest.raises(RobotLost, match="does not answer") as raised:
+            await daemon.check()
+        with pytest.raises(RobotLost, match="takes no targets"):
+            async with daemon.targets():
+                pass
+    assert full(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("lock", "app", "holder"),
+    [
+        ({"state": "free", "holder_name": None}, None, None),
+        ({"state": "local_app", "holder_name": "dance"}, None, "dance"),
+        ({"state": "remote_session", "holder_name": None}, None, "remote_session"),
+        (None, None, None),  # a daemon that has no such lock yet
+        (None, {"info": {"name": "dance"}, "state": "running"}, "dance"),
+        (None, {"info": {"name": "dance"}, "state": "done"}, None),
+    ],
+)
+async def test_who_holds_the_robot(lock: object, app: object, holder: str | None) -> None:
+    unknown = ("404 Not Found", {"detail": "Not Found"})
+    answers = {
+        "/robot-app-lock-status": ("200 OK", lock) if lock else unknown,
+        "/current-app-status": ("200 OK", app),
+    }
+    async with answering(answers) as url, open_daemon(url) as daemon:
+        assert await daemon.holder() == holder
+
+
+@pytest.mark.parametrize("pose", [{}, {"head_pose": {"m": [0] * 16}}, {"head_pose": None}, None])
+async def test_an_unknown_form_is_said(pose: object) -> None:
+    async with answering({"/state/full": ("200 OK", pose)}) as url, open_daemon(url) as daemon:
+        with pytest.raises(RobotRefuses, match="form unknown"):
+            await daemon.pose()
+
+
+async def test_the_lock_file_names_no_registry_and_none_of_it_is_ours() -> None:
+    lock = LOCK.read_text()
+    assert "://" not in lock
+    assert "reachy-mini==1.13.0" in lock
+    ours = ROOT / "requirements.lock"
+    assert "reachy" not in ours.read_text()

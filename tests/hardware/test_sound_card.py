@@ -1,0 +1,269 @@
+"""The sound card over a driver that does what each test says, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from hardware.sound.devices import Device
+from hardware.sound.driver import Latency
+from hardware.sound.errors import RateRefused, SoundError, not_opened
+from hardware.sound.notices import AllZero, Dropped, Lost, Opened, Sounds, Waiting
+from tests.support.scripted_driver import ARRAY, LAPTOP, Scene, ScriptedDriver
+from tests.support.virtual_time import run_virtual
+
+
+def test_it_delivers_what_is_heard_with_what_is_played() -> None:
+    scene = Scene(ScriptedDriver(ARRAY), channel="asr")
+
+    async def main() -> None:
+        async with scene.running():
+            scene.card.play(np.full(16_000, 700, np.int16), 16_000, "a")
+            await asyncio.sleep(0.5)
+            assert scene.card.heard_s("a") == pytest.approx(0.485, abs=0.006)
+            assert scene.card.queued_s() == pytest.approx(0.5, abs=0.01)
+            state = scene.card.state()
+            assert (state.microphone_hz, state.latency) == (16_000, Latency(0.01, 0.01))
+            assert state.level_dbfs == pytest.approx(-50.3, abs=0.1)
+            await asyncio.sleep(1)
+        assert scene.card.heard_s("a") == pytest.approx(1.0)
+
+    run_virtual(main())
+    assert scene.notices == [Opened(ARRAY.name, ARRAY.name, 16_000)]
+    assert all(block.pcm.tolist() == [100] * 160 for block in scene.blocks)
+    played = np.concatenate([block.played for block in scene.blocks])
+    assert np.count_nonzero(played == 700) == 16_000
+    assert sum(block.lost_samples for block in scene.blocks) == 0
+    assert len(scene.blocks) == pytest.approx(250, abs=4)
+    assert scene.driver.ended
+
+
+def test_no_device_at_the_very_start_is_an_error() -> None:
+    scene = Scene(ScriptedDriver(LAPTOP), microphone="Blue Yeti")
+    with pytest.raises(SoundError, match="no microphone called 'Blue Yeti'"):
+        run_virtual(scene.card.run())
+
+
+def test_a_device_that_cannot_be_opened_at_the_very_start_is_an_error() -> None:
+    scene = Scene(ScriptedDriver(LAPTOP))
+    scene.driver.refused = [not_opened("microphone", "Laptop", "it is busy")]
+    with pytest.raises(SoundError, match="cannot be opened: it is busy"):
+        run_virtual(scene.card.run())
+
+
+def test_rates_are_tried_until_one_is_taken() -> None:
+    scene = Scene(ScriptedDriver(LAPTOP))
+    scene.driver.refused = [
+        RateRefused("microphone", "Laptop", 48_000),
+        RateRefused("loudspeaker", "Laptop", 48_000),
+    ]
+
+    async def main() -> None:
+        async with scene.running():
+            pass
+
+    run_virtual(main())
+    assert scene.driver.opened == [("Laptop", "Laptop", 24_000, 24_000)]
+
+
+def test_a_wanted_rate_that_is_refused_is_an_error() -> None:
+    scene = Scene(ScriptedDriver(LAPTOP), rate_hz=24_000)
+    scene.driver.refused = [RateRefused("microphone", "Laptop", 24_000)]
+    with pytest.raises(SoundError, match="Laptop does not take 24000 samples per second"):
+        run_virtual(scene.card.run())
+
+
+def test_unplug_and_replug() -> None:
+    """Never another device; the same one under another number is found with back-off."""
+    scene = Scene(ScriptedDriver(ARRAY, LAPTOP))
+    again = Device(4, "Reachy Mini Audio: USB Audio (hw:2,0)", 2, 2, 16_000)
+
+    async def main() -> None:
+        async with scene.running():
+            scene.card.play(np.full(160_000, 700, np.int16), 16_000, "a")
+            await asyncio.sleep(1)
+            scene.driver.unplug("microphone", LAPTOP)
+            await asyncio.sleep(2)
+            assert scene.card.heard_s("a") == pytest.approx(0.985, abs=0.01)
+            assert scene.card.queued_s() == 0
+            assert scene.card.state().latency is None
+            scene.card.play(np.full(1600, 700, np.int16), 16_000, "b")
+            assert scene.card.state().unplayed_s == pytest.approx(0.1)
+            scene.driver.there = [LAPTOP, again]
+            await asyncio.sleep(5)
+            scene.card.play(np.full(1600, 700, np.int16), 16_000, "c")
+            await asyncio.sleep(1)
+            assert scene.card.heard_s("a") == pytest.approx(0.985, abs=0.01)
+            assert scene.card.heard_s("c") == pytest.approx(0.1)
+
+    run_virtual(main())
+    assert scene.notices == [
+        Opened(ARRAY.name, ARRAY.name, 16_000),
+        Lost(ARRAY.name, "its stream has ended"),
+        Waiting(ARRAY.name, 0.5),
+        Waiting(ARRAY.name, 1.0),
+        Waiting(ARRAY.name, 2.0),
+        Opened(again.name, again.name, 16_000),
+    ]
+    assert {name for name, *_ in scene.driver.opened} == {ARRAY.name, again.name}
+    lost = [block for block in scene.blocks if block.lost_samples]
+    assert len(lost) == 1
+    assert lost[0].lost_samples == pytest.approx(3.5 * 16_000, abs=400)
+    assert lost[0].reference_moved == 0
+
+
+def test_back_off_ends_at_five_seconds_and_survives_what_fails_meanwhile() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running():
+            scene.driver.unplug("loudspeaker", ARRAY)
+            scene.driver.hangs = 2
+            scene.driver.refused = [
+                not_opened("microphone", ARRAY.name, "it is busy") for _ in range(4)
+            ]
+            await asyncio.sleep(40)
+
+    run_virtual(main())
+    waits = [notice.retry_s for notice in scene.notices if isinstance(notice, Waiting)]
+    assert waits == [0.5, 1, 2, 4, 5, 5, 5]
+    assert isinstance(scene.notices[-1], Opened)
+
+
+@pytest.mark.parametrize("which", ["microphone", "loudspeaker"])
+def test_a_driver_that_falls_silent_is_lost_within_a_second_and_a_bit(which: str) -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running():
+            if which == "microphone":
+                scene.driver.mic_stalls = True
+            else:
+                scene.driver.speaker_stalls = True
+            await asyncio.sleep(1.1)
+            assert isinstance(scene.notices[1], Lost)
+            scene.driver.mic_stalls = scene.driver.speaker_stalls = False
+            await asyncio.sleep(1)
+
+    run_virtual(main())
+    assert [type(notice) for notice in scene.notices] == [Opened, Lost, Waiting, Opened]
+
+
+def test_a_driver_that_never_begins_is_given_five_seconds() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+    scene.driver.mic_stalls = True
+
+    async def main() -> None:
+        async with scene.running():
+            await asyncio.sleep(3.9)
+            assert len(scene.notices) == 1
+            await asyncio.sleep(0.2)
+            assert isinstance(scene.notices[1], Lost)
+
+    run_virtual(main())
+
+
+def test_a_driver_that_never_comes_back_ends_it_with_a_reason() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        running = asyncio.create_task(scene.card.run())
+        await asyncio.sleep(1)
+        scene.driver.close_hangs = True
+        scene.driver.hangs = 100
+        scene.driver.unplug("microphone", ARRAY)
+        began_s = asyncio.get_running_loop().time()
+        with pytest.raises(SoundError, match="does not answer"):
+            await running
+        assert 30 < asyncio.get_running_loop().time() - began_s < 45
+
+    run_virtual(main())
+
+
+def test_a_driver_that_hangs_for_a_while_is_waited_for() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running():
+            scene.driver.close_hangs = True
+            scene.driver.hangs = 3
+            scene.driver.unplug("microphone", ARRAY)
+            await asyncio.sleep(12)
+            scene.driver.close_hangs = False
+            await asyncio.sleep(10)
+
+    run_virtual(main())
+    assert isinstance(scene.notices[-1], Opened)
+
+
+def test_zeros_are_explained_and_their_end_told() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running():
+            scene.driver.level = 0
+            await asyncio.sleep(2.1)
+            assert scene.notices[1:] == [AllZero(2.0)]
+            scene.driver.level = 5
+            await asyncio.sleep(0.1)
+
+    run_virtual(main())
+    assert scene.notices[1:] == [AllZero(2.0), Sounds()]
+
+
+def test_a_late_reader_loses_the_oldest_and_is_told() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running(reads=False):
+            await asyncio.sleep(4)
+            async for block in scene.card.blocks():
+                scene.blocks.append(block)
+                if len(scene.blocks) == 250:
+                    break
+
+    run_virtual(main())
+    dropped = [notice.samples for notice in scene.notices if isinstance(notice, Dropped)]
+    assert len(dropped) == 1
+    assert scene.blocks[0].lost_samples == dropped[0] == pytest.approx(3 * 16_000, abs=800)
+    assert scene.blocks[0].reference_moved == 0
+    assert all(block.lost_samples == 0 for block in scene.blocks[1:])
+    assert scene.card.state().dropped_samples == dropped[0]
+
+
+def test_what_nobody_could_hear_yet_is_not_missed() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async def main() -> None:
+        async with scene.running(reads=False):
+            await asyncio.sleep(4)
+            scene.card.forget()
+            async for block in scene.card.blocks():
+                assert block.lost_samples == 0
+                assert block.captured_at > asyncio.get_running_loop().time() - 0.1
+                break
+
+    run_virtual(main())
+    assert not [notice for notice in scene.notices if isinstance(notice, Dropped)]
+
+
+def test_flush_and_duck_reach_the_loudspeaker() -> None:
+    scene = Scene(ScriptedDriver(ARRAY), volume=0.5)
+
+    async def main() -> None:
+        async with scene.running():
+            scene.card.play(np.full(16_000, 8000, np.int16), 16_000, "a")
+            await asyncio.sleep(0.1)
+            scene.card.duck(6.02)
+            await asyncio.sleep(0.1)
+            scene.card.flush()
+            await asyncio.sleep(0.1)
+
+    run_virtual(main())
+    given = np.concatenate(scene.driver.given)
+    loud = np.flatnonzero(given)
+    assert loud[-1] - loud[0] == pytest.approx(0.2 * 16_000, abs=260)
+    assert given[loud[0]] == 4000
+    assert given[loud[-1] - 400] == pytest.approx(2000, abs=2)

@@ -1,0 +1,393 @@
+"""The array behind a robot's daemon, and which way is chosen.
+
+The daemon here is a small HTTP server with the shapes of reachy-mini 1.13.0: FastAPI's errors,
+``{"name", "values"}``, ``{"applied"}``, and ``{"angle", "speech_detected"}`` or null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from hardware.daemon_url import is_local
+from hardware.settings import Array, Robot
+from hardware.xvf3800.daemon_parameters import DaemonArray
+from hardware.xvf3800.errors import (
+    ArrayBusy,
+    ArrayError,
+    ArrayGone,
+    ArrayNotFound,
+    ArrayRefused,
+    DaemonAway,
+    DaemonSilent,
+    NoPermission,
+    NotReadable,
+    NotTheDaemon,
+    NotWritable,
+    WrongAnswer,
+    WrongValues,
+)
+from hardware.xvf3800.opening import open_array
+from hardware.xvf3800.presets import tuned
+from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf
+
+
+class Daemon(ThreadingHTTPServer):
+    """``overrides``: path -> (status, body) instead of the usual answer; bytes are sent as such."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.values: dict[str, list[Any]] = {
+            "VERSION": [2, 1, 4],
+            "PP_MIN_NS": [0.15000000596046448],
+            "AEC_SPENERGY_VALUES": [2080656.0, 0.0, 2083455.0, 2080656.0],
+            "AUDIO_MGR_SELECTED_AZIMUTHS": [None, 0.91378],
+            "AUDIO_MGR_OP_R": [0, 0],
+            "AEC_ASROUTONOFF": [0],
+        }
+        self.doa: Any = {"angle": 1.57, "speech_detected": True}
+        self.overrides: dict[str, tuple[int, Any]] = {}
+        self.applied: list[Any] = []
+        self.own: dict[str, int] = {}
+        """Which value of a parameter is the chip's own, whatever is set."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def answer(self, path: str) -> tuple[int, Any]:
+        if path in self.overrides:
+            return self.overrides[path]
+        if path == "/api/state/doa":
+            return 200, self.doa
+        name = path.removeprefix("/api/audio/config/parameter/")
+        if name in self.values:
+            return 200, {"name": name, "values": self.values[name]}
+        return 404, {"detail": f"Parameter {name!r} could not be read"}
+
+    def apply(self, body: Any) -> tuple[int, Any]:
+        if "/api/audio/config/apply" in self.overrides:
+            return self.overrides["/api/audio/config/apply"]
+        self.applied.append(body)
+        applied = True
+        for pair in body["config"]:
+            # As pydantic's list[float]; floats come back from the chip with 32 bits.
+            rounded = struct.pack(f"<{len(pair['values'])}f", *pair["values"])
+            values = list(struct.unpack(f"<{len(pair['values'])}f", rounded))
+            if (own := self.own.get(pair["name"])) is not None:
+                values[own] = 3.5
+                applied = not body["verify"]
+            self.values[pair["name"]] = values
+        return 200, {"applied": applied}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Daemon
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._send(*self.server.answer(self.path))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._send(*self.server.apply(body))
+
+    def _send(self, status: int, body: Any) -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with Daemon() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def array(daemon: Daemon) -> Iterator[DaemonArray]:
+    control = DaemonArray(daemon.url)
+    yield control
+    control.close()
+
+
+# --- reading and writing -----------------------------------------------------------------------
+
+
+def test_it_reads_what_the_daemon_reads(array: DaemonArray) -> None:
+    assert (array.board, array.firmware, array.via) == ("reachy", "2.1.4", "daemon")
+    assert array.read("pp_min_ns") == (pytest.approx(0.15),)
+    assert array.read("AEC_SPENERGY_VALUES") == (2080656.0, 0.0, 2083455.0, 2080656.0)
+    nothing, there = array.read("AUDIO_MGR_SELECTED_AZIMUTHS")
+    assert math.isnan(float(nothing))
+    assert there == pytest.approx(0.91378)
+
+
+def test_the_direction_is_the_one_that_the_daemon_keeps(daemon: Daemon, array: DaemonArray) -> None:
+    assert array.read("DOA_VALUE_RADIANS") == (1.57, 1.0)
+    daemon.values["DOA_VALUE_RADIANS"] = [0.541, 0.0]
+    daemon.doa = None
+    assert array.read("DOA_VALUE_RADIANS") == (0.541, 0.0)
+    daemon.overrides["/api/state/doa"] = (503, {"detail": "Backend not running"})
+    assert array.read("DOA_VALUE_RADIANS") == (0.541, 0.0)
+    del daemon.overrides["/api/state/doa"]
+    daemon.doa = {"speech_detected": False}
+    with pytest.raises(WrongAnswer, match="no angle"):
+        array.read("DOA_VALUE_RADIANS")
+
+
+def test_it_writes_and_lets_the_daemon_verify(daemon: Daemon, array: DaemonArray) -> None:
+    array.write("AUDIO_MGR_OP_R", 7, 3)
+    array.write("REBOOT", 1)
+    assert daemon.applied == [
+        {"config": [{"name": "AUDIO_MGR_OP_R", "values": [7, 3]}], "verify": True},
+        {"config": [{"name": "REBOOT", "values": [1]}], "verify": False},
+    ]
+    assert array.read("AUDIO_MGR_OP_R") == (7, 3)
+
+
+def test_a_preset_is_taken_back_through_the_daemon_too(daemon: Daemon) -> None:
+    control = tuned(DaemonArray(daemon.url), "asr-beam")
+    assert daemon.values["AUDIO_MGR_OP_R"] == [7, 3]
+    control.close()
+    assert (daemon.values["AUDIO_MGR_OP_R"], daemon.values["AEC_ASROUTONOFF"]) == ([0, 0], [0])
+
+
+def test_mistakes_are_found_before_anything_is_sent(daemon: Daemon, array: DaemonArray) -> None:
+    with pytest.raises(NotWritable):
+        array.write("VERSION", 1, 2, 3)
+    with pytest.raises(WrongValues):
+        array.write("PP_MIN_NS", 2)
+    with pytest.raises(NotReadable, match="cannot be read"):
+        array.read("REBOOT")
+    with pytest.raises(NotReadable, match="through the robot's daemon"):
+        array.read("BLD_MSG")
+    assert daemon.applied == []
+
+
+# --- everything that goes wrong ----------------------------------------------------------------
+
+PARAMETER = "/api/audio/config/parameter/PP_MIN_NS"
+VERSION = "/api/audio/config/parameter/VERSION"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (503, {"detail": "ReSpeaker audio board not available"}, ArrayNotFound),
+        (404, {"detail": "Parameter 'PP_MIN_NS' could not be read"}, ArrayRefused),
+        (500, {"detail": "read_audio_parameter failed: Read attempt exceeds 100"}, ArrayBusy),
+        (500, b"Internal Server Error", ArrayBusy),
+        (401, {"detail": "no"}, NotTheDaemon),
+        (404, {"detail": "Not Found"}, NotTheDaemon),
+        (200, b"<html>", NotTheDaemon),
+        (200, b'"\xff\xfe\xfa"', NotTheDaemon),
+        (500, b'"\xff\xfe\xfa"', ArrayBusy),
+        (200, {"name": "PP_MIN_NS", "values": []}, WrongAnswer),
+        (200, {"name": "PP_MIN_NS", "values": ["0.1"]}, WrongAnswer),
+        (200, ["surprise"], WrongAnswer),
+    ],
+)
+def test_every_bad_answer_has_its_name(
+    daemon: Daemon, array: DaemonArray, status: int, body: Any, kind: type[ArrayError]
+) -> None:
+    daemon.overrides[PARAMETER] = (status, body)
+    with pytest.raises(kind) as caught:
+        array.read("PP_MIN_NS")
+    assert type(caught.value) is kind
+    assert array.read("VERSION") == (2, 1, 4)
+
+
+def test_what_is_not_applied_is_said(daemon: Daemon, array: DaemonArray) -> None:
+    daemon.overrides["/api/audio/config/apply"] = (200, {"applied": False})
+    with pytest.raises(ArrayRefused, match="daemon's log"):
+        array.write("PP_MIN_NS", 0.8)
+
+
+def test_no_daemon_is_said(daemon: Daemon) -> None:
+    with pytest.raises(DaemonAway, match="refused") as caught:
+        DaemonArray("http://127.0.0.1:9")
+    assert "robot.url" in caught.value.fix
+
+
+def test_a_daemon_that_does_not_answer_is_given_up(daemon: Daemon) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(DaemonSilent, match="timed out"):
+            DaemonArray(url, answer_s=0.05)
+
+
+def test_what_is_no_url_is_said() -> None:
+    with pytest.raises(DaemonAway, match="is no URL"):
+        DaemonArray("http://a\x00b")
+
+
+def test_a_tuning_with_a_value_of_the_chip_s_own_is_applied(daemon: Daemon) -> None:
+    """The daemon compares all that it reads back, and says that it failed."""
+    daemon.values["PP_MGSCALE"] = [1000.0, 1.0, 1.0]
+    daemon.own["PP_MGSCALE"] = 2
+    array = DaemonArray(daemon.url)
+    array.write("PP_MGSCALE", 4.0, 1.0, 1.0)
+    assert array.read("PP_MGSCALE") == (4.0, 1.0, 3.5)
+    array.close()
+
+
+def test_after_closing_nothing_is_asked(daemon: Daemon) -> None:
+    control = DaemonArray(daemon.url)
+    control.close()
+    control.close()
+    with pytest.raises(ArrayGone, match="closed"):
+        control.read("VERSION")
+
+
+# --- which way ---------------------------------------------------------------------------------
+
+
+def test_usb_is_first_where_there_is_no_daemon() -> None:
+    control = open_array(Array(), None, FakeBus(FakeXvf(REACHY)))
+    assert control.via == "usb"
+    control.close()
+
+
+def test_a_daemon_of_this_machine_that_runs_and_is_late_keeps_it_too() -> None:
+    """USB beside it would give each of the two the other's answers."""
+    import socket
+
+    bus = FakeBus(FakeXvf(REACHY))
+    with socket.create_server(("127.0.0.1", 0)) as late, pytest.raises(DaemonSilent):
+        open_array(Array(), f"http://127.0.0.1:{late.getsockname()[1]}", bus)
+    assert bus.opened == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (500, {"detail": "read_audio_parameter failed"}, ArrayBusy),
+        (404, {"detail": "Parameter 'VERSION' could not be read"}, ArrayRefused),
+        (200, {"name": "VERSION", "values": []}, WrongAnswer),
+    ],
+)
+def test_a_daemon_of_this_machine_that_has_it_and_fails_keeps_it_too(
+    daemon: Daemon, status: int, body: Any, kind: type[ArrayError]
+) -> None:
+    bus = FakeBus(FakeXvf(REACHY))
+    daemon.overrides[VERSION] = (status, body)
+    with pytest.raises(kind):
+        open_array(Array(), daemon.url, bus)
+    assert bus.opened == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(503, {"detail": "ReSpeaker audio board not available"}), (404, {"detail": "Not Found"})],
+)
+def test_usb_is_the_way_where_what_answers_has_no_array(
+    daemon: Daemon, status: int, body: Any
+) -> None:
+    daemon.overrides[VERSION] = (status, body)
+    control = open_array(Array(), daemon.url, FakeBus(FakeXvf(REACHY)))
+    assert control.via == "usb"
+    control.close()
+
+
+def test_the_daemon_of_this_machine_keeps_its_own_array(daemon: Daemon) -> None:
+    bus = FakeBus(FakeXvf(REACHY))
+    control = open_array(Array(), daemon.url, bus)
+    assert (control.via, bus.opened) == ("daemon", 0)
+    control.close()
+
+
+def test_a_respeaker_is_none_of_the_daemon_s(daemon: Daemon) -> None:
+    control = open_array(Array(), daemon.url, FakeBus(FakeXvf(SEEED)))
+    assert (control.via, control.board) == ("usb", "seeed")
+    control.close()
+
+
+def test_where_the_daemon_does_not_run_usb_is_the_way() -> None:
+    control = open_array(Array(), "http://127.0.0.1:9", FakeBus(FakeXvf(REACHY)))
+    assert control.via == "usb"
+    control.close()
+
+
+@pytest.mark.parametrize("bus", [FakeBus(), FakeBus(FakeXvf(SEEED, permission=False))])
+def test_where_usb_has_none_or_lets_us_not_the_daemon_is_the_way(
+    daemon: Daemon, bus: FakeBus
+) -> None:
+    control = open_array(Array(), daemon.url, bus)
+    assert control.via == "daemon"
+    control.close()
+
+
+def test_what_is_missing_here_is_said_before_a_robot_that_is_away() -> None:
+    bus = FakeBus(FakeXvf(SEEED, permission=False))
+    with pytest.raises(NoPermission):
+        open_array(Array(), "http://127.0.0.1:9", bus)
+    with pytest.raises(DaemonAway):
+        open_array(Array(), "http://127.0.0.1:9", FakeBus())
+    with pytest.raises(ArrayNotFound):
+        open_array(Array(), None, FakeBus())
+
+
+def test_control_never_opens_nothing(daemon: Daemon) -> None:
+    bus = FakeBus(FakeXvf(REACHY))
+    with pytest.raises(ArrayNotFound, match="never"):
+        open_array(Array(control="never"), daemon.url, bus)
+    assert bus.opened == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "url"),
+    [
+        ("http://localhost:8000", "http://localhost:8000"),
+        (" localhost:8000/ ", "http://localhost:8000"),
+        ("reachy-mini.local", "http://reachy-mini.local:8000"),
+        ("[::1]", "http://[::1]:8000"),
+        ("http://reachy-mini.local", "http://reachy-mini.local"),
+        ("HTTPS://robot.example/daemon/", "https://robot.example/daemon"),
+    ],
+)
+def test_an_address_may_be_written_in_many_ways(written: str, url: str) -> None:
+    assert Robot(url=written).url == url
+
+
+@pytest.mark.parametrize(
+    "written", ["", "ftp://robot", "http://", "localhost:eighty", "http://[::1", "a..b", "a" * 64]
+)
+def test_what_is_no_address_is_found_in_the_settings(written: str) -> None:
+    with pytest.raises(ValueError, match=r"robot\.url is no"):
+        Robot(url=written)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://localhost:8000", True),
+        ("http://127.0.0.1:8000", True),
+        ("http://[::1]:8000", True),
+        ("http://reachy-mini.local:8000", False),
+        ("http://192.168.1.7:8000", False),
+    ],
+)
+def test_the_loopback_is_this_machine(url: str, expected: bool) -> None:
+    assert is_local(url) is expected

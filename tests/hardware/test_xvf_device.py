@@ -1,0 +1,333 @@
+"""The array through the real pyusb, over a fake bus that misbehaves."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from hardware.xvf3800.device import UsbArray, usb_backend
+from hardware.xvf3800.errors import (
+    ArrayBusy,
+    ArrayError,
+    ArrayGone,
+    ArrayNotFound,
+    ArrayRefused,
+    ArraySilent,
+    ArrayStalled,
+    DeviceError,
+    NoDriver,
+    NoPermission,
+    NoUsbLibrary,
+    TransferFailed,
+    WrongAnswer,
+)
+from tests.support.fake_usb import (
+    KEYBOARD,
+    REACHY,
+    SEEED,
+    FakeBus,
+    FakeXvf,
+    Fault,
+    fails,
+    floats,
+    gone,
+    late,
+    short,
+    status,
+)
+
+CALL_BAR_S = 0.25
+"""No read and no write may take longer, whatever the device does."""
+
+
+def opened(device: FakeXvf) -> tuple[UsbArray, FakeBus]:
+    bus = FakeBus(device)
+    return UsbArray(bus, bus.clock, bus.clock.pause), bus
+
+
+# --- finding and opening -----------------------------------------------------------------------
+
+
+def test_a_reachy_is_found_and_says_its_version() -> None:
+    array, bus = opened(FakeXvf(REACHY))
+    assert (array.board, array.firmware, array.via) == ("reachy", "2.1.4", "usb")
+    array.close()
+    assert bus.open_handles == 0
+
+
+def test_a_reachy_is_taken_before_a_respeaker_and_a_keyboard() -> None:
+    bus = FakeBus(FakeXvf(KEYBOARD), FakeXvf(SEEED), FakeXvf(REACHY))
+    array = UsbArray(bus)
+    assert array.board == "reachy"
+    array.close()
+
+
+def test_of_two_alike_the_first_is_taken() -> None:
+    first, second = FakeXvf(REACHY, address=5), FakeXvf(REACHY, address=6)
+    array = UsbArray(FakeBus(first, second))
+    assert (first.requests > 0, second.requests) == (True, 0)
+    array.close()
+
+
+def test_no_array_is_said() -> None:
+    with pytest.raises(ArrayNotFound, match="1 devices are on USB") as caught:
+        UsbArray(FakeBus(FakeXvf(KEYBOARD)))
+    assert "lsusb" in caught.value.fix
+
+
+def test_this_machine_s_real_libusb_finds_none_or_one() -> None:
+    """The real library, on whatever machine this is."""
+    try:
+        array = UsbArray(usb_backend())
+    except (ArrayNotFound, NoPermission) as error:
+        said = str(error)
+    else:
+        array.close()
+        return
+    assert "microphone array" in said
+
+
+def test_without_libusb_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    import libusb_package
+    import usb.backend.libusb1
+
+    monkeypatch.setattr(libusb_package, "get_libusb1_backend", lambda: None)
+    monkeypatch.setattr(usb.backend.libusb1, "get_backend", lambda: None)
+    with pytest.raises(NoUsbLibrary):
+        usb_backend()
+
+
+def test_without_permission_the_handle_is_not_kept() -> None:
+    bus = FakeBus(FakeXvf(permission=False))
+    with pytest.raises(NoPermission, match="errno 13") as caught:
+        UsbArray(bus)
+    assert "udev" in caught.value.fix
+    assert bus.open_handles == 0
+
+
+def test_a_device_that_fails_at_once_is_closed() -> None:
+    bus = FakeBus(FakeXvf(faults=[fails(errno.EPIPE)]))
+    # The error keeps the frames alive, and so whatever would close it as garbage.
+    with pytest.raises(ArrayStalled) as caught:
+        UsbArray(bus, bus.clock, bus.clock.pause)
+    assert (bus.opened, bus.open_handles) == (1, 0)
+    assert caught.value.__traceback__ is not None
+
+
+# --- reading and writing -----------------------------------------------------------------------
+
+
+def test_numbers_text_and_no_number_are_read() -> None:
+    array, _ = opened(FakeXvf())
+    assert array.read("AUDIO_MGR_OP_L") == (8, 0)
+    assert array.read("bld_msg") == "ua-io16-lin"
+    nothing, there = array.read("AUDIO_MGR_SELECTED_AZIMUTHS")
+    assert math.isnan(float(nothing))
+    assert there == pytest.approx(0.91378)
+
+
+@pytest.mark.parametrize(("ids", "expected"), [(REACHY, (133, 1)), (SEEED, (133, 1))])
+def test_each_board_has_its_own_type_of_direction(ids: tuple[int, int], expected: Any) -> None:
+    array, _ = opened(FakeXvf(ids))
+    assert array.read("DOA_VALUE") == expected
+
+
+def test_every_parameter_of_both_boards_is_read_from_the_fake_s_own_registers() -> None:
+    from hardware.xvf3800.parameters import PARAMETERS
+
+    for ids in (REACHY, SEEED):
+        array, _ = opened(FakeXvf(ids))
+        for each in PARAMETERS[array.board].values():
+            if each.access != "wo":
+                assert len(array.read(each.name)) >= 1
+        array.close()
+
+
+def test_what_is_written_is_read_back() -> None:
+    device = FakeXvf()
+    array, _ = opened(device)
+    array.write("PP_MGSCALE", 4.0, 1.0, 1.0)
+    assert device.writes == [((17, 29), floats(4.0, 1.0, 1.0))]
+    assert array.read("PP_MGSCALE") == (4.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("retries", [0, 1, 5, 15])
+def test_a_value_that_is_not_ready_is_asked_for_again(retries: int) -> None:
+    device = FakeXvf()
+    array, bus = opened(device)
+    device.retries, before = retries, device.requests
+    assert array.read("PP_DTSENSITIVE") == (1,)
+    assert device.requests - before == retries + 1
+    assert bus.clock.paused[-retries:] == [0.01] * retries if retries else True
+
+
+# --- everything that goes wrong ----------------------------------------------------------------
+
+WRONG: list[tuple[str, list[Fault], type[ArrayError]]] = [
+    ("retry for ever", [status(64)] * 200, ArrayBusy),
+    ("queue full", [status(68)], ArrayBusy),
+    ("unknown command", [status(65)], ArrayRefused),
+    ("wrong length", [status(66)], ArrayRefused),
+    ("bad payload", [status(67)], ArrayRefused),
+    ("unheard of", [status(99)], WrongAnswer),
+    ("nothing", [short(0)], WrongAnswer),
+    ("status only", [short(1)], WrongAnswer),
+    ("one byte short", [short(4)], WrongAnswer),
+    ("stall", [fails(errno.EPIPE)], ArrayStalled),
+    ("too much", [fails(errno.EOVERFLOW)], WrongAnswer),
+    ("hangs", [late(60)], ArraySilent),
+    ("hangs after retries", [status(64)] * 8 + [late(60)], ArraySilent),
+    ("no permission any more", [fails(errno.EACCES)], NoPermission),
+    ("not permitted", [fails(errno.EPERM)], NoPermission),
+    ("unplugged", [gone], ArrayGone),
+    ("no such address", [fails(errno.ENXIO)], ArrayGone),
+    ("busy", [fails(errno.EBUSY)], ArrayBusy),
+    ("electrical", [fails(errno.EIO)], TransferFailed),
+]
+
+
+@pytest.mark.parametrize(("faults", "kind"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+def test_every_failure_of_a_read_has_its_name_within_its_time(
+    faults: list[Fault], kind: type[ArrayError]
+) -> None:
+    device = FakeXvf()
+    array, bus = opened(device)
+    device.faults = list(faults)
+    started = bus.clock.now
+    with pytest.raises(kind) as caught:
+        array.read("PP_MIN_NS")
+    assert type(caught.value) is kind
+    assert caught.value.why
+    assert bus.clock.now - started <= CALL_BAR_S
+    array.close()
+    assert bus.open_handles == 0
+
+
+@pytest.mark.parametrize(
+    ("faults", "kind"),
+    [
+        ([fails(errno.EPIPE)], ArrayStalled),
+        ([late(60)], ArraySilent),
+        ([gone], ArrayGone),
+        ([fails(errno.EACCES)], NoPermission),
+        ([short(2)], WrongAnswer),
+    ],
+)
+def test_every_failure_of_a_write_has_its_name_within_its_time(
+    faults: list[Fault], kind: type[ArrayError]
+) -> None:
+    device = FakeXvf()
+    array, bus = opened(device)
+    device.faults = list(faults)
+    started = bus.clock.now
+    with pytest.raises(kind):
+        array.write("PP_MIN_NS", 0.5)
+    assert bus.clock.now - started <= CALL_BAR_S
+
+
+def test_a_system_without_a_driver_is_told_of() -> None:
+    def unsupported(device: FakeXvf, data: Any, timeout_s: float) -> int | None:
+        raise NotImplementedError("Operation not supported or unimplemented on this platform")
+
+    with pytest.raises(NoDriver):
+        UsbArray(FakeBus(FakeXvf(faults=[unsupported])))
+
+
+def test_a_board_of_another_type_is_told_apart() -> None:
+    """A Reachy's id with Seeed's firmware: two bytes for each value instead of four."""
+    device = FakeXvf(REACHY, registers={(20, 18): bytes([133, 0, 1, 0])})
+    array, _ = opened(device)
+    with pytest.raises(ArrayRefused, match="SERVICER_WRONG_COMMAND_LEN"):
+        array.read("DOA_VALUE")
+
+
+def test_after_a_failure_the_next_read_works() -> None:
+    for _, faults, kind in WRONG:
+        if kind in (ArrayGone, NoPermission, TransferFailed):
+            continue
+        device = FakeXvf()
+        array, _ = opened(device)
+        device.faults = list(faults)
+        with pytest.raises(kind):
+            array.read("PP_MIN_NS")
+        device.faults = []
+        assert array.read("PP_MIN_NS") == (pytest.approx(0.15),)
+
+
+@given(
+    some.lists(
+        some.one_of(
+            some.sampled_from([0, 1, 2, 64, 64, 64, 65, 68, 200]).map(status),
+            some.integers(0, 5).map(short),
+            some.floats(0, 0.4).map(late),
+            some.sampled_from([errno.EPIPE, errno.EIO, errno.EBUSY, errno.EACCES]).map(fails),
+        ),
+        max_size=40,
+    )
+)
+def test_no_mixture_of_faults_takes_longer_or_has_no_name(faults: list[Fault]) -> None:
+    device = FakeXvf()
+    array, bus = opened(device)
+    device.faults = faults
+    started = bus.clock.now
+    with contextlib.suppress(*DeviceError.__subclasses__()):
+        array.read("PP_MIN_NS")
+    assert bus.clock.now - started <= CALL_BAR_S
+    array.close()
+    assert bus.open_handles == 0
+
+
+def test_after_closing_nothing_is_sent() -> None:
+    device = FakeXvf()
+    array, bus = opened(device)
+    array.close()
+    array.close()
+    before = device.requests
+    with pytest.raises(ArrayGone, match="closed"):
+        array.read("VERSION")
+    assert device.requests == before
+    assert bus.open_handles == 0
+
+
+def test_a_device_that_is_gone_can_be_closed() -> None:
+    device = FakeXvf()
+    array, bus = opened(device)
+    device.plugged = False
+    with pytest.raises(ArrayGone):
+        array.read("VERSION")
+    array.close()
+    assert bus.open_handles == 0
+
+
+def test_threads_take_turns() -> None:
+    """The fake fails on two transfers at once."""
+    array, _ = opened(FakeXvf(retries=3))
+    failed: list[BaseException] = []
+
+    def read_much() -> None:
+        try:
+            for _ in range(50):
+                with contextlib.suppress(ArrayBusy):  # no lock is fair on a busy machine
+                    array.read("AEC_SPENERGY_VALUES")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=read_much) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_who_waits_too_long_for_another_is_told() -> None:
+    array, _ = opened(FakeXvf())
+    with array._lock, pytest.raises(ArrayBusy, match="another command"):
+        array.read("VERSION")

@@ -1,0 +1,418 @@
+"""Where speech begins: back from the moment of certainty, over scores that had risen before it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from benchmarks.onset_false import turns_in
+from benchmarks.onset_play import fixed_padding_only, outcome, play
+from benchmarks.onset_scenes import OnsetScene
+from benchmarks.onset_speech import bounds
+from benchmarks.turns.acoustics import noise
+from benchmarks.wer import words
+from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
+from pipeline.commands import MAX_PREFIX_PADDING_MS, ClearAudio, CreateResponse
+from pipeline.echo.sent import ClientEcho
+from pipeline.engines.stages import Stages
+from pipeline.engines.stt.moonshine import MoonshineOptions
+from pipeline.engines.stt.moonshine import build as build_moonshine
+from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
+from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
+from pipeline.hearing.client import EchoHearing
+from pipeline.hearing.listening import Listener, SpeechScores
+from pipeline.hearing.onset import GAP_MS, MAX_BACK_MS, RecentScores
+from pipeline.hearing.turn_signals import Ended, Started, TurnTaker
+from pipeline.hearing.vad_memory import VadMemory
+from pipeline.settings import Echo, Endpointing
+from tests.support.recordings import Uncancelled, recording
+from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
+from tests.support.virtual_time import run_virtual
+
+WINDOW = 512
+QUIET, LOUD = 10, 3000
+ROOM = [0.01] * 60
+
+
+def frame(number: int, level: int = LOUD) -> AudioFrame:
+    return AudioFrame(np.full(WINDOW, level, np.int16), LISTEN_RATE, number * WINDOW)
+
+
+def begin(scores: Sequence[float], levels: Sequence[int] | None = None) -> int | None:
+    """Frame in which the first turn begins, by a ``TurnTaker``."""
+    taker = TurnTaker(Endpointing())
+    for number, score in enumerate(scores):
+        level = levels[number] if levels else LOUD
+        for signal in taker.feed(score, frame(number, level)):
+            if isinstance(signal, Started):
+                assert signal.start % WINDOW == 0
+                return signal.start // WINDOW
+    return None
+
+
+# --- one score list each -----------------------------------------------------------------------
+
+
+def test_a_sharp_onset_begins_where_it_is_noticed() -> None:
+    assert begin([*ROOM, 0.9, 0.9]) == 60
+
+
+def test_scores_that_climb_belong_to_the_word() -> None:
+    assert begin([*ROOM, 0.1, 0.2, 0.4, 0.9, 0.9]) == 60
+
+
+def test_a_short_word_before_a_pause_is_not_lost() -> None:
+    pause = [0.02] * (400 // 32)
+    assert begin([*ROOM, 0.3, 0.8, 0.4, *pause, 0.9, 0.9]) == 60
+
+
+def test_a_word_that_dips_is_one_word() -> None:
+    assert begin([*ROOM, 0.6, 0.4, 0.6, 0.4, 0.6, 0.6]) == 60
+
+
+def test_what_lies_before_a_long_silence_is_something_else() -> None:
+    silence = [0.01] * (GAP_MS // 32 + 1)
+    assert begin([*ROOM, 0.4, 0.4, *silence, 0.9, 0.9]) == 60 + 2 + len(silence)
+
+
+def test_in_a_room_that_scores_high_only_more_than_that_counts() -> None:
+    noisy = [0.14] * 300
+    assert begin([*noisy, 0.9, 0.9]) == 300
+    assert begin([*noisy, 0.35, 0.35, 0.9, 0.9]) == 300
+
+
+def test_a_loud_moment_does_not_pass_for_the_room() -> None:
+    assert begin([*ROOM, *[0.4] * 8, 0.9, 0.9]) == 60
+
+
+def test_what_is_far_weaker_is_an_echo_and_not_the_speaker() -> None:
+    scores = [*ROOM, *[0.4] * 10, 0.9, 0.9]
+    levels = [QUIET] * 60 + [LOUD // 10] * 10 + [LOUD] * 2
+    assert begin(scores, levels) == 70
+    assert begin(scores, [QUIET] * 60 + [LOUD // 3] * 10 + [LOUD] * 2) == 60
+
+
+def test_the_first_frames_of_a_session_have_nothing_before_them() -> None:
+    assert begin([0.9, 0.9]) == 0
+    assert begin([0.2, 0.9, 0.9]) == 0
+
+
+def test_it_goes_back_no_further_than_the_bound() -> None:
+    assert begin([*ROOM, *[0.3] * 100, 0.9, 0.9]) == 160 - MAX_BACK_MS // 32
+
+
+def test_a_turn_does_not_reach_into_the_speech_of_the_turn_before() -> None:
+    taker = TurnTaker(Endpointing(max_utterance_s=1.0))
+    signals = [signal for n in range(100) for signal in taker.feed(0.9, frame(n))]
+    starts = [signal.start for signal in signals if isinstance(signal, Started)]
+    ends = [signal.speech_end for signal in signals if isinstance(signal, Ended)]
+    assert starts == [0, *ends[: len(starts) - 1]]
+    assert np.diff(ends).min() >= LISTEN_RATE
+
+
+# --- whatever the scores -----------------------------------------------------------------------
+
+SCORES = st.lists(st.floats(0, 1), max_size=150)
+
+
+@given(SCORES, st.integers(0, 149))
+def test_the_beginning_is_bounded(scores: list[float], noticed: int) -> None:
+    recent = RecentScores()
+    for number, score in enumerate(scores):
+        recent.note(score, frame(number), 0.5)
+    found = recent.beginning(noticed * WINDOW, 0.5)
+    assert noticed * WINDOW - MAX_BACK_MS * LISTEN_RATE // 1000 <= found <= noticed * WINDOW
+
+
+@given(SCORES)
+def test_a_turn_opens_exactly_when_it_did_and_never_later_in_the_sound(
+    scores: list[float],
+) -> None:
+    """The oracle: two frames in a row reach the threshold, while no turn is open."""
+    taker = TurnTaker(Endpointing())
+    above, open_ = 0, False
+    for number, score in enumerate(scores):
+        signals = taker.feed(score, frame(number))
+        started = [signal for signal in signals if isinstance(signal, Started)]
+        above = above + 1 if score >= 0.5 and not open_ else 0
+        assert bool(started) == (above >= 2)
+        for signal in started:
+            open_, above = True, 0
+            assert signal.start <= (number - 1) * WINDOW
+        if any(isinstance(signal, Ended) for signal in signals):
+            open_, above = False, 0
+
+
+# --- the listener ------------------------------------------------------------------------------
+
+
+class ScoresByLevel:
+    """A VAD that is the less sure the softer it is: amplitude 10,000 scores 1."""
+
+    window_samples = WINDOW
+
+    async def open(self) -> ScoresByLevel:
+        return self
+
+    async def score(self, pcm: Pcm) -> float:
+        return float(min(1.0, np.abs(pcm.astype(np.int32)).max() / 10_000))
+
+    def close(self) -> None:
+        pass
+
+
+def listener_with(history_seconds: float) -> Listener:
+    vad = ScoresByLevel()
+    hearing = EchoHearing(ClientEcho(WINDOW), Echo())
+    stages = Stages(vad, ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
+    scores = SpeechScores(stages, vad, VadMemory(vad))
+    return Listener(scores, hearing, history_seconds, Endpointing())
+
+
+def soft_word_then_loud() -> Pcm:
+    """1 s of room, 0.2 s at a score of 0.3, 0.2 s of room, 0.4 s at 0.9."""
+    parts = ((16_000, 10), (3200, 3000), (3200, 10), (6400, 9000))
+    return np.concatenate([np.full(count, level, np.int16) for count, level in parts])
+
+
+@given(st.lists(st.integers(0, 28_800), max_size=12))
+async def test_any_split_gives_the_same_signals(cuts: list[int]) -> None:
+    whole = soft_word_then_loud()
+
+    async def heard(pieces: Sequence[Pcm]) -> list[object]:
+        listener = listener_with(8.0)
+        return [s for piece in pieces async for signals in listener.hear(piece) for s in signals]
+
+    at_once = await heard([whole])
+    assert await heard(np.split(whole, sorted(cuts))) == at_once
+    assert at_once[0] == Started(16_000 // WINDOW * WINDOW)
+
+
+@pytest.mark.parametrize("history_seconds", [0.0, 8.0])
+async def test_the_history_holds_padding_and_onset_whatever_a_client_asks_for(
+    history_seconds: float,
+) -> None:
+    listener = listener_with(history_seconds)
+    asked = Endpointing(prefix_padding_ms=MAX_PREFIX_PADDING_MS, onset_ms=1000)
+    listener.configure(asked)
+    room = np.full(6 * LISTEN_RATE, 10, np.int16)
+    async for _ in listener.hear(room):
+        pass
+    slow = np.full(MAX_BACK_MS * 16, 3000, np.int16)
+    loud = np.full(2 * LISTEN_RATE, 9000, np.int16)
+    started = None
+    async for signals in listener.hear(np.concatenate((slow, loud))):
+        if signals and started is None:
+            started = signals[0]
+            assert isinstance(started, Started)
+            start = started.start - MAX_PREFIX_PADDING_MS * 16
+            assert len(listener.read(start, listener.heard_end)) == listener.heard_end - start
+    assert started
+
+
+@pytest.mark.parametrize("rate", [8_000, 24_000, 44_100, 48_000])
+def test_resampled_sound_keeps_its_place(rate: int) -> None:
+    """A click at 1 s is at sample 16,000, to half a millisecond, in pieces of 20 ms."""
+    pcm = np.zeros(2 * rate, np.int16)
+    pcm[rate] = 30_000
+    resampler = Resampler(rate, LISTEN_RATE)
+    pieces = [resampler.feed(piece) for piece in np.split(pcm, 100)]
+    heard = np.concatenate(pieces)
+    assert abs(int(np.abs(heard.astype(int)).argmax()) - LISTEN_RATE) <= 8
+
+
+@given(SCORES)
+def test_a_turn_begins_behind_the_turn_before_and_within_the_bound(scores: list[float]) -> None:
+    taker, closed_to = TurnTaker(Endpointing(unsure_wait_ms=64)), 0
+    for number, score in enumerate(scores):
+        for signal in taker.feed(score, frame(number)):
+            if isinstance(signal, Started):
+                noticed = (number - 1) * WINDOW
+                assert max(closed_to, noticed - MAX_BACK_MS * 16) <= signal.start <= noticed
+            if isinstance(signal, Ended):
+                closed_to = signal.speech_end
+
+
+# --- a whole session ---------------------------------------------------------------------------
+
+
+def test_padding_is_counted_from_the_beginning_that_was_found() -> None:
+    async def main() -> None:
+        async with scene() as played:
+            await played.hear(2.0)
+            await played.hear(0.02, level=LOUD)  # a word too short to count
+            await played.hear(0.3)
+            await played.say(0.5)
+            await played.hear(1.5)
+        assert played.events(SpeechStarted)[0].audio_ms == pytest.approx(1700, abs=33)
+
+    run_virtual(main())
+
+
+def test_nothing_that_was_cleared_comes_back() -> None:
+    async def main() -> None:
+        async with scene() as played:
+            await played.hear(1.0)
+            await played.hear(0.02, level=LOUD)
+            await played.hear(0.1)
+            await played.do(ClearAudio())
+            await played.say(0.5)
+            await played.hear(1.5)
+        # Windows of 32 ms: what has not filled one when it is cleared is not heard yet.
+        assert played.events(SpeechStarted)[0].audio_ms >= 1140 - 32
+
+    run_virtual(main())
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.booleans()), max_size=10))
+def test_no_range_begins_before_what_is_closed(pieces: list[tuple[int, bool, bool]]) -> None:
+    """Pieces of sound, loud or not; behind some, the client clears what it has sent."""
+
+    async def main() -> None:
+        closed_ms, sent_ms, seen = 0, 0, 0
+        async with scene() as played:
+            for chunks, loud, clears in pieces:
+                await played.hear(chunks / 50, level=LOUD if loud else 0)
+                sent_ms += chunks * 20
+                if clears:
+                    await played.do(ClearAudio())
+                await played.settle()
+                for _, event in played.log[seen:]:
+                    if isinstance(event, SpeechStarted):
+                        assert closed_ms <= event.audio_ms <= sent_ms
+                    if isinstance(event, SpeechStopped):
+                        closed_ms = event.audio_ms
+                seen = len(played.log)
+                if clears:  # all whole windows of it
+                    closed_ms = max(closed_ms, sent_ms // 32 * 32)
+
+    run_virtual(main())
+
+
+def test_who_speaks_while_an_answer_is_playing_is_heard_from_the_first_word() -> None:
+    async def main() -> None:
+        async with scene(llm=ScriptedLlm(deltas=("And then I went on. ",) * 20)) as played:
+            await played.do(CreateResponse())
+            await played.hear(2.0)
+            assert played.events(ReplyAudio)
+            assert not played.events(ReplyFinished), "it is still speaking"
+            await played.hear(0.02, level=LOUD)
+            await played.hear(0.3)
+            await played.say(0.5)
+            await played.hear(1.5)
+        heard = cast(ScriptedStt, played.stages.stt).finished[-1]
+        # 300 ms of padding, the short word, and all that follows.
+        assert np.flatnonzero(heard)[0] == pytest.approx(300 * 16, abs=WINDOW)
+        assert np.count_nonzero(heard) >= 0.5 * LISTEN_RATE
+
+    run_virtual(main())
+
+
+# --- the real network --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def vad(weights: Callable[[str], Path]) -> SileroVad:
+    return build(SileroOptions(), weights("silero-vad"))
+
+
+def started_at(vad: SileroVad, pcm: Pcm) -> int | None:
+    stream, taker = vad.open(), TurnTaker(Endpointing())
+    for each in Framer(WINDOW).feed(pcm):
+        for signal in taker.feed(stream.score(each.pcm), each):
+            if isinstance(signal, Started):
+                return signal.start
+    return None
+
+
+def pink(count: int, seed: int) -> NDArray[np.float64]:
+    """With a level of 1."""
+    return noise("pink", count, np.random.default_rng(seed)).astype(np.float64)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("snr_db", [0, 10, 20])
+@pytest.mark.parametrize("name", ["goforward", "something", "librivox-0880", "beckett"])
+def test_soft_onsets_in_noise_are_within_the_padding(
+    vad: SileroVad, name: str, snr_db: int
+) -> None:
+    """The voice fades in from -12 dB within 120 ms; the truth is the clean clip's energy."""
+    clip = recording(name).pcm
+    onset, _ = bounds(clip)
+    said = clip[onset : onset + 2 * LISTEN_RATE].astype(np.float64)
+    voice = np.concatenate((np.zeros(LISTEN_RATE), said))
+    level = float(np.std(voice[LISTEN_RATE:]))
+    fade = 120 * 16
+    voice[LISTEN_RATE : LISTEN_RATE + fade] *= np.linspace(0.25, 1, fade)
+    for seed in range(3):
+        mixed = voice + pink(len(voice), seed) * level * 10 ** (-snr_db / 20)
+        started = started_at(vad, np.clip(mixed, -32768, 32767).astype(np.int16))
+        assert started is not None
+        assert LISTEN_RATE - MAX_BACK_MS * 16 <= started - 300 * 16 <= LISTEN_RATE
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("seed", range(4))
+def test_a_short_first_word_that_silero_does_not_count_is_kept(vad: SileroVad, seed: int) -> None:
+    """180 ms of speech in as much noise, 400 ms of nothing, then the rest."""
+    clip = recording("librivox-0880").pcm
+    onset, _ = bounds(clip)
+    word, rest = np.split(clip[onset : onset + 1700 * 16], [180 * 16])
+    voice = np.concatenate((np.zeros(LISTEN_RATE), word, np.zeros(400 * 16), rest))
+    mixed = voice + pink(len(voice), seed) * np.sqrt(np.mean(rest.astype(float) ** 2))
+    pcm = np.clip(mixed, -32768, 32767).astype(np.int16)
+    with fixed_padding_only():
+        alone = started_at(vad, pcm)
+    assert alone is None or alone - 300 * 16 > LISTEN_RATE, "padding alone would not reach it"
+    started = started_at(vad, pcm)
+    assert started is not None
+    assert started - 300 * 16 <= LISTEN_RATE
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["goforward", "librivox-0870", "beckett"])
+def test_who_starts_while_the_robot_speaks_is_read_from_the_first_phoneme(
+    vad: SileroVad, weights: Callable[[str], Path], name: str
+) -> None:
+    """The range is the same as in silence: playback gates nothing."""
+    clip = recording(name)
+    onset, end = bounds(clip.pcm)
+    voice = clip.pcm[onset:end].astype(np.float64)
+    room = np.random.default_rng(3).normal(0, 10, len(voice) + 4 * LISTEN_RATE)
+    room[2 * LISTEN_RATE : 2 * LISTEN_RATE + len(voice)] += voice
+    pcm = np.clip(room, -32768, 32767).astype(np.int16)
+    starts = []
+    for playing in (True, False):
+        known = (0, clip.source, clip.text, pcm, 2 * LISTEN_RATE, 2 * LISTEN_RATE + len(voice))
+        spoken = OnsetScene(*known, None, None, None, None, False, playing, None, LISTEN_RATE)
+        log = run_virtual(play(spoken, vad, Endpointing()))
+        assert playing == any(at < 2 and isinstance(event, ReplyAudio) for at, event in log)
+        found = outcome(spoken, log)
+        assert found.covered
+        assert found.committed
+        starts.append(found.committed)
+    assert starts[0] == starts[1]
+    moonshine = build_moonshine(MoonshineOptions(), weights("moonshine-tiny-en"))
+    utterance = moonshine.open("en", False)
+    utterance.feed(pcm[slice(*starts[0])])
+    read = words(utterance.finish(Uncancelled()).text)
+    assert read[:1] == words(clip.text)[:1]
+
+
+@pytest.mark.real
+def test_the_benchmark_counts_the_turns_that_open(vad: SileroVad) -> None:
+    silence = np.zeros(2 * LISTEN_RATE, np.int16)
+    said = np.concatenate((silence, recording("goforward").pcm, silence))
+    assert asyncio.run(turns_in(silence, vad, Endpointing())) == (0, 0.0)
+    starts, open_s = asyncio.run(turns_in(said, vad, Endpointing()))
+    assert starts == 1
+    assert 1 < open_s < len(said) / LISTEN_RATE

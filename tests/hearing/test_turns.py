@@ -1,0 +1,99 @@
+"""Turn taking as pure lists: scores in, signals out."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.audio import AudioFrame
+from pipeline.hearing.turn_signals import Ended, Paused, Resumed, Signal, Started, TurnTaker
+from pipeline.settings import Endpointing
+
+WINDOW = 512
+SILENCE = np.zeros(WINDOW, np.int16)
+
+
+def feed(taker: TurnTaker, scores: list[float], first: int = 0) -> list[Signal]:
+    return [
+        signal
+        for n, score in enumerate(scores, start=first)
+        for signal in taker.feed(score, AudioFrame(SILENCE, 16_000, n * WINDOW))
+    ]
+
+
+def test_a_click_is_no_speech_and_two_windows_are() -> None:
+    taker = TurnTaker(Endpointing())
+    assert feed(taker, [0.0, 0.9, 0.0]) == []
+    # It may have been the beginning, though (tests/hearing/test_onset.py).
+    assert feed(taker, [0.9, 0.9], first=3) == [Started(1 * WINDOW)]
+
+
+def test_an_unjudged_pause_ends_after_the_longest_wait() -> None:
+    taker = TurnTaker(Endpointing())
+    signals = feed(taker, [0.9] * 10 + [0.0] * 40)
+    assert signals == [Started(0), Paused(10 * WINDOW, 11 * WINDOW), Ended(10 * WINDOW)]
+    # 992 ms are 31 windows.
+    taker = TurnTaker(Endpointing())
+    assert Ended(10 * WINDOW) not in feed(taker, [0.9] * 10 + [0.0] * 30)
+
+
+def test_a_clear_end_is_taken_at_once_if_its_wait_is_already_over() -> None:
+    taker = TurnTaker(Endpointing())
+    feed(taker, [0.9] * 10 + [0.0] * 8)
+    assert taker.judge(224) == [Ended(10 * WINDOW)]
+
+
+def test_a_judgement_before_the_wait_is_over_is_kept() -> None:
+    taker = TurnTaker(Endpointing())
+    feed(taker, [0.9] * 10 + [0.0] * 2)
+    assert taker.judge(224) == []
+    assert feed(taker, [0.0] * 5, first=12) == [Ended(10 * WINDOW)]
+
+
+def test_speech_in_the_pause_resumes_and_the_next_pause_is_judged_anew() -> None:
+    taker = TurnTaker(Endpointing())
+    feed(taker, [0.9] * 10 + [0.0] * 2)
+    taker.judge(224)
+    assert feed(taker, [0.9, 0.0], first=12) == [
+        Resumed(12 * WINDOW),
+        Paused(13 * WINDOW, 14 * WINDOW),
+    ]
+    assert feed(taker, [0.0] * 10, first=14) == []
+
+
+def test_a_late_judgement_of_a_pause_that_is_over_is_ignored() -> None:
+    taker = TurnTaker(Endpointing())
+    feed(taker, [0.9] * 10 + [0.0] * 2 + [0.9])
+    assert taker.judge(224) == []
+
+
+def test_hysteresis_keeps_weak_speech_open() -> None:
+    taker = TurnTaker(Endpointing())
+    assert feed(taker, [0.9, 0.9, 0.4, 0.4, 0.4]) == [Started(0)]
+
+
+def test_a_turn_that_never_ends_is_cut_at_the_limit() -> None:
+    taker = TurnTaker(Endpointing(max_utterance_s=1.0))
+    signals = feed(taker, [0.9] * 40)
+    assert signals[1:3] == [Paused(32 * WINDOW, 32 * WINDOW), Ended(32 * WINDOW)]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.none() | st.integers(0, 2000)), max_size=200))
+def test_signals_alternate_whatever_is_heard(steps: list[tuple[float, int | None]]) -> None:
+    taker = TurnTaker(Endpointing())
+    may_follow = {
+        None: {Started},
+        Started: {Paused},
+        Paused: {Resumed, Ended},
+        Resumed: {Paused},
+        Ended: {Started},
+    }
+    last: type[Signal] | None = None
+    for n, (score, wait_ms) in enumerate(steps):
+        signals = taker.feed(score, AudioFrame(SILENCE, 16_000, n * WINDOW))
+        if wait_ms is not None:
+            signals += taker.judge(wait_ms)
+        for signal in signals:
+            assert type(signal) in may_follow[last]
+            last = type(signal)

@@ -1,0 +1,144 @@
+"""Each stretch of echo is heard with memories of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from benchmarks.onset_play import InlineVad
+from benchmarks.turns.acoustics import gained, noise, to_pcm
+from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm
+from pipeline.echo.path import EchoWindow
+from pipeline.engines.stages import Stages
+from pipeline.engines.vad.silero import SileroOptions, build
+from pipeline.hearing.listening import SpeechScores
+from tests.support.recordings import recording
+
+WINDOW = 512
+SILENCE = np.zeros(WINDOW, np.int16)
+
+
+@dataclass
+class Heard:
+    """One stream: how many windows it has heard, and whether it was closed."""
+
+    stage: ScriptedVad
+    windows: int = 0
+    closed: bool = False
+
+    async def score(self, pcm: Pcm) -> float:
+        assert not self.closed
+        self.windows += 1
+        return self.stage.says
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class ScriptedVad:
+    """All its streams score what it says."""
+
+    says: float = 0.0
+    streams: list[Heard] = field(default_factory=list)
+    window_samples = WINDOW
+
+    async def open(self) -> Heard:
+        self.streams.append(Heard(self))
+        return self.streams[-1]
+
+
+def heard_by(script: list[tuple[bool, float]]) -> list[int]:
+    """``script``: whether there may be an echo in a window, and what each VAD says of it. Windows
+    that each stream has heard, in the order in which they were opened."""
+    stage = ScriptedVad()
+
+    async def hear() -> None:
+        scores = await SpeechScores.open(cast(Stages, SimpleNamespace(vad=stage)))
+        for number, (echo, stage.says) in enumerate(script):
+            frame = AudioFrame(SILENCE, LISTEN_RATE, number * WINDOW)
+            await scores.score(EchoWindow(frame, SILENCE if echo else None), False, 0.5)
+        scores.close()
+
+    asyncio.run(hear())
+    assert all(stream.closed for stream in stage.streams)
+    return [stream.windows for stream in stage.streams]
+
+
+def test_the_vad_of_the_room_never_hears_what_is_left_of_an_echo() -> None:
+    script = [(False, 0.0)] * 10 + [(True, 0.1)] * 20 + [(False, 0.0)] * 10
+    assert heard_by(script) == [20, 20, 20]
+
+
+def test_who_speaks_when_an_echo_begins_is_heard_out_by_who_has_heard_the_beginning() -> None:
+    """So is the echo itself, before it is known to be one."""
+    script = [(False, 0.9)] * 10 + [(True, 0.1)] * 20 + [(False, 0.0)] * 10
+    assert heard_by(script) == [30, 10, 20]
+
+
+def test_so_is_who_speaks_when_an_echo_ends() -> None:
+    talks_on = [(True, 0.9)] * 20 + [(False, 0.9)] * 30 + [(False, 0.1)] * 8
+    assert heard_by([(False, 0.0)] * 10 + talks_on + [(False, 0.0)] * 5) == [15, 58, 58]
+
+
+def test_who_speaks_from_one_echo_to_the_next_is_heard_by_both_all_the_time() -> None:
+    talks = [(True, 0.9)] * 20 + [(False, 0.9)] * 30 + [(True, 0.9)] * 20
+    assert heard_by([(False, 0.0)] * 10 + talks) == [10, 70, 70]
+
+
+def test_who_speaks_long_after_an_echo_is_heard_on_as_the_room() -> None:
+    talks = [(True, 0.9)] * 20 + [(False, 0.9)] * 150
+    next_echo = [(False, 0.0)] * 8 + [(True, 0.0)] * 5
+    assert heard_by([(False, 0.0)] * 10 + talks + next_echo) == [10, 178, 114, 5, 5]
+
+
+def test_an_exchanged_vad_takes_all_streams_of_the_old_one_with_it() -> None:
+    old, new = ScriptedVad(), ScriptedVad()
+    stages = SimpleNamespace(vad=old)
+
+    async def hear() -> None:
+        scores = await SpeechScores.open(cast(Stages, stages))
+        window = EchoWindow(AudioFrame(SILENCE, LISTEN_RATE, 0), SILENCE)
+        await scores.score(window, False, 0.5)
+        stages.vad = new
+        await scores.score(window, False, 0.5)
+        assert [stream.closed for stream in old.streams] == [True] * 3
+        scores.close()
+
+    asyncio.run(hear())
+    assert [stream.closed for stream in new.streams] == [True] * 3
+
+
+@pytest.mark.real
+def test_after_some_answers_it_hears_as_much_as_during_the_first(
+    weights: Callable[[str], Path],
+) -> None:
+    """Real Silero. What it heard over the first answers is a rustle that it learns to ignore."""
+    stage = InlineVad(build(SileroOptions(), weights("silero-vad")))
+    rustle = to_pcm(gained(noise("white", 625 * WINDOW, np.random.default_rng(2)), -40))
+    speech = recording("goforward").pcm
+
+    async def speech_windows(answers: int) -> int:
+        scores = await SpeechScores.open(cast(Stages, SimpleNamespace(vad=stage)))
+
+        async def hear(pcm: Pcm, echo: bool) -> list[float]:
+            windows = (
+                EchoWindow(frame, frame.pcm if echo else None) for frame in Framer(WINDOW).feed(pcm)
+            )
+            return [await scores.score(window, False, 0.5) for window in windows]
+
+        for _ in range(answers):
+            await hear(rustle, echo=True)
+            await hear(np.zeros(LISTEN_RATE, np.int16), echo=False)
+        return sum(score >= 0.5 for score in await hear(speech, echo=True))
+
+    first = asyncio.run(speech_windows(answers=0))
+    assert first > 40
+    assert asyncio.run(speech_windows(answers=2)) == first

@@ -1,0 +1,201 @@
+"""Downloads over a real loopback connection that breaks in every way we could think of."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import random
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from app.models.download import Fetcher, Progress, Refused, Remote, WrongContent, require_space
+from pipeline.errors import WeightsError
+from tests.support.file_server import FileServer, file_server
+
+CONTENT = random.Random(1).randbytes(700_000)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with file_server() as server:
+        server.files["/model.bin"] = CONTENT
+        yield server
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    """Every pause that a fetcher would have made."""
+    return []
+
+
+@pytest.fixture
+def fetcher(waits: list[float]) -> Iterator[Fetcher]:
+    with Fetcher(sleep=waits.append) as fetcher:
+        yield fetcher
+
+
+def remote(server: FileServer, **changes: Any) -> Remote:
+    known = {"label": "model.bin", "size": len(CONTENT), "sha256": SHA256}
+    return Remote(f"{server.url}/model.bin", **{**known, **changes})
+
+
+def left_behind(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_reports_progress_up_to_the_whole(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    seen: list[Progress] = []
+    target = fetcher.fetch(remote(server), tmp_path / "m", seen.append)
+    assert target.read_bytes() == CONTENT
+    assert [seen[0].done, seen[-1].done, seen[-1].total] == [0, len(CONTENT), len(CONTENT)]
+    assert [p.done for p in seen] == sorted(p.done for p in seen)
+    assert left_behind(tmp_path) == ["m"]
+
+
+def test_goes_on_where_the_connection_broke(
+    server: FileServer, fetcher: Fetcher, waits: list[float], tmp_path: Path
+) -> None:
+    server.hang_up_after = [300_000, 200_000]
+    assert fetcher.fetch(remote(server), tmp_path / "m").read_bytes() == CONTENT
+    assert server.ranges == ["", "bytes=300000-", "bytes=500000-"]
+    assert len(waits) == 2
+
+
+def test_goes_on_after_the_process_ended(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    (tmp_path / "m.part").write_bytes(CONTENT[:123_456])
+    assert fetcher.fetch(remote(server), tmp_path / "m").read_bytes() == CONTENT
+    assert server.ranges == ["bytes=123456-"]
+
+
+def test_starts_over_when_the_server_cannot_resume(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    server.resumes = False
+    (tmp_path / "m.part").write_bytes(CONTENT[:5])
+    assert fetcher.fetch(remote(server), tmp_path / "m").read_bytes() == CONTENT
+
+
+def test_a_part_longer_than_the_file_is_thrown_away(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    (tmp_path / "m.part").write_bytes(CONTENT + b"tail")
+    assert fetcher.fetch(remote(server), tmp_path / "m").read_bytes() == CONTENT
+    assert server.ranges == [f"bytes={len(CONTENT) + 4}-", ""]
+
+
+def test_a_stale_part_costs_a_second_download_and_no_more(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    (tmp_path / "m.part").write_bytes(b"of another version")
+    assert fetcher.fetch(remote(server), tmp_path / "m").read_bytes() == CONTENT
+    assert server.ranges == ["bytes=18-", ""]
+
+
+class Lie(NamedTuple):
+    content: bytes
+    size: int | None
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        pytest.param(Lie(b"X" + CONTENT[1:], len(CONTENT)), id="other bytes"),
+        pytest.param(Lie(CONTENT[:-1], len(CONTENT)), id="shorter"),
+        pytest.param(Lie(CONTENT + b"!", len(CONTENT)), id="longer"),
+        pytest.param(Lie(CONTENT[:-1], None), id="size unknown"),
+    ],
+)
+def test_a_wrong_file_leaves_nothing_behind(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path, lie: Lie
+) -> None:
+    server.files["/model.bin"] = lie.content
+    with pytest.raises(WrongContent, match="not what the catalogue promises"):
+        fetcher.fetch(remote(server, size=lie.size), tmp_path / "m")
+    assert left_behind(tmp_path) == []
+
+
+def test_a_server_that_keeps_hanging_up_is_given_up_but_the_part_is_kept(
+    server: FileServer, fetcher: Fetcher, waits: list[float], tmp_path: Path
+) -> None:
+    server.hang_up_after = [100_000] + [0] * 20
+    with pytest.raises(WeightsError, match=r"0\.1 MB are kept.*goes on where it stopped") as raised:
+        fetcher.fetch(remote(server), tmp_path / "m")
+    assert not isinstance(raised.value, Refused)
+    assert (tmp_path / "m.part").read_bytes() == CONTENT[:100_000]
+    assert waits == sorted(waits), "each pause is longer than the one before"
+
+
+def test_patience_with_a_busy_server(
+    server: FileServer, fetcher: Fetcher, waits: list[float], tmp_path: Path
+) -> None:
+    server.statuses = [503, 429]
+    assert fetcher.fetch(remote(server), tmp_path / "m").exists()
+    assert len(waits) == 2
+
+
+def test_no_patience_with_a_missing_file(
+    server: FileServer, fetcher: Fetcher, waits: list[float], tmp_path: Path
+) -> None:
+    server.statuses = [404]
+    with pytest.raises(WeightsError, match="HTTP 404 for http"):
+        fetcher.fetch(remote(server), tmp_path / "m")
+    assert waits == []
+    assert left_behind(tmp_path) == []
+
+
+def test_a_refusal_says_what_to_do_and_tells_no_secret(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    server.statuses = [403]
+    asked = Remote(f"{server.url}/model.bin?sig=secret", "m", denied="Accept the licence")
+    with pytest.raises(Refused, match="Accept the licence") as raised:
+        fetcher.fetch(asked, tmp_path / "m")
+    assert "secret" not in str(raised.value)
+
+
+def test_no_network(fetcher: Fetcher, tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/model.bin"
+        with pytest.raises(Refused, match="Check the network"):
+            fetcher.fetch(Remote(url, "model.bin"), tmp_path / "m")
+    assert left_behind(tmp_path) == []
+
+
+def test_no_room_is_noticed_before_the_first_byte(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5_000_000))
+    with pytest.raises(WeightsError, match=r"no room for model\.bin.*5\.0 MB free"):
+        fetcher.fetch(remote(server), tmp_path / "m")
+    assert left_behind(tmp_path) == []
+
+
+def test_only_the_rest_needs_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100_000_000))
+    require_space(tmp_path, 30_000_000, "the rest")
+    with pytest.raises(WeightsError, match="no room"):
+        require_space(tmp_path, 40_000_000, "the whole")
+
+
+def test_a_disk_that_fills_up_on_the_way_is_emptied_again(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    def full(now: Progress) -> None:
+        if now.done:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(WeightsError, match="The disk is full"):
+        fetcher.fetch(remote(server), tmp_path / "m", full)
+    assert left_behind(tmp_path) == []

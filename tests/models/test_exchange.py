@@ -1,0 +1,419 @@
+"""One engine in another's place in a whole running server, over small engines and real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.compose import Assistant
+from app.models import memory_room
+from app.models.engine_set import EXCHANGED
+from app.models.gpu import free_memory_mb
+from app.models.memory_room import has_room
+from app.models.weights import WeightsCache
+from app.server.control import NotRunning, Refused, Use, ask, socket_path
+from app.server.exchange import Exchange
+from app.server.live_settings import LiveSettings
+from app.server.serving import PATH, run_server
+from app.settings.load import load_settings
+from app.settings.model import Loaded
+from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
+from pipeline.engines.registry import Kind
+from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError, WeightsError
+from pipeline.recording.tape import Tape
+from tests.clients.robot_app import COMPLETED, DELTA, STARTED, RobotApp, robot_app
+from tests.support.scripted import Noise
+from tests.support.small_engines import GATE, install
+from tests.support.watched_log import WatchedLog, watched_log
+
+DONE = "response.done"
+HEARD_OUT_S = 0.8
+"""Behind an answer that was played."""
+
+
+@dataclass
+class Running:
+    url: str
+    port: int
+    assistant: Assistant
+    live: LiveSettings
+    steps: list[str] = field(default_factory=list)
+    loading: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def use(self, *assignments: str, unload_first: bool | None = None) -> None:
+        self.steps.clear()
+        await self.live.use(assignments, self._note, unload_first)
+
+    def _note(self, step: str) -> None:
+        self.steps.append(step)
+        if step.startswith("loading"):
+            self.loading.set()
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    install(monkeypatch)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    path = tmp_path / "my.yaml"
+    engines = "\n".join(f"{kind}: {{engine: small}}" for kind in Kind)
+    path.write_text(
+        "server: {port: 0}\nconversation: {apology: ''}\nplayback: {watch_voice: false}\n" + engines
+    )
+    return path
+
+
+@pytest.fixture
+def logged() -> Iterator[WatchedLog]:
+    with watched_log("reachy_voice.settings") as log:
+        yield log
+
+
+@asynccontextmanager
+async def running(file: Path, cache: WeightsCache, *, room: bool = True) -> AsyncIterator[Running]:
+    def load(more: Sequence[str]) -> Loaded:
+        return load_settings(str(file), more)
+
+    loaded = await asyncio.to_thread(load, ())
+    assistant = Assistant(loaded.settings, cache)
+    exchange = Exchange(assistant, lambda kind, options: room)
+    live = await asyncio.to_thread(LiveSettings, loaded, load, assistant, exchange)
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    server = asyncio.create_task(
+        run_server(
+            assistant, on_engine_ready=lambda _: None, on_ready=port.set_result, port=0, live=live
+        )
+    )
+    try:
+        number = await port
+        yield Running(f"ws://127.0.0.1:{number}{PATH}", number, assistant, live)
+    finally:
+        server.cancel()
+        await asyncio.wait({server})
+
+
+def speech() -> Pcm:
+    """Noise: a level that begins at once is like the answers' voice, which does, too."""
+    return np.concatenate((np.zeros(3200, np.int16), Noise(1)(3000, LISTEN_RATE * 6 // 10)))
+
+
+def ended(app: RobotApp) -> list[dict[str, Any]]:
+    """Responses that nobody has cut off."""
+    responses: list[dict[str, Any]] = [event["response"] for event in app.all(DONE)]
+    return [response for response in responses if response["status"] != "cancelled"]
+
+
+async def answered(app: RobotApp, count: int) -> dict[str, Any]:
+    """Speak when everything is said; the response, which is the ``count``-th of all that ended. A
+    machine that stands still in the middle of a word makes two turns of it: the second one cuts
+    the answer to the first one off."""
+    if app.player.pcm_bytes:
+        # One word over the end of an answer is a listener's.
+        await asyncio.sleep(app.player.queued_s + HEARD_OUT_S)
+    app.hears(speech())
+    await app.until(lambda: len(ended(app)) >= count)
+    return ended(app)[count - 1]
+
+
+async def turn(app: RobotApp, count: int) -> tuple[str, str, set[int]]:
+    """Speak; what was heard, what was said, and with which voices."""
+    before = len(app.all(DELTA))
+    response = await answered(app, count)
+    assert response["status"] == "completed"
+    heard = app.all(COMPLETED)[-1]["transcript"]
+    said = response["output"][0]["content"][0]["transcript"]
+    pcm = [pcm_from_bytes(base64.b64decode(event["delta"])) for event in app.all(DELTA)[before:]]
+    levels = {round(int(np.median(chunk)), -2) for chunk in pcm}
+    return heard, said, levels - {0}
+
+
+async def test_each_engine_is_exchanged_and_nobody_is_disconnected(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        heard, said, levels = await turn(app, 1)
+        assert (heard, levels) == ("one", {1000})
+        assert said.startswith("This is one.")
+        await server.use("tts.level=2000")
+        await server.use("stt={engine: small, name: two}", "llm.name=two", "vad.level=1")
+        assert len([step for step in server.steps if "in place" in step]) == 3
+        heard, said, levels = await turn(app, 2)
+        assert (heard, levels) == ("two", {2000})
+        assert said.startswith("This is two.")
+        assert server.assistant.settings.stt.name == "two"  # type: ignore[attr-defined]
+        # What was asked for before is kept, until the engine itself is named again.
+        await server.use("tts.rate=24000")
+        assert (await turn(app, 3))[2] == {2000}
+        await server.use("tts=small")
+        assert (await turn(app, 4))[2] == {1000}
+        assert not app.errors
+
+
+async def test_the_old_engine_is_closed_when_nothing_uses_it(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        old, life = server.assistant.engines[Kind.TTS], server.assistant.engines.life(Kind.TTS)
+        app.hears(speech())
+        await app.event(DELTA)
+        using = asyncio.create_task(server.use("tts.level=2000"))
+        await app.event(DONE)
+        assert (await app.event(DONE))["response"]["status"] == "completed"
+        await using
+        await asyncio.wait({life})
+        assert old.problem == "is closed"
+        assert (await turn(app, 2))[2] == {2000}
+
+
+async def test_without_room_a_notice_is_said_and_turns_wait(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    async with (
+        running(settings_file, cache, room=False) as server,
+        robot_app(server.url) as app,
+    ):
+        await turn(app, 1)
+        using = asyncio.create_task(server.use("tts.level=2000"))
+        notice = await app.event(DONE, 2)
+        text = notice["response"]["output"][0]["content"][0]["transcript"]
+        assert text == server.assistant.settings.conversation.exchange_notice
+        await using
+        assert server.steps[0].startswith("waiting")
+        assert (await turn(app, 3))[2] == {2000}
+
+
+async def test_what_fails_to_load_leaves_the_old_one(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        for unload_first in (False, True):
+            with pytest.raises(EngineError, match="no legs"):
+                await server.use("tts={engine: small, fails: true}", unload_first=unload_first)
+            assert all(why is None for why in server.assistant.readiness().values())
+            await turn(app, 2 if unload_first else 1)  # the notice is not said: nobody is let wait
+        with pytest.raises(ConfigError, match="audio in other pieces"):
+            await server.use("vad.window_samples=256")
+        # Which of the two is missed first depends on what is installed.
+        with pytest.raises((MissingExtra, WeightsError)):
+            await server.use("stt=parakeet")
+        with pytest.raises(ReachyVoiceError, match="no tts engine"):
+            await server.use("tts=nonsense")
+        with pytest.raises(ConfigError, match="cannot be changed"):
+            await server.use("server.port=1")
+        await server.use("tts=small")
+        assert server.steps == ["nothing to do: that is what runs"]
+        assert server.assistant.readiness() == dict.fromkeys(map(str, Kind))
+
+
+async def test_there_may_be_none_left_and_another_one_mends_it(
+    settings_file: Path, cache: WeightsCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        await turn(app, 1)
+        real = server.assistant.engines.build
+
+        def only_what_fails(options: Any, kind: Kind) -> Any:
+            return real(options.model_copy(update={"fails": True}), kind)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(server.assistant.engines, "build", only_what_fails)
+            with pytest.raises(EngineError, match="There is no tts engine now"):
+                await server.use("tts.level=2000", unload_first=True)
+        assert "nothing could be loaded" in (server.assistant.readiness()["tts"] or "")
+        await app.event(DONE, 2)  # the notice of the pause
+        assert (await answered(app, 3))["status"] == "failed"
+        await server.use("tts.level=2000")
+        assert (await turn(app, 4))[2] == {2000}
+
+
+async def test_recordings_are_of_one_set_of_engines(
+    settings_file: Path, cache: WeightsCache, tmp_path: Path
+) -> None:
+    async with running(settings_file, cache) as server:
+        server.assistant.tape = object.__new__(Tape)
+        with pytest.raises(ConfigError, match="recorded"):
+            await server.use("tts.level=2000")
+        server.assistant.tape = None
+
+
+async def test_an_edited_file_exchanges_what_it_changes(
+    settings_file: Path, cache: WeightsCache, logged: WatchedLog
+) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        await turn(app, 1)
+        await server.use("tts.level=500")
+        text = await asyncio.to_thread(settings_file.read_text)
+
+        async def write(new: str) -> None:
+            # As editors do: another file, renamed.
+            beside = settings_file.with_suffix(".new")
+            await asyncio.to_thread(beside.write_text, new)
+            await asyncio.to_thread(beside.rename, settings_file)
+
+        def level() -> int:
+            return int(server.assistant.settings.tts.level)  # type: ignore[attr-defined]
+
+        await write(text.replace("tts: {engine: small}", "tts: {engine: small, level: 2000}"))
+        await logged.until("in place")
+        assert level() == 2000
+        await write(text.replace("tts: {engine: small}", "tts: {engine: smal"))
+        await logged.until("are not used")
+        await write(text.replace("port: 0", "port: 1"))
+        await logged.until("server was changed")
+        await logged.until("in place")
+        assert level() == 1000
+        assert (await turn(app, 2))[2] == {1000}
+
+
+async def test_a_command_asks_the_running_server(settings_file: Path, cache: WeightsCache) -> None:
+    def use(port: int, *assignments: str) -> list[str]:
+        steps: list[str] = []
+        ask(socket_path(port, os.environ), Use(assignments), steps.append)
+        return steps
+
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        steps = await asyncio.to_thread(use, server.port, "tts.level=2000")
+        assert [step.partition(" ")[0] for step in steps] == ["loading", "small"]
+        assert (await turn(app, 1))[2] == {2000}
+        with pytest.raises(Refused, match="no legs") as refused:
+            await asyncio.to_thread(use, server.port, "tts.fails=true")
+        assert refused.value.exit_code == EngineError.exit_code
+        path = await asyncio.to_thread(socket_path, server.port, os.environ)
+        status = await asyncio.to_thread(path.stat)
+        assert status.st_mode & 0o777 == 0o600
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"nonsense\n")
+        assert await reader.read() == b""
+        writer.close()
+        await asyncio.to_thread(use, server.port, "tts.level=3000")
+        with pytest.raises(NotRunning, match=f"server.port={server.port}"):
+            await asyncio.to_thread(use, 1, "tts.level=3000")
+        port = server.port
+    with pytest.raises(NotRunning):
+        await asyncio.to_thread(use, port, "tts.level=2000")
+    assert not await asyncio.to_thread(path.exists)
+
+
+async def test_who_comes_while_an_engine_is_away_is_answered_when_it_is_back(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    GATE.clear()
+    async with running(settings_file, cache) as server:
+        using = asyncio.create_task(
+            server.use("tts={engine: small, level: 2000, waits: true}", unload_first=True)
+        )
+        await server.loading.wait()
+        assert (server.assistant.readiness()["tts"] or "").startswith(EXCHANGED)
+        async with robot_app(server.url) as app:
+            speaking = asyncio.create_task(turn(app, 1))
+            await app.event(STARTED)
+            await asyncio.to_thread(GATE.set)
+            assert (await speaking)[2] == {2000}
+        await using
+
+
+async def test_who_is_gone_or_only_reads_is_told_nothing(
+    settings_file: Path, cache: WeightsCache
+) -> None:
+    async with running(settings_file, cache, room=False) as server:
+        async with robot_app(server.url) as app:
+            await turn(app, 1)
+        async with robot_app(server.url) as app:
+            await app.update({"output_modalities": ["text"]})
+            await app.event("session.updated", 2)
+            await server.use("tts.level=2000")
+            assert app.count(DONE) == 0
+        assert server.assistant.readiness() == dict.fromkeys(map(str, Kind))
+
+
+async def test_a_vad_is_never_taken_away(settings_file: Path, cache: WeightsCache) -> None:
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        for number in range(5):
+            await server.use(f"vad.level={number}", unload_first=True)
+            assert "beside" in server.steps[0]
+        await turn(app, 1)
+        assert app.close_code is None
+
+
+async def test_no_request_and_no_trouble_with_files_ends_the_server(
+    settings_file: Path, cache: WeightsCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def used_up(*_: object, **__: object) -> None:
+        raise RuntimeError("no inotify instances are left")
+
+    monkeypatch.setattr("watchfiles.main.RustNotify", used_up)
+    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+        path = await asyncio.to_thread(socket_path, server.port, os.environ)
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"[" * 60_000 + b"\n")
+        assert await reader.read() == b""
+        writer.close()
+        await turn(app, 1)
+
+
+async def test_one_section_that_fails_does_not_keep_the_others_back(
+    settings_file: Path, cache: WeightsCache, logged: WatchedLog
+) -> None:
+    async with running(settings_file, cache) as server:
+        text = await asyncio.to_thread(settings_file.read_text)
+        failing = text.replace("stt: {engine: small}", "stt: {engine: small, fails: true}")
+        both = failing.replace("tts: {engine: small}", "tts: {engine: small, level: 2000}")
+        await asyncio.to_thread(settings_file.write_text, both)
+        await logged.until("stt as the file has it")
+        await logged.until("in place")
+        assert server.assistant.settings.tts.level == 2000  # type: ignore[attr-defined]
+
+
+def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "reachy-voice").mkdir(mode=0o755)
+    (tmp_path / "reachy-voice").chmod(0o755)
+    with pytest.raises(ConfigError, match="cannot be used"):
+        socket_path(1, {"XDG_RUNTIME_DIR": str(tmp_path)})
+
+
+def test_room_is_judged_where_the_engine_goes(
+    cache: WeightsCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def options(*overrides: str) -> Any:
+        return load_settings(None, overrides).settings
+
+    (tmp_path / "big.nemo").write_bytes(bytes(5_000_000))
+    own = f"engine: parakeet, weights: null, model_file: {tmp_path / 'big.nemo'}"
+    on_gpu = options(f"stt={{{own}}}").stt
+    on_cpu = options(f"stt={{{own}, device: cpu}}").stt
+    monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 800 + 500)
+    assert has_room(cache, lambda: [5 + 400 + 500])(Kind.STT, on_gpu)
+    assert not has_room(cache, lambda: [5 + 400 + 499])(Kind.STT, on_gpu)
+    assert has_room(cache, lambda: [0])(Kind.STT, on_cpu)
+    assert has_room(cache, list)(Kind.STT, on_gpu)
+    monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 800 + 499)
+    assert not has_room(cache, lambda: [10_000])(Kind.STT, on_cpu)
+    assert not has_room(cache, list)(Kind.STT, on_gpu)
+    second = options(f"stt={{{own}, device: 'cuda:1'}}").stt
+    monkeypatch.setattr(memory_room, "_free_mb", lambda: 800 + 5 + 500)
+    assert has_room(cache, lambda: [0, 5 + 400 + 500])(Kind.STT, second)
+    assert not has_room(cache, lambda: [10_000, 0])(Kind.STT, second)
+    assert not has_room(cache, lambda: [10_000])(Kind.STT, second), "there is no second one"
+    monkeypatch.setattr(memory_room, "_free_mb", lambda: 800 + 5 + 499)
+    assert not has_room(cache, lambda: [10_000])(Kind.STT, on_gpu), "it is read before it is there"
+    far = options("llm={engine: openai-chat, url: 'http://127.0.0.1:1/v1'}").llm
+    assert has_room(cache, lambda: [0])(Kind.LLM, far)
+
+
+def test_what_a_gpu_has_left() -> None:
+    def run(output: str, status: int = 0) -> list[int]:
+        return free_memory_mb(lambda _: (status, output), lambda _: "nvidia-smi", {})
+
+    small, large = "8000, T400, 8192, 580.65, 7.5\n", "23000, RTX 4090, 24564, 580.65, 8.9\n"
+    assert run(large) == [24_117]
+    assert run(small + large) == [24_117, 8_388], "the faster one is the first of CUDA's"
+    assert run("[N/A], GB10, [N/A], 580.95, 12.1\n") == []
+    assert run("NVIDIA-SMI has failed\n", 9) == []

@@ -1,0 +1,236 @@
+"""``pair`` from end to end: a robot of its own address, the real server, the real list of who may
+connect. What fails is in ``test_pair_failures.py``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from app.pairing.steps import PairError, Step
+from tests.support.fake_robot import ADDRESS, HOSTED, Manner, fake_robot
+from tests.support.pair_scene import PATIENT, QUICK, Scene, scene
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene(tmp_path) as made:
+        yield made
+
+
+async def test_a_robot_is_allowed_told_and_arrives(here: Scene) -> None:
+    async with fake_robot() as robot:
+        paired = await here.pair(robot)
+        assert robot.connected
+        assert [call for call in robot.calls if call[0] == "backend.config"] == [
+            ("backend.config", {"hf_mode": "local", "hf_host": "127.0.0.1", "hf_port": here.port})
+        ]
+    assert (paired.address, paired.ours, paired.here) == (ADDRESS, "127.0.0.1", False)
+    assert await here.allowed() == [f"{ADDRESS}/32"]
+    assert [(outcome.step, outcome.state) for outcome in here.outcomes] == [
+        (step, "ok") for step in Step
+    ]
+    assert [outcome.what for outcome in here.outcomes] == [
+        ADDRESS,
+        f"the robot can be sent to 127.0.0.1:{here.port}",
+        "the conversation app answers",
+        f"{ADDRESS} may connect without a key",
+        f"the app is told to use 127.0.0.1:{here.port}",
+        f"{ADDRESS} is connected to this server",
+    ]
+
+
+async def test_it_would_be_refused_without_the_permission(here: Scene) -> None:
+    """Else the test above says nothing."""
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(
+            f"ws://127.0.0.1:{here.port}/v1/realtime", local_addr=(ADDRESS, 0), proxy=None
+        )
+    assert refused.value.response.status_code == 401
+
+
+async def test_the_daemon_need_not_be_there(here: Scene) -> None:
+    async with fake_robot(daemon=False) as robot:
+        await here.pair(robot)
+
+
+async def test_a_second_time_changes_nothing(here: Scene) -> None:
+    async with fake_robot() as robot:
+        await here.pair(robot)
+        told = len([call for call in robot.calls if call[0] == "backend.config"])
+        here.outcomes.clear()
+        await here.pair(robot)
+        assert len([call for call in robot.calls if call[0] == "backend.config"]) == told
+    said = [outcome.what for outcome in here.outcomes[-2:]]
+    assert said == [
+        f"{ADDRESS} was allowed already",
+        f"{ADDRESS} is connected to this server already",
+    ]
+
+
+async def test_an_app_that_does_not_run_is_started_if_asked_to(here: Scene) -> None:
+    async with fake_robot(app=False) as robot:
+        await here.pair(robot, start=True)
+        assert robot.status is not None
+        assert robot.status["state"] == "running"
+        assert robot.connected
+
+
+async def test_an_app_that_needs_a_restart_gets_it(here: Scene) -> None:
+    async with fake_robot(Manner(needs_restart=True)) as robot:
+        await here.pair(robot)
+        assert robot.connected
+
+
+async def test_an_app_that_takes_its_time_to_end(here: Scene) -> None:
+    """The daemon answers when it has begun anew, and gives it 20 s to end."""
+    async with fake_robot(Manner(needs_restart=True, ends_after_s=1.2)) as robot:
+        await here.pair(robot, times=replace(PATIENT, connect_s=1.0))
+        assert robot.connected
+
+
+async def test_programs_on_this_machine_need_no_permission(tmp_path: Path) -> None:
+    """A Reachy Mini Lite: daemon and app run where the server runs."""
+    async with scene(tmp_path, loopback=True) as here, fake_robot(address="127.0.0.1") as robot:
+        paired = await here.pair(robot, "localhost")
+        assert paired.here
+        assert robot.connected
+    assert await here.allowed() == []
+    assert here.said(Step.ACCESS) == ["programs on this machine need no permission"]
+
+
+async def test_by_ipv6(tmp_path: Path) -> None:
+    """The app takes an IPv6 address in brackets only."""
+    if not _has_ipv6():
+        pytest.skip("no IPv6 here")
+    serving = scene(tmp_path, host="::1", loopback=True)
+    async with serving as here, fake_robot(address="::1") as robot:
+        await here.pair(robot, f"[::1]:{robot.app_port}")
+        assert robot.ws_url == f"ws://[::1]:{here.port}/v1/realtime"
+        assert robot.connected
+
+
+# --- undoing -----------------------------------------------------------------------------------
+
+
+async def test_a_failure_undoes_permission_and_setting(here: Scene) -> None:
+    async with fake_robot(Manner(blocked="TimeoutError: timed out during opening handshake")) as it:
+        with pytest.raises(PairError):
+            await here.pair(it, times=QUICK)
+        assert (it.mode, it.calls[-1]) == (HOSTED, ("backend.config", {"hf_mode": HOSTED}))
+    assert await here.allowed() == []
+    assert [(o.step, o.state, o.what) for o in here.outcomes[-2:]] == [
+        (Step.SETTING, "undone", "The app has its former connection again"),
+        (Step.ACCESS, "undone", f"{ADDRESS} is off the list again"),
+    ]
+    assert here.outcomes[-3].state == "failed"
+
+
+async def test_a_former_server_is_set_again(here: Scene) -> None:
+    async with fake_robot(Manner(blocked="no")) as robot:
+        robot.mode, robot.ws_url = "local", "ws://[fd00::9]:9000/v1/realtime"
+        with pytest.raises(PairError):
+            await here.pair(robot, times=QUICK)
+        assert robot.ws_url == "ws://[fd00::9]:9000/v1/realtime"
+
+
+async def test_a_permission_that_was_there_before_stays(here: Scene) -> None:
+    await here.allow(ADDRESS)
+    async with fake_robot(Manner(blocked="no")) as robot:
+        with pytest.raises(PairError):
+            await here.pair(robot, times=QUICK)
+    assert await here.allowed() == [f"{ADDRESS}/32"]
+
+
+async def test_a_network_that_is_allowed_is_enough(here: Scene) -> None:
+    await here.allow("127.0.0.0/29")
+    async with fake_robot() as robot:
+        await here.pair(robot)
+    assert await here.allowed() == ["127.0.0.0/29"]
+
+
+async def test_what_cannot_be_set_back_is_said(here: Scene) -> None:
+    manner = Manner(blocked="no")
+    async with fake_robot(manner) as robot:
+        robot.mode, robot.ws_url = "unheard of", ""
+        with pytest.raises(PairError):
+            await here.pair(robot, times=QUICK)
+    (left,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
+    assert left.what == "The app did not get its former connection back"
+    assert left.fix == "In the app: Settings -> Connection"
+
+
+async def test_a_permission_that_cannot_be_taken_back_is_said(here: Scene) -> None:
+    async with fake_robot(Manner(blocked="")) as robot:
+        task = asyncio.create_task(here.pair(robot))
+        await here.until(Step.SETTING)
+        await asyncio.to_thread(here.doors.file.path.write_text, "{")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    left = here.outcomes[-1]
+    assert (left.step, left.state) == (Step.ACCESS, "left")
+    assert left.what == f"{ADDRESS} is still allowed to connect"
+    assert left.fix == f"reachy-voice allow --remove {ADDRESS}"
+
+
+async def test_what_somebody_set_meanwhile_stays(here: Scene) -> None:
+    """By hand in the app's settings, or another machine's pair."""
+    async with fake_robot(Manner(blocked="no")) as robot:
+        task = asyncio.create_task(here.pair(robot))
+        await here.until(Step.SETTING)
+        robot.ws_url = "ws://192.168.1.9:8765/v1/realtime"
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert robot.ws_url == "ws://192.168.1.9:8765/v1/realtime"
+    (left,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
+    assert left.what == "The app has another connection by now: local 192.168.1.9:8765"
+
+
+async def test_a_setting_that_waits_for_the_next_start_is_said(here: Scene) -> None:
+    async with fake_robot(Manner(blocked="no")) as robot:
+        task = asyncio.create_task(here.pair(robot))
+        await here.until(Step.SETTING)
+        robot.manner.needs_restart = True
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    said = "The app has its former connection again, once it is restarted"
+    assert here.said(Step.SETTING)[-1] == said
+
+
+@pytest.mark.parametrize("moment", [Step.ROBOT, Step.APP, Step.ACCESS, Step.SETTING])
+async def test_ctrl_c_leaves_nothing_half_done(here: Scene, moment: Step) -> None:
+    """Cancelled right after each step, as ``asyncio.run`` does on Ctrl-C."""
+    async with fake_robot(Manner(blocked="")) as robot:
+        task = asyncio.create_task(here.pair(robot))
+        await here.until(moment)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert robot.mode == HOSTED
+    assert await here.allowed() == []
+
+
+async def test_what_people_say_is_never_told(here: Scene) -> None:
+    """The app pushes transcripts to whoever is connected to its ``/rpc``."""
+    async with fake_robot() as robot:
+        await here.pair(robot)
+    assert "secret" not in json.dumps([str(outcome) for outcome in here.outcomes])
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True

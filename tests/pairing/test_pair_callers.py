@@ -1,0 +1,266 @@
+"""Our own server, as ``pair`` sees it: who knocked, and whether a robot could use it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.types import Message, Receive, Scope, Send
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+from app.access.policy import Caller, parse_address
+from app.pairing.own_server import Own, OwnServer, unusable
+from app.server import serving
+from app.server.callers import (
+    MAX_REMEMBERED,
+    Callers,
+    CallersTap,
+    Knocks,
+    note_callers,
+    read_callers,
+)
+from app.server.gate import CALLER
+from app.server.tls import tls_generated
+from app.settings.model import LimitSettings, ServerSettings
+from hardware.settings import Array, Robot
+from tests.clients.serving import scripted_server
+from tests.support.fake_robot import ADDRESS, free_port
+from tests.support.pair_scene import Scene, scene
+from tests.support.staged_server import StagedAssistant
+
+
+def knock(here: Scene, address: str = ADDRESS) -> connect:
+    url = f"ws://127.0.0.1:{here.port}/v1/realtime"
+    return connect(url, local_addr=(address, 0), proxy=None)
+
+
+async def known(here: Scene, address: str = ADDRESS) -> Knocks:
+    async with OwnServer("127.0.0.1", here.port, 5) as own:
+        callers = await own.callers()
+    assert callers is not None
+    return callers.get(address, Knocks())
+
+
+async def opened(socket: ClientConnection) -> None:
+    assert "session.created" in str(await socket.recv())
+
+
+async def test_who_knocks_is_counted_by_address(tmp_path: Path) -> None:
+    async with scene(tmp_path, max_sessions=1) as here:
+        with pytest.raises(InvalidStatus):
+            await knock(here)
+        assert await known(here) == Knocks(refused=1, status=401)
+        await here.allow(ADDRESS)
+        async with knock(here) as first:
+            await opened(first)
+            assert await known(here) == Knocks(open=1, opened=1, refused=1, status=401)
+            async with knock(here) as second:
+                assert "session_limit_reached" in str(await second.recv())
+                await second.wait_closed()
+        seen = await known(here)
+        assert (seen.opened, seen.closed) == (2, 1008)
+
+
+async def test_the_list_is_for_this_machine_only(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.allow(ADDRESS)
+        transport = httpx.AsyncHTTPTransport(local_address=ADDRESS)
+        url = f"http://127.0.0.1:{here.port}/callers"
+        # 127.0.0.2 is loopback, so it counts as this machine; through a proxy it does not.
+        async with httpx.AsyncClient(transport=transport, trust_env=False) as client:
+            assert (await client.get(url)).status_code == 200
+            forwarded = await client.get(url, headers={"X-Forwarded-For": "192.168.1.9"})
+            rebound = await client.get(url, headers={"Host": f"evil.example:{here.port}"})
+            page = await client.get(url, headers={"Origin": "http://evil.example"})
+        assert (rebound.status_code, page.status_code) == (403, 403)
+        assert ADDRESS not in rebound.text + page.text
+        assert forwarded.status_code == 401
+        assert ADDRESS not in forwarded.text
+
+
+@pytest.mark.parametrize(("address", "status"), [("192.168.1.7", 403), ("192.168.1.5", 200)])
+async def test_a_robot_that_is_allowed_does_not_see_it(address: str, status: int) -> None:
+    """192.168.1.5 is the server's own machine here."""
+    app = Starlette()
+    note_callers(app)
+    caller = Caller(parse_address(address), reached=parse_address("192.168.1.5"))
+
+    async def let_in(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, CALLER: caller}, receive, send)
+
+    transport = httpx.ASGITransport(let_in)
+    async with httpx.AsyncClient(transport=transport, base_url="http://192.168.1.5") as client:
+        assert (await client.get("/callers")).status_code == status
+
+
+class Listening(StagedAssistant):
+    """As much of ``Assistant`` as ``run_server`` needs."""
+
+    def __init__(self, announce: bool) -> None:
+        super().__init__()
+        self.settings = SimpleNamespace(
+            array=Array(),
+            robot=Robot(),
+            # Another way to write 127.0.0.1: what is announced is where it really listens.
+            server=ServerSettings(announce=announce, host="127.1"),
+            limits=LimitSettings(),
+        )
+        self.ready = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    async def run(self, on_engine_ready: object) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)  # all other tasks have begun
+        self.ready.set()
+        await self.closed.wait()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.mark.parametrize("announce", [True, False])
+async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
+    announce: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What fails there is a warning, and the server goes on."""
+    asked: list[tuple[int, str, bool]] = []
+    said = asyncio.Event()
+
+    async def announced(port: int, host: str, tls: bool) -> None:
+        assert assistant.ready.is_set(), "nobody is served before"
+        asked.append((port, host, tls))
+        said.set()
+        raise RuntimeError("odd network")
+
+    monkeypatch.setattr(serving, "stay_announced", announced)
+    assistant: Any = Listening(announce)
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(
+        serving.run_server(
+            assistant, on_engine_ready=lambda kind: None, on_ready=port.set_result, port=0
+        )
+    )
+    try:
+        await asyncio.wait({running, port}, return_when=asyncio.FIRST_COMPLETED)
+        number = port.result()
+        if announce:
+            await said.wait()
+        async with OwnServer("127.0.0.1", number, 5) as own:
+            assert await own.look() is Own.OPEN
+            assert await own.callers() == {}
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+    assert asked == ([(number, "127.0.0.1", False)] if announce else [])
+    warned = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warned == (["this server is not announced by mDNS: odd network"] if announce else [])
+
+
+async def test_who_goes_is_counted_off() -> None:
+    callers = Callers()
+    seen: list[Knocks] = []
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.accept"})
+        seen.append(callers.get("192.168.1.7"))
+        raise ConnectionError("its network is gone")
+
+    async def nothing(message: Message | None = None) -> Message:
+        return {}
+
+    scope = {"type": "websocket", "headers": [], "client": ("192.168.1.7", 40_000)}
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            await CallersTap(serve, callers)(scope, nothing, nothing)  # type: ignore[arg-type]
+    assert [(one.open, one.opened) for one in seen] == [(1, 1), (1, 2)]
+    assert callers.get("192.168.1.7") == Knocks(open=0, opened=2)
+
+
+def test_the_list_is_bounded_and_keeps_who_is_there() -> None:
+    callers = Callers()
+    callers.put("192.168.1.7", Knocks(open=1, opened=1))
+    for number in range(2 * MAX_REMEMBERED):
+        callers.put(f"10.0.{number // 256}.{number % 256}", Knocks(refused=1, status=401))
+    shown = callers.shown()
+    assert len(shown) == MAX_REMEMBERED
+    assert callers.get("192.168.1.7").open == 1
+    assert read_callers({"callers": shown})["192.168.1.7"] == Knocks(open=1, opened=1)
+
+
+@pytest.mark.parametrize("body", [None, [], {}, {"callers": [{}]}, {"callers": [{"address": 1}]}])
+def test_another_answer_is_none(body: object) -> None:
+    if body == {"callers": [{"address": 1}]}:
+        assert read_callers(body) == {"1": Knocks()}
+        return
+    with pytest.raises(ValueError, match="no list of callers"):
+        read_callers(body)
+
+
+# --- is it usable? -----------------------------------------------------------------------------
+
+
+async def look(address: str, port: int) -> Own:
+    async with OwnServer(address, port, 5) as own:
+        return await own.look()
+
+
+async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        assert await look("127.0.0.1", here.port) is Own.OPEN
+        found = await look("127.0.0.9", here.port)
+    assert found is Own.ONLY_HERE
+    error = unusable(found, "192.168.1.5", 8765)
+    assert error is not None
+    assert error.exit_code == 9
+    assert (error.what, error.why) == (
+        "The robot cannot reach this server",
+        "it listens on this machine only, not on 192.168.1.5:8765",
+    )
+    assert error.fix == "Stop it, and start it with: script/serve --lan"
+
+
+def test_a_server_of_ipv4_and_a_robot_of_ipv6() -> None:
+    error = unusable(Own.ONLY_HERE, "fd00::5", 8765)
+    assert error is not None
+    assert error.why == "it does not listen on [fd00::5]:8765"
+    assert error.fix.endswith("script/serve --set server.host=::")
+
+
+def test_a_robot_on_this_machine_needs_no_server_that_others_reach() -> None:
+    for found in (Own.ABSENT, Own.STRANGER):
+        for address, start in (("127.0.0.1", "script/serve"), ("192.168.1.5", "serve --lan")):
+            error = unusable(found, address, 8765)
+            assert error is not None
+            assert start in error.fix
+            assert ("--lan" in error.fix) == (address != "127.0.0.1")
+
+
+async def test_a_server_that_speaks_tls(tmp_path: Path) -> None:
+    made = await asyncio.to_thread(tls_generated, tmp_path, ["127.0.0.1"])
+    async with scripted_server(tls=made) as served:
+        found = await look("127.0.0.1", served.port)
+    assert found is Own.TLS
+    error = unusable(found, "192.168.1.5", 8765)
+    assert error is not None
+    assert error.what == "The robot's app cannot use this server"
+    assert error.why == "it is encrypted (server.tls), and the app does not speak TLS"
+
+
+async def test_no_server_at_all() -> None:
+    assert await look("127.0.0.1", free_port("127.0.0.1")) is Own.ABSENT
+
+
+async def test_a_port_that_says_nothing() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        assert await look("127.0.0.1", port) is Own.STRANGER

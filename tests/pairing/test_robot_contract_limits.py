@@ -1,0 +1,346 @@
+"""The robot's contract, rows 15 to 27: limits, tools and speech, pacing, reconnecting, capacity.
+
+See ``test_robot_contract.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from pipeline.audio import Pcm
+from pipeline.engines.contract import ToolCall
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.work import CancelToken
+from pipeline.workers.remote_stages import RemoteTts
+from pipeline.workers.worker import Worker, worker_for
+from tests.clients.engines import (
+    NOON,
+    SAY_STORY,
+    SAY_TIME,
+    SAY_WAIT,
+    TALE,
+    WAIT,
+    Cast,
+    NoiseTts,
+    calling,
+    silence,
+    tone,
+    words,
+)
+from tests.clients.robot_app import (
+    CALLED,
+    DELTA,
+    HF_VOICES,
+    STARTED,
+    RobotApp,
+    RobotTool,
+    camera_item,
+    jpeg,
+    lose_connection,
+    robot_app,
+)
+from tests.clients.serving import Served, scripted_server
+from tests.support.robot_tools import robot_tools
+
+CAMERA = RobotTool("camera", run=lambda arguments: {"image_attached": True})
+DANCE = RobotTool("dance", needs_response=False)
+PICTURE_BYTES = 900_000
+PLAYED_OUT = silence(0.5)
+"""Until an answer that was sent has been heard, too."""
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    async with scripted_server() as served:
+        yield served
+        served.conformed()
+
+
+async def test_row_15_a_large_picture_comes_in_and_never_goes_out() -> None:
+    look = ToolCall("camera", json.dumps({"question": "What is this?"}))
+    async with (
+        scripted_server(calling([look], words("I see it."))) as served,
+        robot_app(served.url, tools=[CAMERA], image=jpeg(PICTURE_BYTES)) as robot,
+    ):
+        robot.hears(SAY_TIME)
+        await robot.event("response.done", 2)
+        picture = [event for event in robot.all("conversation.item.added") if has_picture(event)]
+        assert len(picture) == 1
+        items = robot.count("conversation.item.done")
+        await robot.add(camera_item(jpeg(13 * 2**20)))  # 17 MiB as base64
+        await robot.until(
+            lambda: bool(robot.errors) or robot.count("conversation.item.done") > items
+        )
+        await robot.say("What time is it?")
+        await robot.event("response.done", 3)
+    assert served.wires[0].longest_frame_out < 100_000
+    served.conformed()
+
+
+def has_picture(event: dict[str, Any]) -> bool:
+    return any(part["type"] == "input_image" for part in event["item"].get("content", ()))
+
+
+class BlockingTts:
+    """Speaks only when it is let; until then its thread is stuck in native code."""
+
+    rate = 16_000
+    voices = ("joe",)
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.let = threading.Event()
+
+    def synthesize(
+        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
+    ) -> Iterator[Pcm | None]:
+        self.entered.set()
+        self.let.wait()
+        yield tone(1000, 0.1)
+
+
+async def test_row_16_pings_are_answered_while_engines_work() -> None:
+    engine = BlockingTts()
+    spec = EngineSpec("blocking", Kind.TTS, EngineOptions, lambda options, weights: engine)
+    worker = worker_for(spec, EngineOptions(engine="blocking"), None)
+    async with running(worker), scripted_server(Cast(another_tts=RemoteTts(worker))) as served:
+        async with robot_app(served.url, greeting="What time is it?") as robot:
+            try:
+                assert await asyncio.to_thread(engine.entered.wait, 20)
+                for _ in range(3):
+                    await (await ping(robot))
+                assert robot.count("response.done") == 0
+            finally:
+                engine.let.set()
+            await robot.event("response.done")
+        served.conformed()
+
+
+async def ping(robot: RobotApp) -> asyncio.Future[float]:
+    socket: Any = robot.connection._connection
+    pong: asyncio.Future[float] = await socket.ping()
+    return pong
+
+
+class running:  # noqa: N801
+    """A worker, for as long as the context lasts."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def __aenter__(self) -> None:
+        ready = asyncio.Event()
+        self._task = asyncio.create_task(self._worker.run(ready.set))
+        await ready.wait()
+
+    async def __aexit__(self, *error: object) -> None:
+        self._worker.close()
+        await self._task
+
+
+async def test_row_17_nobody_comes_in_before_the_models_are_warm(served: Served) -> None:
+    served.assistant.reasons["llm"] = "loading"
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(served.url)
+    assert refused.value.response.status_code == 503
+    served.assistant.reasons["llm"] = None
+    async with robot_app(served.url, greeting="What time is it?") as robot:
+        await robot.event("response.done")
+    assert robot.errors == []
+
+
+async def test_row_18_every_voice_of_the_app_is_taken(served: Served) -> None:
+    async with robot_app(served.url) as robot:
+        for number, voice in enumerate((*HF_VOICES, "nobody-has-this-voice"), start=2):
+            await robot.change_voice(voice)
+            await robot.event("session.updated", number)
+        await robot.say("What time is it?")
+        await robot.event("response.done")
+    assert robot.errors == []
+    ((_, spoken),) = served.cast.tts.said
+    assert spoken in served.cast.tts.voices
+    shown = [e["session"]["audio"]["output"]["voice"] for e in robot.all("session.updated")]
+    assert shown[1:-1] == list(HF_VOICES)
+
+
+async def test_row_19_it_speaks_and_dances_in_one_response() -> None:
+    answer = [*words("Watch me dance."), ToolCall("dance", "{}")]
+    async with (
+        scripted_server(calling(answer)) as served,
+        robot_app(served.url, tools=[DANCE]) as robot,
+    ):
+        robot.hears(SAY_TIME)
+        done = await robot.event("response.done")
+        await robot.until(lambda: robot.count("conversation.item.done") >= 4)
+        robot.hears(SAY_WAIT)
+        await robot.event("response.done", 2)
+    message, call = done["response"]["output"]
+    assert (message["type"], call["type"]) == ("message", "function_call")
+    assert message["content"][0]["transcript"] == "Watch me dance."
+    assert robot.player.pcm_bytes >= round(0.3 * 16_000) * 2
+    assert [robot.events[robot_at(robot, kind)]["output_index"] for kind in (DELTA, CALLED)] == [
+        0,
+        1,
+    ]
+    sent = [event["type"] for event in served.wires[0].received]
+    assert "response.create" not in sent, "the app asks for no response to a dance"
+    served.conformed()
+
+
+def robot_at(robot: RobotApp, kind: str) -> int:
+    return next(at for at, event in enumerate(robot.events) if event["type"] == kind)
+
+
+async def test_row_20_the_microphone_never_stops(served: Served) -> None:
+    """It streams while the robot speaks, with a quiet echo in it, and in bursts."""
+    echo = np.random.default_rng(0).normal(0, 200, 12_000).astype(np.int16)
+    async with robot_app(served.url) as robot:
+        robot.hears(SAY_TIME)
+        await robot.event(DELTA)
+        robot.hears(echo)
+        await robot.event("response.done")
+        frames = served.wires[0].frames_in
+        for _ in range(200):
+            await robot.connection.input_audio_buffer.append(audio="AAAA" * 106 + "AAA=")
+        robot.hears(SAY_WAIT)
+        await robot.event("response.done", 2)
+    assert robot.errors == []
+    assert served.wires[0].frames_in >= frames + 200
+    assert [e["response"]["status"] for e in robot.all("response.done")] == ["completed"] * 2
+    assert robot.count(STARTED) == 2
+
+
+async def test_row_21_the_server_itself_remembers_what_was_heard(served: Served) -> None:
+    async with robot_app(served.url) as robot:
+        robot.hears(SAY_STORY)
+        await robot.event(DELTA)
+        robot.hears(SAY_WAIT)
+        await robot.event(STARTED, 2)
+        await robot.event("response.done", 2)
+    types = [event["type"] for event in robot.events]
+    first_delta = robot.arrived[types.index(DELTA)]
+    barged_in = robot.arrived[len(types) - 1 - types[::-1].index(STARTED)]
+    prompt = next(p for p in served.cast.llm.prompts[::-1] if p[-1].content.endswith(WAIT))
+    told = " ".join(message.content for message in prompt if message.role == "assistant")
+    assert TALE.startswith(told)
+    # 0.1 s a word; the words of what was sent ahead of the player are not told as heard.
+    assert len(told.split()) <= (barged_in - first_delta) / 0.1 + 2
+    assert not any(
+        event["type"] == "conversation.item.truncate" for event in served.wires[0].received
+    )
+
+
+async def test_row_22_audio_comes_at_the_pace_of_speech() -> None:
+    slow = Cast(tts=NoiseTts(seconds_per_word=0.5))
+    async with scripted_server(slow) as served, robot_app(served.url) as robot:
+        robot.hears(SAY_TIME)
+        await robot.event("response.done")
+        queued_s = robot.player.queued_s
+    deltas = [at for at, e in zip(robot.arrived, robot.events, strict=True) if e["type"] == DELTA]
+    assert robot.player.pcm_bytes == 3 * round(0.5 * 16_000) * 2
+    assert deltas[-1] - deltas[0] > 0.8, "1.5 s of speech, less the lead"
+    assert queued_s < 0.5
+    served.conformed()
+
+
+async def test_row_23_a_robot_that_comes_back_goes_on(served: Served) -> None:
+    async with robot_app(served.url, tools=[DANCE], greeting="What time is it?") as robot:
+        await robot.event("response.done")
+        await lose_connection(robot)
+    async with robot_app(served.url, tools=[DANCE]) as robot:
+        robot.hears(SAY_WAIT)
+        await robot.event("response.done")
+    contents = [message.content for message in served.cast.llm.prompts[-1]]
+    assert contents[-3:] == ["What time is it?", NOON, WAIT]
+    async with robot_app(served.url, greeting="And now?") as robot:
+        await robot.event("response.done")
+    assert NOON not in [message.content for message in served.cast.llm.prompts[-1]]
+
+
+async def test_row_24_an_error_closes_nothing(served: Served) -> None:
+    async with robot_app(served.url) as robot:
+        socket: Any = robot.connection._connection
+        for bad in (
+            "no JSON",
+            '{"type": "nonsense"}',
+            '{"type": "input_audio_buffer.append", "audio": "%%%"}',
+            '{"type": "conversation.item.delete", "item_id": "item_unknown"}',
+            '{"type": "response.cancel"}',
+        ):
+            before = len(robot.errors)
+            await socket.send(bad)
+            await robot.until(lambda before=before: len(robot.errors) > before)  # type: ignore[misc]
+        robot.hears(SAY_TIME)
+        await robot.event("response.done")
+    assert len(robot.errors) == 5
+    assert all(" " in event["error"]["message"] for event in robot.all("error"))
+
+
+async def test_row_25_a_full_house_is_said_and_a_dead_robot_leaves_at_once() -> None:
+    async with scripted_server(max_sessions=1) as served:
+        async with robot_app(served.url) as robot:
+            await robot.event("session.updated")
+            async with connect(served.url) as late:
+                said = [json.loads(text) async for text in closing(late)]
+            assert [event["error"]["code"] for event in said] == ["session_limit_reached"]
+            assert late.close_code == 1008
+            await lose_connection(robot)
+        assert await any_try_succeeds(served)
+        served.conformed()
+
+
+async def any_try_succeeds(served: Served) -> bool:
+    """The app tries three times, a second apart; here the network takes no time either."""
+    for delay_s in (0.0, 0.05, 0.2):
+        await asyncio.sleep(delay_s)
+        async with robot_app(served.url, greeting="What time is it?") as robot:
+            await robot.until(lambda: bool(robot.errors) or robot.count("response.done") > 0)
+            if not robot.errors:
+                return True
+    return False
+
+
+async def closing(socket: Any) -> AsyncIterator[str]:
+    try:
+        while True:
+            yield await socket.recv()
+    except ConnectionClosed:
+        return
+
+
+async def test_row_26_the_prefix_is_read_before_anybody_asks(served: Served) -> None:
+    tools = [RobotTool(tool.name, parameters=tool.parameters) for tool in robot_tools()]
+    assert len(tools) == 17
+    async with robot_app(served.url, tools=tools, instructions="Be a robot. " * 160) as robot:
+        await robot.event("session.updated")
+        robot.hears(SAY_TIME)
+        await robot.event("response.done")
+        await robot.update({"instructions": "Be a pirate. " * 160})
+        await robot.event("session.updated", 2)
+        robot.hears(np.concatenate((PLAYED_OUT, SAY_WAIT)))
+        await robot.event("response.done", 2)
+    for role in ("Be a robot.", "Be a pirate."):
+        asked = [a for a in served.cast.llm.asked if a.messages[0].content.startswith(role)]
+        warmed = asked[0]
+        (answered,) = [each for each in asked if each.kind == "reply"]
+        assert warmed.kind == "warm"
+        assert answered.messages[: len(warmed.messages)] == warmed.messages, "a prefix of it"
+        assert answered.tools == warmed.tools
+        assert [tool.name for tool in answered.tools] == [tool.name for tool in tools]
+
+
+async def test_row_27_events_that_it_does_not_know_are_ignored(served: Served) -> None:
+    timings = {"timings": "true"}
+    async with robot_app(served.url, greeting="What time is it?", query=timings) as robot:
+        await robot.event("response.done")
+        await robot.event("reachy_voice.timeline")
+    assert robot.errors == []

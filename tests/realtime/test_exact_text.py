@@ -1,0 +1,113 @@
+"""What the model wrote is what the conversation keeps, so that its KV prefix stays valid."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from pipeline.commands import CancelResponse, CreateResponse
+from pipeline.conversation.chat import CUT_OFF
+from pipeline.engines.contract import Delta, TextDelta, ToolCall
+from pipeline.events import ReplyFinished, ReplyText
+from pipeline.messages import Message
+from pipeline.speaking.text_ahead import AHEAD_CHARS
+from tests.support.scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
+from tests.support.virtual_time import run_virtual
+
+ODD = (" Well", ",  here", " it is", ":\n\n", "1. *One*", "\n2. Two", "\n\nThat is", " all", ". \n")
+TEXT = "".join(ODD).strip()
+
+
+def last_words(prompt: list[Message]) -> str:
+    return next(m.content for m in reversed(prompt) if m.role == "assistant")
+
+
+def told(played: Scene) -> str:
+    return "".join(event.text for event in played.events(ReplyText))
+
+
+def test_the_next_prompt_has_the_exact_words() -> None:
+    async def play() -> None:
+        llm = ScriptedLlm(ODD)
+        async with scene(llm=llm) as played:
+            await played.do(CreateResponse())
+            await asyncio.sleep(30)
+            await played.do(CreateResponse())
+            assert told(played) == TEXT
+            assert last_words(llm.prompts[-1]) == TEXT
+
+    run_virtual(play())
+
+
+def test_what_was_heard_is_a_beginning_of_what_was_written() -> None:
+    async def play() -> None:
+        for after_ms in range(300, 4000, 230):
+            llm = ScriptedLlm(ODD)
+            async with scene(llm=llm) as played:
+                await played.do(CreateResponse())
+                await asyncio.sleep(after_ms / 1000)
+                await played.do(CancelResponse())
+                await played.do(CreateResponse())
+                await asyncio.sleep(0.01)
+                assert len(llm.prompts) == 2
+                if any(m.role == "assistant" for m in llm.prompts[-1]):
+                    assert TEXT.startswith(last_words(llm.prompts[-1]).removesuffix(CUT_OFF))
+
+    run_virtual(play())
+
+
+def test_words_behind_a_call_stand_apart() -> None:
+    async def play() -> None:
+        answer = ("One", " moment", ToolCall("dance", "{}"), "Look", " here.")
+        async with scene(llm=ScriptedLlm(answer)) as played:
+            await played.do(CreateResponse())
+            await asyncio.sleep(30)
+            assert told(played) == "One moment Look here."
+            (finished,) = played.events(ReplyFinished)
+            assert finished.status == "completed"
+
+    run_virtual(play())
+
+
+class CountingLlm(ScriptedLlm):
+    written = 0
+
+    def open(self) -> ScriptedConversation:
+        return CountingConversation(self)
+
+
+class CountingConversation(ScriptedConversation):
+    async def reply(self, *args: Any) -> AsyncGenerator[Delta, None]:
+        assert isinstance(self.llm, CountingLlm)
+        async for delta in super().reply(*args):
+            self.llm.written += len(delta.text) if isinstance(delta, TextDelta) else 0
+            yield delta
+
+
+def test_the_model_waits_for_a_slow_voice() -> None:
+    async def play() -> None:
+        llm = CountingLlm(("Word after word. ",) * 200)
+        async with scene(llm=llm, tts=ScriptedTts(first_s=4)) as played:
+            await played.do(CreateResponse())
+            await asyncio.sleep(3.5)
+            assert AHEAD_CHARS <= llm.written <= AHEAD_CHARS + 100
+            await asyncio.sleep(20_000)
+            assert played.events(ReplyFinished)
+            assert told(played) == "".join(map(str, llm.deltas)).strip()
+
+    run_virtual(play())
+
+
+def test_a_block_of_code_longer_than_the_model_may_run_ahead_does_not_stop_it() -> None:
+    async def play() -> None:
+        code = ("```\n", *["x = 1\n"] * (AHEAD_CHARS // 3), "```\n")
+        async with scene(llm=ScriptedLlm(("Look:\n", *code, "That is it."))) as played:
+            await played.do(CreateResponse())
+            await asyncio.sleep(60)
+            (finished,) = played.events(ReplyFinished)
+            assert finished.status == "completed"
+            assert isinstance(played.stages.tts, ScriptedTts)
+            assert played.stages.tts.said == ["Look:", "That is it."]
+
+    run_virtual(play())

@@ -1,0 +1,151 @@
+"""Audio over the wire: PCM at three rates and G.711, each way, for a session or one response."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline import commands, events
+from pipeline.audio import AudioFormat, Pcm
+from pipeline.realtime import g711
+from tests.support.protocol_client import ITEM_STARTED, Client, started
+
+FORMATS = [
+    ({"type": "audio/pcm", "rate": 24000}, AudioFormat("pcm", 24_000)),
+    ({"type": "audio/pcm", "rate": 16000}, AudioFormat("pcm", 16_000)),
+    ({"type": "audio/pcm", "rate": 8000}, AudioFormat("pcm", 8_000)),
+    ({"type": "audio/pcmu"}, AudioFormat("pcmu", 8_000)),
+    ({"type": "audio/pcma"}, AudioFormat("pcma", 8_000)),
+]
+IDS = ["24k", "16k", "8k", "mu-law", "A-law"]
+TONE: Pcm = (np.sin(np.arange(480) / 5) * 9000).astype(np.int16)
+
+
+def coded(pcm: Pcm, format: AudioFormat) -> bytes:
+    if format.encoding == "pcm":
+        return pcm.astype("<i2").tobytes()
+    return g711.encode(pcm, format.encoding)
+
+
+def decoded(data: bytes, format: AudioFormat) -> Pcm:
+    if format.encoding == "pcm":
+        return np.frombuffer(data, "<i2").astype(np.int16)
+    return g711.decode(data, format.encoding)
+
+
+@pytest.mark.parametrize(("shown", "format"), FORMATS, ids=IDS)
+def test_appends_are_read_in_the_sessions_format(shown: Any, format: AudioFormat) -> None:
+    client = Client()
+    session, _ = client.updated(audio={"input": {"format": shown}})
+    assert session["audio"]["input"]["format"] == shown
+    data = coded(TONE, format)
+    audio = base64.b64encode(data).decode()
+    (appended,) = client.send("input_audio_buffer.append", audio=audio)
+    assert isinstance(appended, commands.AppendAudio)
+    assert appended.rate == format.rate
+    assert appended.pcm.dtype == np.int16
+    assert appended.pcm.tolist() == decoded(data, format).tolist()
+
+
+@pytest.mark.parametrize(("shown", "format"), FORMATS, ids=IDS)
+def test_answers_are_written_in_the_sessions_format(shown: Any, format: AudioFormat) -> None:
+    client = Client()
+    session, config = client.updated(audio={"output": {"format": shown}})
+    assert session["audio"]["output"]["format"] == shown
+    assert config.output_format == format
+    created, *_ = client.apply(started(format=format), ITEM_STARTED)
+    assert created["response"]["audio"]["output"]["format"] == shown
+    pcm: Pcm = np.resize(TONE, format.rate)
+    sent = client.apply(events.ReplyAudio("resp_1", "item_a", 0, pcm, format.rate))
+    assert len(sent) == 5  # 200 ms each
+    pieces = [base64.b64decode(event["delta"]) for event in sent]
+    assert b"".join(pieces) == coded(pcm, format)
+
+
+@pytest.mark.parametrize(("shown", "format"), FORMATS, ids=IDS)
+def test_one_response_may_have_a_format_of_its_own(shown: Any, format: AudioFormat) -> None:
+    client = Client()
+    (command,) = client.send("response.create", response={"audio": {"output": {"format": shown}}})
+    assert isinstance(command, commands.CreateResponse)
+    assert command.options.output_format == format
+    assert client.protocol.config.output_format == AudioFormat()
+
+
+def test_two_responses_at_once_keep_their_formats() -> None:
+    client = Client()
+    client.apply(started(), ITEM_STARTED)
+    aside = started(reply_id="resp_2", in_conversation=False, format=AudioFormat("pcmu", 8_000))
+    item = events.ReplyItemStarted("resp_2", replace(ITEM_STARTED.item, id="item_b"), 0, None)
+    (_, _, _, wide, narrow) = client.apply(
+        aside,
+        item,
+        events.ReplyAudio("resp_1", "item_a", 0, TONE, 24_000),
+        events.ReplyAudio("resp_2", "item_b", 0, TONE, 8_000),
+    )
+    assert len(base64.b64decode(wide["delta"])) == 2 * len(TONE)
+    assert len(base64.b64decode(narrow["delta"])) == len(TONE)
+
+
+def test_no_rate_means_16_khz_only_where_it_is_said() -> None:
+    client = Client()
+    _, config = client.updated(audio={"output": {"format": {"type": "audio/pcm", "rate": None}}})
+    assert config.output_format == AudioFormat("pcm", 16_000)
+    _, config = client.updated(audio={"output": {"format": {"type": "audio/pcm"}}})
+    assert config.output_format == AudioFormat("pcm", 16_000)  # nothing was said about it
+    _, config = client.updated(audio={"output": {"format": {}}})
+    assert config.output_format == AudioFormat("pcm", 16_000)
+    _, config = client.updated(audio={"output": {"format": {"type": "audio/pcmu", "rate": None}}})
+    assert config.output_format == AudioFormat("pcmu", 8_000)
+    _, config = client.updated(audio={"output": {"format": {"type": "audio/pcm"}}})
+    assert config.output_format == AudioFormat("pcm", 24_000)
+    _, config = client.updated(audio={"output": {"format": {"rate": 8000}}})
+    assert config.output_format == AudioFormat("pcm", 8_000)
+    _, config = client.updated(audio={"output": {"format": None}})
+    assert config.output_format == AudioFormat()
+
+
+def test_half_a_sample_is_refused_and_one_byte_of_g711_is_not() -> None:
+    client = Client()
+    audio = base64.b64encode(bytes(3)).decode()
+    error = client.refused("input_audio_buffer.append", audio=audio)
+    assert (error["code"], error["param"]) == ("invalid_value", "audio")
+    assert "even number" in error["message"]
+    client.updated(audio={"input": {"format": {"type": "audio/pcma"}}})
+    (appended,) = client.send("input_audio_buffer.append", audio=audio)
+    assert isinstance(appended, commands.AppendAudio)
+    assert len(appended.pcm) == 3
+
+
+def test_another_format_holds_from_the_next_append_on() -> None:
+    client = Client()
+    audio = base64.b64encode(bytes(480)).decode()
+    rates = []
+    for shown, _ in itertools.islice(FORMATS, 2, 4):
+        client.updated(audio={"input": {"format": shown}})
+        (appended,) = client.send("input_audio_buffer.append", audio=audio)
+        assert isinstance(appended, commands.AppendAudio)
+        rates.append((appended.rate, len(appended.pcm)))
+    assert rates == [(8_000, 240), (8_000, 480)]
+
+
+@pytest.mark.parametrize(
+    ("format", "param"),
+    [
+        ({"type": "audio/opus"}, "session.audio.input.format.type"),
+        ({"type": "audio/pcm", "rate": 44100}, "session.audio.input.format.rate"),
+        ({"type": "audio/pcmu", "rate": 24000}, "session.audio.input.format"),
+        ("pcm16", "session.audio.input.format"),
+        ({"type": "audio/pcm", "channels": 2}, "session.audio.input.format.channels"),
+    ],
+)
+def test_formats_that_do_not_exist_are_refused(format: Any, param: str) -> None:
+    client = Client()
+    session = {"type": "realtime", "audio": {"input": {"format": format}}}
+    assert client.refused("session.update", session=session)["param"] == param
+    before = client.created[0]["session"]["audio"]
+    assert client.updated()[0]["audio"] == before

@@ -1,0 +1,372 @@
+"""``session.update``: what is merged, shown, passed on and refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline.audio import AudioFormat
+from pipeline.commands import SessionConfig, TurnDetection
+from pipeline.messages import Tool, ToolChoice
+from tests.support.protocol_client import Client
+
+
+def test_the_first_event_is_the_session_with_its_defaults() -> None:
+    (event,) = Client().created
+    session = event["session"]
+    assert event["type"] == "session.created"
+    assert (session["model"], session["instructions"]) == ("reachy-voice", "You are Reachy.")
+    assert session["audio"]["input"]["format"] == {"type": "audio/pcm", "rate": 24000}
+    assert session["audio"]["input"]["transcription"] is None
+    assert session["audio"]["input"]["turn_detection"]["interrupt_response"] is True
+    assert session["audio"]["output"]["voice"] == "joe"
+    assert session["expires_at"] > 1_000
+
+
+def test_what_nobody_asked_for_is_left_to_the_yaml() -> None:
+    config = Client().protocol.config
+    assert config == SessionConfig(instructions="You are Reachy.", voice="joe")
+    assert config.turn_detection == TurnDetection()  # None everywhere: adaptive endpointing
+
+
+def test_partial_updates_merge_at_any_depth() -> None:
+    client = Client()
+    tool = {"type": "function", "name": "dance", "parameters": {"type": "object"}}
+    vad = {"type": "server_vad", "silence_duration_ms": 700}
+    client.updated(tools=[tool], audio={"input": {"turn_detection": vad}})
+    shown, config = client.updated(audio={"output": {"voice": "amy"}})
+    assert config.voice == "amy"
+    assert config.tools == (Tool("dance", "", {"type": "object"}),)
+    assert config.turn_detection == TurnDetection(silence_duration_ms=700)
+    assert shown["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 700
+    assert shown["audio"]["input"]["turn_detection"]["threshold"] == 0.5  # nominal
+    assert shown["instructions"] == "You are Reachy."
+
+
+def test_clearing_differs_from_leaving_out() -> None:
+    client = Client()
+    client.updated(tools=[{"name": "dance"}], audio={"input": {"transcription": {"model": "x"}}})
+    shown, config = client.updated(instructions="", tools=[])
+    assert (config.instructions, config.tools) == ("", ())
+    assert shown["audio"]["input"]["transcription"] == {"model": "x"}
+    shown, config = client.updated(instructions=None, audio={"input": {"transcription": None}})
+    assert config.instructions == "You are Reachy."
+    assert shown["audio"]["input"]["transcription"] is None
+
+
+def test_the_robots_own_first_message() -> None:
+    """Section A2 of the client contract, rate null included."""
+    native = {"type": "audio/pcm", "rate": None}
+    shown, config = Client().updated(
+        instructions="Be kind.",
+        audio={
+            "input": {
+                "format": native,
+                "transcription": {"model": "gpt-4o-transcribe", "language": "de"},
+                "turn_detection": {"type": "server_vad", "interrupt_response": True},
+            },
+            "output": {"format": native, "voice": "Aiden"},
+        },
+        tools=[
+            {
+                "type": "function",
+                "name": "camera",
+                "description": "See.",
+                "parameters": {"type": "object", "properties": {"question": {"type": "string"}}},
+            }
+        ],
+        tool_choice="auto",
+    )
+    assert config.output_format == AudioFormat("pcm", 16_000)
+    assert config.language == "de"
+    assert config.voice == "joe"  # the engine has no Aiden
+    assert shown["audio"]["output"]["voice"] == "Aiden"
+    assert shown["audio"]["input"]["format"]["rate"] == 16_000
+
+
+def test_defaults_of_the_sdks_are_accepted() -> None:
+    shown, config = Client().updated(
+        model="gpt-realtime-2.1",
+        output_modalities=["audio"],
+        max_output_tokens="inf",
+        tracing="auto",
+        truncation={"type": "retention_ratio", "retention_ratio": 0.8},
+        prompt=None,
+        include=None,
+        tool_choice="auto",
+        parallel_tool_calls=True,
+        reasoning={"effort": "low"},
+        audio={
+            "input": {
+                "noise_reduction": {"type": "near_field"},
+                "transcription": {
+                    "model": "gpt-4o-mini-transcribe",
+                    "language": "en-US",
+                    "languages": ["en"],
+                },
+                "turn_detection": {"type": "semantic_vad", "eagerness": "auto"},
+            },
+            "output": {"voice": {"id": "ash"}, "speed": 1.2},
+        },
+    )
+    assert shown["model"] == "reachy-voice"  # comes from the URL
+    assert shown["audio"]["input"]["turn_detection"] == {
+        "type": "semantic_vad",
+        "eagerness": "auto",
+        "create_response": True,
+        "interrupt_response": True,
+    }
+    assert shown["audio"]["output"] == {
+        "format": {"type": "audio/pcm", "rate": 24000},
+        "voice": "ash",
+        "speed": 1.2,
+    }
+    assert (shown["tracing"], config.language) == ("auto", "en")
+    assert config.tool_choice == ToolChoice()
+    assert config.speed == 1.2
+    assert config.turn_detection == TurnDetection(eagerness="medium")
+
+
+def test_push_to_talk_and_back() -> None:
+    client = Client()
+    shown, config = client.updated(audio={"input": {"turn_detection": None}})
+    assert config.turn_detection is None
+    assert shown["audio"]["input"]["turn_detection"] is None
+    vad = {"type": "server_vad", "create_response": False, "interrupt_response": False}
+    _, config = client.updated(audio={"input": {"turn_detection": vad}})
+    assert config.turn_detection == TurnDetection(create_response=False, interrupt_response=False)
+
+
+def test_every_field_of_server_vad_arrives() -> None:
+    vad = {
+        "type": "server_vad",
+        "threshold": 0.7,
+        "prefix_padding_ms": 200,
+        "silence_duration_ms": 650,
+        "idle_timeout_ms": 6000,
+        "create_response": False,
+        "interrupt_response": False,
+    }
+    client = Client()
+    shown, config = client.updated(audio={"input": {"turn_detection": vad}})
+    assert shown["audio"]["input"]["turn_detection"] == vad
+    assert config.turn_detection == TurnDetection(
+        threshold=0.7,
+        prefix_padding_ms=200,
+        silence_duration_ms=650,
+        idle_timeout_ms=6000,
+        create_response=False,
+        interrupt_response=False,
+    )
+    cleared = {"silence_duration_ms": None, "idle_timeout_ms": None}  # the type is known
+    shown, config = client.updated(audio={"input": {"turn_detection": cleared}})
+    assert config.turn_detection
+    assert config.turn_detection.silence_duration_ms is None
+    assert config.turn_detection.idle_timeout_ms is None
+    assert shown["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 500  # nominal
+
+
+@pytest.mark.parametrize(
+    ("eagerness", "means"),
+    [("low", "low"), ("medium", "medium"), ("high", "high"), ("auto", "medium"), (None, "medium")],
+)
+def test_eagerness(eagerness: str | None, means: Any) -> None:
+    vad = {"type": "semantic_vad", "eagerness": eagerness, "interrupt_response": False}
+    shown, config = Client().updated(audio={"input": {"turn_detection": vad}})
+    assert config.turn_detection == TurnDetection(eagerness=means, interrupt_response=False)
+    assert shown["audio"]["input"]["turn_detection"]["eagerness"] == (eagerness or "auto")
+
+
+def test_fields_of_the_other_kind_of_turn_detection_mean_nothing() -> None:
+    vad = {"type": "semantic_vad", "idle_timeout_ms": 6000, "silence_duration_ms": 100}
+    shown, config = Client().updated(audio={"input": {"turn_detection": vad}})
+    assert config.turn_detection == TurnDetection(eagerness="medium")
+    assert "idle_timeout_ms" not in shown["audio"]["input"]["turn_detection"]
+
+
+def test_speed_is_kept_until_it_is_cleared() -> None:
+    client = Client()
+    _, config = client.updated(audio={"output": {"speed": 0.5}})
+    assert config.speed == 0.5
+    _, config = client.updated(audio={"output": {"voice": "amy"}})
+    assert (config.speed, config.voice) == (0.5, "amy")
+    shown, config = client.updated(audio={"output": {"speed": None, "voice": None}})
+    assert (config.speed, config.voice) == (1.0, "joe")
+    assert shown["audio"]["output"]["voice"] == "joe"
+
+
+ROBOT_VOICES = "Aiden Ryan Dylan Eric Ono_Anna Serena Sohee Uncle_Fu Vivian"
+OPENAI_VOICES = "alloy ash ballad coral echo sage shimmer verse marin cedar"
+
+
+@pytest.mark.parametrize("voice", [*ROBOT_VOICES.split(), *OPENAI_VOICES.split()])
+def test_no_voice_is_refused(voice: str) -> None:
+    shown, config = Client().updated(audio={"output": {"voice": voice}})
+    assert config.voice == "joe"
+    assert shown["audio"]["output"]["voice"] == voice
+
+
+DANCE = {"type": "function", "name": "dance"}
+
+
+def test_the_choice_of_tools() -> None:
+    client = Client()
+    for given in ("none", "required", "auto"):
+        shown, config = client.updated(tool_choice=given)
+        assert (config.tool_choice, shown["tool_choice"]) == (ToolChoice(given), given)
+    named = {"type": "function", "name": "dance"}
+    shown, config = client.updated(tools=[DANCE], tool_choice=named, parallel_tool_calls=False)
+    assert config.tool_choice == ToolChoice("named", "dance", parallel=False)
+    assert (shown["tool_choice"], shown["parallel_tool_calls"]) == (named, False)
+    _, config = client.updated(tool_choice=None, parallel_tool_calls=None)
+    assert config.tool_choice == ToolChoice()
+
+
+def test_a_named_tool_must_be_there() -> None:
+    client = Client()
+    named = {"type": "function", "name": "dance"}
+    update = {"type": "realtime", "instructions": "changed", "tool_choice": named}
+    error = client.refused("session.update", session=update)
+    assert (error["code"], error["param"]) == ("invalid_value", "session.tool_choice.name")
+    assert "no tool 'dance'" in error["message"]
+    assert client.protocol.config.instructions == "You are Reachy."
+    client.updated(tools=[DANCE], tool_choice=named)
+    error = client.refused("session.update", session={"type": "realtime", "tools": []})
+    assert error["param"] == "session.tool_choice.name"
+    assert len(client.protocol.config.tools) == 1
+
+
+def test_fields_that_nothing_here_acts_on_are_shown() -> None:
+    given: dict[str, Any] = {
+        "tracing": {"workflow_name": "w", "group_id": "g", "metadata": {"a": [1]}},
+        "prompt": {"id": "pmpt_1", "version": "2", "variables": {"name": "Ada"}},
+        "reasoning": {"effort": "high"},
+        "include": ["item.input_audio_transcription.logprobs"],
+        "truncation": {
+            "type": "retention_ratio",
+            "retention_ratio": 0.5,
+            "token_limits": {"post_instructions": 2000},
+        },
+        "max_output_tokens": 4096,
+    }
+    client = Client()
+    shown, config = client.updated(**given)
+    assert {name: shown[name] for name in given} == given
+    assert config.max_output_tokens == 4096
+    shown, config = client.updated(**dict.fromkeys(given))
+    assert (shown["truncation"], shown["tracing"], shown["prompt"]) == ("auto", None, None)
+    assert config.max_output_tokens is None
+
+
+def test_transcription_and_noise_reduction_merge() -> None:
+    client = Client()
+    noise = {"type": "far_field", "strength": 0.5}
+    words = {"model": "x", "prompt": "robots", "keywords": ["Reachy"], "delay": "low"}
+    client.updated(audio={"input": {"noise_reduction": noise, "transcription": words}})
+    update = {"noise_reduction": {"type": "near_field"}, "transcription": {"language": "de"}}
+    shown, _ = client.updated(audio={"input": update})
+    assert shown["audio"]["input"]["noise_reduction"] == {"type": "near_field", "strength": 0.5}
+    assert shown["audio"]["input"]["transcription"] == {**words, "language": "de"}
+
+
+def test_a_session_too_long_to_be_shown_is_refused() -> None:
+    client = Client()
+    big = {"type": "realtime", "instructions": "x" * 600_000}
+    error = client.refused("session.update", session=big)
+    assert (error["code"], error["param"]) == ("invalid_value", "session")
+    client.updated(instructions="x" * 590_000)
+
+
+def test_another_kind_of_turn_detection_starts_afresh() -> None:
+    client = Client()
+    client.updated(audio={"input": {"turn_detection": {"type": "server_vad", "threshold": 0.9}}})
+    client.updated(audio={"input": {"turn_detection": {"type": "semantic_vad"}}})
+    _, config = client.updated(audio={"input": {"turn_detection": {"type": "server_vad"}}})
+    assert config.turn_detection == TurnDetection()
+
+
+def test_the_session_may_be_sent_back_as_it_came() -> None:
+    client = Client()
+    shown = dict(client.created[0]["session"])
+    shown.pop("type")
+    again, _ = client.updated(**shown)
+    assert again == client.created[0]["session"]
+
+
+@pytest.mark.parametrize(
+    ("session", "code", "param"),
+    [
+        ({}, "missing_required_parameter", "session.type"),
+        ({"type": "telepathy"}, "invalid_value", "session.type"),
+        (
+            {"type": "realtime", "output_modalities": ["text", "audio"]},
+            "invalid_value",
+            "session.output_modalities",
+        ),
+        ({"type": "realtime", "temperature": 0.5}, "unknown_parameter", "session.temperature"),
+        (
+            {"type": "realtime", "audio": {"input": {"turn_detection": {"idle_timeout_ms": 4999}}}},
+            "invalid_value",
+            "session.audio.input.turn_detection.idle_timeout_ms",
+        ),
+        (
+            {
+                "type": "realtime",
+                "audio": {"input": {"turn_detection": {"idle_timeout_ms": 30001}}},
+            },
+            "invalid_value",
+            "session.audio.input.turn_detection.idle_timeout_ms",
+        ),
+        (
+            {"type": "realtime", "audio": {"input": {"turn_detection": {"threshold": 1.1}}}},
+            "invalid_value",
+            "session.audio.input.turn_detection.threshold",
+        ),
+        (
+            {"type": "realtime", "tools": [{"type": "mcp", "server_label": "x"}]},
+            "invalid_value",
+            "session.tools[0].type",
+        ),
+        (
+            {"type": "realtime", "reasoning": {"effort": "x"}},
+            "invalid_value",
+            "session.reasoning.effort",
+        ),
+        ({"type": "realtime", "prompt": {}}, "missing_required_parameter", "session.prompt.id"),
+        ({"type": "realtime", "truncation": "some"}, "invalid_value", "session.truncation"),
+        ({"type": "realtime", "tracing": "on"}, "invalid_value", "session.tracing"),
+        (
+            {"type": "realtime", "audio": {"input": {"turn_detection": {"type": "magic"}}}},
+            "invalid_value",
+            "session.audio.input.turn_detection.type",
+        ),
+        ({"type": "realtime", "tools": [{"name": 3}]}, "invalid_value", "session.tools[0].name"),
+        (
+            {"type": "realtime", "tools": [{"type": "function", "function": {"name": "x"}}]},
+            "missing_required_parameter",
+            "session.tools[0].name",
+        ),
+        (
+            {"type": "realtime", "max_output_tokens": 0},
+            "invalid_value",
+            "session.max_output_tokens",
+        ),
+        (
+            {"type": "realtime", "max_output_tokens": True},
+            "invalid_value",
+            "session.max_output_tokens",
+        ),
+        ({"type": "realtime", "tool_choice": "maybe"}, "invalid_value", "session.tool_choice"),
+        (
+            {"type": "realtime", "audio": {"output": {"speed": 9}}},
+            "invalid_value",
+            "session.audio.output.speed",
+        ),
+    ],
+)
+def test_a_bad_update_changes_nothing(session: dict[str, Any], code: str, param: str) -> None:
+    client = Client()
+    error = client.refused("session.update", session={**session, "instructions": "changed"})
+    assert (error["code"], error["param"]) == (code, param)
+    assert client.protocol.config.instructions == "You are Reachy."

@@ -1,0 +1,133 @@
+"""The figures of a turn record in ``response.done``: on request only, and never out of the API."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from app.server.client_protocol import ClientProtocol
+from pipeline.realtime.protocol import RealtimeConnection
+from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, Judgement, Pause, TurnRecord
+from tests.support.protocol_client import DEFAULTS, Client, finished, started
+from tests.support.virtual_time import run_virtual
+from tests.support.wired import wired
+
+JUDGED = Judgement(110.25, 0.93, 224, ("sound", "question"))
+RECORD = TurnRecord(
+    "voice",
+    "answered",
+    item_id="item_u",
+    reply_id="resp_1",
+    text="my secret",
+    heard="a secret answer",
+    pauses=(Pause(16_000, None, (JUDGED,)),),
+    endpoint_ms=256.0,
+    first_audio_ms=301.12345,
+    engine_used_s=0.5,
+    heard_s=2.0,
+)
+FIGURES = {
+    "reachy_voice.origin": "voice",
+    "reachy_voice.outcome": "answered",
+    "reachy_voice.endpoint_ms": "256",
+    "reachy_voice.first_audio_ms": "301.123",
+    "reachy_voice.engine_used_s": "0.5",
+    "reachy_voice.engine_wasted_s": "0",
+    "reachy_voice.heard_s": "2",
+    "reachy_voice.probability": "0.93",
+    "reachy_voice.wait_ms": "224",
+    "reachy_voice.reasons": "sound, question",
+}
+
+
+def done(client: Client, metadata: dict[str, str] | None, *records: TurnRecord) -> Any:
+    """The metadata of ``response.done``."""
+    client.apply(started(metadata=metadata))
+    sent = client.apply(*records, finished())
+    [event] = [event for event in sent if event["type"] == "response.done"]
+    return event["response"]["metadata"]
+
+
+def asking() -> Client:
+    """A client whose whole connection asks for records."""
+    client, numbers = Client(), itertools.count(1000)
+    client.protocol = RealtimeConnection(
+        DEFAULTS, lambda prefix: f"{prefix}_{next(numbers)}", lambda: 1_000.5, turn_records=True
+    )
+    client.protocol.messages_to_send()
+    return client
+
+
+@pytest.mark.parametrize("query", [{}, {"turn_records": "true"}])
+def test_the_address_may_ask_for_all_responses(query: dict[str, str]) -> None:
+    protocol = ClientProtocol(DEFAULTS, query, {}, ())
+    for event in (started(), RECORD, finished()):
+        protocol.apply(event)
+    sent = [json.loads(text) for text in protocol.messages_to_send()]
+    [end] = [message for message in sent if message["type"] == "response.done"]
+    assert end["response"]["metadata"] == (FIGURES if query else None)
+
+
+def test_nobody_who_does_not_ask_is_told() -> None:
+    assert done(Client(), None, RECORD) is None
+    assert done(Client(), {"mine": "1"}, RECORD) == {"mine": "1"}
+    assert done(Client(), {WANTED: "false"}, RECORD) == {WANTED: "false"}
+
+
+def test_a_response_can_ask_for_its_record() -> None:
+    asked = {WANTED: "true", "mine": "1"}
+    assert done(Client(), asked, RECORD) == {**asked, **FIGURES}
+
+
+def test_a_connection_can_ask_for_all_of_them() -> None:
+    assert done(asking(), None, RECORD) == FIGURES
+
+
+def test_a_record_of_another_response_and_none_at_all_change_nothing() -> None:
+    asked = {WANTED: "true"}
+    assert done(Client(), asked) == asked
+    other = TurnRecord("voice", "rejected", text="")
+    assert done(Client(), asked, other) == asked
+
+
+def test_the_clients_own_pairs_come_first_and_the_limit_holds() -> None:
+    asked = {WANTED: "true"} | {f"mine_{n}": "x" * 512 for n in range(12)}
+    told = done(Client(), asked, RECORD)
+    assert len(told) == MAX_METADATA_PAIRS
+    assert told.items() >= asked.items()
+    assert told["reachy_voice.outcome"] == "answered"
+    full = {WANTED: "true"} | {f"mine_{n}": "" for n in range(15)}
+    assert done(Client(), full, RECORD) == full
+    same = {WANTED: "true", "reachy_voice.outcome": "mine"}
+    assert done(Client(), same, RECORD)["reachy_voice.outcome"] == "mine"
+
+
+def test_what_was_said_is_not_in_it() -> None:
+    told = done(asking(), None, RECORD)
+    assert not any("secret" in value for value in told.values())
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_a_whole_turn_tells_its_record(beta: bool) -> None:
+    async def main() -> None:
+        async with wired(beta=beta) as client:
+            metadata = {WANTED: "true"}
+            await client.send("response.create", response={"metadata": metadata})
+            await client.hear(4000)
+            [end] = client.events("response.done")
+        told = end["response"]["metadata"]
+        assert told[WANTED] == "true"
+        assert told["reachy_voice.outcome"] == "answered"
+        assert told["reachy_voice.origin"] == "request"
+        assert float(told["reachy_voice.first_audio_ms"]) > 100
+
+    run_virtual(main())
+
+
+def test_the_begin_of_a_response_tells_nothing_yet() -> None:
+    client = asking()
+    [created] = client.apply(started())
+    assert created["response"]["metadata"] is None

@@ -1,0 +1,323 @@
+"""script/setup.py: stamps, keys, the checks, Debian packages, and runs of the real program."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import setup as setup_program
+from setup_steps import checks, computer, debian, failures, llama, progress, steps
+from setup_steps.commands import Log
+from setup_steps.place import Place
+from setup_steps.stamps import Stamps, digest
+
+from tests.support.places import ROOT
+
+X86 = """processor : 0
+model name : Some CPU
+flags\t\t: fpu sse4_2 avx2 md_clear fma avx512f ibpb
+processor : 1
+flags\t\t: fpu
+"""
+ARM = "processor : 0\nFeatures\t: fp asimd asimddp sve\n"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A checkout with the lock files alone."""
+    root = tmp_path / "checkout"
+    (root / "script").mkdir(parents=True)
+    for name in ("llama-cpp.lock", "llama-cpp-build.lock", "bootstrap.lock"):
+        shutil.copy(ROOT / "script" / name, root / "script")
+    shutil.copy(ROOT / "script" / "sizes.json", root / "script")
+    for name in ("requirements.lock", "requirements-dev.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, root)
+    return Place(root, tmp_path / "cache", sys.executable)
+
+
+class TestStamps:
+    def test_digest_changes_with_every_part_and_with_their_borders(self, tmp_path: Path) -> None:
+        file = tmp_path / "lock"
+        absent = digest(file)
+        file.write_text("")
+        empty = digest(file)
+        file.write_text("a==1")
+        assert len({absent, empty, digest(file), digest("a==1"), digest("a==", "1")}) == 5
+
+    def test_stamp_is_read_back_and_leaves_nothing_else(self, tmp_path: Path) -> None:
+        stamps = Stamps(tmp_path / "stamps")
+        assert stamps.read("packages") is None
+        stamps.write("packages", "one")
+        stamps.write("packages", "two")
+        assert stamps.read("packages") == "two"
+        assert os.listdir(tmp_path / "stamps") == ["packages"]
+
+    def test_a_changed_lock_file_makes_its_step_due(self, place: Place) -> None:
+        step = steps.packages(place, "requirements.lock")
+        assert not step.is_done(place)
+        place.stamps.write(step.name, step.inputs())
+        assert step.is_done(place)
+        with (place.root / "requirements.lock").open("a") as lock:
+            lock.write("extra==1 --hash=sha256:00\n")
+        assert not step.is_done(place)
+
+    def test_deleted_weights_make_their_step_due(self, place: Place) -> None:
+        (place.cache / "weights" / "silero-vad").mkdir(parents=True)
+        step = steps.weights(place, "weights-of-tests", [])
+        place.stamps.write(step.name, step.inputs())
+        assert step.is_done(place)
+        (place.cache / "weights" / "silero-vad").rmdir()
+        assert not step.is_done(place)
+
+    def test_nothing_is_run_when_every_stamp_is_current(self, place: Place) -> None:
+        todo = [*steps.base_steps(place, with_tests=True), steps.llama(place)]
+        for step in todo:
+            place.stamps.write(step.name, step.inputs())
+        setup_program.set_up(place, todo)
+        assert not place.build.exists()
+
+    def test_the_environments_python_sees_the_same_place(self, tmp_path: Path) -> None:
+        other_name = tmp_path / "python3"
+        other_name.symlink_to(getattr(sys, "_base_executable", sys.executable))
+        code = "import os, sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
+        code += "from setup_steps.place import Place; print(Place.of(Path('/x'), {}))"
+        seen = {
+            subprocess.check_output([python, "-ESsc", code, str(ROOT / "script")], text=True)
+            for python in (sys.executable, str(other_name))
+        }
+        assert len(seen) == 1, seen
+
+    def test_a_step_that_fails_gets_no_stamp(self, place: Place) -> None:
+        def fail(bar: progress.Bar, log: Log) -> None:
+            log.run(["false"], "it could not be done")
+
+        step = steps.Step("broken", "Broken", lambda: "inputs", fail)
+        with pytest.raises(failures.SetupError):
+            setup_program.set_up(place, [step])
+        assert not step.is_done(place)
+
+
+class TestWheelKey:
+    LOCK = "llama-cpp-python==0.3.36 \\\n    --hash=sha256:aa\n"
+
+    def test_names_version_and_python(self) -> None:
+        assert llama.wheel_key(self.LOCK, "cp311", "", "").startswith("0.3.36-cp311-")
+
+    def test_changes_with_all_that_changes_the_binary(self) -> None:
+        keys = {
+            llama.wheel_key(self.LOCK, "cp311", "-DA=ON", "avx2"),
+            llama.wheel_key(self.LOCK, "cp312", "-DA=ON", "avx2"),
+            llama.wheel_key(self.LOCK, "cp311", "-DA=OFF", "avx2"),
+            llama.wheel_key(self.LOCK, "cp311", "-DA=ON", "avx2 avx512f"),
+            llama.wheel_key(self.LOCK.replace("aa", "bb"), "cp311", "-DA=ON", "avx2"),
+        }
+        assert len(keys) == 5
+
+    def test_only_instruction_sets_count_in_any_order(self) -> None:
+        assert computer.instructions(X86) == "avx2 avx512f fma sse4_2"
+        assert computer.instructions(X86.replace("sse4_2 avx2", "avx2 sse4_2 retbleed")) == (
+            "avx2 avx512f fma sse4_2"
+        )
+        assert computer.instructions(ARM) == "asimd asimddp fp sve"
+        assert computer.instructions("nothing known") == ""
+
+    def test_a_damaged_cached_wheel_is_not_used(self, place: Place) -> None:
+        wheel = llama.LlamaWheel(place, "cp311")
+        wheel.home.mkdir(parents=True)
+        (wheel.home / "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl").write_bytes(b"cut sho")
+        (wheel.home / "sha256").write_text("00")
+        assert wheel.cached() is not None
+        assert wheel._usable() is None
+        assert not wheel.home.exists()
+
+    def test_lock_and_pyproject_pin_the_same_version(self) -> None:
+        version = llama.pinned_version(llama.lock_file(ROOT).read_text())
+        assert f'"llama-cpp-python=={version}"' in (ROOT / "pyproject.toml").read_text()
+
+    def test_the_tests_run_what_is_served(self) -> None:
+        served, tested = (
+            {line for line in (ROOT / name).read_text().splitlines() if "==" in line}
+            for name in ("requirements.lock", "requirements-dev.lock")
+        )
+        assert served <= tested
+
+
+class TestDebianPackages:
+    def test_what_is_missing_is_named_with_its_command(self) -> None:
+        package = debian.DebianPackage("no-such", "no-such-program", "the voice")
+        text = "\n".join(debian.advice([package]))
+        assert "the voice (no-such)" in text
+        assert "apt-get install no-such" in text
+
+    def test_only_what_is_not_here_is_missing(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        here = debian.DebianPackage("shell", "/bin/sh", "shells")
+        absent = debian.DebianPackage("no-such", "no-such-program", "the voice")
+        assert debian.provide({}, [here, absent]) == ["no-such"]
+        assert "apt-get install no-such" in capsys.readouterr().err
+        assert debian.provide({}, [here]) == []
+
+
+def program(path: Path, shell: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{shell}\n")
+    path.chmod(0o755)
+
+
+class TestInstallingDebianPackages:
+    def test_root_installs_without_questions(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        voice = tmp_path / "voice"
+        program(
+            tmp_path / "apt-get",
+            f'echo "$DEBIAN_FRONTEND $*" >> {tmp_path}/calls; case "$1" in\n'
+            f"install) : > {voice};; esac",
+        )
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        package = debian.DebianPackage("a-voice", str(voice), "the voice")
+        assert debian.provide(os.environ, [package]) == []
+        update, install = (tmp_path / "calls").read_text().splitlines()
+        assert update.startswith("noninteractive update")
+        assert install.startswith("noninteractive install -y")
+        assert install.endswith(" a-voice")
+
+
+class TestChecks:
+    @pytest.fixture
+    def tools(self, place: Place) -> Path:
+        tools = place.venv / "bin"
+        for name in ("ruff", "mypy", "lint-imports", "reachy-voice", "pytest"):
+            program(tools / name, f'echo "$0 $*" >> {place.root}/calls')
+        program(tools / "python", "")  # every module is here
+        return tools
+
+    def calls(self, place: Place) -> list[str]:
+        lines = (place.root / "calls").read_text().splitlines()
+        return [line.removeprefix(f"{place.venv}/bin/") for line in lines]
+
+    def test_all_run_and_pytest_comes_last(self, place: Place, tools: Path) -> None:
+        assert checks.run(place, [], []) == 0
+        called = self.calls(place)
+        assert called[:2] == ["ruff check", "ruff format --check"]
+        assert "reachy-voice config schema --check" in called
+        assert called[-1] == "pytest "
+
+    def test_every_failure_is_told(
+        self, place: Place, tools: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        program(tools / "mypy", "echo 'app.py:1: error: no'; exit 1")
+        program(tools / "lint-imports", "exit 1")
+        assert checks.run(place, [], []) == 1
+        printed = capfd.readouterr().out
+        assert "app.py:1: error: no" in printed
+        last = printed.splitlines()[-1]
+        assert last == "Failed before the tests: mypy, mypy script, lint-imports"
+        assert self.calls(place)[-1] == "pytest "
+
+    def test_failing_tests_fail(self, place: Place, tools: Path) -> None:
+        program(tools / "pytest", "exit 3")
+        assert checks.run(place, [], []) == 3
+
+    def test_arguments_are_for_pytest_alone(self, place: Place, tools: Path) -> None:
+        assert checks.run(place, ["-k", "a or b", "tests"], []) == 0
+        assert self.calls(place) == ["pytest -k a or b tests"]
+
+    @pytest.mark.parametrize(("ci", "exit_code"), [("true", 1), ("", 0)])
+    def test_missing_packages_fail_in_ci_alone(
+        self, place: Place, tools: Path, monkeypatch: pytest.MonkeyPatch, ci: str, exit_code: int
+    ) -> None:
+        monkeypatch.setenv("CI", ci)
+        assert checks.run(place, [], ["espeak-ng"]) == exit_code
+
+    @pytest.mark.parametrize(
+        ("ci", "exit_code", "told"),
+        [("true", 1, "Failed before the tests: tests that need nemo"), ("", 0, "--workstation")],
+    )
+    def test_tests_of_the_stack_are_skipped_on_a_laptop_and_never_in_ci(
+        self,
+        place: Place,
+        tools: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+        ci: str,
+        exit_code: int,
+        told: str,
+    ) -> None:
+        program(tools / "python", "echo nemo")
+        monkeypatch.setenv("CI", ci)
+        assert checks.run(place, [], []) == exit_code
+        assert told in capfd.readouterr().out
+
+    def test_modules_that_are_missing_are_found_without_importing_any(self, place: Place) -> None:
+        program(place.python, f'exec {sys.executable} "$@"')
+        assert checks.missing_modules(place, ["json", "no_such_module"]) == ["no_such_module"]
+
+
+class Fresh:
+    """A copy of the checkout without .venv, an empty cache, and no programs but these."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "checkout"
+        ignored = shutil.ignore_patterns(
+            ".venv", ".git", "build", "*cache*", "*.egg-info", "tests", "benchmarks"
+        )
+        shutil.copytree(ROOT, self.root, ignore=ignored)
+        self.programs = directory / "programs"
+        self.env = {"PATH": str(self.programs), "HOME": str(directory)}
+
+    def start(self, command: str, *programs: str) -> subprocess.Popen[str]:
+        for name in ("bash", "cat", "dirname", *programs):
+            real = sys.executable if name == "python3" else shutil.which(name)
+            program(self.programs / name, f'exec "{real}" "$@"')
+        return subprocess.Popen(
+            [str(self.root / "script" / command), "--setup-only"],
+            env=self.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, command: str, *programs: str) -> tuple[int, str]:
+        with self.start(command, *programs) as child:
+            _, printed = child.communicate(timeout=60)
+            return child.returncode, printed
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Fresh:
+    return Fresh(tmp_path)
+
+
+class TestRealRuns:
+    def test_no_compiler_stops_before_anything_is_made(self, fresh: Fresh) -> None:
+        exit_code, printed = fresh.run("serve", "python3")
+        assert exit_code == failures.NO_COMPILER, printed
+        assert "apt-get install gcc g++" in printed
+        assert not (fresh.root / ".venv").exists()
+
+    @pytest.mark.parametrize("command", ["serve", "test"])
+    def test_no_python(self, fresh: Fresh, command: str) -> None:
+        exit_code, printed = fresh.run(command)
+        assert exit_code == failures.NO_PYTHON, printed
+        assert "apt-get install python3" in printed
+
+    def test_a_second_setup_waits_for_the_first(self, fresh: Fresh) -> None:
+        (fresh.root / "build").mkdir()
+        with (fresh.root / "build" / "setup.lock").open("w") as first:
+            fcntl.flock(first, fcntl.LOCK_EX)
+            second = fresh.start("serve", "python3")
+            assert second.stderr is not None
+            assert "Waiting for another setup" in second.stderr.readline()
+            assert second.poll() is None
+        with second:
+            second.communicate(timeout=60)
+        assert second.returncode == failures.NO_COMPILER

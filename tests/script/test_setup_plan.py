@@ -1,0 +1,154 @@
+"""script/setup.py: its options, the plan that it shows beforehand, and lock files that agree."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+
+import pytest
+from setup_steps import options, plan, stack
+
+from app.doctor import stack as doctor_stack
+from tests.support.places import ROOT
+
+BASE, TESTED = "requirements.lock", "requirements-dev.lock"
+WORKSTATION, FAST = stack.STACKS
+
+
+def pins(name: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    text = (ROOT / name).read_text()
+    for package, version in re.findall(r"^([A-Za-z0-9][\w.\-]*)==([^\s;]+)", text, re.MULTILINE):
+        found.setdefault(package, set()).add(version)
+    return found
+
+
+class TestLocks:
+    @pytest.mark.parametrize(
+        "together",
+        [
+            ("script/bootstrap.lock", BASE, TESTED, WORKSTATION, stack.CUDA_LOCK),
+            ("script/bootstrap.lock", BASE, TESTED, FAST, stack.CUDA_LOCK),
+        ],
+    )
+    def test_none_undoes_what_another_installed(self, together: Sequence[str]) -> None:
+        versions: dict[str, set[str]] = {}
+        for name in together:
+            for package, pinned in pins(name).items():
+                assert versions.setdefault(package, pinned) == pinned, f"{package} in {name}"
+
+    @pytest.mark.parametrize("name", [WORKSTATION, FAST])
+    def test_a_stack_holds_the_base(self, name: str) -> None:
+        assert set(pins(BASE)) <= set(pins(name))
+
+    def test_the_stacks_hold_what_they_are_for(self) -> None:
+        assert pins(WORKSTATION)["transformers"] == {"4.57.3"}
+        assert pins(FAST)["transformers"].pop().startswith("5.15.")
+        assert pins(stack.CUDA_LOCK)["cuda-toolkit"].pop().startswith(f"{doctor_stack.CUDA}.")
+        assert {"nemo-toolkit", "qwen-tts"} <= set(pins(WORKSTATION))
+        assert {"nemo-toolkit", "faster-qwen3-tts"} <= set(pins(FAST))
+        assert not {"torch", "torchaudio", "triton"} & (set(pins(WORKSTATION)) | set(pins(FAST)))
+        assert {"torch", "torchaudio", "nvidia-cublas"} <= set(pins(stack.CUDA_LOCK))
+
+    @pytest.mark.parametrize("name", [BASE, TESTED, WORKSTATION, FAST, stack.CUDA_LOCK])
+    def test_sizes_are_of_these_very_locks(self, name: str) -> None:
+        """Else run script/lock."""
+        sizes = json.loads((ROOT / "script" / "sizes.json").read_text())
+        assert sizes[name]["sha256"] == hashlib.sha256((ROOT / name).read_bytes()).hexdigest()
+        assert 0 < sizes[name]["download"] < sizes[name]["disk"]
+
+
+class TestOptions:
+    def test_of_the_server(self) -> None:
+        given = options.of_serve(["--profile", "reachy", "--lan", "--set", "a.b=1", "--port", "9"])
+        assert given.settings == ("--config", "reachy", "--set", "a.b=1")
+        assert given.others == ("--lan", "--port", "9")
+        assert given.asked == (*given.settings, "--torch", "auto")
+        assert not given.setup_only
+
+    @pytest.mark.parametrize("written", [["--config", "x"], ["-c", "x"], ["--profile=x"]])
+    def test_a_profile_is_a_config(self, written: list[str]) -> None:
+        assert options.of_serve(written).settings == ("--config", "x")
+
+    def test_of_setup_itself(self) -> None:
+        given = options.of_serve(["--setup-only", "--dry-run", "--torch", "cpu", "--help"])
+        assert given.setup_only
+        assert given.plan
+        assert given.torch == "cpu"
+        assert given.help
+        assert given.others == ()
+
+    @pytest.mark.parametrize(
+        ("parse", "program"),
+        [(options.of_serve, "script/serve"), (options.of_test, "script/test")],
+    )
+    def test_a_mistake_names_the_command_that_was_typed(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        parse: Callable[[list[str]], object],
+        program: str,
+    ) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            parse(["--torch", "gpu"])
+        assert capsys.readouterr().err.startswith(f"usage: {program} ")
+
+    @pytest.mark.parametrize("text", [options.SERVE_HELP, options.TEST_HELP])
+    def test_help_has_every_option(self, text: str) -> None:
+        parser = options._parser("x")
+        for action in parser._actions:
+            if action.dest != "help":
+                assert action.option_strings[0] in text
+
+    def test_of_the_tests(self) -> None:
+        given = options.of_test(["--workstation", "-k", "a or b", "-c", "x.ini", "tests"])
+        assert given.workstation
+        assert given.others == ("-k", "a or b", "-c", "x.ini", "tests")
+
+
+class TestPlan:
+    FETCHES = (
+        plan.Fetch("torch for CUDA 13.0", "an index", 2724, 4700),
+        plan.Fetch("llama.cpp", "an index", 76, 800, compile_s=300),
+        plan.Fetch("parakeet (CC-BY-4.0)", "hub nvidia/parakeet", 2500, 2500),
+    )
+
+    def test_what_from_where_how_much_how_long_where_to(self) -> None:
+        lines = plan.lines(self.FETCHES, ["/checkout/.venv", "/cache"])
+        text = "\n".join(lines)
+        assert "50 Mbit/s" in lines[0]
+        assert re.search(r"torch for CUDA 13.0 +2.7 GB +4.7 GB +7:16 +an index", text)
+        assert re.search(r"llama.cpp +76 MB +800 MB +0:12 \+ about 5:00 to compile +an index", text)
+        assert re.search(r"together +5.3 GB +8.0 GB +19:08", text)
+        assert "into /checkout/.venv and /cache" in text
+        assert "computed from the lock files" in text
+
+    def test_nothing_to_fetch_is_no_plan(self) -> None:
+        assert plan.lines([], ["/checkout"]) == []
+
+    def test_nobody_is_asked_without_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+        assert plan.agreed(self.FETCHES)
+
+    @pytest.mark.parametrize(
+        ("said", "agreed"), [("\n", True), ("y\n", True), ("n\n", False), ("q\n", False)]
+    )
+    def test_somebody_is_asked_before_much_is_fetched(
+        self, monkeypatch: pytest.MonkeyPatch, said: str, agreed: bool
+    ) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        monkeypatch.setattr(sys, "stdin", Terminal(said))
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        assert plan.agreed(self.FETCHES) == agreed
+        assert plan.agreed([self.FETCHES[1]])
+
+    def test_a_stack_counts_without_the_base(self) -> None:
+        whole, _ = plan.locked_size(ROOT, WORKSTATION)
+        base, _ = plan.locked_size(ROOT, BASE)
+        assert plan.locked_size(ROOT, WORKSTATION, BASE)[0] == pytest.approx(whole - base, abs=1)

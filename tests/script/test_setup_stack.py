@@ -1,0 +1,392 @@
+"""script/setup.py for a GPU: torch and the stack, llama.cpp with CUDA, is the machine fit?"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import setup as setup_program
+from setup_steps import failures, needs, stack, steps
+from setup_steps.commands import Log
+from setup_steps.needs import Cuda, Finding, Needs, Weights
+from setup_steps.place import Place
+from setup_steps.progress import Bar
+
+from tests.support.places import ROOT
+
+WORKSTATION, FAST = stack.STACKS
+FOR_CPU = f"torch=={stack.pinned(ROOT / stack.CUDA_LOCK, 'torch')}+cpu"
+HASHED = sys.platform == "linux" and (platform.machine(), sys.version_info[:2]) == stack.HASHED
+TORCH_FOR_CPU = "--require-hashes -r {place.root}/script/torch-cpu.lock" if HASHED else FOR_CPU
+CUDA = Cuda("/usr/local/cuda/bin/nvcc", "13.0.88", "8.9")
+PARAKEET = Weights("parakeet", 2_509_332_480, "hub nvidia/parakeet", "CC-BY-4.0")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A checkout of what setup reads, whose pip notes its arguments and does what it is told."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+    shutil.copytree(ROOT / "script", root / "script", ignore=shutil.ignore_patterns("__pycache__"))
+    for lock in ROOT.glob("requirements*.lock"):
+        shutil.copy(lock, root)
+    place = Place(root, tmp_path / "cache", sys.executable)
+    place.scratch.mkdir(parents=True)
+    answer_pip(place, "exit 0")
+    return place
+
+
+def answer_pip(place: Place, shell: str) -> None:
+    """``shell`` runs for each call of pip; ``$*`` are its arguments."""
+    place.python.parent.mkdir(parents=True, exist_ok=True)
+    note = f'echo "$*" >> {place.root}/calls'
+    place.python.write_text(f"#!/bin/sh\n{note}\n{shell}\n")
+    place.python.chmod(0o755)
+
+
+def called(place: Place) -> list[str]:
+    """pip's arguments in each call."""
+    lines = (place.root / "calls").read_text().splitlines()
+    # The real one ends with an error at an option that a command does not have.
+    assert not [line for line in lines if " uninstall " in line and "--progress-bar" in line]
+    return [line.removeprefix("-I -m pip ").removesuffix(" --progress-bar=off") for line in lines]
+
+
+def do(place: Place, step: steps.Step) -> None:
+    assert step.run is not None
+    log = Log(place.build / "step.log", os.environ)
+    step.run(Bar("step", 1, io.StringIO()), log)
+    place.stamps.write(step.name, step.inputs())
+
+
+class TestTorch:
+    def test_for_a_cpu(self, place: Place) -> None:
+        do(place, stack.torch_for_cpu(place))
+        _, torch, torchaudio = called(place)
+        assert torch == "install --no-deps " + TORCH_FOR_CPU.format(place=place)
+        assert torchaudio.endswith("/torchaudio_stub")
+        assert "--no-index" in torchaudio
+        copy = Path(torchaudio.split()[-1])
+        assert (copy / "torchaudio" / "compliance" / "kaldi.py").is_file()
+        assert copy.is_relative_to(place.scratch), "setuptools builds where the source is"
+        assert stack.installed_torch(place) == "cpu"
+
+    def test_pytorchs_index_is_asked_where_the_users_has_none(self, place: Place) -> None:
+        nothing = f"echo 'ERROR: No matching distribution found for {FOR_CPU}'; exit 1"
+        answer_pip(place, f'case "$*" in *extra-index-url*|*_stub*) ;; *"torch"*) {nothing};; esac')
+        do(place, stack.torch_for_cpu(place))
+        wanted = TORCH_FOR_CPU.format(place=place)
+        assert f"--extra-index-url {stack.CPU_INDEX} {wanted}" in called(place)[2]
+
+    def test_where_no_hash_is_known_the_plan_says_so(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(stack.platform, "machine", lambda: "riscv64")
+        step = stack.torch_for_cpu(place)
+        (fetch,) = step.fetches
+        assert "pinned by version, not by hash" in fetch.what
+        do(place, step)
+        assert called(place)[1] == f"install --no-deps {FOR_CPU}"
+
+    def test_the_hash_is_of_the_version_that_is_for_cuda(self) -> None:
+        lock = ROOT / "script" / "torch-cpu.lock"
+        assert f"torch=={stack.pinned(lock, 'torch')}" == FOR_CPU
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}$", lock.read_text(), re.MULTILINE)
+
+    def test_a_full_disk_is_not_asked_twice(self, place: Place) -> None:
+        full = "echo '[Errno 28] No space left on device'; exit 1"
+        answer_pip(place, f'case "$*" in *" install "*) {full};; esac')
+        with pytest.raises(failures.SetupError) as caught:
+            do(place, stack.torch_for_cpu(place))
+        assert caught.value.exit_code == failures.NO_SPACE
+        assert len(called(place)) == 2, "what is of CUDA alone, and torch"
+        assert stack.installed_torch(place) == ""
+
+    def test_for_cuda_every_file_is_pinned(self, place: Place) -> None:
+        do(place, stack.torch_for_cpu(place))
+        do(place, stack.torch_for_cuda(place))
+        *_, remove, install = called(place)
+        assert remove == "uninstall -y torch torchaudio", "pip takes that for a CPU as the same"
+        assert "--require-hashes" in install
+        assert install.endswith(stack.CUDA_LOCK)
+        assert stack.installed_torch(place) == "cuda"
+
+    def test_back_to_a_cpu(self, place: Place) -> None:
+        cuda = stack.torch_for_cuda(place)
+        do(place, cuda)
+        do(place, stack.torch_for_cpu(place))
+        assert stack.installed_torch(place) == "cpu"
+        assert not cuda.is_done(place)
+        (removed,) = [call for call in called(place) if "nvidia-cublas" in call]
+        assert removed.startswith("uninstall -y cuda-toolkit nvidia-")
+        assert "torch" not in removed.split()
+
+    def test_nvidias_libraries_go_even_if_the_change_was_interrupted(self, place: Place) -> None:
+        do(place, stack.torch_for_cuda(place))
+        answer_pip(place, 'case "$*" in *"uninstall -y cuda-toolkit"*) exit 1;; esac')
+        with pytest.raises(failures.SetupError):
+            do(place, stack.torch_for_cpu(place))
+        answer_pip(place, "exit 0")
+        (place.root / "calls").unlink()
+        do(place, stack.torch_for_cpu(place))
+        assert "nvidia-cublas" in called(place)[0]
+
+    def test_room_for_what_pip_downloads(self, place: Place) -> None:
+        """pip puts all wheels into scratch, on the same disk, before it unpacks the first."""
+        for step in (
+            stack.torch_for_cuda(place),
+            stack.torch_for_cpu(place),
+            stack.packages_of_stack(place, FAST),
+            steps.packages(place, "requirements.lock"),
+        ):
+            (fetch,) = step.fetches
+            assert step.checkout_mb == fetch.download_mb + fetch.disk_mb
+            assert step.pip_cache_mb == fetch.download_mb
+
+    def test_the_stand_in_says_what_it_is(self) -> None:
+        code = "import torchaudio.compliance.kaldi as k, torchaudio as t\n"
+        code += "print(t.__version__, callable(k.fbank))\nt.load"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT / "script" / "torchaudio_stub",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == "0+stub.of.reachy.voice True\n"
+        assert "the stand-in that reachy-voice installs" in done.stderr
+
+    def test_the_stand_in_has_one_version(self) -> None:
+        stub = ROOT / "script" / "torchaudio_stub"
+        for file in ("pyproject.toml", "torchaudio/__init__.py"):
+            assert '"0+stub.of.reachy.voice"' in (stub / file).read_text()
+
+
+class TestStack:
+    def test_the_other_stacks_own_packages_go_first(self, place: Place) -> None:
+        do(place, stack.packages_of_stack(place, WORKSTATION))
+        assert stack.installed_stack(place) == WORKSTATION
+        do(place, stack.packages_of_stack(place, FAST))
+        removed, installed = (call.split() for call in called(place)[2:])
+        assert removed[:2] == ["uninstall", "-y"]
+        # Both have the modules qwen_tts: what is left of either is of no use.
+        assert {"qwen-tts", "qwen-tts-hf"} <= set(removed)
+        assert "numpy" not in removed
+        assert installed[0] == "install"
+        assert stack.installed_stack(place) == FAST
+
+    @pytest.mark.parametrize("fails", ["uninstall", "install"])
+    def test_an_interrupted_change_of_stack_is_mended(self, place: Place, fails: str) -> None:
+        do(place, stack.packages_of_stack(place, WORKSTATION))
+        answer_pip(place, f'case "$*" in *" {fails} "*) exit 1;; esac')
+        with pytest.raises(failures.SetupError):
+            do(place, stack.packages_of_stack(place, FAST))
+        assert stack.installed_stack(place) == "", "neither is whole"
+        answer_pip(place, "exit 0")
+        for name in (FAST, WORKSTATION):
+            (place.root / "calls").unlink()
+            do(place, stack.packages_of_stack(place, name))
+            removed = called(place)[0].split()
+            assert {"uninstall", "qwen-tts", "qwen-tts-hf"} <= set(removed)
+
+    def test_torch_comes_before_what_uses_it(self, place: Place) -> None:
+        names = [step.name for step in stack.stack_steps(place, WORKSTATION, "cuda")]
+        assert names == ["torch-cuda", WORKSTATION]
+
+    def test_only_what_is_missing_is_done(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        todo = [*stack.stack_steps(place, WORKSTATION, "cpu"), steps.llama(place)]
+        place.stamps.write("llama", todo[-1].inputs())
+        setup_program.set_up(place, todo)
+        assert all(step.is_done(place) for step in todo)
+        assert [call.split()[0] for call in called(place)] == [
+            *("uninstall", "install", "install"),  # CUDA's libraries; torch, its torchaudio
+            *("uninstall", "install"),  # the other stack's packages; these; not llama.cpp
+        ]
+
+    def test_what_the_settings_need_is_done_in_order(self, place: Place) -> None:
+        found = Needs("workstation", "cuda", CUDA, 2500, (PARAKEET,), "/cache/weights")
+        names = [step.name for step in setup_program.steps_of(place, found, ())]
+        assert names == ["torch-cuda", WORKSTATION, "llama", "weights"]
+        assert [s.name for s in setup_program.steps_of(place, Needs(), ())] == ["llama", "weights"]
+
+    def test_missing_weights_are_pulled_with_the_same_settings(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ran: list[Sequence[str]] = []
+
+        def run(command: Sequence[str], check: bool) -> subprocess.CompletedProcess[str]:
+            ran.append(command)
+            return subprocess.CompletedProcess(command, 0)
+
+        monkeypatch.setattr(steps.subprocess, "run", run)
+        found = Needs(missing=(PARAKEET,), weights_dir="/cache/weights")
+        step = steps.weights(place, "weights", (), found, ("--config", "mine.yaml"))
+        place.stamps.write("weights", step.inputs())
+        assert not step.is_done(place), "they are missing, whatever was noted"
+        assert step.in_foreground is not None
+        step.in_foreground()
+        assert ran == [[str(place.program), "models", "pull", "--config", "mine.yaml"]]
+        (fetch,) = step.fetches
+        assert fetch.what == "parakeet (CC-BY-4.0)"
+        assert fetch.download_mb == 2509
+
+
+class TestOfTheTests:
+    """What ``script/test`` installs."""
+
+    @pytest.fixture
+    def ready(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+        """The base is there."""
+        for step in steps.base_steps(place, with_tests=True):
+            place.stamps.write(step.name, step.inputs())
+        monkeypatch.delenv("CI", raising=False)
+        return place
+
+    @pytest.mark.parametrize(
+        ("ci", "arguments", "stamp", "installs"),
+        [
+            ("true", [], "", FOR_CPU),
+            ("", [], "", ""),
+            ("", ["--workstation"], "", FOR_CPU),
+            ("", ["--workstation", "--torch", "cuda"], "", "torch for CUDA"),
+            ("", ["--workstation"], "torch-cuda", "torch for CUDA"),
+            ("", [], WORKSTATION, FOR_CPU),
+            ("", [], FAST, ""),
+        ],
+    )
+    def test_ci_never_does_without_the_stack(
+        self,
+        ready: Place,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        ci: str,
+        arguments: list[str],
+        stamp: str,
+        installs: str,
+    ) -> None:
+        monkeypatch.setenv("CI", ci)
+        if stamp:
+            ready.stamps.write(stamp, "of an older lock")
+        assert setup_program._test(ready, [*arguments, "--plan"]) == 0
+        printed = capsys.readouterr().err
+        assert ("NeMo, Qwen3-TTS" in printed) == bool(installs)
+        assert installs in printed
+
+    def test_the_plan_of_a_bare_checkout_has_the_base_too(
+        self, place: Place, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert setup_program._test(place, ["--workstation", "--plan"]) == 0
+        printed = capsys.readouterr().err
+        assert "packages of requirements-dev.lock" in printed
+        assert "NeMo, Qwen3-TTS" in printed
+        assert not (place.root / "calls").exists()
+
+    def test_an_environment_for_tests_serves_as_it_is(self, ready: Place) -> None:
+        assert all(step.is_done(ready) for step in steps.base_steps(ready, with_tests=False))
+
+
+class TestFitness:
+    BAD = (
+        Finding("GPU", "fail", "driver 535, 580 is needed", "Install a newer driver"),
+        Finding("CUDA compiler", "fail", "no nvcc", "Install cuda-toolkit"),
+        Finding("Python for torch", "ok", "3.11"),
+    )
+
+    def test_everything_that_is_wrong_in_one_report(self) -> None:
+        error = needs.unfit(self.BAD)
+        assert error is not None
+        assert error.exit_code == failures.NOT_FIT == 16
+        report = error.report()
+        assert "driver 535" in report
+        assert "no nvcc" in report
+        assert "Install cuda-toolkit" in report
+        assert "3.11" not in report
+
+    def test_it_stops_before_anything_is_fetched(
+        self, place: Place, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        found = Needs("workstation", "cuda", CUDA, 0, (PARAKEET,), "/", self.BAD)
+        todo = setup_program.steps_of(place, found, ())
+        with pytest.raises(failures.SetupError) as caught:
+            setup_program.set_up(place, todo, found)
+        assert caught.value.exit_code == failures.NOT_FIT
+        assert "torch for CUDA" in capsys.readouterr().err, "the plan was shown"
+        assert not (place.root / "calls").exists()
+
+    def test_a_warning_is_told_and_goes_on(
+        self, place: Place, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        found = Needs(findings=(Finding("GPU memory", "warn", "little", "Close others"),))
+        setup_program.check_computer(place, [], found)
+        assert "GPU memory: little. Close others" in capsys.readouterr().err
+
+    def test_room_for_what_nemo_unpacks(self, place: Place) -> None:
+        with pytest.raises(failures.SetupError) as caught:
+            setup_program.check_computer(place, [], Needs(temporary_mb=10**9))
+        assert caught.value.exit_code == failures.NO_SPACE
+
+
+class TestAsking:
+    ANSWER = json.dumps(
+        {
+            "stack": "workstation",
+            "torch": "cuda",
+            "cuda": {"nvcc": "/nvcc", "version": "13.0", "capability": "8.9"},
+            "temporary_mb": 2500,
+            "missing": [],
+            "weights_dir": "/cache/weights",
+            "findings": [{"name": "GPU", "state": "ok", "detail": "fine", "fix": ""}],
+        }
+    )
+
+    def test_the_installed_program_is_asked(self, place: Place) -> None:
+        answer_pip(place, f"echo '{self.ANSWER}'")
+        found = needs.ask(place, ["--config", "reachy", "--torch", "auto"])
+        assert called(place) == ["-I -m app.doctor.needs --config reachy --torch auto"]
+        assert found.lock == WORKSTATION
+        assert found.cuda == Cuda("/nvcc", "13.0", "8.9")
+        assert needs.unfit(found.findings) is None
+
+    def test_its_exit_code_is_passed_on(self, place: Place) -> None:
+        answer_pip(place, "exit 3")
+        with pytest.raises(failures.SetupError) as caught:
+            needs.ask(place, ["--config", "no-such"])
+        assert caught.value.exit_code == 3
+
+    def test_a_plan_makes_nothing(self, tmp_path: Path) -> None:
+        """The real program, in a checkout where nothing is set up."""
+        root = tmp_path / "checkout"
+        root.mkdir()
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "script", root / "script", ignore=ignored)
+        for lock in ROOT.glob("requirements*.lock"):
+            shutil.copy(lock, root)
+        shutil.copy(ROOT / "pyproject.toml", root)
+        shutil.copytree(ROOT / "config", root / "config")
+        before = sorted(root.iterdir())
+        done = subprocess.run(
+            [str(root / "script" / "serve"), "--profile", "cpu-plus", "--plan"],
+            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "packages of requirements.lock" in done.stderr
+        assert "to compile" in done.stderr
+        assert "3,149 MB of memory" in done.stderr
+        assert "What the settings need besides" in done.stdout
+        assert sorted(root.iterdir()) == before
+        assert not (tmp_path / "cache").exists()

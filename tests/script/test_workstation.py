@@ -1,0 +1,203 @@
+"""The workstation's stack, whole: NeMo, llama.cpp and qwen-tts behind the WebSocket.
+
+The checkpoints are tiny, the libraries are the real ones, each in the place where it runs for its
+owner. The client behaves as the robot's app does, in real time. The tiny voice says nothing that
+could be understood, and what the language model says is not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from app.compose import Assistant
+from app.models.weights import WeightsCache
+from app.server.serving import local_server
+from app.settings.load import load_settings
+from benchmarks.wer import word_errors
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.registry import Kind
+from pipeline.workers.process_worker import ProcessWorker
+from tests.clients.robot_app import (
+    CALLED,
+    COMPLETED,
+    DELTA,
+    STARTED,
+    STOPPED,
+    RobotApp,
+    RobotTool,
+    robot_app,
+    session_of,
+)
+from tests.support.tiny_models.parakeet import FILE
+from tests.support.tiny_parakeet import GAP, needs_nemo, say
+from tests.support.tiny_qwen import directory, needs_qwen
+
+pytestmark = [
+    pytest.mark.nemo,
+    pytest.mark.qwen,
+    pytest.mark.real,
+    needs_nemo,
+    needs_qwen,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.timeout(900),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+DONE = "response.done"
+WEEK = "How many days are there in a week?"
+STORY = "Tell me a short story."
+TIME = "What time is it?"
+TURN = "Turn your head to the left."
+
+
+def overrides() -> list[str]:
+    """One line of YAML for each engine, in the form that ``--set`` has."""
+    return [
+        f"stt={{engine: parakeet, weights: null, model_file: {FILE}, precision: fp32}}",
+        f"tts={{engine: qwen3-tts, weights: null, model_dir: {directory()}, precision: fp32,"
+        " seed: 4}",
+        "llm.threads=1",
+        "conversation.sampling.max_tokens=32",
+        "conversation.sampling.seed=1",
+        # It hums, which is what is watched for.
+        "playback.watch_voice=false",
+    ]
+
+
+@dataclass(frozen=True)
+class Workstation:
+    url: str
+    assistant: Assistant
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def workstation(
+    weights: Callable[[str], Path], cache: WeightsCache
+) -> AsyncIterator[Workstation]:
+    settings = load_settings(None, await asyncio.to_thread(overrides)).settings
+    for name in settings.weights():
+        weights(name)
+    assistant = Assistant(settings, cache)
+    async with local_server(assistant) as url:
+        yield Workstation(url, assistant)
+
+
+def spoken(phrase: str) -> Pcm:
+    """As a person says it, 16 kHz; the room goes on by itself behind it."""
+    return np.concatenate((GAP, say(phrase, "en-us+m3")))
+
+
+def samples_of(events: list[dict[str, Any]]) -> int:
+    """Audio in these events, 16 kHz."""
+    return sum(len(base64.b64decode(event["delta"])) // 2 for event in events)
+
+
+def same_words(completed: dict[str, Any], phrase: str) -> bool:
+    """The full stop may be cut off with the silence behind it."""
+    return word_errors(phrase, completed["transcript"]).errors == 0
+
+
+async def answered(app: RobotApp, count: int = 1) -> dict[str, Any]:
+    response: dict[str, Any] = (await app.event(DONE, count))["response"]
+    return response
+
+
+async def test_the_big_engines_run_in_processes_of_their_own(workstation: Workstation) -> None:
+    for kind in (Kind.STT, Kind.TTS):
+        worker = workstation.assistant.engines[kind]
+        assert isinstance(worker, ProcessWorker)
+        assert worker.pid
+    assert workstation.assistant.describe(Kind.STT) == "parakeet"
+
+
+async def test_a_voice_turn(workstation: Workstation) -> None:
+    async with robot_app(workstation.url) as app:
+        app.hears(spoken(WEEK))
+        assert same_words(await app.event(COMPLETED), WEEK)
+        response = await answered(app)
+        assert response["status"] in ("completed", "incomplete")
+        (message,) = response["output"]
+        assert message["content"][0]["transcript"].strip()
+        assert samples_of(app.all(DELTA)) >= LISTEN_RATE // 4
+        assert app.count(STARTED) == app.count(STOPPED) == 1
+        assert not app.errors
+
+
+async def test_a_tool_turn(workstation: Workstation) -> None:
+    called: list[Any] = []
+    directions = {"type": "string", "enum": ["left", "right", "up", "down", "front"]}
+    parameters = {
+        "type": "object",
+        "properties": {"direction": directions},
+        "required": ["direction"],
+    }
+    move = RobotTool(
+        "move_head",
+        run=lambda arguments: called.append(arguments) or {"status": "ok"},
+        parameters=parameters,
+    )
+    session = session_of([move], "You are Reachy Mini.") | {"tool_choice": "required"}
+    async with robot_app(workstation.url, tools=[move], session=session) as app:
+        app.hears(spoken(TURN))
+        assert same_words(await app.event(COMPLETED), TURN)
+        call = await app.event(CALLED)
+        assert call["name"] == "move_head"
+        # Before the app asks for words about it, which it does when this response has ended.
+        await app.update({"tool_choice": "none"})
+        first, second = await answered(app), await answered(app, 2)
+        assert first["output"][-1]["type"] == "function_call"
+        assert called[0]["direction"] in directions["enum"]
+        assert [item["type"] for item in second["output"]] == ["message"]
+        assert samples_of(app.all(DELTA)) > 0
+        assert not app.errors
+
+
+async def test_a_barge_in(workstation: Workstation) -> None:
+    async with robot_app(workstation.url) as app:
+        app.hears(spoken(STORY))
+        await app.event(DELTA)
+        app.hears(spoken(TIME))
+        await app.event(STARTED, 2)
+        interrupted = await answered(app)
+        assert interrupted["status"] == "cancelled"
+        assert interrupted["status_details"]["reason"] == "turn_detected"
+        assert app.player.queued_s == 0
+        assert same_words(await app.event(COMPLETED, 2), TIME)
+        # It hears and answers what it was interrupted with.
+        assert (await answered(app, 2))["status"] in ("completed", "incomplete")
+        assert not app.errors
+
+
+@pytest.mark.parametrize("kind", [Kind.STT, Kind.TTS])
+async def test_an_engine_that_is_killed_costs_one_turn_at_most(
+    workstation: Workstation, kind: Kind
+) -> None:
+    worker = workstation.assistant.engines[kind]
+    assert isinstance(worker, ProcessWorker)
+    async with robot_app(workstation.url) as app:
+        for _ in range(3):
+            started, given, done = app.count(STARTED), app.count(DELTA), app.count(DONE)
+            app.hears(spoken(STORY))
+            await app.event(STARTED, started + 1)
+            if kind is Kind.TTS:
+                await app.event(DELTA, given + 1)
+            assert worker.pid
+            os.kill(worker.pid, signal.SIGKILL)
+            # Answered after all, or failed: it ends, and the client is told.
+            await app.event(DONE, done + 1)
+            await worker.ready.wait()
+            done = app.count(DONE)
+            app.hears(spoken(TIME))
+            assert (await answered(app, done + 1))["status"] in ("completed", "incomplete")
+        assert app.close_code is None

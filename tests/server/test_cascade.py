@@ -1,0 +1,285 @@
+"""Every real engine in one process: what was heard, that the answer is speech, and the order.
+
+Audio comes faster than real time, from a back-pressured source; no test asserts what the language
+model says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from app.compose import Assistant
+from app.models.weights import WeightsCache
+from app.settings.load import load_settings
+from benchmarks.wer import total, word_errors
+from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
+from pipeline.bus import Bus
+from pipeline.commands import (
+    AddItem,
+    AppendAudio,
+    CommitAudio,
+    CreateResponse,
+    ResponseOptions,
+    RetrieveItem,
+    SessionConfig,
+    TurnDetection,
+)
+from pipeline.engines.registry import Kind
+from pipeline.events import (
+    Event,
+    Refused,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyStarted,
+    SpeechRejected,
+    SpeechStarted,
+    SpeechStopped,
+    Timeline,
+    TranscriptReady,
+)
+from pipeline.items import MessageItem, TextPart
+from pipeline.messages import Tool
+from pipeline.session import Session
+from pipeline.workers.process_worker import ProcessWorker
+from tests.support.recordings import Recording, Uncancelled, real_recordings, recording
+
+pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
+QUICK = ("llm.threads=1", "conversation.sampling.max_tokens=24", "conversation.sampling.seed=1")
+VOICE = SessionConfig(
+    instructions="You are Reachy, a small robot. Answer in one short sentence.",
+)
+LISTEN_ONLY = replace(VOICE, turn_detection=TurnDetection(create_response=False))
+PUSH_TO_TALK = replace(VOICE, turn_detection=None)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def assistant(
+    weights: Callable[[str], Path], cache: WeightsCache
+) -> AsyncIterator[Assistant]:
+    settings = load_settings(None, QUICK).settings
+    for name in settings.weights():
+        weights(name)
+    built = Assistant(settings, cache)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(built.run())
+        await built.ready.wait()
+        yield built
+        built.close()
+
+
+@dataclass
+class Talk:
+    """A session and all it published."""
+
+    session: Session
+    bus: Bus
+    events: list[Event] = field(default_factory=list)
+    heard: AudioHistory = field(default_factory=lambda: AudioHistory(LISTEN_RATE * 60))
+
+    async def hear(self, pcm: Pcm) -> None:
+        for start in range(0, len(pcm), 320):
+            self.heard.append(pcm[start : start + 320])
+            await self.session.submit(AppendAudio(pcm[start : start + 320], LISTEN_RATE))
+
+    def all(self, kind: Any) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def until(self, kind: Any, count: int = 1) -> None:
+        """Wait until ``count`` events of this kind (or these kinds) were published."""
+        subscription = self.bus.subscribe()
+        if len(self.all(kind)) >= count:
+            return
+        async for _ in subscription:
+            if len(self.all(kind)) >= count:
+                return
+
+
+@asynccontextmanager
+async def talk(assistant: Assistant, config: SessionConfig) -> AsyncIterator[Talk]:
+    bus = Bus()
+    subscription = bus.subscribe()
+    talking = Talk(assistant.session(bus, config), bus)
+
+    async def record() -> None:
+        async for _, event in subscription:
+            talking.events.append(event)
+
+    async with asyncio.TaskGroup() as group:
+        recorder = group.create_task(record())
+        running = group.create_task(talking.session.run())
+        try:
+            yield talking
+        finally:
+            running.cancel()
+            bus.close()
+            recorder.cancel()
+
+
+def answer_audio(talking: Talk) -> Pcm:
+    chunks = [event.pcm for event in talking.all(ReplyAudio)]
+    return np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
+
+
+async def transcribe(assistant: Assistant, pcm: Pcm, rate: int) -> str:
+    """What our own recogniser hears in ``pcm``."""
+    resampler = Resampler(rate, LISTEN_RATE)
+    whole = np.concatenate((resampler.feed(pcm), resampler.flush()))
+    async with talk(assistant, PUSH_TO_TALK) as talking:
+        await talking.hear(whole)
+        await talking.session.submit(CommitAudio())
+        await talking.until(TranscriptReady)
+    return talking.all(TranscriptReady)[0].text
+
+
+def silence(seconds: float) -> Pcm:
+    return np.random.default_rng(0).normal(0, 8, int(seconds * LISTEN_RATE)).astype(np.int16)
+
+
+async def test_a_recorded_question_gets_a_spoken_answer(assistant: Assistant) -> None:
+    asked = recording("librivox-0880")
+    async with talk(assistant, VOICE) as talking:
+        await talking.hear(np.concatenate((silence(0.5), asked.pcm, silence(1.2))))
+        await talking.until(ReplyFinished)
+    [finished] = talking.all(ReplyFinished)
+    assert finished.status in ("completed", "incomplete")
+    assert word_errors(asked.text, talking.all(TranscriptReady)[0].text).rate <= 0.2
+    [timeline] = talking.all(Timeline)
+    moments = [timeline.transcript, timeline.first_token, timeline.first_clause]
+    assert all(moment is not None for moment in moments)
+    assert moments == sorted(m for m in moments if m is not None)
+    said = finished.items[0].text
+    heard = await transcribe(assistant, answer_audio(talking), VOICE.output_format.rate)
+    # It is speech, and it says what the transcript claims.
+    assert word_errors(said, heard).rate <= 0.35, (said, heard)
+
+
+async def test_word_errors_and_the_final_equals_a_batch_pass_over_the_committed_range(
+    assistant: Assistant, weights: Callable[[str], Path]
+) -> None:
+    from pipeline.engines.stt.moonshine import SPEC, MoonshineOptions
+
+    path = await asyncio.to_thread(weights, "moonshine-tiny-en")
+    batch = await asyncio.to_thread(SPEC.build, MoonshineOptions(), path)
+    errors = []
+    for clip in real_recordings():
+        async with talk(assistant, LISTEN_ONLY) as talking:
+            await talking.hear(np.concatenate((silence(0.6), clip.pcm, silence(1.5))))
+            await talking.session.submit(RetrieveItem("none"))
+            await talking.until(Refused)  # now all of it is heard
+            started = len(talking.all(SpeechStarted))
+            await talking.until((TranscriptReady, SpeechRejected), started)
+        texts = talking.all(TranscriptReady)
+        spans = {
+            begun.item_id: talking.heard.read(begun.audio_ms * 16, stopped.audio_ms * 16)
+            for begun, stopped in zip(
+                talking.all(SpeechStarted), talking.all(SpeechStopped), strict=True
+            )
+        }
+        for final in texts:
+            utterance = batch.open("en", False)
+            utterance.feed(spans[final.item_id])
+            assert utterance.finish(Uncancelled()).text == final.text
+        heard = " ".join(event.text for event in texts)
+        errors.append(word_errors(clip.text, heard))
+    assert len(errors) >= 13
+    assert total(errors).rate <= 0.06, total(errors)
+
+
+async def test_push_to_talk_and_a_text_turn(assistant: Assistant) -> None:
+    asked: Recording = recording("goforward")
+    async with talk(assistant, PUSH_TO_TALK) as talking:
+        await talking.hear(asked.pcm)
+        await talking.session.submit(CommitAudio())
+        await talking.session.submit(CreateResponse(ResponseOptions(modality="text")))
+        await talking.until(ReplyFinished)
+        item = MessageItem("again", "user", (TextPart("And now turn around."),))
+        await talking.session.submit(AddItem(item))
+        await talking.session.submit(CreateResponse())
+        await talking.until(ReplyFinished, 2)
+    assert word_errors(asked.text, talking.all(TranscriptReady)[0].text).errors == 0
+    first, second = talking.all(ReplyFinished)
+    assert first.items[0].text
+    assert len(answer_audio(talking)) > 0
+    # The second prompt begins with the first one and its answer: read from the KV cache.
+    assert second.usage.cached > first.usage.prompt
+    assert second.usage.cached + second.usage.evaluated == second.usage.prompt
+
+
+async def test_the_same_tools_again_come_from_the_cache(assistant: Assistant) -> None:
+    tools = tuple(
+        Tool(f"tool_{n}", f"Does thing number {n} to the robot.", {"type": "object"})
+        for n in range(4)
+    )
+    config = replace(PUSH_TO_TALK, tools=tools)
+    usages = []
+    for _ in range(2):
+        async with talk(assistant, config) as talking:
+            await talking.session.submit(AddItem(MessageItem("a", "user", (TextPart("Hi"),))))
+            await talking.session.submit(CreateResponse(ResponseOptions(modality="text")))
+            await talking.until(ReplyFinished)
+        usages.append(talking.all(ReplyFinished)[0].usage)
+    assert usages[1].cached >= usages[1].prompt - 20
+
+
+async def test_two_conversations_at_once_both_get_their_answers(assistant: Assistant) -> None:
+    async def one(name: str) -> str:
+        asked = recording(name)
+        async with talk(assistant, VOICE) as talking:
+            await talking.hear(np.concatenate((silence(0.5), asked.pcm, silence(1.2))))
+            await talking.until(ReplyFinished)
+        assert talking.all(ReplyFinished)[0].status in ("completed", "incomplete")
+        return talking.all(TranscriptReady)[0].text
+
+    async with asyncio.timeout(90):
+        texts = await asyncio.gather(one("goforward"), one("cards-003"))
+    assert word_errors(recording("goforward").text, texts[0]).errors == 0
+    assert word_errors(recording("cards-003").text, texts[1]).errors <= 1
+
+
+async def test_leaving_in_the_middle_of_a_reply_stops_the_engines(assistant: Assistant) -> None:
+    long = replace(PUSH_TO_TALK, max_output_tokens=2000)
+    async with talk(assistant, long) as talking:
+        await talking.session.submit(AddItem(MessageItem("a", "user", (TextPart("Hi"),))))
+        await talking.session.submit(CreateResponse())
+        await talking.until(ReplyAudio)
+    # Nothing is left to do for a conversation that is gone.
+    workers: list[Any] = [assistant.engines[kind] for kind in Kind]
+    async with asyncio.timeout(10):
+        for worker in workers:
+            while worker._pending:
+                await next(iter(worker._pending.values())).changed.wait()
+    assert not any(worker._pending for worker in workers)
+
+
+async def test_a_voice_that_dies_in_the_middle_comes_back(
+    assistant: Assistant,
+) -> None:
+    voice = assistant.engines[Kind.TTS]
+    assert isinstance(voice, ProcessWorker)
+    async with talk(assistant, PUSH_TO_TALK) as talking:
+        await talking.session.submit(AddItem(MessageItem("a", "user", (TextPart("Hi"),))))
+        await talking.session.submit(CreateResponse())
+        await talking.until(ReplyStarted)
+        assert voice.pid
+        os.kill(voice.pid, signal.SIGKILL)
+        await talking.until(ReplyFinished)
+        async with asyncio.timeout(30):
+            await voice.ready.wait()
+        await talking.session.submit(CreateResponse())
+        await talking.until(ReplyFinished, 2)
+    first, second = talking.all(ReplyFinished)
+    # It is asked again, unless the machine is too busy to start it within 5 s.
+    assert first.status in ("completed", "incomplete") or "its process" in (first.error or "")
+    assert second.status in ("completed", "incomplete")
+    assert len(answer_audio(talking)) > 0

@@ -1,0 +1,373 @@
+"""Lost connections over real sockets: who goes on in which conversation, and what is freed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from app.access.policy import Rules, parse_network
+from app.server import websocket_link
+from app.server.gate import Access
+from pipeline import events
+from pipeline.commands import Command
+from tests.support.scripted_server import (
+    ScriptedAssistant,
+    Serve,
+    Served,
+    Talk,
+    appear_from,
+    servers,
+    talking,
+)
+from tests.support.staged_server import StagedAssistant
+
+TOOLS = [{"type": "function", "name": "dance", "parameters": {"type": "object"}}]
+
+
+@pytest.fixture
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    async with servers() as start:
+        yield start
+
+
+@dataclass
+class Home:
+    """A server with real sessions, and robots that talk to it."""
+
+    served: Served
+    assistant: StagedAssistant
+
+    @contextlib.asynccontextmanager
+    async def robot(
+        self, key: str | None = "mine", tools: list[dict[str, Any]] = TOOLS
+    ) -> AsyncIterator[Talk]:
+        """A client as the robot's app is: a key, and its tools first of all."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with talking(self.served, additional_headers=headers) as talk:
+            session = {"type": "realtime", "output_modalities": ["text"], "tools": tools}
+            await talk.send("session.update", session=session)
+            await talk.until("session.updated")
+            yield talk
+
+    async def remembers(self, talk: Talk, said: str) -> bool:
+        """Whether the model still reads what was said."""
+        await ask(talk, "Well?")
+        return any(said in message.content for message in self.assistant.llm.prompts[-1])
+
+
+@pytest.fixture
+async def home(serving: Serve) -> Home:
+    return await at_home(serving)
+
+
+async def at_home(serving: Serve, **options: Any) -> Home:
+    assistant = StagedAssistant()
+    return Home(await serving(assistant, **options), assistant)
+
+
+async def ask(talk: Talk, text: str) -> None:
+    content = [{"type": "input_text", "text": text}]
+    item = {"type": "message", "role": "user", "content": content}
+    await talk.send("conversation.item.create", item=item)
+    await talk.send("response.create")
+    await talk.until("response.done")
+
+
+# --- ways to go --------------------------------------------------------------------------------
+
+
+async def abort(talk: Talk) -> None:
+    talk.socket.transport.abort()
+
+
+async def reset(talk: Talk) -> None:
+    """TCP's RST, as of a machine that was switched off and on."""
+    connection = talk.socket.transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    talk.socket.transport.abort()
+
+
+async def half_close(talk: Talk) -> None:
+    talk.socket.transport.write_eof()
+
+
+async def no_pong(talk: Talk) -> None:
+    """What client libraries say when their pings were not answered."""
+    await talk.socket.close(1011)
+
+
+async def say_goodbye(talk: Talk) -> None:
+    await talk.socket.close(1000)
+
+
+async def navigate_away(talk: Talk) -> None:
+    await talk.socket.close(1001)
+
+
+async def close_without_a_code(talk: Talk) -> None:
+    talk.socket.protocol.send_close()
+    talk.socket.transport.writelines(talk.socket.protocol.data_to_send())
+
+
+Leave = Callable[[Talk], Awaitable[None]]
+
+
+@pytest.mark.parametrize("leave", [abort, reset, half_close, no_pong])
+async def test_a_client_that_lost_its_connection_goes_on(home: Home, leave: Leave) -> None:
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await leave(talk)
+        async with home.robot() as again:
+            assert await home.remembers(again, "I am Ada.")
+            assert await home.remembers(again, "Hello there, my friend."), "and its answer"
+    assert len(home.assistant.sessions) == 2
+
+
+@pytest.mark.parametrize("leave", [say_goodbye, navigate_away, close_without_a_code])
+async def test_a_client_that_left_begins_anew(home: Home, leave: Leave) -> None:
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await leave(talk)
+        async with home.robot() as again:
+            assert not await home.remembers(again, "I am Ada.")
+            assert home.assistant.llm.open_conversations == 1
+
+
+async def test_a_first_update_without_the_tools_throws_nothing_away(home: Home) -> None:
+    """What a client secret's session does, and clients that send their settings one by one."""
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await abort(talk)
+    headers = {"Authorization": "Bearer mine"}
+    async with talking(home.served, additional_headers=headers) as again:
+        await again.send("session.update", session={"type": "realtime", "instructions": "Hi."})
+        await again.until("session.updated")
+        session = {"type": "realtime", "output_modalities": ["text"], "tools": TOOLS}
+        await again.send("session.update", session=session)
+        await again.until("session.updated")
+        assert await home.remembers(again, "I am Ada.")
+        assert "Hi." in home.assistant.llm.prompts[-1][0].content, "with what it asks for now"
+
+
+async def test_items_are_still_there_to_be_retrieved(home: Home) -> None:
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        said = next(
+            event["item"]["id"]
+            for event in talk.recorder.events
+            if event["type"] == "conversation.item.done"
+        )
+        await abort(talk)
+        async with home.robot() as again:
+            await again.send("conversation.item.retrieve", item_id=said)
+            item = (await again.until("conversation.item.retrieved"))["item"]
+            assert item["content"][0]["text"] == "I am Ada."
+
+
+async def test_one_can_come_back_again_and_again(home: Home) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        for n in range(4):
+            talk = await stack.enter_async_context(home.robot())
+            await ask(talk, f"Number {n}.")
+            await abort(talk)
+        again = await stack.enter_async_context(home.robot())
+        for n in range(4):
+            assert await home.remembers(again, f"Number {n}.")
+        assert home.assistant.llm.open_conversations == 1
+
+
+@pytest.mark.parametrize("other", [{"key": "other"}, {"key": None}, {"tools": []}])
+async def test_nobody_else_goes_on_in_it(home: Home, other: dict[str, Any]) -> None:
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await abort(talk)
+        async with home.robot(**other) as somebody:
+            assert not await home.remembers(somebody, "I am Ada.")
+
+
+async def test_without_a_key_one_begins_anew(home: Home) -> None:
+    async with home.robot(key=None) as talk:
+        await ask(talk, "I am Ada.")
+        await abort(talk)
+        await home.assistant.llm.until_open(0)
+        async with home.robot(key=None) as again:
+            assert not await home.remembers(again, "I am Ada.")
+
+
+async def test_too_late(serving: Serve) -> None:
+    home = await at_home(serving, reconnect_s=0.01)
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await abort(talk)
+        await home.assistant.llm.until_open(0)
+        async with home.robot() as again:
+            assert not await home.remembers(again, "I am Ada.")
+
+
+async def test_two_that_cannot_be_told_apart_both_begin_anew(home: Home) -> None:
+    async with home.robot() as one, home.robot() as two:
+        await ask(one, "I am Ada.")
+        await ask(two, "I am Bob.")
+        await abort(one)
+        await abort(two)
+        await home.assistant.llm.until_open(0)
+        async with home.robot() as somebody:
+            assert not await home.remembers(somebody, "I am")
+
+
+async def test_at_the_end_of_the_server_nothing_stays_open(home: Home) -> None:
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await abort(talk)
+    async with home.robot(key="other"):
+        assert home.assistant.llm.open_conversations == 2
+        os.kill(os.getpid(), signal.SIGTERM)
+        await home.served.task
+    assert home.assistant.llm.open_conversations == 0
+
+
+async def test_a_client_that_was_too_slow_goes_on(home: Home) -> None:
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        for _ in range(8_193):
+            home.assistant.buses[-1].publish(events.InputCleared())
+        with pytest.raises(ConnectionClosed):
+            await talk.until("nothing else")
+        async with home.robot() as again:
+            assert await home.remembers(again, "I am Ada.")
+
+
+async def test_a_session_that_failed_is_tried_once_more_and_not_for_ever(home: Home) -> None:
+    async def fail(command: Command) -> None:
+        raise RuntimeError("the memory is bad")
+
+    async def fails(talk: Talk) -> None:
+        home.assistant.sessions[-1].submit = fail  # type: ignore[method-assign]
+        await talk.send("response.create")
+        with pytest.raises(ConnectionClosed):
+            await talk.until("nothing else")
+
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await fails(talk)
+        async with home.robot() as again:
+            assert await home.remembers(again, "I am Ada.")
+            await fails(again)
+            async with home.robot() as third:
+                assert not await home.remembers(third, "I am Ada.")
+
+
+# --- places ------------------------------------------------------------------------------------
+
+
+async def refused(served: Served, key: str = "mine") -> bool:
+    """Whether a client is told that all places are taken."""
+    headers = {"Authorization": f"Bearer {key}"}
+    async with served.connect(additional_headers=headers) as websocket:
+        first = await Talk(websocket).next()
+        if first["type"] == "session.created":
+            return False
+        assert first["error"]["code"] == "session_limit_reached"
+        return True
+
+
+async def test_a_parked_conversation_holds_no_place(serving: Serve) -> None:
+    home = await at_home(serving, max_sessions=1)
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await abort(talk)
+        await home.served.sockets.empty()
+        async with home.robot(key="other"):
+            assert await refused(home.served)
+        await home.served.sockets.empty()
+        async with home.robot() as again:
+            assert await home.remembers(again, "I am Ada."), "it came a second time"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket_link, "SILENCE_S", 0.05)
+    monkeypatch.setattr(websocket_link, "ANSWER_S", 0.05)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("max_sessions", [1, 2])
+async def test_a_dead_client_makes_way_for_itself(serving: Serve, max_sessions: int) -> None:
+    """Its network is gone: no byte comes any more, and nobody has been told so."""
+    home = await at_home(serving, max_sessions=max_sessions)
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        talk.socket.transport.pause_reading()
+        async with home.robot() as again:
+            assert await home.remembers(again, "I am Ada.")
+        talk.socket.transport.abort()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_silent_client_that_lives_keeps_its_place(serving: Serve) -> None:
+    home = await at_home(serving, max_sessions=1)
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        assert await refused(home.served)
+        assert await home.remembers(talk, "I am Ada.")
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("key", ["mine", None])
+async def test_a_dead_client_makes_way_for_others_of_its_address(
+    serving: Serve, key: str | None
+) -> None:
+    home = await at_home(serving, max_sessions=1)
+    async with home.robot(key=key) as talk:
+        await ask(talk, "I am Ada.")
+        talk.socket.transport.pause_reading()
+        assert not await refused(home.served, key="other")
+        talk.socket.transport.abort()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_dead_client_makes_way_for_no_other_address(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = Access(Rules(addresses=(parse_network("192.168.1.0/24"),)))
+    home = await at_home(serving, max_sessions=1, access=access)
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        talk.socket.transport.pause_reading()
+        appear_from(monkeypatch, "192.168.1.7")
+        assert await refused(home.served)
+        talk.socket.transport.abort()
+
+
+@pytest.mark.parametrize("leave", [abort, reset])
+async def test_a_lost_connection_frees_everything_at_once(serving: Serve, leave: Leave) -> None:
+    """Even in the middle of a command that takes for ever."""
+    assistant = ScriptedAssistant()
+    served = await serving(assistant, max_sessions=1)
+    async with talking(served) as talk:
+        session = await served.session_of(talk)
+        stuck = asyncio.Event()
+
+        async def never(command: Command) -> None:
+            stuck.set()
+            await asyncio.Event().wait()
+
+        session.submit = never  # type: ignore[method-assign]
+        await talk.send("response.create")
+        await stuck.wait()
+        await leave(talk)
+        await session.ended.wait()
+        await served.sockets.empty()
+        assert not await refused(served)

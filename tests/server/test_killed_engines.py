@@ -1,0 +1,90 @@
+"""The real engines are killed under the official openai client: nobody is disconnected."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.compose import Assistant
+from app.models.weights import WeightsCache
+from app.server.serving import local_server
+from app.settings.load import load_settings
+from pipeline.engines.registry import Kind
+from pipeline.workers.process_worker import ProcessWorker
+from tests.clients.test_openai_client import (
+    QUICK,
+    ROOM,
+    TRANSCRIBE,
+    at_24k,
+    client,
+    events_until,
+    send,
+)
+from tests.support.recordings import recording
+
+pytestmark = pytest.mark.real
+
+MORTAL = (Kind.VAD, Kind.STT, Kind.LLM, Kind.TTS)
+ANSWERED = ("completed", "incomplete")  # the latter: as long as it may be
+
+WHEN = {
+    Kind.VAD: "input_audio_buffer.speech_started",
+    Kind.STT: "input_audio_buffer.speech_started",
+    Kind.LLM: "input_audio_buffer.speech_stopped",
+    Kind.TTS: "response.output_audio.delta",
+}
+
+
+async def test_one_turn_at_most_suffers_from_a_killed_engine(
+    weights: Callable[[str], Path], cache: WeightsCache
+) -> None:
+    places = tuple(f"{kind}.run_in=process" for kind in MORTAL)
+    settings = await asyncio.to_thread(
+        lambda: load_settings(None, (*QUICK, "conversation.sampling.max_tokens=12", *places))
+    )
+    for name in settings.settings.weights():
+        await asyncio.to_thread(weights, name)
+    assistant = await asyncio.to_thread(Assistant, settings.settings, cache)
+    asked = np.concatenate((ROOM[:12_000], at_24k(recording("goforward").pcm), ROOM))
+    async with local_server(assistant) as url:
+        async with client(url).realtime.connect(model="reachy-voice") as connection:
+            await connection.session.update(session={"type": "realtime", "audio": TRANSCRIBE})
+            await events_until(connection, "session.updated")
+            for kind in MORTAL:
+                worker = assistant.engines[kind]
+                assert isinstance(worker, ProcessWorker)
+                before = worker.pid
+                assert before
+                sending = asyncio.create_task(send(connection, asked, pace=False))
+                await events_until(connection, WHEN[kind])
+                os.kill(before, signal.SIGKILL)
+                assert await status(connection) in (*ANSWERED, "failed")
+                await sending
+                await worker.ready.wait()
+                assert worker.pid != before
+                await asyncio.gather(send(connection, asked, pace=False), well(connection, kind))
+        async with httpx.AsyncClient(trust_env=False) as http:
+            ready = await http.get(
+                url.replace("ws://", "http://").removesuffix("/v1/realtime") + "/ready"
+            )
+        assert ready.json() == {"ready": True, "reasons": {}}
+
+
+async def well(connection: Any, kind: Kind) -> None:
+    assert await status(connection) in ANSWERED, kind
+
+
+async def status(connection: Any) -> str:
+    """Of the next response that nobody speaks over."""
+    while True:
+        done = (await events_until(connection, "response.done"))[-1].response
+        if done.status != "cancelled":
+            return str(done.status)

@@ -1,0 +1,63 @@
+"""A client whose pongs we have not read, and one that is cut for want of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from uvicorn.protocols.utils import ClientDisconnected
+
+from app.server.realtime_socket import RealtimeSocket
+from app.server.websocket_link import WebSocketLink
+from tests.support.scripted_server import Serve, Served, servers, talking
+
+
+@pytest.fixture
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    async with servers() as start:
+        yield start
+
+
+def link_of(served: Served) -> WebSocketLink:
+    (only,) = served.sockets._open
+    assert isinstance(only, RealtimeSocket)
+    return only._link
+
+
+async def test_while_we_do_not_read_nobody_is_cut_for_a_missing_pong(serving: Serve) -> None:
+    served = await serving()
+    async with talking(served) as talk:
+        link = link_of(served)
+        link.read_paused = True
+        link.keepalive_timeout()
+        assert not link.close_sent
+        assert link.pong_timer is not None
+        link.pong_timer.cancel()
+        link.read_paused = False
+        await served.session_of(talk)  # it is still served
+
+
+async def test_who_is_cut_is_sent_nothing_and_logs_no_error(
+    serving: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serving()
+    async with talking(served) as talk:
+        await served.session_of(talk)
+        link = link_of(served)
+        link.keepalive_timeout()
+        with pytest.raises(ClientDisconnected):
+            await link.send({"type": "websocket.send", "text": "{}"})
+        await served.sockets.empty()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_to_send_after_a_close_of_our_own_stays_a_mistake(serving: Serve) -> None:
+    served = await serving()
+    async with talking(served) as talk:
+        await served.session_of(talk)
+        link = link_of(served)
+        await link.send({"type": "websocket.close", "code": 1000})
+        with pytest.raises(RuntimeError):
+            await link.send({"type": "websocket.send", "text": "{}"})

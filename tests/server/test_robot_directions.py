@@ -1,0 +1,108 @@
+"""A served robot's clients are told from where somebody speaks to it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.server.robot_directions import places_of, robot_directions
+from app.server.serving import _beside
+from hardware.xvf3800.errors import ArrayNotFound
+from pipeline.commands import NoteDirection
+from tests.support.scripted_array import ScriptedArray
+from tests.talk.test_embodiment import DEFAULT
+
+
+class Client:
+    def __init__(self) -> None:
+        self.told: asyncio.Queue[NoteDirection] = asyncio.Queue()
+        self.offer = self.told.put_nowait
+
+
+def assistant(url: str | None, clients: dict[Any, str]) -> Any:
+    ready = asyncio.Event()
+    ready.set()
+    robot = DEFAULT.robot.model_copy(update={"url": url})
+    settings = DEFAULT.model_copy(update={"robot": robot})
+    return SimpleNamespace(settings=settings, ready=ready, sessions=clients)
+
+
+async def told_of(clients: dict[Any, str], url: str, array: ScriptedArray) -> None:
+    """Until the first client hears of a direction, and one reading more."""
+    running = asyncio.create_task(robot_directions(assistant(url, clients), lambda: array))
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            await next(iter(clients)).told.get()
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_the_robots_client_is_told_and_nobody_else() -> None:
+    robot, other = Client(), Client()
+    array = ScriptedArray()
+    await told_of({robot: "10.0.0.7", other: "10.0.0.8"}, "http://10.0.0.7:8000", array)
+    assert other.told.empty()
+    assert not array.open
+
+
+async def test_a_robot_on_this_machine() -> None:
+    await told_of({Client(): "127.0.0.1"}, "http://localhost:8000", ScriptedArray())
+
+
+async def test_a_robot_that_is_switched_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name has no address before."""
+    robot = Client()
+    openings = [ArrayNotFound("it is off"), ArrayNotFound("it is off")]
+    looked_up: list[str] = []
+
+    def known_now(host: str) -> frozenset[str]:
+        looked_up.append(host)
+        return frozenset() if openings else frozenset({"10.0.0.7"})
+
+    def opened() -> Any:
+        if openings:
+            raise openings.pop()
+        return ScriptedArray()
+
+    monkeypatch.setattr("app.server.robot_directions.places_of", known_now)
+    monkeypatch.setattr("hardware.xvf3800.watch.BACK_OFF_S", (0.0,))
+    served = assistant("http://reachy-mini.local:8000", {robot: "10.0.0.7"})
+    running = asyncio.create_task(robot_directions(served, opened))
+    async with asyncio.timeout(10):
+        await robot.told.get()
+    running.cancel()
+    await asyncio.wait({running})
+    assert set(looked_up) == {"reachy-mini.local"}
+
+
+def test_addresses_are_compared_as_clients_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(0, 0, 0, "", ("fe80::1%eth0", 0, 0, 2)), (0, 0, 0, "", ("::ffff:10.0.0.7", 0, 0, 0))]
+    monkeypatch.setattr("socket.getaddrinfo", lambda host, port: found)
+    assert places_of("reachy-mini.local") == {"fe80::1", "10.0.0.7"}
+
+
+@pytest.mark.parametrize(
+    ("url", "control", "runs"),
+    [(None, "auto", False), ("http://a", "never", False), ("http://a", "auto", True)],
+)
+def test_that_everybody_is_answered_is_said_where_no_array_tells(
+    url: str | None, control: str, runs: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = assistant(url, {})
+    array = served.settings.array.model_copy(update={"control": control, "accept_deg": 90.0})
+    server = served.settings.server.model_copy(update={"announce": False})
+    served.settings = served.settings.model_copy(update={"array": array, "server": server})
+    tasks = list(_beside(served, "10.0.0.1", 8765, None))
+    for task in tasks:
+        task.close()
+    assert len(tasks) == runs
+    assert ("everybody is answered" in caplog.text) != runs
+
+
+def test_a_name_that_nobody_knows(caplog: pytest.LogCaptureFixture) -> None:
+    assert places_of("nobody.invalid") == frozenset()
+    assert "is not known" in caplog.text
+    assert places_of("127.0.0.1") == {"127.0.0.1", "::1"}

@@ -1,0 +1,380 @@
+"""The socket: the official client, the robot's ways, hostile and slow clients."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+from openai import AsyncOpenAI
+from openai.resources.realtime.realtime import AsyncRealtimeConnection
+from starlette.websockets import WebSocket
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from app.server import realtime_socket
+from app.server.server import server
+from pipeline import events
+from pipeline.commands import AppendAudio, CommitAudio
+from tests.support.conformance import Recorder
+from tests.support.scripted_server import (
+    PCM,
+    ScriptedAssistant,
+    Serve,
+    Served,
+    Talk,
+    servers,
+    talking,
+)
+
+
+@pytest.fixture
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    async with servers() as start:
+        yield start
+
+
+@contextlib.asynccontextmanager
+async def official_client(served: Served) -> AsyncIterator[AsyncRealtimeConnection]:
+    base_url = f"http://127.0.0.1:{served.port}/v1"
+    async with (
+        AsyncOpenAI(api_key="DUMMY", base_url=base_url) as client,
+        client.realtime.connect(model="gpt-realtime") as connection,
+    ):
+        yield connection
+
+
+async def events_until(connection: AsyncRealtimeConnection, type: str) -> list[Any]:
+    got: list[Any] = []
+    recorder = Recorder()
+    while not got or got[-1].type != type:
+        raw = await connection.recv_bytes()
+        recorder.record(raw.decode())
+        got.append(connection.parse_event(raw))
+        assert got[-1].type != "error", got[-1]
+    return got
+
+
+# --- the official client -----------------------------------------------------------------------
+
+
+async def test_the_official_client_holds_a_text_turn(serving: Serve) -> None:
+    served = await serving()
+    async with official_client(served) as connection:
+        (created,) = await events_until(connection, "session.created")
+        assert created.session.model == "gpt-realtime"
+        await connection.session.update(
+            session={"type": "realtime", "instructions": "Be brief.", "tracing": "auto"}
+        )
+        (updated,) = await events_until(connection, "session.updated")
+        assert updated.session.instructions == "Be brief."
+        await connection.conversation.item.create(
+            item={
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "What time is it?"}],
+            }
+        )
+        await events_until(connection, "conversation.item.done")
+        await connection.response.create()
+        got = await events_until(connection, "response.done")
+    audio = b"".join(
+        base64.b64decode(event.delta)
+        for event in got
+        if event.type == "response.output_audio.delta"
+    )
+    assert audio == PCM.astype("<i2").tobytes()
+    assert got[-1].response.output[0].content[0].transcript == "It is noon."
+    assert got[-1].response.metadata == {"n": "1"}
+
+
+async def test_the_official_client_holds_a_push_to_talk_turn(serving: Serve) -> None:
+    served = await serving()
+    async with official_client(served) as connection:
+        audio = base64.b64encode(PCM.astype("<i2").tobytes()).decode()
+        await connection.session.update(
+            session={"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+        )
+        await connection.input_audio_buffer.append(audio=audio)
+        await connection.input_audio_buffer.commit()
+        await connection.response.create()
+        got = await events_until(connection, "response.done")
+    (session,) = served.assistant.sessions
+    (appended,) = (c for c in session.commands if isinstance(c, AppendAudio))
+    assert np.array_equal(appended.pcm, PCM)
+    types = [event.type for event in got]
+    assert types[:5] == [
+        "session.created",
+        "session.updated",
+        "input_audio_buffer.committed",
+        "conversation.item.added",
+        "conversation.item.done",
+    ]
+
+
+async def test_the_official_client_cancels(serving: Serve) -> None:
+    served = await serving(ScriptedAssistant(hold=True))
+    async with official_client(served) as connection:
+        await connection.response.create()
+        await events_until(connection, "response.output_audio.delta")
+        await connection.response.cancel()
+        got = await events_until(connection, "response.done")
+        assert got[-1].response.status == "cancelled"
+        assert got[-1].response.status_details.reason == "client_cancelled"
+
+
+# --- the socket --------------------------------------------------------------------------------
+
+
+async def test_the_robot_speaks_before_it_listens(serving: Serve) -> None:
+    """session.update, an item and response.create as the first frames, at once, no model."""
+    served = await serving()
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+    async with served.connect() as websocket:
+        talk = Talk(websocket)
+        await talk.send("session.update", session={"type": "realtime", "instructions": "Hi."})
+        await talk.send("conversation.item.create", item=item)
+        await talk.send("response.create")
+        await talk.until("response.done")
+    assert talk.recorder.types[:2] == ["session.created", "session.updated"]
+
+
+async def test_both_paths_and_the_subprotocol(serving: Serve) -> None:
+    served = await serving()
+    offered = ["realtime", "openai-insecure-api-key.x"]
+    async with talking(served, subprotocols=offered) as talk:
+        assert talk.socket.subprotocol == "realtime"
+    async with connect(f"ws://127.0.0.1:{served.port}/realtime") as other:
+        assert other.subprotocol is None
+        assert json.loads(await other.recv())["type"] == "session.created"
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        ("garbage", "invalid_json"),
+        ("", "invalid_json"),
+        (b"\x00\x01", "invalid_frame"),
+        ('{"type":"nonsense","event_id":"mine"}', "invalid_value"),
+        ('{"type":"input_audio_buffer.append","audio":"AAAA"}', "invalid_value"),
+        ('{"type":"input_audio_buffer.append","audio":"' + "A" * 300_001 + '"}', "invalid_value"),
+    ],
+)
+async def test_a_bad_frame_is_one_error_and_the_session_survives(
+    serving: Serve, frame: str | bytes, code: str
+) -> None:
+    served = await serving()
+    async with talking(served) as talk:
+        await talk.socket.send(frame)
+        event = await talk.next()
+        assert (event["type"], event["error"]["code"]) == ("error", code)
+        await talk.send("response.create")
+        await talk.until("response.done")
+
+
+async def test_a_huge_append_arrives_whole_and_in_order(serving: Serve) -> None:
+    served = await serving()
+    audio = base64.b64encode(bytes(1_000_000)).decode()
+    async with talking(served) as talk:
+        await talk.send("input_audio_buffer.append", audio=audio)
+        await talk.send("input_audio_buffer.commit")
+        await talk.until("conversation.item.done")
+    appended, committed = served.assistant.sessions[0].commands
+    assert isinstance(appended, AppendAudio)
+    assert len(appended.pcm) == 500_000
+    assert isinstance(committed, CommitAudio)
+
+
+async def test_a_message_over_the_limit_closes_with_1009(serving: Serve) -> None:
+    served = await serving(max_message_bytes=10_000)
+    async with talking(served) as talk:
+        await talk.socket.send("x" * 10_001)
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.next()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1009
+
+
+async def test_a_client_that_vanishes_mid_reply_ends_its_session(serving: Serve) -> None:
+    served = await serving(ScriptedAssistant(hold=True), max_sessions=1)
+    async with talking(served) as talk:
+        await talk.send("response.create")
+        await talk.until("response.output_audio.delta")
+        (session,) = served.assistant.sessions
+        assert not session.ended.is_set()
+        talk.socket.transport.abort()
+    await session.ended.wait()
+    session.quiet.set()
+
+
+async def test_the_place_of_a_client_that_left_is_free(serving: Serve) -> None:
+    served = await serving(max_sessions=1)
+    for _ in range(3):
+        async with talking(served) as talk:
+            await served.session_of(talk)
+        await served.assistant.sessions[-1].ended.wait()
+    assert len(served.assistant.sessions) == 3
+
+
+async def test_one_client_too_many_is_told_so(serving: Serve) -> None:
+    served = await serving(max_sessions=1)
+    async with talking(served) as first, served.connect() as websocket:
+        await served.session_of(first)
+        second = Talk(websocket)
+        event = await second.next()
+        assert event["error"]["code"] == "session_limit_reached"
+        with pytest.raises(ConnectionClosed) as closed:
+            await second.next()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+    assert len(served.assistant.sessions) == 1
+
+
+class SlowUpgrade:
+    """Holds every client back in the middle of its upgrade, until ``go`` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+        monkeypatch.setattr(server, "accept", self._accept)
+
+    async def _accept(self, websocket: WebSocket) -> None:
+        self.begun.set()
+        await self.go.wait()
+        await realtime_socket.accept(websocket)
+
+
+async def test_a_client_in_the_middle_of_its_upgrade_has_its_place(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serving(max_sessions=1)
+    upgrade = SlowUpgrade(monkeypatch)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(served.connect().__aenter__())
+        await upgrade.begun.wait()
+        async with served.connect() as late:
+            assert (await Talk(late).next())["error"]["code"] == "session_limit_reached"
+        upgrade.go.set()
+    assert (await Talk(first.result()).next())["type"] == "session.created"
+    await first.result().close()
+
+
+async def test_a_client_whose_upgrade_ends_after_the_drain_is_told_1001(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serving()
+    upgrade = SlowUpgrade(monkeypatch)
+    async with asyncio.TaskGroup() as group:
+        connecting = group.create_task(served.connect().__aenter__())
+        await upgrade.begun.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await served.assistant.draining.wait()
+        upgrade.go.set()
+    with pytest.raises(ConnectionClosed) as closed:
+        await Talk(connecting.result()).until("nothing else")
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+    await served.task
+
+
+async def test_clients_that_send_nothing_for_ever_hurt_nobody(serving: Serve) -> None:
+    """One that never asks for the upgrade, and one that never says a word after it."""
+    served = await serving()
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    async with talking(served) as mute, talking(served) as other:
+        await other.send("response.create")
+        await other.until("response.done")
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(ConnectionClosed) as closed:
+            await mute.next()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+    await served.task
+    assert await reader.read() == b""
+    writer.close()
+
+
+@pytest.mark.parametrize(("stall_s", "ping_s"), [(0.05, 20.0), (3600.0, 0.05)])
+async def test_a_client_that_takes_nothing_is_cut_off(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch, stall_s: float, ping_s: float
+) -> None:
+    """Its socket is full: neither a reply nor a close frame nor a ping gets through."""
+    monkeypatch.setattr(realtime_socket, "SEND_STALL_S", stall_s)
+    monkeypatch.setattr(realtime_socket, "HANG_UP_S", 0.05)
+    served = await serving(max_sessions=1, ping_s=ping_s)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=64)
+    writer.write(
+        b"GET /v1/realtime HTTP/1.1\r\nHost: [::1]\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    await reader.readline()
+    begin = b'{"type":"input_audio_buffer.clear"}'
+    writer.write(bytes([0x81, 0x80 | len(begin), 0, 0, 0, 0]) + begin)  # text, masked by zeros
+    session = await served.assistant.opened.get()
+    session.begin_reply()
+    minute = events.ReplyAudio("resp_1", "item_a", 0, np.zeros(1_440_000, np.int16), 24_000)
+    for _ in range(20):  # 77 MB on the wire: more than any socket buffer holds
+        session.bus.publish(minute)
+    await session.ended.wait()
+    session.quiet.set()
+    writer.close()
+
+
+async def test_a_client_too_far_behind_is_closed_with_1008(serving: Serve) -> None:
+    served = await serving()
+    async with talking(served) as talk:
+        session = await served.session_of(talk)
+        for _ in range(8_193):  # one more than a lossless subscription holds
+            session.bus.publish(events.InputCleared())
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.until("nothing else")
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
+
+
+async def test_a_session_that_fails_closes_with_1011_and_the_server_lives(
+    serving: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serving()
+    async with talking(served) as talk:
+        session = await served.session_of(talk)
+        session.crash.set_exception(RuntimeError("engine room on fire"))
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.next()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1011
+    assert "engine room on fire" in caplog.text
+    async with talking(served):
+        pass
+
+
+async def test_the_timeline_comes_before_response_done_when_asked_for(serving: Serve) -> None:
+    served = await serving()
+    async with talking(served, "?timings=true&model=mine") as talk:
+        assert talk.recorder.events[0]["session"]["model"] == "mine"
+        await talk.send("response.create")
+        await talk.until("response.done")
+    assert talk.recorder.types[-2:] == ["reachy_voice.timeline", "response.done"]
+
+
+async def test_what_is_said_is_not_logged(serving: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "uvicorn")
+    caplog.set_level("DEBUG", "app")
+    served = await serving()
+    async with talking(served) as talk:
+        await talk.send("session.update", session={"type": "realtime", "instructions": "hush"})
+        await talk.send("response.create", response={"instructions": 5, "metadata": {"k": "hush"}})
+        await talk.socket.send("hush")
+        await talk.send("response.create")
+        while (await talk.next())["type"] != "response.done":
+            pass
+    assert "hush" not in caplog.text
+    assert "noon" not in caplog.text

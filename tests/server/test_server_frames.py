@@ -1,0 +1,243 @@
+"""What one client may send: how fast, in what frames, and what that costs the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from starlette.websockets import WebSocket
+from websockets.exceptions import ConnectionClosed
+
+from app.server import realtime_socket, websocket_link
+from app.server.realtime_socket import RealtimeSocket
+from app.server.server import server
+from app.server.websocket_link import LINK, SLICE_BYTES, WebSocketLink
+from app.settings.model import LimitSettings
+from tests.support.scripted_server import Serve, Served, servers, talking
+from tests.support.staged_server import StagedAssistant
+
+UPGRADE = (
+    b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+CONT, TEXT, PING, PONG = 0x00, 0x01, 0x09, 0x0A
+FIN = 0x80
+
+
+@pytest.fixture
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    async with servers() as start:
+        yield start
+
+
+def frame(first: int, payload: bytes = b"") -> bytes:
+    """Masked by zeros; up to 125 bytes."""
+    return bytes([first, 0x80 | len(payload), 0, 0, 0, 0]) + payload
+
+
+@contextlib.asynccontextmanager
+async def raw(served: Served) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A WebSocket of one's own making, with ``session.created`` read."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(UPGRADE)
+    await reader.readuntil(b"session.created")
+    yield reader, writer
+    writer.transport.abort()
+
+
+def link_of(served: Served) -> WebSocketLink:
+    (only,) = served.sockets._open
+    assert isinstance(only, RealtimeSocket)
+    return only._link
+
+
+# --- the pace of one client --------------------------------------------------------------------
+
+
+async def test_too_many_messages_are_read_more_slowly_and_none_is_lost(serving: Serve) -> None:
+    limits = LimitSettings(messages_per_s=200, message_burst=5)
+    served = await serving(limits=limits)
+    async with talking(served) as talk:
+        session = await served.session_of(talk)
+        for _ in range(20):
+            await talk.send("input_audio_buffer.clear")
+        await talk.send("response.create")
+        told = [await talk.next()]
+        while told[-1]["type"] != "response.done":
+            told.append(await talk.next())
+        assert len(session.commands) == 22
+    errors = [event["error"]["code"] for event in told if event["type"] == "error"]
+    assert errors == ["rate_limit_exceeded"]
+
+
+async def test_a_flood_that_goes_on_is_ended(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.access.limits.PATIENCE_S", 0.0)
+    served = await serving(limits=LimitSettings(messages_per_s=1000, message_burst=1))
+    async with talking(served) as talk:
+        for _ in range(2):
+            await talk.send("input_audio_buffer.clear")
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.until("nothing else")
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
+
+
+async def test_a_client_that_says_nothing_is_let_go(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = LimitSettings(idle_s=1.0).model_copy(update={"idle_s": 0.05})
+    assistant = StagedAssistant()
+    served = await serving(assistant, limits=limits)
+    async with talking(served) as talk:
+        await talk.send("input_audio_buffer.clear")
+        await talk.until("input_audio_buffer.cleared")
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.until("nothing else")
+        assert closed.value.rcvd is not None
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1000, "idle for too long")
+    assert assistant.llm.open_conversations == 0
+
+
+# --- frames that are no message ----------------------------------------------------------------
+
+FLOODS = {
+    "pings": (b"", frame(FIN | PING)),
+    "pongs": (b"", frame(FIN | PONG, b"x")),
+    "fragments": (frame(TEXT, b"{"), frame(CONT)),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_a_flood_of_frames_is_read_slowly(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch, flood: str
+) -> None:
+    monkeypatch.setattr(websocket_link, "FRAMES_BURST", 100)
+    seen = 0
+    begun = asyncio.Event()
+    for name in ("handle_ping", "handle_pong", "handle_cont"):
+        original = getattr(WebSocketLink, name)
+
+        def counted(self: WebSocketLink, *event: object, original: object = original) -> None:
+            nonlocal seen
+            seen += 1
+            begun.set()
+            original(self, *event)  # type: ignore[operator]
+
+        monkeypatch.setattr(WebSocketLink, name, counted)
+    served = await serving()
+    async with raw(served) as (_, writer), talking(served) as other:
+        begin, one = FLOODS[flood]
+        writer.write(begin + one * 20_000)
+        await other.send("response.create")
+        await other.until("response.done")
+        await begun.wait()
+        assert seen <= SLICE_BYTES / len(one) + 1
+
+
+async def test_between_two_slices_others_have_their_turn(serving: Serve) -> None:
+    """As in one read of 256 KiB: 40,000 frames, each a message for the log of nobody."""
+    served = await serving()
+    async with raw(served):
+        link = link_of(served)
+        began = time.perf_counter()
+        link.data_received(frame(FIN | PING) * 40_000)
+        assert time.perf_counter() - began < 0.1
+        assert len(link._unread) >= 40_000 * 6 - SLICE_BYTES
+        assert await link.answers(), "what it said is not read yet"
+
+
+async def test_what_comes_slice_by_slice_is_whole_and_in_order(serving: Serve) -> None:
+    served = await serving(max_sessions=1)
+    async with talking(served) as talk:
+        session = await served.session_of(talk)
+        for size in (2, 3_000, SLICE_BYTES, 300_000, 10):
+            audio = '"audio":"' + "AAAA" * size + '"'
+            parts = ['{"type":"input_audio', "_buffer.append", '"', ",", audio, "}"]
+            await talk.socket.send(parts)
+        await talk.send("response.create")
+        await talk.until("response.done")
+        lengths = [len(command.pcm) for command in session.commands[1:-1]]  # type: ignore[union-attr]
+    assert lengths == [size * 3 // 2 for size in (2, 3_000, SLICE_BYTES, 300_000, 10)]
+
+
+async def test_a_message_of_too_many_fragments_closes_with_1009(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket_link, "MAX_FRAGMENTS", 100)
+    served = await serving()
+    async with raw(served) as (reader, writer):
+        writer.write(frame(TEXT) + frame(CONT) * 200)
+        assert b"\x03\xf1too many fragments" in await reader.read()
+    await served.sockets.empty()
+
+
+async def test_pongs_that_nobody_reads_do_not_pile_up(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket_link, "FRAMES_BURST", 10**9)
+    served = await serving()
+    async with raw(served):
+        link = link_of(served)
+        connection = link.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        ping = frame(FIN | PING, b"x" * 125)
+        for _ in range(100):
+            link.data_received(ping * 1_000)
+        while link._unread:
+            link._feed()
+        assert link.transport.get_write_buffer_size() < 200_000
+
+
+async def test_text_that_is_none_closes_with_1007_and_writes_no_log(
+    serving: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serving()
+    async with raw(served) as (reader, writer):
+        writer.write(frame(FIN | TEXT, b"\xff\xfe"))
+        assert b"\x03\xefnot UTF-8" in await reader.read()
+    await served.sockets.empty()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("early", [frame(FIN | TEXT, b"\xff"), b"\xff\xff\xff\xff\xff\xff"])
+async def test_nonsense_before_the_upgrade_is_answered_hurts_nobody(
+    serving: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    early: bytes,
+) -> None:
+    async def accept(websocket: WebSocket) -> None:
+        websocket.scope["extensions"][LINK].data_received(early)
+        await realtime_socket.accept(websocket)
+
+    monkeypatch.setattr(server, "accept", accept)
+    served = await serving()
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(UPGRADE)
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    writer.close()
+    await served.sockets.empty()
+    assert not caplog.records
+
+
+async def test_a_client_that_closes_and_reads_nothing_is_cut(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its close frame comes; what is still to be sent to it never goes."""
+    served = await serving(StagedAssistant())
+    async with raw(served) as (_, writer):
+        link = link_of(served)
+        link.close_timeout = 0.05
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        link.transport.write(bytes(20_000_000))
+        writer.write(frame(FIN | 0x08, b"\x03\xe8"))
+        await link.lost.wait()

@@ -1,0 +1,185 @@
+"""HTTP beside the WebSocket, and how the server starts, drains and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import cast
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from app.compose import Assistant
+from app.server.server import ServerError, bind, build_app, serve
+from app.server.serving import Interrupted, local_server
+from app.settings.load import load_settings
+from pipeline.engines.registry import Kind
+from tests.support.scripted_server import ScriptedAssistant, Serve, servers, talking
+
+
+@pytest.fixture
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    async with servers() as start:
+        yield start
+
+
+async def test_alive_and_ready(serving: Serve) -> None:
+    served = await serving()
+    assert (await served.get("/health")).status_code == 200
+    ready = await served.get("/ready")
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "reasons": {}})
+    models = (await served.get("/v1/models")).json()
+    assert [model["id"] for model in models["data"]] == ["reachy-voice"]
+    assert (await served.get("/v1/realtime")).status_code == 426
+    assert (await served.get("/nowhere")).status_code == 404
+
+
+async def test_not_ready_names_the_engine_and_refuses_the_upgrade(serving: Serve) -> None:
+    served = await serving()
+    served.assistant.reasons["llm"] = "loading"
+    ready = await served.get("/ready")
+    assert ready.status_code == 503
+    assert ready.json() == {"ready": False, "reasons": {"llm": "loading"}}
+    assert (await served.get("/health")).status_code == 200
+    with pytest.raises(InvalidStatus) as refused:
+        async with served.connect():
+            pass
+    assert refused.value.response.status_code == 503
+    assert refused.value.response.headers["Retry-After"]
+    served.assistant.reasons["llm"] = None
+    async with talking(served):
+        pass
+
+
+# --- start and end -----------------------------------------------------------------------------
+
+
+async def test_a_taken_port_says_what_to_do(serving: Serve) -> None:
+    served = await serving()
+    with pytest.raises(ServerError) as taken:
+        await serve(
+            build_app(ScriptedAssistant(), max_sessions=1),
+            "127.0.0.1",
+            served.port,
+            drain_s=0,
+        )
+    assert str(served.port) in taken.value.what
+    assert "another program" in taken.value.why
+    assert f"server.port={served.port + 1}" in taken.value.fix
+
+
+@pytest.mark.parametrize(("host", "says"), [("192.0.2.1", "address"), ("no such host", "host")])
+def test_an_impossible_address_says_what_to_do(host: str, says: str) -> None:
+    with pytest.raises(ServerError, match=says) as refused:
+        bind(host, 0)
+    assert refused.value.fix
+
+
+async def test_pickers_get_the_model_while_the_engines_warm_up(serving: Serve) -> None:
+    served = await serving()
+    served.assistant.reasons["tts"] = "loading"
+    models = await served.get("/v1/models")
+    assert models.status_code == 200
+    assert [model["id"] for model in models.json()["data"]] == ["reachy-voice"]
+
+
+class WarmingAssistant(ScriptedAssistant):
+    """Its engines never get ready."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = load_settings(environ={}).settings
+        self.reasons["llm"] = "loading"
+        self.ready = asyncio.Event()
+        self.warming = asyncio.Event()
+        self._closed = asyncio.Event()
+
+    async def run(self, on_engine_ready: Callable[[Kind], None]) -> None:
+        self.warming.set()
+        await self._closed.wait()
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+@pytest.fixture
+def warming() -> WarmingAssistant:
+    return WarmingAssistant()  # reads the settings' files: not on a running loop
+
+
+async def _own_server(assistant: WarmingAssistant) -> None:
+    async with local_server(cast(Assistant, assistant)):
+        pytest.fail("it is not ready")
+
+
+async def test_ctrl_c_while_the_engines_of_ones_own_server_warm_up(
+    warming: WarmingAssistant,
+) -> None:
+    starting = asyncio.create_task(_own_server(warming))
+    await warming.warming.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(Interrupted) as interrupted:
+        await starting
+    assert interrupted.value.exit_code == 130
+
+
+async def test_cancelled_while_the_engines_of_ones_own_server_warm_up(
+    warming: WarmingAssistant,
+) -> None:
+    starting = asyncio.create_task(_own_server(warming))
+    await warming.warming.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_sigterm_lets_a_reply_finish(serving: Serve) -> None:
+    served = await serving(ScriptedAssistant(hold=True), drain_s=60)
+    async with talking(served) as talk:
+        await talk.send("response.create")
+        await talk.until("response.output_audio.delta")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await served.assistant.draining.wait()
+        bind("127.0.0.1", served.port).close()  # nobody listens there any more
+        (session,) = served.assistant.sessions
+        assert not session.ended.is_set()
+        session.end_reply("completed")
+        done = await talk.until("response.done")
+        assert done["response"]["status"] == "completed"
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.until("nothing else")
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+    await served.task
+    assert session.ended.is_set()
+
+
+async def test_a_reply_that_does_not_end_is_cut_after_the_drain_time(serving: Serve) -> None:
+    served = await serving(ScriptedAssistant(hold=True), drain_s=0.01)
+    async with talking(served) as talk:
+        await talk.send("response.create")
+        await talk.until("response.output_audio.delta")
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.next()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+    await served.task
+
+
+async def test_a_second_signal_ends_it_at_once(serving: Serve) -> None:
+    served = await serving(ScriptedAssistant(hold=True), drain_s=3600)
+    async with talking(served) as talk:
+        await talk.send("response.create")
+        await talk.until("response.output_audio.delta")
+        os.kill(os.getpid(), signal.SIGINT)
+        await served.assistant.draining.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+        await served.task
+        (session,) = served.assistant.sessions
+        assert session.ended.is_set()

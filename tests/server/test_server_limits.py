@@ -1,0 +1,383 @@
+"""Requests that do not arrive, connections that only wait, and what they cannot do to others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from app.server.http_guard import MAX_WAITING, MAX_WAITING_EACH, GuardedHttp, WaitingRoom
+from app.server.tls import ServerTls, tls_generated
+from app.settings.model import LimitSettings
+from tests.support.scripted_server import Serve, Served, appear_from, servers, talking
+
+UPGRADE = (
+    b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+)
+POST = (
+    b"POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{"
+)
+
+
+@pytest.fixture
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    async with servers() as start:
+        yield start
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> ServerTls:
+    return tls_generated(tmp_path, ["127.0.0.1"])
+
+
+async def answer_to(served: Served, *parts: bytes) -> bytes:
+    """Everything that comes back when ``parts`` are sent and then nothing more."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    for part in parts:
+        writer.write(part)
+        await writer.drain()
+    got = await reader.read()
+    writer.close()
+    return got
+
+
+# --- messages ----------------------------------------------------------------------------------
+
+
+async def test_a_flood_loses_nothing_and_is_told_so_once(serving: Serve) -> None:
+    served = await serving(limits=LimitSettings(messages_per_s=200, message_burst=100))
+    async with talking(served) as talk:
+        for n in range(400):
+            await talk.send("nonsense", event_id=f"n{n}")
+        codes, ids = Counter[str](), list[str]()
+        while len(ids) < 400:
+            error = (await talk.next())["error"]
+            codes[error["code"]] += 1
+            if error["event_id"] is not None:
+                ids.append(error["event_id"])
+        await talk.send("response.create")
+        await talk.until("response.done")
+    assert ids == [f"n{n}" for n in range(400)]
+    assert codes == {"invalid_value": 400, "rate_limit_exceeded": 1}
+
+
+async def test_a_flood_that_does_not_end_is_closed_with_1008(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.access.limits.PATIENCE_S", 0.05)
+    served = await serving(limits=LimitSettings(messages_per_s=1_000, message_burst=1))
+    async with talking(served) as talk:
+
+        async def flood() -> None:
+            while True:
+                await talk.send("input_audio_buffer.clear")
+
+        with pytest.raises(ConnectionClosed) as closed:
+            await flood()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
+
+
+async def test_a_client_that_is_idle_for_too_long_is_closed_with_1000(serving: Serve) -> None:
+    limits = LimitSettings().model_copy(update={"idle_s": 0.1})
+    served = await serving(limits=limits)
+    async with talking(served) as talk:
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.next()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1000
+    assert "idle" in closed.value.rcvd.reason
+
+
+# --- slow requests -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("begun", [b"", b"G", UPGRADE, b"GET / HTTP/1.1\r\nHost: a\r\nX: "])
+async def test_a_request_that_never_ends_is_told_so_and_cut(serving: Serve, begun: bytes) -> None:
+    served = await serving(handshake_s=0.05)
+    got = await answer_to(served, begun)
+    assert got.startswith(b"HTTP/1.1 408")
+    assert b"limits.handshake_s" in got
+
+
+async def test_a_body_that_never_ends_is_cut(
+    serving: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serving(handshake_s=0.05)
+    assert b"408" in await answer_to(served, POST)
+    assert not caplog.records
+
+
+async def test_bytes_that_trickle_in_win_no_time(serving: Serve) -> None:
+    served = await serving(handshake_s=0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+
+    async def trickle() -> None:
+        for byte in UPGRADE:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.01)
+
+    trickling = asyncio.create_task(trickle())
+    got = await reader.read()
+    trickling.cancel()
+    await asyncio.wait({trickling})
+    assert b"408" in got
+    writer.close()
+
+
+async def test_the_second_request_of_a_connection_has_to_arrive_too(serving: Serve) -> None:
+    served = await serving(handshake_s=0.05)
+    whole = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(whole)
+    assert (await reader.readuntil(b'{"status":"ok"}')).startswith(b"HTTP/1.1 200")
+    writer.write(whole[:20])
+    assert b"408" in await reader.read()
+    writer.close()
+
+
+async def test_whoever_has_come_in_is_not_hurried(serving: Serve) -> None:
+    served = await serving(handshake_s=0.05)
+    async with talking(served) as talk:
+        await answer_to(served, b"G")  # as long as the limit, and more
+        await talk.send("response.create")
+        await talk.until("response.done")
+
+
+# --- many connections --------------------------------------------------------------------------
+
+
+def test_the_waiting_room_has_a_share_for_each_stranger() -> None:
+    room = WaitingRoom()
+    assert all(room.enter(("192.168.1.66", n), never) for n in range(MAX_WAITING_EACH))
+    assert not room.enter(("192.168.1.66", 1_000), never)
+    assert room.enter(("192.168.1.67", 1), never)
+    for _ in range(2):  # the second time is of no account
+        room.leave(("192.168.1.66", 7))
+    assert room.enter(("192.168.1.66", 1_000), never)
+    assert not room.enter(("192.168.1.66", 1_001), never)
+
+
+def test_all_addresses_of_one_ipv6_network_share_their_share() -> None:
+    room = WaitingRoom()
+    assert all(room.enter((f"fd00::{n:x}", 1, 0, 0), never) for n in range(MAX_WAITING_EACH))
+    assert not room.enter(("fd00::1:2:3:4", 1, 0, 0), never)
+    assert room.enter(("fd00:0:0:1::1", 1, 0, 0), never)
+    assert room.enter(("::ffff:192.168.1.66", 1, 0, 0), never)
+
+
+def test_in_a_full_waiting_room_who_has_most_gives_way() -> None:
+    room, ended = WaitingRoom(), list[int]()
+    for n in range(MAX_WAITING):
+        address = f"192.168.1.{n // MAX_WAITING_EACH}" if n else "192.168.2.1"
+        assert room.enter((address, n), partial(ended.append, n))
+    assert room.enter(("192.168.2.2", 1), never)
+    assert ended == [MAX_WAITING_EACH], "the oldest of the first that has its whole share"
+    assert len(room) == MAX_WAITING
+    assert not room.enter(("192.168.1.3", 9_999), never)
+
+
+def test_the_waiting_room_has_a_size() -> None:
+    room = WaitingRoom()
+    assert all(room.enter(("127.0.0.1", n), never) for n in range(MAX_WAITING))
+    assert not room.enter(("127.0.0.1", 1_000), never)
+    assert not room.enter(("127.0.0.2", 1_000), never)
+    room.leave(("127.0.0.1", 1))
+    assert room.enter(("127.0.0.1", 1_000), never)
+
+
+def never() -> None:
+    pytest.fail("nobody had to give way")
+
+
+async def test_connections_that_only_wait_keep_nobody_else_out(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serving()
+    appear_from(monkeypatch, "192.168.1.66")
+    held = [
+        await asyncio.open_connection("127.0.0.1", served.port) for _ in range(MAX_WAITING_EACH)
+    ]
+    assert await answer_to(served) == b""
+    appear_from(monkeypatch, "127.0.0.1")
+    async with talking(served):
+        pass
+    for _, writer in held:
+        writer.close()
+    for reader, _ in held:
+        assert await reader.read() == b""
+    appear_from(monkeypatch, "192.168.1.66")  # their places are free again
+    assert b"401" in await answer_to(served, UPGRADE + b"\r\n")
+
+
+async def test_a_websocket_does_not_take_a_place_to_wait(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.http_guard.MAX_WAITING", 1)
+    served = await serving(max_sessions=3)
+    async with talking(served), talking(served), talking(served):
+        pass
+
+
+@pytest.mark.parametrize("secured", [False, True])
+async def test_a_connection_counts_before_it_says_anything(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch, tls: ServerTls, secured: bool
+) -> None:
+    """Not only after the handshake of TLS, which a stranger need not begin."""
+    served = await serving(tls=tls.context if secured else None)
+    appear_from(monkeypatch, "192.168.1.66")
+    held = [
+        await asyncio.open_connection("127.0.0.1", served.port) for _ in range(MAX_WAITING_EACH)
+    ]
+    assert await answer_to(served) == b""
+    for _, writer in held:
+        writer.close()
+
+
+async def test_in_a_full_house_the_greediest_is_cut(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.http_guard.MAX_WAITING", 3)
+    served = await serving()
+    held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(3)]
+    appear_from(monkeypatch, "192.168.1.7")
+    assert b"401" in await answer_to(served, UPGRADE + b"\r\n")
+    assert await held[0][0].read() == b""
+    for _, writer in held:
+        writer.close()
+
+
+async def test_clients_that_are_turned_away_are_bounded_and_soon_gone(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.http_guard.MAX_WAITING", 3)
+    monkeypatch.setattr("app.server.realtime_socket.HANG_UP_S", 0.5)
+    served = await serving(max_sessions=1)
+    async with talking(served):
+        held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(3)]
+        for reader, writer in held:
+            writer.write(UPGRADE + b"\r\n")
+            await reader.readuntil(b"session_limit_reached")
+        assert await answer_to(served, UPGRADE + b"\r\n") == b""
+        for reader, writer in held:
+            await reader.read()  # it ends, though no close frame is answered
+            writer.close()
+
+
+async def test_whoever_reads_no_answers_is_cut(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = asyncio.Event()
+    original = GuardedHttp.connection_lost
+
+    def connection_lost(self: GuardedHttp, error: Exception | None) -> None:
+        original(self, error)
+        lost.set()
+
+    monkeypatch.setattr(GuardedHttp, "connection_lost", connection_lost)
+    served = await serving(handshake_s=0.2)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(client, ("127.0.0.1", served.port))
+    requests = b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 100_000
+    asking = asyncio.create_task(loop.sock_sendall(client, requests))
+    await lost.wait()
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    client.close()
+
+
+# --- nonsense ----------------------------------------------------------------------------------
+
+
+async def test_nonsense_behind_a_refused_request_writes_no_log(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serving()
+    appear_from(monkeypatch, "192.168.1.66")
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(b"POST /v1/models HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    assert b"401" in await reader.readline()
+    writer.write(b"zzzz\r\n")
+    with contextlib.suppress(ConnectionResetError):
+        await reader.read()
+    writer.close()
+    assert not caplog.records
+
+
+async def test_an_upgrade_with_a_body_is_told_what_is_wrong(serving: Serve) -> None:
+    served = await serving()
+    got = await answer_to(served, UPGRADE + b"Content-Length: 2\r\n\r\n{}")
+    assert got.startswith(b"HTTP/1.1 400")
+    assert b'"code": "invalid_request"' in got
+    assert served.sockets.metrics.registry.get_sample_value(
+        "reachy_voice_sessions_refused_total", {"reason": "other"}
+    )
+
+
+@pytest.mark.parametrize("path", ["/v1/realtime/", "//v1/realtime", "/v1/models", "/nowhere"])
+async def test_a_websocket_to_another_path_is_told_404(serving: Serve, path: str) -> None:
+    served = await serving()
+    got = await answer_to(served, UPGRADE.replace(b"/v1/realtime", path.encode()) + b"\r\n")
+    assert got.startswith(b"HTTP/1.1 404")
+    error = json.loads(got.partition(b"\r\n\r\n")[2])["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "not_found")
+    assert "/v1/realtime" in error["message"]
+
+
+async def test_nobody_is_sent_on_to_the_host_of_the_request(serving: Serve) -> None:
+    served = await serving()
+    response = await served.get("/ready/")
+    assert response.status_code == 404
+    assert "location" not in response.headers
+
+
+# --- the end -----------------------------------------------------------------------------------
+
+
+async def test_half_a_request_does_not_hold_up_the_end(
+    serving: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serving()
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(POST)
+    async with talking(served):  # by now it is there
+        os.kill(os.getpid(), signal.SIGTERM)
+        await served.task
+    with contextlib.suppress(ConnectionResetError):
+        await reader.read()
+    writer.close()
+    assert not caplog.records
+
+
+async def test_who_waits_for_its_own_dead_connection_at_the_end_is_told_503(
+    serving: Serve,
+) -> None:
+    served = await serving()
+    begun = asyncio.Event()
+
+    async def cut_dead(*who: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    served.sockets.cut_dead = cut_dead  # type: ignore[assignment, method-assign]
+    answering = asyncio.create_task(answer_to(served, UPGRADE + b"\r\n"))
+    await begun.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert (await answering).startswith(b"HTTP/1.1 503")
+    await served.task

@@ -1,0 +1,51 @@
+"""A client that does not read what it asked for holds nobody else up, over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from tests.support.scripted import ScriptedTts
+from tests.support.scripted_server import Serve, servers, talking
+from tests.support.staged_server import CountedLlm, StagedAssistant
+
+MINUTES = tuple(f"word{number}. " for number in range(90))
+"""Each takes 5 s to say: 7 minutes, 30 MB on the wire, more than sockets and the bus hold."""
+
+
+@pytest.fixture
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    async with servers() as start:
+        yield start
+
+
+async def burst(talk: Any) -> None:
+    """Ask for an answer that is sent as fast as it is made."""
+    session = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+    await talk.send("session.update", session=session)
+    await talk.until("session.updated")
+    await talk.send("response.create")
+
+
+async def test_who_reads_nothing_holds_nobody_else_up(serving: Serve) -> None:
+    tts = ScriptedTts(first_s=0.0, seconds_per_word=5.0)
+    llm = CountedLlm()
+    llm.answers = [MINUTES, ("Just this. ",) * 4]
+    served = await serving(StagedAssistant(llm, tts))
+    async with talking(served, max_queue=1) as slow, talking(served) as quick:
+        await burst(slow)
+        await slow.until("response.created")
+        # It reads no further: its queue is full, and so are the sockets.
+        await burst(quick)
+        done = await quick.until("response.done")
+        assert done["response"]["status"] == "completed"
+        # Nobody keeps minutes of audio for the other one.
+        with pytest.raises(ConnectionClosed) as closed:
+            await slow.until("response.done")
+        assert closed.value.rcvd
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "client too slow")

@@ -1,0 +1,325 @@
+"""TLS: a generated certificate, one of the owner's, and what a client sees of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from app.server import tls
+from app.server.serving import tls_for
+from app.server.tls import (
+    DAY_S,
+    RENEW_DAYS,
+    RETRY_S,
+    VALID_DAYS,
+    ServerTls,
+    TlsError,
+    tls_from_files,
+    tls_generated,
+)
+from app.settings.load import load_settings
+from app.settings.model import TlsFiles
+from tests.support.scripted_server import Serve, servers
+
+NAMES = ["localhost", "127.0.0.1", "::1", "Box", "box.local", "not a name", "fe80::1%eth0"]
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    async with servers() as start:
+        yield start
+
+
+@pytest.fixture
+def generated(tmp_path: Path) -> ServerTls:
+    return tls_generated(tmp_path / "tls", NAMES)
+
+
+def trusting(certificate: Path) -> ssl.SSLContext:
+    """As strict as Python 3.13 is by default."""
+    context = ssl.create_default_context(cafile=certificate)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return context
+
+
+# --- over a socket -----------------------------------------------------------------------------
+
+
+async def test_a_client_that_trusts_the_certificate_talks_encrypted(
+    serving: Serve, generated: ServerTls
+) -> None:
+    context = await asyncio.to_thread(trusting, generated.certificate)
+    served = await serving(tls=generated.context)
+    for host in ("127.0.0.1", "localhost"):
+        url = f"wss://{host}:{served.port}/v1/realtime"
+        async with connect(url, ssl=context) as client:
+            assert json.loads(await client.recv())["type"] == "session.created"
+            seen = client.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        assert hashlib.sha256(seen).hexdigest().upper() == generated.fingerprint.replace(":", "")
+    async with httpx.AsyncClient(verify=context) as client:
+        answer = await client.get(f"https://127.0.0.1:{served.port}/ready")
+        assert answer.json()["ready"] is True
+
+
+async def test_who_does_not_trust_it_or_speaks_plainly_gets_nothing(
+    serving: Serve, generated: ServerTls
+) -> None:
+    default = await asyncio.to_thread(ssl.create_default_context)
+    served = await serving(tls=generated.context)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await connect(f"wss://127.0.0.1:{served.port}/v1/realtime", ssl=default)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert not (await reader.read()).startswith(b"HTTP")
+    writer.close()
+
+
+async def test_own_pages_are_https_pages_then(serving: Serve, generated: ServerTls) -> None:
+    context = await asyncio.to_thread(trusting, generated.certificate)
+    served = await serving(tls=generated.context)
+    url = f"wss://127.0.0.1:{served.port}/v1/realtime"
+    async with connect(url, ssl=context, origin=f"https://127.0.0.1:{served.port}"):  # type: ignore[arg-type]
+        pass
+
+
+async def test_who_never_finishes_the_handshake_is_cut(
+    serving: Serve, generated: ServerTls
+) -> None:
+    served = await serving(tls=generated.context, handshake_s=0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_renewed_certificate_is_taken_up_by_a_running_server(
+    serving: Serve, generated: ServerTls, tmp_path: Path
+) -> None:
+    loop, looked, taken_up = asyncio.get_running_loop(), 0, asyncio.Event()
+    new = await asyncio.to_thread(tls_generated, tmp_path / "new", NAMES)
+
+    def files() -> tuple[Path, Path]:
+        """The first look fails, the second finds the new ones, the third comes after both."""
+        nonlocal looked
+        looked += 1
+        if looked == 1:
+            raise TlsError("not today")
+        if looked == 3:
+            loop.call_soon_threadsafe(taken_up.set)
+        return new.files()
+
+    served = await serving(tls=generated.context)
+    fresh = asyncio.create_task(replace(generated, files=files).keep_fresh(every_s=0.001))
+    await taken_up.wait()
+    fresh.cancel()
+    await asyncio.wait({fresh})
+    context = await asyncio.to_thread(trusting, new.certificate)
+    async with connect(f"wss://localhost:{served.port}/v1/realtime", ssl=context):
+        pass
+
+
+async def test_a_renewal_that_is_half_done_ends_nothing(
+    serving: Serve, generated: ServerTls, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Programs that renew write the certificate first, and then the key."""
+    loop = asyncio.get_running_loop()
+    seen: asyncio.Queue[None] = asyncio.Queue()
+    new = await asyncio.to_thread(tls_generated, tmp_path / "new", NAMES)
+    old_key = (await asyncio.to_thread(split, generated, tmp_path)).key
+    new_key = (await asyncio.to_thread(split, new, tmp_path / "new")).key
+    half, whole = (new.certificate, old_key), (new.certificate, new_key)
+    pair = half
+
+    def files() -> tuple[Path, Path]:
+        loop.call_soon_threadsafe(seen.put_nowait, None)
+        return pair
+
+    async def looks(number: int) -> None:
+        for _ in range(number):
+            await seen.get()
+
+    served = await serving(tls=generated.context)
+    url = f"wss://localhost:{served.port}/v1/realtime"
+    fresh = asyncio.create_task(replace(generated, files=files).keep_fresh(every_s=0.001))
+    await looks(3)
+    context = await asyncio.to_thread(trusting, generated.certificate)
+    async with connect(url, ssl=context):
+        pass
+    assert len(caplog.records) == 1  # however often it looked
+    pair = whole
+    await looks(seen.qsize() + 3)
+    fresh.cancel()
+    await asyncio.wait({fresh})
+    context = await asyncio.to_thread(trusting, new.certificate)
+    async with connect(url, ssl=context):
+        pass
+
+
+async def test_a_failed_renewal_is_tried_again_in_a_minute(
+    generated: ServerTls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+        if len(slept) == 3:
+            raise asyncio.CancelledError
+
+    def files() -> tuple[Path, Path]:
+        if len(slept) == 1:
+            raise TlsError("not yet")
+        return generated.files()
+
+    monkeypatch.setattr("app.server.tls.asyncio.sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await replace(generated, files=files).keep_fresh()
+    assert slept == [DAY_S, RETRY_S, DAY_S]
+
+
+async def test_a_key_that_got_a_password_does_not_ask_at_the_terminal(
+    generated: ServerTls, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    locked, looked = tmp_path / "locked.pem", asyncio.Event()
+    loop = asyncio.get_running_loop()
+    key = (await asyncio.to_thread(split, generated, tmp_path)).key
+    command = f"openssl pkey -aes128 -passout pass:x -in {key} -out {locked}".split()
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+
+    def files() -> tuple[Path, Path]:
+        if caplog.records:
+            loop.call_soon_threadsafe(looked.set)
+        return generated.certificate, locked
+
+    fresh = asyncio.create_task(replace(generated, files=files).keep_fresh(every_s=0.001))
+    await looked.wait()
+    fresh.cancel()
+    await asyncio.wait({fresh})
+    assert "password" in caplog.text
+
+
+# --- the certificate ---------------------------------------------------------------------------
+
+
+def test_it_is_kept_for_the_owner_only_and_used_again(tmp_path: Path) -> None:
+    first = tls_generated(tmp_path / "tls", NAMES)
+    assert (tmp_path / "tls" / "server.pem").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "tls").stat().st_mode & 0o777 == 0o700
+    assert "PRIVATE" not in first.certificate.read_text()
+    assert sorted(p.name for p in (tmp_path / "tls").iterdir()) == ["certificate.pem", "server.pem"]
+    assert tls_generated(tmp_path / "tls", NAMES[:2]).fingerprint == first.fingerprint
+    assert tls_generated(tmp_path / "tls", [*NAMES, "10.0.0.5"]).fingerprint != first.fingerprint
+
+
+def test_it_is_renewed_a_month_before_it_expires(tmp_path: Path) -> None:
+    def fingerprint(days: float) -> str:
+        return tls_generated(tmp_path, NAMES, lambda: NOW + days * DAY_S).fingerprint
+
+    first = fingerprint(0)
+    assert fingerprint(VALID_DAYS - RENEW_DAYS) == first
+    assert fingerprint(VALID_DAYS - RENEW_DAYS + 0.1) != first
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "# reachy-voice; expires 9; names a\n", "\xff"])
+def test_a_damaged_file_is_made_anew(tmp_path: Path, text: str) -> None:
+    (tmp_path / "server.pem").write_text(text, encoding="latin-1")
+    assert tls_generated(tmp_path, NAMES).fingerprint
+
+
+def test_it_is_for_this_server_and_nothing_else(generated: ServerTls) -> None:
+    shown = subprocess.run(
+        ["openssl", "x509", "-noout", "-text", "-in", str(generated.certificate)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "CA:FALSE" in shown
+    assert "TLS Web Server Authentication" in shown
+    for name in ("DNS:localhost", "IP Address:127.0.0.1", "DNS:box", "DNS:box.local"):
+        assert name in shown
+    assert "not a name" not in shown
+    assert "Public-Key: (256 bit)" in shown
+
+
+def test_without_openssl_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(TlsError, match="openssl is not installed") as error:
+        tls_generated(tmp_path, NAMES)
+    assert "certificate: FILE" in error.value.fix
+
+
+def test_when_openssl_fails_it_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "_REQUEST", "nonsense = {names}\n")
+    with pytest.raises(TlsError, match="made no certificate") as error:
+        tls_generated(tmp_path, NAMES)
+    assert error.value.why
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TlsError, match="cannot be written"):
+        tls_generated(tmp_path / "file" / "tls", NAMES)
+
+
+# --- the owner's own ---------------------------------------------------------------------------
+
+
+def split(generated: ServerTls, directory: Path) -> TlsFiles:
+    both = (generated.certificate.parent / "server.pem").read_text()
+    key = directory / "key.pem"
+    key.write_text(both[: both.index("-----BEGIN CERTIFICATE")])
+    return TlsFiles(certificate=generated.certificate, key=key)
+
+
+def test_files_of_the_owner(generated: ServerTls, tmp_path: Path) -> None:
+    assert tls_from_files(split(generated, tmp_path)).fingerprint == generated.fingerprint
+
+
+def test_files_that_cannot_be_used_say_why(generated: ServerTls, tmp_path: Path) -> None:
+    good = split(generated, tmp_path)
+    other = split(tls_generated(tmp_path / "other", NAMES), tmp_path / "other")
+    locked = tmp_path / "locked.pem"
+    subprocess.run(
+        f"openssl pkey -aes128 -passout pass:x -in {good.key} -out {locked}".split(),
+        check=True,
+        capture_output=True,
+    )
+    wrong = {
+        "No such file": TlsFiles(certificate=tmp_path / "absent.pem", key=good.key),
+        "password": TlsFiles(certificate=good.certificate, key=locked),
+        "mismatch": TlsFiles(certificate=good.certificate, key=other.key),
+    }
+    for why, files in wrong.items():
+        with pytest.raises(TlsError) as error:
+            tls_from_files(files)
+        assert why.lower() in error.value.why.lower(), error.value.why
+        assert "server.tls" in error.value.fix
+
+
+def test_what_the_settings_mean(generated: ServerTls, tmp_path: Path) -> None:
+    def of(*sets: str) -> ServerTls | None:
+        given = [*sets, f"paths.cache_dir={tmp_path / 'cache'}"]
+        return tls_for(load_settings(None, given, {}).settings, {})
+
+    assert of() is None
+    made = of("server.tls=generate", "server.host=0.0.0.0")
+    assert made is not None
+    assert made.certificate == tmp_path / "cache" / "tls" / "certificate.pem"
+    files = split(generated, tmp_path)
+    own = of(f"server.tls={{certificate: {files.certificate}, key: {files.key}}}")
+    assert own is not None
+    assert own.fingerprint == generated.fingerprint

@@ -1,0 +1,259 @@
+"""Whole turns with the real server, whose three engines are reached by URL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as connect_socket
+
+from app.compose import Assistant
+from app.doctor.checks import examine
+from app.models.weights import WeightsCache
+from app.server.serving import local_server
+from app.settings.load import load_settings
+from app.talk.realtime_client import connect
+from pipeline.audio import LISTEN_RATE, Pcm, Resampler
+from pipeline.engines.registry import Kind
+from tests.support.far_answers import data
+from tests.support.far_server import TONE, FarServer, free_port, serving, stream
+from tests.support.recordings import recording
+from tests.support.url_engines import told
+
+pytestmark = pytest.mark.real
+CHAT, SPEECH, HEARD = "/v1/chat/completions", "/v1/audio/speech", "/v1/audio/transcriptions"
+LOCAL = ("turn.engine=silence", "playback.watch_voice=false", "conversation.apology=''")
+"""The far voice is a tone, which our watch takes for no speech."""
+
+
+def settings_for(*far: FarServer, more: tuple[str, ...] = ()) -> tuple[str, ...]:
+    urls = zip(("stt", "llm", "tts"), far, strict=True)
+    return (*LOCAL, *(f"{kind}.url={server.url}" for kind, server in urls), *more)
+
+
+@asynccontextmanager
+async def served(overrides: tuple[str, ...], cache: WeightsCache) -> AsyncIterator[str]:
+    """Our server, with the profile that ships."""
+    loaded = await asyncio.to_thread(load_settings, "remote", overrides)
+    assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
+    async with local_server(assistant) as url:
+        assert "http://127.0.0.1" in assistant.describe(Kind.LLM)
+        yield url
+
+
+@pytest.fixture(scope="module", autouse=True)
+def vad(weights: Callable[[str], Path]) -> None:
+    weights("silero-vad")
+
+
+def at_24k(pcm: Pcm) -> Pcm:
+    resampler = Resampler(LISTEN_RATE, 24_000)
+    return np.concatenate((resampler.feed(pcm), resampler.flush()))
+
+
+async def test_a_turn_by_voice_over_three_urls(cache: WeightsCache) -> None:
+    ears = FarServer("speech", models=("whisper",), transcript="Go forward ten meters.")
+    brain, voice = FarServer(per_token_s=0.002), FarServer("speech", models=("kokoro",))
+    question = recording("goforward")
+    pcm = at_24k(question.pcm)
+    async with (
+        serving(ears),
+        serving(brain),
+        serving(voice),
+        served(settings_for(ears, brain, voice), cache) as url,
+        connect(url) as client,
+    ):
+        await client.configure()
+        turn = await client.speak(pcm, len(pcm))
+    assert turn.heard == "Go forward ten meters."
+    assert turn.answered == "Hello there, my friend. How are you?"
+    sound = turn.pcm
+    assert np.abs(sound).max() > 2900
+    said = [seen.json["input"] for seen in voice.asked(SPEECH)]
+    assert "Hello there," in " ".join(said)
+    assert len(sound) >= len(TONE)
+    assert turn.usage["input_tokens"] == 20
+    assert turn.usage["input_token_details"]["cached_tokens"] == 12
+    streamed = next(seen.json for seen in brain.asked(CHAT) if seen.json["stream"])
+    assert streamed["messages"][-1] == {"role": "user", "content": "Go forward ten meters."}
+
+
+async def test_a_call_of_a_tool_and_the_answer_to_its_result(cache: WeightsCache) -> None:
+    far = FarServer(words=["I dance."], calls=[("dance", '{"steps": 3}')])
+    async with (
+        serving(far),
+        served(settings_for(far, far, far), cache) as url,
+        talking(url, tools=[TOOL]) as socket,
+    ):
+        await send(socket, "conversation.item.create", item=text("Dance!"))
+        await send(socket, "response.create")
+        events = await until(socket, "response.done")
+        (call,) = (i for i in events[-1]["response"]["output"] if i["type"] == "function_call")
+        assert json.loads(call["arguments"]) == {"steps": 3}
+        far.calls, far.words = (), ["Done."]
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "ok"}
+        await send(socket, "conversation.item.create", item=output)
+        await send(socket, "response.create")
+        events = await until(socket, "response.done")
+        assert events[-1]["response"]["status"] == "completed"
+    streamed = [seen.json for seen in far.asked(CHAT) if seen.json["stream"]]
+    roles = [message["role"] for message in streamed[-1]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool"]
+    assert streamed[-1]["messages"][2]["tool_calls"][0]["id"] == call["call_id"]
+
+
+async def test_a_call_that_stands_in_the_text(cache: WeightsCache) -> None:
+    far = FarServer(words=["```json\n{", '"name": "dance", "argu', 'ments": {"steps": 3}}\n```'])
+    async with (
+        serving(far),
+        served(settings_for(far, far, far), cache) as url,
+        talking(url, tools=[TOOL]) as socket,
+    ):
+        await send(socket, "conversation.item.create", item=text("Dance!"))
+        await send(socket, "response.create")
+        events = await until(socket, "response.done")
+    (call,) = events[-1]["response"]["output"]
+    assert (call["type"], call["name"], call["arguments"]) == (
+        "function_call",
+        "dance",
+        '{"steps": 3}',
+    )
+
+
+@pytest.mark.parametrize(
+    "silent", [["<think>Hm.", "</think>"], ['{"name": ', '"fly", "arguments": {}}'], ["😀"], []]
+)
+async def test_an_answer_that_cannot_be_heard_is_asked_for_again(
+    cache: WeightsCache, silent: list[str]
+) -> None:
+    far = FarServer(words=["I dance."])
+    first = [data({"choices": [{"delta": {"content": word}}]}) for word in silent]
+    first.append(data({"choices": [{"delta": {}, "finish_reason": "stop"}]}))
+    ahead = "llm.read_ahead=false"
+    async with (
+        serving(far),
+        served(settings_for(far, far, far, more=(ahead,)), cache) as url,
+        talking(url, tools=[TOOL]) as socket,
+    ):
+        far.moods[CHAT] = [stream(*first)]
+        await send(socket, "conversation.item.create", item=text("Dance!"))
+        await send(socket, "response.create")
+        events = await until(socket, "response.done")
+    assert events[-1]["response"]["status"] == "completed"
+    (item,) = events[-1]["response"]["output"]
+    assert item["content"][0]["transcript"] == "I dance."
+    assert [event for event in events if event["type"] == "response.output_audio.delta"]
+    asked = [seen.json["messages"][-1]["content"] for seen in far.asked(CHAT)]
+    assert asked[-2:] == ["Dance!", "Dance!\n(Answer aloud, in one plain sentence.)"]
+
+
+async def test_a_cancelled_answer_closes_what_is_under_way(cache: WeightsCache) -> None:
+    far = FarServer(words=["word, "] * 2000, per_token_s=0.01)
+    async with (
+        serving(far),
+        served(settings_for(far, far, far), cache) as url,
+        talking(url) as socket,
+    ):
+        await send(socket, "conversation.item.create", item=text("Talk!"))
+        await send(socket, "response.create")
+        await until(socket, "response.output_audio.delta")
+        await send(socket, "response.cancel")
+        events = await until(socket, "response.done")
+        assert events[-1]["response"]["status"] == "cancelled"
+        async with asyncio.timeout(10):
+            while await far.hung_up.get() != CHAT:
+                pass
+
+
+async def test_a_server_that_goes_fails_the_answer_and_shows_in_ready(cache: WeightsCache) -> None:
+    far, brain, port = FarServer(), FarServer(), free_port()
+    brain.port = port
+    async with serving(far), AsyncExitStack() as stack:
+        log = stack.enter_context(told())
+        async with serving(brain, port):
+            url = await stack.enter_async_context(served(settings_for(far, brain, far), cache))
+        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+        socket = await stack.enter_async_context(talking(url))
+        await send(socket, "conversation.item.create", item=text("Hello?"))
+        await send(socket, "response.create")
+        events = await until(socket, "response.done")
+        assert events[-1]["response"]["status"] == "failed"
+        address = url.replace("ws://", "http://").replace("/v1/realtime", "/ready")
+        answer = await client.get(address)
+        assert answer.status_code == 503
+        assert "cannot be reached" in answer.json()["reasons"]["llm"]
+        async with serving(brain, port):
+            await log.until("is back")
+            assert (await client.get(address)).status_code == 200
+            await send(socket, "response.create")
+            events = await until(socket, "response.done")
+            assert events[-1]["response"]["status"] == "completed"
+
+
+def test_the_doctor_looks_at_the_servers(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path), "REACHY_VOICE__SERVER__PORT": "0"}
+    nobody = FarServer(port=free_port())
+    checks = examine("remote", settings_for(nobody, nobody, nobody), environ)
+    found = {check.name: check for check in checks}
+    for kind in ("stt", "llm", "tts"):
+        check = found[f"{kind} server"]
+        assert check.state == "fail"
+        assert "cannot be reached" in check.detail
+        assert f"correct {kind}.url" in check.fix
+    assert found["weights"].detail.startswith("silero-vad")
+
+
+async def test_the_doctor_says_what_it_finds() -> None:
+    far = FarServer()
+    async with serving(far):
+        overrides = settings_for(far, far, far)
+        checks = await asyncio.to_thread(examine, "remote", overrides, {})
+    found = {check.name: check for check in checks}
+    assert found["llm server"].state == "ok"
+    assert (
+        found["llm server"].detail == f"qwen3 at {far.url}, llama-server, 8,192 tokens of context"
+    )
+
+
+# --- a raw client ------------------------------------------------------------------------------
+
+TOOL = {
+    "type": "function",
+    "name": "dance",
+    "description": "Dance",
+    "parameters": {"type": "object", "properties": {"steps": {"type": "integer"}}},
+}
+
+
+def text(words: str) -> dict[str, Any]:
+    content = [{"type": "input_text", "text": words}]
+    return {"type": "message", "role": "user", "content": content}
+
+
+@asynccontextmanager
+async def talking(url: str, **session: Any) -> AsyncIterator[ClientConnection]:
+    async with connect_socket(url, proxy=None) as socket:
+        await until(socket, "session.created")
+        await send(socket, "session.update", session={"type": "realtime", **session})
+        await until(socket, "session.updated")
+        yield socket
+
+
+async def send(socket: ClientConnection, type: str, **fields: Any) -> None:
+    await socket.send(json.dumps({"type": type, **fields}))
+
+
+async def until(socket: ClientConnection, type: str) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    while not events or events[-1]["type"] != type:
+        events.append(json.loads(await socket.recv()))
+        assert events[-1]["type"] != "error", events[-1]
+    return events

@@ -1,0 +1,52 @@
+"""The bus: everybody sees the same order; a slow reader is dropped or loses, never blocks."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pipeline.bus import Bus, TooSlow
+from pipeline.events import InputCleared, ItemDeleted
+from tests.support.virtual_time import run_virtual
+
+
+def test_every_subscriber_sees_every_event_with_its_time() -> None:
+    async def main() -> None:
+        bus = Bus()
+        first, second = bus.subscribe(), bus.subscribe(lossless=True)
+        bus.publish(InputCleared())
+        await asyncio.sleep(1.5)
+        bus.publish(ItemDeleted("a"))
+        bus.close()
+        expected = [(0.0, InputCleared()), (1.5, ItemDeleted("a"))]
+        assert [entry async for entry in first] == expected
+        assert [entry async for entry in second] == expected
+
+    run_virtual(main())
+
+
+def test_an_observer_that_falls_behind_loses_the_oldest_and_knows_it() -> None:
+    async def main() -> None:
+        bus = Bus()
+        observer = bus.subscribe(capacity=2)
+        for n in range(5):
+            bus.publish(ItemDeleted(str(n)))
+        bus.close()
+        assert [event async for _, event in observer] == [ItemDeleted("3"), ItemDeleted("4")]
+        assert observer.dropped == 3
+
+    run_virtual(main())
+
+
+def test_a_lossless_reader_that_falls_behind_is_told_so() -> None:
+    async def main() -> None:
+        bus = Bus()
+        wire = bus.subscribe(capacity=2, lossless=True)
+        for n in range(3):
+            bus.publish(ItemDeleted(str(n)))
+        with pytest.raises(TooSlow):
+            async for _ in wire:
+                pass
+
+    run_virtual(main())

@@ -1,0 +1,288 @@
+"""Conversations to the millisecond: who says what when, and what came of it.
+
+Engines take 61 ms for a transcript, 51 ms for the turn detector, 101 ms for a first token and 81 ms
+for a first sound, where a test says nothing else. When a turn ends is taken from what was judged
+(``Story.end_ms``), since its weights are tuned elsewhere; all else follows from these.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline import events
+from pipeline.conversation.chat import CUT_OFF
+from pipeline.settings import Endpointing
+from tests.support.lifelike import Ears, Engines, Instinct, Voice
+from tests.support.scripted import AT_ONCE
+from tests.support.talk_script import Story, lines, perform, sure_of_more
+
+TIME = "What time is it?"
+LAST_MS = 310
+"""From the first sound of "I am here." (600 ms) to its last piece (40 ms), 250 ms ahead of the
+player."""
+
+
+def quiet_on_the_wire(story: Story, from_ms: int, to_ms: int) -> bool:
+    return not [s for s in story.wire.log if s.by == "server" and from_ms <= s.at_ms < to_ms]
+
+
+# --- when a turn is over -----------------------------------------------------------------------
+
+
+def test_a_clear_end_hides_the_work_in_the_silence() -> None:
+    story = perform(f"0 1024 {TIME}")
+    end = story.end_ms()
+    assert end - 1024 <= Endpointing().likely_wait_ms
+    audio = max(end, 1299)
+    assert story.table("voices") == lines(f"""
+        64               user speaks
+        1056             user pauses
+        1117             thinks about '{TIME}'
+        {end}            user stops
+        {end}            heard '{TIME}'
+        {end}            answer begins
+        1218             voices 'I am here.'
+        {max(end, 1218)} says 'I am here.'
+        {audio}          audio
+        {audio + LAST_MS} answer completed
+    """)
+
+
+def test_who_hesitates_is_not_cut_off_and_sees_nothing_of_the_answer_that_died() -> None:
+    story = perform(
+        """
+        0    768 I want the
+        1056 512 blue ball.
+        """,
+        sure_of_more("I want the"),
+    )
+    end = story.end_ms()
+    audio = max(end, 1843)
+    assert story.table("voices") == lines(f"""
+        64               user speaks
+        800              user pauses
+        861              thinks about 'I want the'
+        962              voices 'I am here.'
+        1088             user goes on
+        1088             thrown away
+        1600             user pauses
+        1661             thinks about 'I want the blue ball.'
+        {end}            user stops
+        {end}            heard 'I want the blue ball.'
+        {end}            answer begins
+        1762             voices 'I am here.'
+        {max(end, 1762)} says 'I am here.'
+        {audio}          audio
+        {audio + LAST_MS} answer completed
+    """)
+    assert quiet_on_the_wire(story, 65, end)
+    assert story.prompt() == [("user", "I want the blue ball.")]
+
+
+@pytest.mark.parametrize("unfinished", ["Eggs, milk and", "I want, um", "Turn to the"])
+def test_words_that_lean_on_more_are_waited_for(unfinished: str) -> None:
+    open_end, plain = perform(f"0 768 {unfinished}"), perform("0 768 Turn to the left.")
+    assert open_end.end_ms() > plain.end_ms()
+    for story in (open_end, plain):
+        assert f"{story.end_ms()} answer begins" in story.table()
+
+
+def test_a_short_answer_to_our_question_is_taken_at_once() -> None:
+    def answered(first: str) -> int:
+        engines = Engines()
+        engines.brain.answers["Hello there."] = (first,)
+        engines.instinct.sounds["Green"] = 0.3
+        story = perform("0 320 Hello there.\n2560 192 Green", engines)
+        end = story.end_ms(1)
+        assert f"{end} heard 'Green'" in story.table()
+        return end - 2752
+
+    asked, told = answered("Which colour? "), answered("I am here. ")
+    assert asked < told
+
+
+def test_a_one_word_answer_waits_for_no_turn_detector() -> None:
+    story = perform("0 320 Yes.", Engines(instinct=Instinct(takes_s=2.0)))
+    end = story.end_ms()
+    assert end - 320 <= Endpointing().likely_wait_ms
+    assert f"{end} answer begins" in story.table()
+    assert not [e for e in story.events(events.TurnJudged) if "sound" in e.reasons]
+
+
+def test_a_turn_detector_that_fails_is_done_without() -> None:
+    engines = Engines()
+    engines.instinct.crash()
+    story = perform(f"0 1024 {TIME}", engines)
+    end = story.end_ms()
+    assert end - 1024 <= Endpointing().unsure_wait_ms
+    assert f"{end} answer begins" in story.table()
+    assert f"{max(end, 1299)} audio" in story.table()
+
+
+def test_a_model_that_cannot_tell_whether_words_are_complete() -> None:
+    engines = Engines()
+    engines.brain.usually_complete = None
+    story = perform(f"0 1024 {TIME}", engines)
+    assert f"{story.end_ms()} answer begins" in story.table()
+    assert not [e for e in story.events(events.TurnJudged) if "words" in e.reasons]
+
+
+def test_a_turn_ends_before_its_transcript_is_there() -> None:
+    story = perform(f"0 640 {TIME}", Engines(Ears(takes_s=1.5)))
+    assert story.table() == lines(f"""
+        64    user speaks
+        672   user pauses
+        2172  thinks about '{TIME}'
+        2172  user stops
+        2172  heard '{TIME}'
+        2172  answer begins
+        2273  says 'I am here.'
+        2354  audio
+        2664  answer completed
+    """)
+
+
+def test_a_noise_is_no_turn() -> None:
+    story = perform("0 640 ~")
+    assert story.table() == lines(f"""
+        64                user speaks
+        672               user pauses
+        {story.end_ms()}  user stops
+        {story.end_ms()}  noise
+    """)
+    assert not story.engines.brain.prompts
+
+
+def test_a_client_that_stalls_in_its_turn_is_answered_all_the_same() -> None:
+    stall_ms = Endpointing().stall_ms
+    story = perform(f"0 640 {TIME}\n640 6000 (muted)", until_ms=6_640)
+    paused = 640 + stall_ms  # by the clock, since the microphone says nothing
+    table = story.table()
+    assert table[:3] == lines(f"""
+        64            user speaks
+        {paused}      user pauses
+        {paused + 61} thinks about '{TIME}'
+    """)
+    [began] = [int(row.split()[0]) for row in table if row.endswith("answer begins")]
+    assert began in (paused + 102, paused + 112, paused + stall_ms), "as judged, or silence later"
+
+
+def test_push_to_talk() -> None:
+    story = perform(
+        f"""
+        0   640  {TIME}
+        704 >    input_audio_buffer.commit
+        704 >    response.create
+        """,
+        session={"audio": {"input": {"turn_detection": None}}},
+    )
+    assert story.table("committed") == lines(f"""
+        704 committed
+        704 answer begins
+        765 heard '{TIME}'
+        765 thinks about '{TIME}'
+        866 says 'I am here.'
+        947 audio
+        947 answer completed
+    """)
+
+
+# --- two parts of one thought ------------------------------------------------------------------
+
+
+def slow_speaker() -> Engines:
+    """Engines whose voice takes 1.8 s to say that it is here."""
+    return Engines(voice=Voice(seconds_per_word=0.6))
+
+
+SLOW_LAST_MS = 1_510
+"""As ``LAST_MS``, from that voice."""
+
+
+def test_who_goes_on_over_an_answer_that_has_just_begun_is_answered_once() -> None:
+    story = perform("0 1024 I have a dog.\n1696 1024 What does he eat?", slow_speaker())
+    first, second = story.end_ms(0), story.end_ms(1)
+    audio = max(second, 2995)
+    assert story.table() == lines(f"""
+        64                 user speaks
+        1056               user pauses
+        1117               thinks about 'I have a dog.'
+        {first}            user stops
+        {first}            heard 'I have a dog.'
+        {first}            answer begins
+        {max(first, 1218)} says 'I am here.'
+        {max(first, 1299)} audio
+        1792               user speaks
+        1792               answer cancelled
+        2752               user pauses
+        2813               thinks about 'I have a dog. What does he eat?'
+        {second}           user stops
+        {second}           heard 'What does he eat?'
+        {second}           answer begins
+        {max(second, 2914)} says 'I am here.'
+        {audio}            audio
+        {audio + SLOW_LAST_MS} answer completed
+    """)
+    assert story.prompt() == [("user", "I have a dog. What does he eat?")]
+
+
+def test_a_true_barge_in_leaves_what_was_heard_in_the_conversation() -> None:
+    script = "0 1024 I have a dog.\n2528 512 No, thank you."
+    story = perform(script, slow_speaker(), settings=AT_ONCE)
+    audio = max(story.end_ms(0), 1299)
+    assert f"{audio} audio" in story.table()
+    assert "2592 answer cancelled" in story.table()
+    heard_words = (2592 - audio) // 600
+    assert story.prompt() == [
+        ("user", "I have a dog."),
+        ("assistant", " ".join(["I", "am", "here."][:heard_words]) + CUT_OFF),
+        ("user", "No, thank you."),
+    ]
+
+
+def test_the_second_part_begins_before_the_first_transcript_is_there() -> None:
+    """The turn has ended by the longest wait; nobody answers its first part for itself."""
+    unsure_ms = Endpointing().unsure_wait_ms
+    again = 640 + unsure_ms + 128
+    story = perform(
+        f"""
+        0       640 I have a dog.
+        {again} 640 What does he eat?
+        """,
+        Engines(Ears(takes_s=1.4)),
+    )
+    second = again + 640 + 32 + 1400
+    assert story.table() == lines(f"""
+        64             user speaks
+        672            user pauses
+        {again + 64}   user stops
+        {again + 64}   user speaks
+        2072           heard 'I have a dog.'
+        {again + 672}  user pauses
+        {second}       thinks about 'I have a dog. What does he eat?'
+        {second}       user stops
+        {second}       heard 'What does he eat?'
+        {second}       answer begins
+        {second + 101} says 'I am here.'
+        {second + 182} audio
+        {second + 182 + LAST_MS} answer completed
+    """)
+
+
+@pytest.mark.parametrize("before_ms", [32, 20, 10, 6, 0, -10, -20])
+def test_speech_that_begins_while_the_gate_opens(before_ms: int) -> None:
+    """The window at whose end the gate opens is speech if a quarter of it is as loud as our user.
+    Either way no word is lost or heard twice, and both parts are answered as one."""
+    gate = perform("0 640 I have a dog.").end_ms()
+    script = f"0 640 I have a dog.\n{gate - before_ms} 640 What does he eat?"
+    story = perform(script, slow_speaker())
+    heard = [event.text for event in story.events(events.TranscriptReady)]
+    assert story.prompt() == [("user", "I have a dog. What does he eat?")]
+    if before_ms > 8:
+        assert f"{gate} user goes on" in story.table()
+        assert heard == ["I have a dog. What does he eat?"]
+        assert len(story.events(events.ReplyStarted)) == 1
+    else:
+        assert f"{gate} answer begins" in story.table()
+        assert f"{gate + 64} answer cancelled" in story.table()
+        assert heard == ["I have a dog.", "What does he eat?"]

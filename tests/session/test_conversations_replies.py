@@ -1,0 +1,294 @@
+"""Conversations to the millisecond: what becomes of the replies.
+
+As in ``tests/session/test_conversations.py``: 61 ms for a transcript, 51 ms for the turn detector,
+101 ms for a first token, 81 ms for a first sound; and when a turn ends is taken from what was
+judged.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pipeline import events
+from pipeline.engines.contract import ToolCall
+from pipeline.settings import SessionSettings, Speculation
+from tests.support.lifelike import STT_S, TURN_S, Brain, Ears, Engines, Voice
+from tests.support.talk_script import lines, perform, sure_of_more
+
+TIME = "What time is it?"
+LAST_MS = 310
+
+
+def detection(**changes: Any) -> dict[str, Any]:
+    """A ``session.update`` of turn detection."""
+    return {"audio": {"input": {"turn_detection": {"type": "server_vad", **changes}}}}
+
+
+# --- begun on a stable partial transcript ------------------------------------------------------
+
+JOKE = "Tell me a joke."
+TRAILING = f"0 1024 {JOKE}\n1024 96 ~"
+"""The voice trails off after the last word; the transcript does not change then."""
+
+
+def guessing() -> Engines:
+    return Engines(Ears(streams=True), Brain(first_s=0.2))
+
+
+def test_a_reply_to_a_stable_partial_is_adopted_and_is_there_when_the_turn_ends() -> None:
+    story = perform(TRAILING, guessing())
+    end = story.end_ms()
+    assert (
+        story.table()[-7:]
+        == lines(f"""
+        1056             thinks about '{JOKE}'
+        1152             user pauses
+        {end}            user stops
+        {end}            heard '{JOKE}'
+        {end}            answer begins
+        {max(end, 1256)} says 'I am here.'
+        {max(end, 1337)} audio
+        {max(end, 1337) + LAST_MS} answer completed
+    """)[-7:]
+    )
+
+
+def test_a_reply_to_a_partial_that_went_on_dies_with_the_next_word() -> None:
+    story = perform(TRAILING, guessing())
+    assert [row for row in story.table() if int(row.split()[0]) < 1056] == lines("""
+        64   user speaks
+        288  thinks about 'Tell'
+        512  thrown away
+        544  thinks about 'Tell me'
+        768  thrown away
+        800  thinks about 'Tell me a'
+        1024 thrown away
+    """)
+
+
+def test_a_guess_that_was_misheard_is_thrown_away_for_the_final_words() -> None:
+    engines = guessing()
+    engines.ears.corrects[JOKE] = "Tell me a yoke."
+    story = perform(TRAILING, engines)
+    end = story.end_ms()
+    audio = max(end, 1494)
+    assert [row for row in story.table() if int(row.split()[0]) >= 1056] == lines(f"""
+        1056             thinks about '{JOKE}'
+        1152             user pauses
+        1213             thrown away
+        1213             thinks about 'Tell me a yoke.'
+        {end}            user stops
+        {end}            heard 'Tell me a yoke.'
+        {end}            answer begins
+        {max(end, 1413)} says 'I am here.'
+        {audio}          audio
+        {audio + LAST_MS} answer completed
+    """)
+
+
+def test_beyond_its_budget_a_session_begins_a_reply_when_the_turn_is_likely_over() -> None:
+    """Six pauses in which something was wasted, with a budget of nothing; then a clear end."""
+    pauses = [f"{480 * n} 320 well{n}" for n in range(7)]
+    engines = sure_of_more(*(" ".join(f"well{n}" for n in range(m)) for m in range(1, 7)))
+    last = " ".join(f"well{n}" for n in range(7))
+    settings = SessionSettings(speculation=Speculation(budget=0.0))
+    story = perform("\n".join(pauses), engines, settings=settings)
+    thoughts = [row for row in story.table() if "thinks about" in row]
+    assert len(thoughts) == 7, "the first six begin at their first silent frames"
+    begins = 480 * 6 + 320 + 32 + 61
+    [*_, row] = thoughts
+    assert row == f"{begins + 51} thinks about '{last}'", "the last one when the detector is sure"
+
+
+def test_waste_is_all_that_was_spent_in_vain() -> None:
+    """The model works from the transcript on until the user goes on."""
+    engines = sure_of_more("I want the")
+    engines.brain.first_s = 0.5
+    story = perform("0 768 I want the\n1056 512 blue ball.", engines)
+    [thrown_away] = story.events(events.SpeculationDiscarded)
+    assert thrown_away.engine_seconds == pytest.approx(STT_S + TURN_S + 1.088 - 0.861)
+
+
+# --- engines that take their time --------------------------------------------------------------
+
+
+def test_a_slow_model_is_not_waited_for_with_the_commit() -> None:
+    story = perform(f"0 640 {TIME}", Engines(brain=Brain(first_s=0.6)))
+    end = story.end_ms()
+    assert end < 733 + 600
+    assert story.table()[-6:] == lines(f"""
+        {end} user stops
+        {end} heard '{TIME}'
+        {end} answer begins
+        1333  says 'I am here.'
+        1414  audio
+        1724  answer completed
+    """)
+
+
+def test_a_slow_voice_makes_no_gap_that_it_can_avoid() -> None:
+    """Each word of 200 ms takes 250 ms to make: the listener waits 50 ms for each but the first."""
+    story = perform(f"0 640 {TIME}", Engines(voice=Voice(per_word_s=0.25)))
+    audio = max(story.end_ms(), 834 + 81)
+    assert [row for row in story.table() if "audio" in row or "completed" in row] == lines(f"""
+        {audio}       audio
+        {audio + 250} audio after a gap of 50 ms
+        {audio + 500} audio after a gap of 50 ms
+        {audio + 500} answer completed
+    """)
+
+
+def test_a_first_clause_is_spoken_while_the_rest_is_thought_and_nothing_is_torn() -> None:
+    engines = Engines()
+    engines.brain.usual = ("It is noon, ", 0.4, "so let us eat. ")
+    story = perform(f"0 640 {TIME}", engines)
+    end = story.end_ms()
+    audio = max(end, 834 + 81)
+    assert [row for row in story.table("voices") if "voices" in row or "audio" in row] == lines(f"""
+        834     voices 'It is noon,'
+        {audio} audio
+        1254    voices 'so let us eat.'
+    """)
+
+
+# --- tools -------------------------------------------------------------------------------------
+
+
+def test_a_turn_with_a_tool_call_and_the_answer_to_its_output() -> None:
+    """The call leaves when all words did, the client answers 100 ms later."""
+    engines = Engines()
+    engines.brain.answers["Please wave."] = ("I will wave. ", ToolCall("wave", "{}"))
+    called = max(perform("0 640 Please wave.", Engines()).end_ms(), 915) + LAST_MS
+    output = {"type": "function_call_output", "call_id": "call", "output": "done"}
+    script = f"""
+        0 640 Please wave.
+        {called + 100} > conversation.item.create {json.dumps({"item": output})}
+        {called + 100} > response.create
+    """
+    story = perform(script, engines)
+    end = story.end_ms()
+    assert end <= 915
+    assert story.table()[-9:] == lines(f"""
+        {max(end, 834)}   says 'I will wave.'
+        915               audio
+        {called}          calls with {{}}
+        {called}          answer completed
+        {called + 100}    answer begins
+        {called + 100}    thinks about 'done'
+        {called + 201}    says 'I am here.'
+        {called + 282}    audio
+        {called + 282 + LAST_MS} answer completed
+    """)
+
+
+# --- what a client does ------------------------------------------------------------------------
+
+
+def test_new_instructions_in_a_pause_replace_the_reply_behind_its_gate() -> None:
+    update = {"session": {"type": "realtime", "instructions": "Sing."}}
+    story = perform(f"0 640 {TIME}\n800 > session.update {json.dumps(update)}", sure_of_more(TIME))
+    end = story.end_ms()
+    assert end > 800
+    assert story.table()[-8:] == lines(f"""
+        {end}       user stops
+        {end}       heard '{TIME}'
+        {end}       thrown away
+        {end}       answer begins
+        {end}       thinks about '{TIME}'
+        {end + 101} says 'I am here.'
+        {end + 182} audio
+        {end + 182 + LAST_MS} answer completed
+    """)
+    assert [m.content for m in story.engines.brain.prompts[-1]] == ["Sing.", TIME]
+
+
+def test_an_item_that_is_deleted_in_a_pause_is_not_answered() -> None:
+    """The reply behind its gate has read it; the one that is given has not."""
+    content = [{"type": "input_text", "text": "My name is Ann."}]
+    item = {"id": "mine", "type": "message", "role": "user", "content": content}
+    script = f"""
+        0   > conversation.item.create {json.dumps({"item": item})}
+        0 640 {TIME}
+        800 > conversation.item.delete {{"item_id": "mine"}}
+    """
+    story = perform(script, sure_of_more(f"My name is Ann. {TIME}", TIME))
+    assert story.prompt(0) == [("user", f"My name is Ann. {TIME}")]
+    assert story.prompt(1) == [("user", TIME)]
+    assert len(story.events(events.ReplyStarted)) == 1
+
+
+def test_a_response_that_is_asked_for_in_a_pause_is_given_beside_the_one_behind_its_gate() -> None:
+    """It answers what was said before; the turn is answered when it has ended."""
+    story = perform(f"0 640 {TIME}\n800 > response.create", sure_of_more(TIME))
+    end = story.end_ms()
+    assert end > 982 + LAST_MS, "the asked one is over by then"
+    assert [row for row in story.table() if int(row.split()[0]) >= 800] == lines(f"""
+        800         answer begins
+        800         thinks about 'You are Reachy.'
+        901         says 'I am here.'
+        982         audio
+        {982 + LAST_MS} answer completed
+        {end}       user stops
+        {end}       heard '{TIME}'
+        {end}       thrown away
+        {end}       answer begins
+        {end}       thinks about '{TIME}'
+        {end + 101} says 'I am here.'
+        {end + 182} audio
+        {end + 182 + LAST_MS} answer completed
+    """)
+
+
+def test_without_interruption_an_answer_goes_on_and_the_next_turn_gets_its_own() -> None:
+    """Such an answer leaves in one burst, so the client may still play it."""
+    engines = Engines(brain=Brain(per_token_s=0.6))
+    engines.brain.usual = ("I am here. ", "And I stay. ")
+    story = perform(
+        f"0 640 {TIME}\n1280 640 And what day?",
+        engines,
+        session=detection(interrupt_response=False),
+    )
+    first, second = story.end_ms(0), story.end_ms(1)
+    statuses = [event.status for event in story.events(events.ReplyFinished)]
+    assert statuses == ["completed", "completed"]
+    table = story.table()
+    assert "1376 user speaks" in table
+    assert f"{max(first, 834)} says 'I am here.'" in table
+    assert "1434 says 'And I stay.'" in table, "while the user speaks"
+    assert f"{second} answer begins" in table
+
+
+def test_without_create_response_a_turn_waits_for_the_client() -> None:
+    script = f"0 640 {TIME}\n3000 > response.create"
+    story = perform(script, session=detection(create_response=False))
+    end = story.end_ms()
+    assert story.table() == lines(f"""
+        64    user speaks
+        672   user pauses
+        {end} user stops
+        {end} heard '{TIME}'
+        3000  answer begins
+        3000  thinks about '{TIME}'
+        3101  says 'I am here.'
+        3182  audio
+        3492  answer completed
+    """)
+
+
+def test_after_a_long_silence_the_robot_speaks_again_once() -> None:
+    """Silence begins when the answer was heard to its end, 290 ms after its last piece left."""
+    story = perform(f"0 640 {TIME}", session=detection(idle_timeout_ms=5_000), until_ms=8_000)
+    audio = max(story.end_ms(), 915)
+    idle = audio + 600 + 5_000
+    assert story.table()[-7:] == lines(f"""
+        {idle}       idle
+        {idle}       heard ''
+        {idle}       answer begins
+        {idle}       thinks about '(The user has been silent for a while.)'
+        {idle + 101} says 'I am here.'
+        {idle + 182} audio
+        {idle + 182 + LAST_MS} answer completed
+    """)

@@ -1,0 +1,229 @@
+"""A session whose client hears what it plays: real Silero, a person's recording as the voice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from benchmarks.echo_sessions import PIECE, RoomClient
+from benchmarks.onset_play import InlineVad
+from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, to_float
+from pipeline.bus import Published
+from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDetection
+from pipeline.engines.vad.silero import SileroOptions, build
+from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
+from pipeline.recording.difference import compare
+from pipeline.recording.replay import replay
+from pipeline.recording.tape import Tape
+from pipeline.settings import BargeIn, Echo, PolicyName, SessionSettings
+from pipeline.work import Work
+from tests.support.echo_sound import hum, room
+from tests.support.recorded_scene import recorded, recorded_scene
+from tests.support.recordings import recording
+from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
+from tests.support.virtual_time import run_virtual
+
+HEARD = SessionSettings(echo=Echo(cancel="auto"))
+_LINE = "and so it went on and on until it came to the end of it, "
+STORY = tuple(f"{word} " for word in (_LINE * 3).split())
+"""12 s of speech."""
+SILENT_SAMPLES = 3 * LISTEN_RATE // 10
+"""Before the first word of "beckett"."""
+UP_S = 0.02
+LATE_S = 0.25
+"""From sending a sound to hearing it, a room's 5 ms apart."""
+
+
+@dataclass
+class RecordedTts:
+    """Says what comes next of a recording, 0.3 s for a word."""
+
+    pcm: Pcm
+    rate: int = LISTEN_RATE
+    voices: Sequence[str] = ("joe",)
+    at: int = field(default=0)
+
+    async def synthesize(
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
+    ) -> AsyncGenerator[Pcm, None]:
+        count = round(0.3 * len(text.split()) * self.rate)
+        begin, self.at = self.at, self.at + count
+        yield np.take(self.pcm, range(begin, begin + count), mode="wrap")
+
+
+@pytest.fixture(scope="module")
+def vad(weights: Callable[[str], Path]) -> InlineVad:
+    return InlineVad(build(SileroOptions(), weights("silero-vad")))
+
+
+def client() -> RoomClient:
+    response = room(5, seed=3, level=0.2)
+    return RoomClient(response, "tanh 2", hum(10 * LISTEN_RATE, 1), LATE_S - UP_S - 0.005)
+
+
+def voice() -> RecordedTts:
+    return RecordedTts(recording("two_cities").pcm[LISTEN_RATE:])
+
+
+def llm() -> ScriptedLlm:
+    return ScriptedLlm(deltas=STORY, per_token_s=0.01)
+
+
+async def talk(
+    played: Scene, room_client: RoomClient, seconds: float, answers_at: set[int]
+) -> None:
+    """Ask for answers at these seconds; play and hear in 20 ms pieces."""
+    seen = 0
+    for start in range(0, round(seconds * LISTEN_RATE), PIECE):
+        if start % LISTEN_RATE == 0 and start // LISTEN_RATE in answers_at:
+            await played.do(CreateResponse())
+        await played.sleep_until((start + PIECE) / LISTEN_RATE + UP_S)
+        seen = follow(played.log, seen, room_client)
+        await played.session.submit(AppendAudio(room_client.hear(start), LISTEN_RATE))
+
+
+def follow(log: Sequence[Published], seen: int, room_client: RoomClient) -> int:
+    """The client does what it is told; gives how many events it has seen."""
+    for at, event in log[seen:]:
+        match event:
+            case ReplyAudio():
+                room_client.play(event.pcm, at)
+            case SpeechStarted() | ReplyFinished(status="cancelled"):
+                room_client.flush(at)
+    return len(log)
+
+
+def test_a_robot_that_hears_itself_goes_on(vad: InlineVad) -> None:
+    async def main() -> Scene:
+        stt = ScriptedStt(texts=("something else that nobody has said here",))
+        async with scene(settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
+            await talk(played, client(), 32.0, {1, 16})
+            assert played.session.echo_delay_ms == pytest.approx(LATE_S * 1000, abs=20)
+        return played
+
+    played = run_virtual(main())
+    assert [event.status for event in played.events(ReplyFinished)] == ["completed"] * 2
+    assert not played.events(SpeechStarted)
+    assert not played.events(TranscriptReady)
+    assert not played.events(SpeechIgnored)
+
+
+@pytest.mark.parametrize(
+    ("policy", "detection"),
+    [
+        ("any-speech", TurnDetection()),
+        ("words", TurnDetection(interrupt_response=False)),
+        ("words", TurnDetection(threshold=0.2)),
+    ],
+)
+def test_nor_does_it_answer_itself_where_nothing_is_weighed(
+    vad: InlineVad, policy: PolicyName, detection: TurnDetection
+) -> None:
+    settings = SessionSettings(echo=Echo(cancel="auto"), barge_in=BargeIn(policy=policy))
+    config = SessionConfig(
+        instructions="", turn_detection=detection, output_format=AudioFormat(rate=LISTEN_RATE)
+    )
+
+    async def main() -> Scene:
+        stt = ScriptedStt(texts=("something else that nobody has said here",))
+        begun = scene(config=config, settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad)
+        async with begun as played:
+            await talk(played, client(), 16.0, {1})
+        return played
+
+    played = run_virtual(main())
+    assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
+    assert not played.events(SpeechStarted)
+    assert not played.events(TranscriptReady)
+
+
+def test_without_it_the_robot_talks_to_itself(vad: InlineVad) -> None:
+    async def main() -> Scene:
+        stt = ScriptedStt(texts=("something else that nobody has said here",))
+        settings = SessionSettings(echo=Echo(cancel="never"))
+        async with scene(settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
+            await talk(played, client(), 12.0, {1})
+        return played
+
+    played = run_virtual(main())
+    assert played.events(SpeechStarted)
+    assert played.events(ReplyFinished)[0].reason == "turn_detected"
+
+
+@pytest.mark.parametrize(
+    ("echo", "cancel", "begin", "within_s"),
+    [
+        *((False, cancel, begin, 0.45) for cancel in ("never", "auto") for begin in (1.8, 2.3)),
+        (True, "auto", 2.3, 0.6),
+    ],
+)
+def test_the_first_answer_of_a_session_can_be_interrupted(
+    vad: InlineVad, echo: bool, cancel: Literal["never", "auto"], begin: float, within_s: float
+) -> None:
+    """It begins at 1.1 s."""
+
+    async def main() -> Scene:
+        settings = SessionSettings(echo=Echo(cancel=cancel))
+        stt = ScriptedStt(texts=("Stop it, please.",))
+        async with scene(settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
+            room_client = client()
+            room_client.gain = float(echo)
+            said = recording("beckett").pcm[SILENT_SAMPLES : 2 * LISTEN_RATE]
+            room_client.say(to_float(said), round(begin * LISTEN_RATE))
+            await talk(played, room_client, 7.0, {1})
+        return played
+
+    played = run_virtual(main())
+    first = played.events(ReplyFinished)[0]
+    assert (first.status, first.reason) == ("cancelled", "turn_detected")
+    stopped_at = next(at for at, e in played.log if isinstance(e, ReplyFinished))
+    assert begin < stopped_at < begin + within_s
+    assert (played.session.echo_delay_ms is not None) == echo
+
+
+def test_who_speaks_over_the_echo_is_heard(vad: InlineVad) -> None:
+    said = to_float(recording("beckett").pcm[: 3 * LISTEN_RATE]) * 0.5
+    begin = 20.0
+
+    async def main() -> Scene:
+        stt = ScriptedStt(texts=("something else that nobody has said here",))
+        async with scene(settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
+            room_client = client()
+            room_client.say(said, round(begin * LISTEN_RATE))
+            await talk(played, room_client, 28.0, {1, 16})
+        return played
+
+    played = run_virtual(main())
+    assert [event.status for event in played.events(ReplyFinished)][:2] == [
+        "completed",
+        "cancelled",
+    ]
+    started = played.events(SpeechStarted)[0]
+    assert begin - 0.35 < started.audio_ms / 1000 < begin + 0.6
+    stopped_at = next(at for at, e in played.log if isinstance(e, ReplyFinished) and e.reason)
+    assert begin < stopped_at < begin + 1.2
+    assert played.events(TranscriptReady)
+
+
+def test_a_recording_of_it_can_be_played_again(vad: InlineVad, tmp_path: Path) -> None:
+    async def play(tape: Tape) -> None:
+        stt = ScriptedStt(texts=("Stop. I want to say something.",))
+        async with recorded_scene(
+            tape, settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad
+        ) as played:
+            room_client = client()
+            said = to_float(recording("beckett").pcm[: 2 * LISTEN_RATE]) * 0.5
+            room_client.say(said, 8 * LISTEN_RATE)
+            await talk(played, room_client, 12.0, {1})
+
+    held = recorded(tmp_path / "r.jsonl", play)
+    assert held.echo
+    assert True in held.explained.values()
+    replayed = replay(held)
+    assert replayed.stopped is None
+    assert compare(held.events, replayed.events).difference is None

@@ -1,0 +1,457 @@
+"""Which language is spoken: found out, handed to the voice, and told where it does not fit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.doctor.languages import language_warnings
+from app.models.catalogue import Catalogue
+from app.settings.load import load_settings, profile_names
+from pipeline.audio import AudioFormat, Pcm
+from pipeline.commands import SessionConfig
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.stages import MOST_TOLD, Spoken, TtsStage, spoken_in
+from pipeline.engines.stt.parakeet import V3_LANGUAGES
+from pipeline.engines.tts import espeak_ng, piper
+from pipeline.engines.tts.qwen3_codes import LANGUAGES
+from pipeline.engines.tts.qwen3_official import Clause
+from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
+from pipeline.events import ReplyFinished
+from pipeline.recording.engine_calls import RecordedTts
+from pipeline.speaking.apology import KeptSentence
+from pipeline.spoken.language import SMALL_WORDS, language_of
+from pipeline.work import CancelToken, Work
+from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.remote_stages import RemoteTts
+from pipeline.workers.worker import InlineWorker, ThreadWorker, Worker
+from tests.support.far_server import FarServer, serving
+from tests.support.recordings import Uncancelled, synthesize
+from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, scene
+from tests.support.url_engines import running
+from tests.support.virtual_time import run_virtual
+
+SENTENCES = {
+    "bg": "Какво е времето днес и ще вали ли?",
+    "cs": "Jak se máš a co je to za den?",
+    "da": "Hvad er klokken, og hvor er du?",
+    "de": "Wie spät ist es und was machst du heute?",
+    "el": "Τι ώρα είναι;",
+    "en": "What time is it, and how are you?",
+    "es": "¿Qué hora es y cómo estás?",
+    "et": "Mis kell on ja kus sa oled?",
+    "fi": "Mitä kello on ja kuka sinä olet?",
+    "fr": "Quelle heure est-il et comment vas-tu ?",
+    "hr": "Koliko je sati i kako si?",
+    "hu": "Hány óra van, és hogy vagy te?",
+    "it": "Che ore sono e come stai?",
+    "ja": "今何時ですか？",
+    "ko": "지금 몇 시예요?",
+    "lt": "Kiek dabar valandų ir kaip tu?",
+    "lv": "Cik ir pulkstenis un kā tev iet?",
+    "mt": "X'inhu l-ħin u kif int?",
+    "nl": "Hoe laat is het en waar ben je?",
+    "pl": "Która jest godzina i co robisz?",
+    "pt": "Que horas são e como você está?",
+    "ro": "Cât este ceasul și ce mai faci?",
+    "ru": "Сколько сейчас времени и как ты?",
+    "sk": "Koľko je hodín a čo robíš?",
+    "sl": "Koliko je ura in kaj delaš?",
+    "sv": "Vad är klockan och hur mår du?",
+    "uk": "Котра година і як ти?",
+    "zh": "现在几点了？",
+}
+
+
+@pytest.mark.parametrize(("language", "text"), SENTENCES.items())
+def test_a_sentence_tells_its_language(language: str, text: str) -> None:
+    assert language_of(text) == language
+
+
+@pytest.mark.parametrize(
+    "text", ["", "OK.", "Berlin", "42", "...", "Reachy!", "No.", "la", "Ja!", "Um 5 Uhr.", "Hello"]
+)
+def test_what_could_be_many_languages_is_none(text: str) -> None:
+    assert language_of(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("de", "Kannst du bitte das Licht anmachen?"),
+        ("de", "Erzähl mir einen Witz über die Katze."),
+        ("de", "Ich heiße Anna, und wer bist du?"),
+        ("en", "Can you turn the light on, please?"),
+        ("en", "Tell me a joke about the cat."),
+        ("en", "My name is Anna, who are you?"),
+        ("es", "¿Puedes encender la luz, por favor?"),
+        ("es", "Cuéntame un chiste de la gata."),
+        ("fr", "Peux-tu allumer la lumière, s'il te plaît ?"),
+        ("fr", "Raconte une blague sur le chat."),
+        ("it", "Puoi accendere la luce per favore?"),
+        ("it", "Raccontami una barzelletta sul gatto che dorme."),
+        ("nl", "Kun je het licht aandoen?"),
+        ("pl", "Opowiedz mi dowcip o kocie, proszę."),
+        ("pt", "Você pode acender a luz, por favor?"),
+        ("ru", "Расскажи мне шутку о коте, и как тебя зовут?"),
+    ],
+)
+def test_everyday_requests(language: str, text: str) -> None:
+    assert language_of(text) in (language, "")
+    assert language_of(f"{text} {SENTENCES[language]}") == language
+
+
+def test_all_that_is_heard_or_spoken_can_be_told() -> None:
+    assert set(SENTENCES) >= set(V3_LANGUAGES) | set(LANGUAGES)
+    assert set(SMALL_WORDS) <= set(SENTENCES)
+
+
+def test_a_long_text_costs_no_more_than_a_short_one() -> None:
+    assert language_of("the cat is here " * 100_000) == "en"
+
+
+# --- how it reaches the voice ------------------------------------------------------------------
+
+
+@dataclass
+class Polyglot(ScriptedTts):
+    """Writes down in which language it is asked to speak."""
+
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    language: str = "none"
+
+    def in_language(self, language: str) -> Polyglot:
+        return Polyglot(asked=self.asked, language=language)
+
+    async def synthesize(
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
+    ) -> AsyncGenerator[Pcm, None]:
+        self.asked.append((self.language, text))
+        async for pcm in super().synthesize(text, voice, speed, work, attempt):
+            yield pcm
+
+
+def asked_in(language: str, *said: str, answer: str = "Um 5 Uhr.") -> list[tuple[str, str]]:
+    """What the voice is asked for when somebody says so, in a conversation in ``language``."""
+    voice = Polyglot()
+
+    async def talk() -> None:
+        config = SessionConfig("Be brief.", language=language, output_format=AudioFormat(16_000))
+        stt, llm = ScriptedStt(texts=said), ScriptedLlm(deltas=(answer,))
+        async with scene(config=config, stt=stt, llm=llm, tts=voice) as played:
+            for _ in said:
+                await played.say(1.0)
+                await played.hear(4.0)
+            assert len(played.events(ReplyFinished)) == len(said)
+
+    run_virtual(talk())
+    return voice.asked
+
+
+def test_the_language_of_the_conversation_reaches_the_voice() -> None:
+    assert asked_in("de", "What time is it?") == [("de", "Um 5 Uhr.")]
+
+
+def test_only_english_gets_its_numbers_in_english_words() -> None:
+    (english,) = asked_in("en", "Wie spät ist es?", answer="It is 5 degrees.")
+    assert english == ("en", "It is five degrees.")
+    (german,) = asked_in("", "Wie warm ist es?", answer="Es sind 5 Grad.")
+    assert german == ("de", "Es sind 5 Grad.")
+
+
+def test_without_one_it_is_the_language_of_what_is_answered() -> None:
+    assert [language for language, _ in asked_in("", "What time is it?")] == ["en"]
+    said = ("Wie spät ist es?", "OK.", "And where are you?")
+    assert [language for language, _ in asked_in("", *said)] == ["de", "de", "en"]
+    assert asked_in("", "Hm.", answer="Zimmer 5!") == [("", "Zimmer 5!")], "nobody knows it"
+
+
+def test_a_voice_that_knows_no_languages_stays_as_it_is() -> None:
+    plain = ScriptedTts()
+    assert spoken_in(plain, "de") is plain
+
+
+async def collected(tts: TtsStage, text: str = "Hi.", voice: str = "") -> list[Pcm]:
+    return [pcm async for pcm in tts.synthesize(text, voice, 1.0, Work())]
+
+
+def test_what_is_kept_or_recorded_passes_it_on() -> None:
+    async def ask() -> None:
+        voice = Polyglot()
+        kept = KeptSentence(voice, "Sorry.", "en")
+        await kept.keep()
+        await collected(kept.in_language("de"))
+        await collected(RecordedTts(kept, Nowhere()).in_language("fr"))
+        voice.error = RuntimeError()
+        assert voice.asked == [("en", "Sorry."), ("de", "Hi."), ("fr", "Hi.")]
+        assert await collected(kept.in_language("de"), "Sorry.")
+
+    run_virtual(ask())
+
+
+class Nowhere:
+    """A log that keeps nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: 0
+
+
+# --- engines -----------------------------------------------------------------------------------
+
+
+class Bilingual:
+    rate = 16_000
+    voices = ("joe",)
+    languages = ("de", "en")
+
+    def synthesize(
+        self,
+        text: str,
+        voice: str,
+        speed: float,
+        cancel: CancelToken,
+        attempt: int = 0,
+        language: str = "",
+    ) -> Iterator[Pcm | None]:
+        yield np.full(1, ("", *self.languages).index(language), np.int16)
+
+
+class Plain:
+    """Was written before there were languages."""
+
+    rate = 16_000
+    voices = ("joe",)
+
+    def synthesize(
+        self, text: str, voice: str, speed: float, cancel: CancelToken
+    ) -> Iterator[Pcm | None]:
+        yield np.full(1, 7, np.int16)
+
+
+def build_bilingual(options: EngineOptions, weights: Path | None) -> Bilingual:
+    return Bilingual()
+
+
+def build_plain(options: EngineOptions, weights: Path | None) -> Plain:
+    return Plain()
+
+
+async def first_samples(kind: type[Worker], build: Any, *languages: str) -> list[int]:
+    spec = EngineSpec("test", Kind.TTS, EngineOptions, build)
+    worker = kind(spec, EngineOptions(engine="test"), None)
+    tts, ready = RemoteTts(worker), asyncio.Event()
+    found = []
+    async with asyncio.TaskGroup() as group:
+        group.create_task(worker.run(ready.set))
+        await ready.wait()
+        for language in languages:
+            found += [int(pcm[0]) for pcm in await collected(spoken_in(tts, language))]
+        worker.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", [InlineWorker, ThreadWorker, ProcessWorker])
+async def test_an_engine_is_told_the_languages_that_it_speaks(
+    kind: type[Worker], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await first_samples(kind, build_bilingual, "de", "en", "", "fr", "fr") == [1, 2, 0, 0, 0]
+    warned = [record for record in caplog.records if "does not speak" in record.message]
+    assert len(warned) == 1, "once, however often it is asked"
+    assert warned[0].levelno == logging.WARNING
+    assert "'fr'" in warned[0].message
+    assert "de, en" in warned[0].message
+
+
+async def test_an_engine_that_knows_no_languages_is_told_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert await first_samples(ThreadWorker, build_plain, "de", "") == [7, 7]
+    assert not caplog.records
+
+
+needs_espeak = pytest.mark.skipif(not shutil.which("espeak-ng"), reason="needs espeak-ng")
+
+
+@needs_espeak
+def test_espeak_speaks_each_language_with_its_own_voice() -> None:
+    tts = espeak_ng.build(espeak_ng.EspeakOptions(), None)
+    text = "Der Zug nach Berlin hat 21 Minuten."
+
+    def made(voice: str, language: str, engine: espeak_ng.Espeak = tts) -> bytes:
+        chunks = engine.synthesize(text, voice, 1.0, Uncancelled(), language=language)
+        return b"".join(chunk.tobytes() for chunk in chunks if chunk is not None)
+
+    assert {"de", "en", "fr", "zh", "no", "pt"} <= set(tts.languages)
+    english, german = made("", ""), made("de", "")
+    assert english != german
+    assert made("", "de") == made("en-us", "de") == german, "the configured voice gives way"
+    assert made("", "en") == english, "en-us speaks English"
+    assert made("fr-fr", "de") == made("fr-fr", ""), "who asks for another voice gets it"
+    assert made("", "zh") == made("cmn", "")
+    assert made("", "xx") == english
+    female = espeak_ng.build(espeak_ng.EspeakOptions(voice="en-us+f3"), None)
+    assert made("", "de", female) == made("de+f3", "", female)
+
+
+def test_the_plainest_voice_of_a_language() -> None:
+    voices = ["fr-be", "fr-fr", "fr-ch", "pt", "pt-br", "en-gb-scotland", "en-us", "en-gb", "cmn"]
+    found = espeak_ng.by_language(voices)
+    assert found == {"fr": "fr-fr", "pt": "pt", "en": "en-gb", "zh": "cmn"}
+
+
+@needs_espeak
+async def test_espeak_through_a_worker_speaks_german() -> None:
+    spec = espeak_ng.SPEC
+    worker = ThreadWorker(spec, espeak_ng.EspeakOptions(), None)
+    tts, ready = RemoteTts(worker), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(worker.run(ready.set))
+        await ready.wait()
+        spoken = [
+            np.concatenate(await collected(spoken_in(tts, at), "Ja, 5.")) for at in ("de", "")
+        ]
+        named = np.concatenate(await collected(tts, "Ja, 5.", "de"))
+        worker.close()
+    assert np.array_equal(spoken[0], named)
+    assert not np.array_equal(spoken[0], spoken[1])
+
+
+@pytest.mark.real
+def test_piper_takes_the_voice_that_speaks_the_language(
+    weights: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (joe,) = weights("piper-joe").glob("*.onnx")
+    described = json.loads(joe.with_name(f"{joe.name}.json").read_text())
+    for name in ("en_US-joe-medium.onnx", "de_DE-hans-medium.onnx", "de_DE-ute-medium.onnx"):
+        (tmp_path / name).symlink_to(joe)
+        german = {"espeak": {"voice": "de"}, "language": {"code": "de_DE"}}
+        more = german if name.startswith("de") else {}
+        (tmp_path / f"{name}.json").write_text(json.dumps(described | more))
+    tts = piper.build(piper.PiperOptions(voice="joe"), tmp_path)
+    assert list(tts.languages) == ["de", "en"]
+    chosen: list[str] = []
+    usual = tts._voice
+
+    def noted(name: str) -> Any:
+        chosen.append(name)
+        return usual(name)
+
+    tts._voice = noted  # type: ignore[method-assign]
+    for voice, language in [("", "de"), ("joe", "de"), ("ute", "de"), ("ute", "en"), ("", "en")]:
+        chunks = tts.synthesize("Ja.", voice, 1.0, Uncancelled(), language=language)
+        assert any(chunk is not None and len(chunk) for chunk in chunks)
+    assert chosen == ["hans", "hans", "ute", "ute", "joe"]
+
+
+def test_the_language_of_a_voice_without_a_description(tmp_path: Path) -> None:
+    assert piper.language_of_voice(tmp_path / "de_DE-hans-medium.onnx") == "de"
+    assert piper.language_of_voice(tmp_path / "en-joe.onnx") == "en"
+    (tmp_path / "odd.onnx.json").write_text("[]")
+    assert piper.language_of_voice(tmp_path / "odd.onnx") == "odd"
+
+
+class Clauses:
+    """A ``Backend`` that writes down what it is to say."""
+
+    def __init__(self) -> None:
+        self.said: list[Clause] = []
+
+    def say(self, clause: Clause, cancel: CancelToken) -> Any:
+        self.said.append(clause)
+        yield np.zeros(1920, np.int16)
+
+
+def test_qwen_is_told_the_name_of_the_language() -> None:
+    backend = Clauses()
+    tts = Qwen3Tts(backend, ["ryan"], Qwen3TtsOptions(), "english", ["de", "en"])
+    for language in ("de", "en", "", "pl"):
+        list(tts.synthesize("Ja.", "ryan", 1.0, Uncancelled(), language=language))
+    synthesize(tts, "Ja.")
+    names = [clause.language for clause in backend.said]
+    assert names == ["german", "english", "english", "english", "english"]
+
+
+async def test_a_server_is_told_its_own_word_for_the_language() -> None:
+    far, words = FarServer("speech"), {"de": "German", "en": "English"}
+    async with serving(far), running(Kind.TTS, "openai-speech", far.url, languages=words) as engine:
+        for language in ("de", "fr", ""):
+            await collected(spoken_in(engine.stage, language))
+    told = [asked.json.get("language") for asked in far.asked("/v1/audio/speech")]
+    assert told[-3:] == ["German", None, None]
+
+    silent = FarServer("speech")
+    async with serving(silent), running(Kind.TTS, "openai-speech", silent.url) as engine:
+        await collected(spoken_in(engine.stage, "de"))
+    assert "language" not in silent.asked("/v1/audio/speech")[-1].json
+
+
+# --- what does not fit -------------------------------------------------------------------------
+
+CATALOGUE = Catalogue.load()
+QWEN = "tts={engine: qwen3-tts}"
+PARAKEET = "stt={engine: parakeet}"
+OWN = ("conversation.apology=Entschuldigung.", "conversation.exchange_notice=Moment.")
+
+
+def warnings_of(*overrides: str) -> list[str]:
+    return language_warnings(load_settings(None, overrides, {}).settings, CATALOGUE)
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_the_profiles_speak_what_they_hear(name: str) -> None:
+    assert language_warnings(load_settings(name, environ={}).settings, CATALOGUE) == []
+
+
+def test_a_german_conversation_with_english_ears_and_voice() -> None:
+    ears, voice, apology, notice = warnings_of("conversation.language=de")
+    assert ears.startswith("conversation.language is 'de', but stt 'moonshine' hears only 'en'")
+    assert "parakeet" in ears
+    assert voice.startswith("conversation.language is 'de', but tts 'piper' speaks only 'en'")
+    assert "espeak-ng" in voice
+    assert apology == "conversation.apology is still English: write it in 'de'"
+    assert notice == "conversation.exchange_notice is still English: write it in 'de'"
+    silent = ("conversation.apology=''", "conversation.exchange_notice=''")
+    assert warnings_of("conversation.language=de", *silent) == [ears, voice]
+
+
+def test_what_fits_is_not_spoken_of() -> None:
+    german = ("conversation.language=de", *OWN)
+    assert warnings_of(*german, PARAKEET, QWEN) == []
+    assert warnings_of(*german, PARAKEET, "tts={engine: espeak-ng}") == []
+    assert warnings_of("conversation.language=auto", PARAKEET, QWEN) == []
+    assert warnings_of("conversation.language=auto") == [], "one language, heard and spoken"
+    servers = "stt={engine: openai-transcriptions, url: 'http://h/v1'}"
+    assert warnings_of(*german, servers, QWEN) == []
+
+
+def test_other_mismatches() -> None:
+    polish = ("conversation.language=pl", *OWN, PARAKEET)
+    (voice,) = warnings_of(*polish, QWEN)
+    assert "speaks de, en, es, fr, it, ja, ko, pt, ru, zh" in voice
+    (auto,) = warnings_of("conversation.language=auto", PARAKEET)
+    assert "answers in other languages" in auto
+    (filler,) = warnings_of(*polish, "tts={engine: espeak-ng}", "conversation.filler.after_ms=900")
+    assert filler.startswith("conversation.filler.sentences is still English")
+
+
+def test_a_server_that_is_told_languages_speaks_no_others() -> None:
+    speech = "tts={engine: openai-speech, url: 'http://h/v1', languages: {en: English}}"
+    (voice,) = warnings_of("conversation.language=de", *OWN, PARAKEET, speech)
+    assert "speaks only 'en'" in voice
+
+
+def test_clients_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    spoken = Spoken()
+    for number in range(1000):
+        assert spoken.choose(f"x{number}" * 100, ("de",)) == ""
+    assert len(caplog.records) == MOST_TOLD
+    assert all(len(record.message) < 200 for record in caplog.records)

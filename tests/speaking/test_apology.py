@@ -1,0 +1,356 @@
+"""An engine fails: the user is told in one sentence, and the response still ends as failed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.audio import AudioFormat
+from pipeline.commands import (
+    AddItem,
+    CreateResponse,
+    ResponseOptions,
+    RetrieveItem,
+    SessionConfig,
+    TruncateItem,
+)
+from pipeline.errors import EngineError
+from pipeline.events import (
+    ItemRetrieved,
+    ItemTruncated,
+    Refused,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyText,
+)
+from pipeline.items import AudioPart, MessageItem, TextPart
+from pipeline.speaking.apology import KEPT_AFTER_S, KeptSentence
+from pipeline.speaking.replies import SessionSettings
+from pipeline.turn_record import TurnRecord
+from pipeline.work import Cancelled
+from tests.support.gated import gated
+from tests.support.moody_voice import MoodyTts, speechlike
+from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
+from tests.support.virtual_time import run_virtual
+from tests.support.wired import Cast, Wired, wired
+
+SORRY = "Sorry, please say that again."
+SORRY_S = 5 * 0.3
+CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
+APOLOGISING = SessionSettings(apology=SORRY)
+BROKEN = EngineError("It broke")
+
+
+def user_text(text: str) -> MessageItem:
+    return MessageItem("u", "user", (TextPart(text),))
+
+
+def audio_s(played: Scene) -> float:
+    return sum(len(event.pcm) / event.rate for event in played.events(ReplyAudio))
+
+
+def words(played: Scene) -> list[str]:
+    return [event.text for event in played.events(ReplyText)]
+
+
+def test_a_language_model_that_fails_is_told_and_the_response_fails() -> None:
+    async def main() -> None:
+        llm = ScriptedLlm(errors=[BROKEN])
+        async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
+            await it.do(AddItem(user_text("Hi")), CreateResponse())
+            await asyncio.sleep(5)
+            assert it.names(ReplyText, ReplyAudio) == [
+                "ItemAdded",
+                "ItemDone",
+                "ReplyStarted",
+                "ReplyItemStarted",
+                "ReplyItemFinished",
+                "Timeline",
+                "ReplyFinished",
+            ]
+            assert words(it) == [SORRY]
+            assert audio_s(it) == pytest.approx(SORRY_S)
+            (finished,) = it.events(ReplyFinished)
+            assert (finished.status, finished.error) == ("failed", "It broke")
+            (record,) = it.events(TurnRecord)
+            assert (record.outcome, record.heard, record.sent_s) == ("failed", "", 0.0)
+            assert record.first_audio_ms is None
+            # The conversation has it, and the model never reads it.
+            said = it.session.chat.items[-1]
+            assert isinstance(said, MessageItem)
+            assert said.text == SORRY
+            await it.do(CreateResponse())
+            await asyncio.sleep(5)
+        assert [m.content for m in llm.prompts[-1]] == ["Be brief.", "Hi"]
+        assert all(SORRY not in m.content for prompt in llm.warmed for m in prompt)
+
+    run_virtual(main())
+
+
+def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
+    async def main() -> None:
+        llm = ScriptedLlm(["Hello there, my friend. ", "And ", "so ", "on."])
+        async with scene(
+            config=CONFIG,
+            settings=APOLOGISING,
+            llm=llm,
+            tts=_fails_at(2),  # type: ignore[arg-type]
+        ) as it:
+            await it.do(AddItem(user_text("Hi")), CreateResponse())
+            await asyncio.sleep(8)
+        (finished,) = it.events(ReplyFinished)
+        assert finished.status == "failed"
+        answer, sorry = finished.items
+        assert isinstance(answer, MessageItem)
+        assert isinstance(sorry, MessageItem)
+        assert (answer.status, sorry.status) == ("incomplete", "completed")
+        assert sorry.text == SORRY
+        assert sorry.notice
+        assert SORRY not in answer.text
+        [part] = answer.parts
+        [sorry_part] = sorry.parts
+        assert isinstance(part, AudioPart)
+        assert isinstance(sorry_part, AudioPart)
+        assert sorry_part.seconds == pytest.approx(SORRY_S)
+        assert part.seconds + sorry_part.seconds == pytest.approx(audio_s(it))
+
+    run_virtual(main())
+
+
+def _fails_at(call: int) -> KeptSentence:
+    """A voice whose ``call``-th clause fails, and that speaks again then."""
+
+    class Once(ScriptedTts):
+        async def synthesize(self, *asked: Any, **named: Any) -> Any:
+            self.error = BROKEN if len(self.said) + 1 == call else None
+            async for pcm in super().synthesize(*asked, **named):
+                yield pcm
+
+    return KeptSentence(Once(), SORRY)
+
+
+def test_a_recogniser_that_fails_is_told() -> None:
+    async def main() -> None:
+        stt = ScriptedStt(error=EngineError("no ears"))
+        async with scene(config=CONFIG, settings=APOLOGISING, stt=stt) as it:
+            await it.say(1.0)
+            await it.hear(5.0)
+        assert words(it) == [SORRY]
+        (finished,) = it.events(ReplyFinished)
+        assert (finished.status, finished.error) == ("failed", "no ears")
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_voice_that_fails_says_the_sentence_that_was_kept(kept: bool) -> None:
+    async def main() -> None:
+        tts = ScriptedTts()
+        voice = KeptSentence(tts, SORRY)
+        if kept:
+            await voice.keep()
+        tts.error = BROKEN
+        async with scene(
+            config=CONFIG,
+            settings=APOLOGISING,
+            tts=voice,  # type: ignore[arg-type]
+        ) as it:
+            await it.do(AddItem(user_text("Hi")), CreateResponse())
+            await asyncio.sleep(5)
+        assert audio_s(it) == pytest.approx(SORRY_S if kept else 0.0)
+        assert (SORRY in words(it)) == kept
+        (finished,) = it.events(ReplyFinished)
+        assert (finished.status, finished.error) == ("failed", "It broke")
+
+    run_virtual(main())
+
+
+def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
+    async def main() -> None:
+        tts = MoodyTts()
+        voice = KeptSentence(tts, SORRY)
+        await voice.keep()
+        tts.moods = ["stuck"] * 9
+        async with scene(
+            config=CONFIG,
+            settings=APOLOGISING,
+            tts=voice,  # type: ignore[arg-type]
+        ) as it:
+            await it.do(AddItem(user_text("Hi")), CreateResponse())
+            await asyncio.sleep(30)
+        assert words(it)[-1] == SORRY
+        assert it.time_of(ReplyAudio) < 10.5 + KEPT_AFTER_S
+        assert tts.running == 0
+        assert it.events(ReplyFinished)[0].status == "failed"
+
+    run_virtual(main())
+
+
+def test_a_sentence_that_cannot_be_kept_is_none() -> None:
+    async def main() -> None:
+        for error in (BROKEN, Cancelled()):
+            tts = ScriptedTts(error=error)
+            voice = KeptSentence(tts, SORRY)
+            await voice.keep()
+            with pytest.raises(type(error)):
+                [pcm async for pcm in voice.synthesize(SORRY, "", 1.0, None)]  # type: ignore[arg-type]
+            tts.error = None
+            await voice.keep()
+            tts.error = BROKEN
+            assert [pcm async for pcm in voice.synthesize(SORRY, "", 1.0, None)]  # type: ignore[arg-type]
+            with pytest.raises(EngineError):
+                [pcm async for pcm in voice.synthesize("No.", "", 1.0, None)]  # type: ignore[arg-type]
+        silent = ScriptedTts()
+        await KeptSentence(silent, "").keep()
+        assert silent.said == []
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "error"),
+    [
+        (ResponseOptions(modality="text"), APOLOGISING, BROKEN),
+        (ResponseOptions(in_conversation=False), APOLOGISING, BROKEN),
+        (ResponseOptions(), SessionSettings(), BROKEN),
+        (ResponseOptions(), APOLOGISING, Cancelled()),
+    ],
+)
+def test_where_nobody_listens_nothing_is_said(
+    options: ResponseOptions, settings: SessionSettings, error: Exception
+) -> None:
+    async def main() -> None:
+        llm = ScriptedLlm(errors=[error])
+        async with scene(config=CONFIG, settings=settings, llm=llm) as it:
+            await it.do(AddItem(user_text("Hi")), CreateResponse(options))
+            await asyncio.sleep(5)
+        assert words(it) == []
+        assert it.events(ReplyFinished)[0].status == "failed"
+
+    run_virtual(main())
+
+
+def test_a_bug_is_told_too() -> None:
+    async def main() -> None:
+        llm = ScriptedLlm(errors=[ZeroDivisionError("bug")])
+        async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
+            await it.do(AddItem(user_text("Hi")), CreateResponse())
+            await asyncio.sleep(5)
+        assert words(it) == [SORRY]
+        assert it.events(ReplyFinished)[0].status == "failed"
+
+    run_virtual(main())
+
+
+def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
+    async def main() -> None:
+        tts = ScriptedTts(error=BROKEN)
+        voice = KeptSentence(ScriptedTts(), SORRY)
+        await voice.keep()
+        voice._tts = tts
+        async with gated(voice, ["Hello."], apology=SORRY) as (reply, log):
+            await asyncio.sleep(30)
+            assert log == []
+            assert reply.broken
+            reply.confirm()
+            await asyncio.sleep(5)
+            assert isinstance(log[0], ReplyStarted)
+            assert [e.text for e in log if isinstance(e, ReplyText)] == [SORRY]
+            assert isinstance(log[-1], ReplyFinished)
+
+    run_virtual(main())
+
+
+def test_who_speaks_over_it_ends_it() -> None:
+    async def main() -> None:
+        llm = ScriptedLlm(errors=[BROKEN])
+        async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
+            await it.do(AddItem(user_text("Hi")), CreateResponse())
+            await it.hear(0.6)
+            await it.say(0.5)
+            ended_at = it.time_of(ReplyFinished)
+            assert not [at for at, e in it.log if isinstance(e, ReplyAudio) and at > ended_at]
+            finished = it.events(ReplyFinished)[0]
+            assert (finished.status, finished.reason) == ("cancelled", "turn_detected")
+            await it.hear(6.0)
+        assert all(SORRY not in m.content for prompt in llm.prompts for m in prompt)
+
+    run_virtual(main())
+
+
+def test_a_client_can_do_with_it_what_it_can_do_with_any_item() -> None:
+    async def main() -> None:
+        llm = ScriptedLlm(errors=[BROKEN])
+        async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
+            await it.do(AddItem(user_text("Hi")), CreateResponse())
+            await asyncio.sleep(5)
+            said = it.session.chat.items[-1].id
+            await it.do(TruncateItem(said, 0, 700), RetrieveItem(said))
+        assert not it.events(Refused)
+        assert it.events(ItemTruncated)[0].audio_end_ms == 700
+        item = it.events(ItemRetrieved)[0].item
+        assert isinstance(item, MessageItem)
+        assert item.notice
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("beta", [False, True])
+def test_it_is_whole_on_the_wire(beta: bool, interrupted: bool) -> None:
+    """The conformance recorder checks order, ids and closing events."""
+
+    async def main() -> Wired:
+        cast = Cast(llm=ScriptedLlm(errors=[BROKEN] * 20))
+        async with wired(cast, settings=APOLOGISING, beta=beta) as client:
+            await client.say(1000)
+            await client.hear(1000 if interrupted else 6000)
+            if interrupted:
+                await client.say(1000)
+                await client.hear(8000)
+            client.recorder.finish()
+        return client
+
+    client = run_virtual(main())
+    messages = [json.loads(said.text) for said in client.log if said.by == "server"]
+    done = [m["response"] for m in messages if m["type"] == "response.done"]
+    assert done[0]["status"] == ("cancelled" if interrupted else "failed")
+    [item] = done[0]["output"]
+    assert item["content"][0]["transcript"] == SORRY
+    assert "notice" not in item
+
+
+def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
+    async def main() -> None:
+        asked = []
+
+        class Listening(MoodyTts):
+            async def synthesize(
+                self, text: str, voice: str, speed: float, work: Any, attempt: int = 0
+            ) -> Any:
+                asked.append((text, voice, speed))
+                yield speechlike(1.0)
+
+        voice = KeptSentence(Listening(), SORRY)
+        await voice.keep()
+        config = replace(CONFIG, voice="ann", speed=1.2)
+        llm = ScriptedLlm(errors=[BROKEN])
+        async with scene(
+            config=config,
+            settings=APOLOGISING,
+            llm=llm,
+            tts=voice,  # type: ignore[arg-type]
+        ) as it:
+            await it.do(AddItem(user_text("Hi")), CreateResponse())
+            await asyncio.sleep(5)
+        assert asked == [(SORRY, "", 1.0), (SORRY, "ann", 1.2)]
+        heard = np.concatenate([event.pcm for event in it.events(ReplyAudio)])
+        assert np.array_equal(heard, speechlike(1.0))
+
+    run_virtual(main())

@@ -1,0 +1,116 @@
+"""A few words while an answer lets everybody wait."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from pipeline.commands import CreateResponse, ResponseOptions
+from pipeline.engines.contract import ToolCall
+from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemFinished, ReplyText
+from pipeline.items import AudioPart, MessageItem
+from pipeline.settings import Filler, SessionSettings
+from tests.support.scripted import Scene, ScriptedLlm, ScriptedTts, scene
+from tests.support.virtual_time import run_virtual
+
+SENTENCES = ("Hmm, let me see.", "One moment.")
+FILLED = SessionSettings(filler=Filler(after_ms=1000, sentences=SENTENCES))
+SLOW = ("It ", "is ", "noon.")
+
+
+def play(
+    llm: ScriptedLlm,
+    settings: SessionSettings = FILLED,
+    options: ResponseOptions | None = None,
+    seconds: float = 8.0,
+) -> Scene:
+    async def main() -> Scene:
+        async with scene(llm=llm, settings=settings) as played:
+            await played.do(CreateResponse(options=options or ResponseOptions()))
+            await played.hear(seconds)
+        return played
+
+    played: Scene = run_virtual(main())
+    return played
+
+
+def said(played: Scene) -> list[str]:
+    return cast(ScriptedTts, played.stages.tts).said
+
+
+def test_a_slow_answer_begins_with_a_few_words() -> None:
+    played = play(ScriptedLlm(deltas=SLOW, first_s=3.0))
+    assert said(played) == ["Hmm, let me see.", "It is noon."]
+    # The voice needs 80 ms.
+    assert played.time_of(ReplyAudio) == pytest.approx(1.08, abs=0.02)
+    (done,) = played.events(ReplyFinished)
+    assert done.status == "completed"
+    (item,) = done.items
+    assert isinstance(item, MessageItem)
+    assert isinstance(item.parts[0], AudioPart)
+    assert item.parts[0].transcript == "Hmm, let me see. It is noon."
+
+
+def test_a_fast_answer_needs_none() -> None:
+    assert said(play(ScriptedLlm(deltas=SLOW, first_s=0.9))) == ["It is noon."]
+
+
+def test_off_unless_it_is_asked_for() -> None:
+    assert said(play(ScriptedLlm(deltas=SLOW, first_s=3.0), SessionSettings())) == ["It is noon."]
+
+
+def test_they_take_turns() -> None:
+    async def main() -> Scene:
+        async with scene(llm=ScriptedLlm(deltas=SLOW, first_s=3.0), settings=FILLED) as played:
+            for _ in range(3):
+                await played.do(CreateResponse())
+                await played.hear(8.0)
+        return played
+
+    begun = said(run_virtual(main()))[::2]
+    assert begun == [SENTENCES[0], SENTENCES[1], SENTENCES[0]]
+
+
+def test_a_call_without_a_word_has_one_before_it() -> None:
+    played = play(ScriptedLlm(deltas=(ToolCall("look", "{}"),)))
+    assert said(played) == ["Hmm, let me see."]
+    kinds = [type(e.item).__name__ for e in played.events(ReplyItemFinished)]
+    assert kinds == ["MessageItem", "FunctionCallItem"]
+
+
+def test_a_call_after_words_has_none() -> None:
+    played = play(ScriptedLlm(deltas=("Let me look. ", ToolCall("look", "{}"))))
+    assert said(played) == ["Let me look."]
+
+
+def test_it_is_never_written() -> None:
+    options = ResponseOptions(modality="text")
+    played = play(ScriptedLlm(deltas=SLOW, first_s=3.0), options=options)
+    assert "".join(event.text for event in played.events(ReplyText)) == "It is noon."
+
+
+def test_it_is_not_said_out_of_band() -> None:
+    options = ResponseOptions(in_conversation=False)
+    assert said(play(ScriptedLlm(deltas=SLOW, first_s=3.0), options=options)) == ["It is noon."]
+
+
+def test_it_is_not_all_that_is_said() -> None:
+    """Two answers of nothing end before it is time; the second one may end behind it."""
+    for first_s, spoken in ((0.4, []), (0.8, ["Hmm, let me see."])):
+        played = play(ScriptedLlm(deltas=(), first_s=first_s))
+        assert said(played) == spoken
+        assert played.events(ReplyFinished)[0].status == "failed"
+
+
+def test_speech_in_between_ends_it() -> None:
+    async def main() -> Scene:
+        async with scene(llm=ScriptedLlm(deltas=SLOW, first_s=5.0), settings=FILLED) as played:
+            await played.do(CreateResponse())
+            await played.hear(0.5)
+            await played.say(2.0)
+        return played
+
+    played = run_virtual(main())
+    assert "Hmm, let me see." not in said(played)
+    assert played.events(ReplyFinished)[0].status == "cancelled"

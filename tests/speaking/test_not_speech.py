@@ -1,0 +1,62 @@
+"""A voice that tells by itself that a clause goes wrong: it is said again, or left out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from pipeline.audio import Pcm
+from pipeline.engines.tts.not_speech import NotSpeech, Wrong
+from pipeline.speaking.replies import SessionSettings
+from pipeline.work import Work
+from tests.speaking.test_clause_speech import (
+    CONFIG,
+    WATCHED,
+    WORDS,
+    asked,
+    brain,
+    faults,
+    finished,
+    written,
+)
+from tests.support.moody_voice import MoodyTts
+from tests.support.scripted import scene
+from tests.support.virtual_time import run_virtual
+
+
+class SelfAwareTts(MoodyTts):
+    """Fine, but for its first ``times`` attempts at the second clause, which it gives up after a
+    chunk."""
+
+    def __init__(self, wrong: Wrong, times: int) -> None:
+        super().__init__()
+        self._wrong: Wrong = wrong
+        self._times = times
+
+    async def synthesize(
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
+    ) -> AsyncGenerator[Pcm, None]:
+        fails = "robot" in text and attempt < self._times
+        async for chunk in super().synthesize(text, voice, speed, work, attempt):
+            yield chunk
+            if fails:
+                raise NotSpeech(self._wrong, 0.0)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("wrong", ["runaway", "repetition"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_it_is_said_again_and_left_out_at_last(wrong: Wrong, times: int, watched: bool) -> None:
+    async def main() -> None:
+        tts = SelfAwareTts(wrong, times)
+        settings = WATCHED if watched else SessionSettings(watched=False)
+        async with scene(config=CONFIG, settings=settings, llm=brain(), tts=tts) as it:
+            await asked(it)
+        assert faults(it) == [(wrong, at, at == 1) for at in range(times)]
+        again = [attempt for text, attempt in tts.said if "robot" in text]
+        assert again[-1] == 1
+        assert written(it) == WORDS
+        assert finished(it).status == "completed"
+
+    run_virtual(main())

@@ -1,0 +1,239 @@
+"""No gap in an answer that the voice's speed allows to be without, and few joints.
+
+Whole sessions in virtual time: the real chunker, ramp, reply and pacing, over a language model and
+a voice of many speeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.audio import Pcm
+from pipeline.commands import CreateResponse
+from pipeline.engines.contract import Delta, Finished, TextDelta
+from pipeline.events import ReplyAudio, ReplyFinished, ReplyText
+from pipeline.messages import Usage
+from pipeline.speaking.ramp import MARGIN_S, Ramp, Spoken
+from pipeline.work import Work
+from tests.support.scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
+from tests.support.virtual_time import run_virtual
+
+ANSWER = (
+    "That is a good question. The old clock in the hall, which nobody had wound for many years, "
+    "began to strike one evening in November when the whole family sat at dinner. My grandfather "
+    "put down his spoon and counted: one, two, three, and so on, up to thirteen. Nobody said a "
+    "word. Then he got up, opened the glass door and looked inside, but there was nothing to be "
+    "seen except dust and a small brass key that hung on a nail. He took the key and went up to "
+    "the attic, where a box had stood under the window since before my mother was born. It was "
+    "locked, of course. The key fitted! What he found in there I will tell you another time, "
+    "because it is late, and you should have been in bed an hour ago."
+)
+SECONDS_PER_CHAR = 0.065
+
+
+@dataclass
+class PacedTts(ScriptedTts):
+    """A voice of a given speed. ``chunk_s``: of audio that it gives at once; 0: a whole piece.
+
+    ``stalls``: seconds that some steps take longer, one after the other.
+    """
+
+    fixed_s: float = 0.08
+    rtf: float = 0.1
+    chunk_s: float = 0.0
+    stalls: Iterator[float] = field(default_factory=lambda: iter(()))
+
+    async def synthesize(
+        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
+    ) -> AsyncGenerator[Pcm, None]:
+        self.said.append(text)
+        await asyncio.sleep(self.fixed_s)
+        left_s = SECONDS_PER_CHAR * len(text)
+        while left_s > 1e-6:
+            now_s = min(self.chunk_s or left_s, left_s)
+            await asyncio.sleep(now_s * self.rtf + next(self.stalls, 0.0))
+            left_s -= now_s
+            yield np.full(round(now_s * self.rate), 1000, np.int16)
+
+
+@dataclass
+class Told:
+    """How an answer came out."""
+
+    said: list[str]
+    first_s: float
+    gaps_s: list[float]
+
+    @property
+    def joints(self) -> int:
+        """Where pieces meet within a sentence."""
+        return sum(text[-1] not in ".!?" for text in self.said)
+
+
+@dataclass
+class StallingLlm(ScriptedLlm):
+    """Its text comes at 50 words a second, but for one stall."""
+
+    stall_at: int = 0
+    stall_s: float = 0.0
+
+    def open(self) -> ScriptedConversation:
+        return StallingConversation(self)
+
+
+class StallingConversation(ScriptedConversation):
+    async def reply(self, *args: Any) -> AsyncGenerator[Delta, None]:
+        llm = self.llm
+        assert isinstance(llm, StallingLlm)
+        for number, delta in enumerate(llm.deltas):
+            await asyncio.sleep(llm.stall_s if number == llm.stall_at else 0.02)
+            yield TextDelta(str(delta))
+        yield Finished("stop", Usage())
+
+
+def gaps_s(played: Scene) -> list[float]:
+    """Silences that the listener hears because the next audio is late."""
+    plays_until, gaps = 0.0, []
+    for at, event in played.log:
+        if isinstance(event, ReplyAudio):
+            if plays_until and at > plays_until + 0.001:
+                gaps.append(at - plays_until)
+            plays_until = max(at, plays_until) + len(event.pcm) / event.rate
+    return gaps
+
+
+def told(tts: PacedTts, *, token_s: float = 0.02, answer: str = ANSWER) -> Told:
+    """One answer, its words coming every ``token_s``, played with the usual lead."""
+
+    async def play() -> Told:
+        deltas = tuple(re.findall(r"\s*\S+", answer))
+        llm = ScriptedLlm(deltas, first_s=0.1, per_token_s=token_s)
+        async with scene(llm=llm, tts=tts) as played:
+            await played.do(CreateResponse())
+            await asyncio.sleep(200)
+            assert played.events(ReplyFinished)
+            assert "".join(e.text for e in played.events(ReplyText)) == answer
+            return Told(tts.said, played.time_of(ReplyAudio), gaps_s(played))
+
+    result: Told = run_virtual(play())
+    return result
+
+
+@pytest.mark.parametrize("token_s", [0.005, 0.05, 0.25])
+@pytest.mark.parametrize(("rtf", "joints"), [(0.05, 1), (0.2, 1), (0.5, 10), (0.8, 19)])
+def test_no_gap_where_none_need_be(rtf: float, joints: int, token_s: float) -> None:
+    """A voice that gives whole pieces at once; the faster it is, the longer they are."""
+    result = told(PacedTts(rtf=rtf), token_s=token_s)
+    if token_s < 0.25:
+        assert result.gaps_s == []
+        assert result.joints <= joints
+    else:
+        # Four words a second are hardly more than are spoken; the text is late, not the voice.
+        assert sum(result.gaps_s) < 0.05
+
+
+@pytest.mark.parametrize("rtf", [0.05, 0.5, 0.9])
+def test_a_voice_that_streams_gets_whole_sentences(rtf: float) -> None:
+    result = told(PacedTts(rtf=rtf, chunk_s=0.2))
+    assert result.gaps_s == []
+    assert result.joints == 0
+    assert len(result.said) <= 7
+
+
+def test_where_the_voice_is_too_slow_pieces_are_short_and_gaps_are_too() -> None:
+    result = told(PacedTts(rtf=1.2))
+    text_s = SECONDS_PER_CHAR * len(ANSWER)
+    assert 0 < sum(result.gaps_s) < 0.35 * text_s
+    assert max(result.gaps_s) < 2.0
+    assert all(len(text) >= 9 for text in result.said)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stalls_are_borne_by_what_is_ahead(seed: int) -> None:
+    """Every third step takes 0.3 s longer. After the first pieces that is ahead anyway."""
+    draw = random.Random(seed)
+    stalls = iter([0.0, 0.0] + [draw.choice([0.0, 0.0, 0.3]) for _ in range(100)])
+    result = told(PacedTts(rtf=0.1, stalls=stalls))
+    assert result.gaps_s == []
+
+
+def test_a_model_that_stalls_does_not_hold_back_what_is_there() -> None:
+    """The text stops for three seconds in the middle of a long sentence: what there is of it is
+    spoken before the listener has heard all."""
+
+    async def play() -> tuple[list[str], list[float]]:
+        deltas = re.findall(r"\s*\S+", "Hello there, my friend. " + ANSWER[24:])
+        tts = PacedTts(rtf=0.05)
+        async with scene(llm=StallingLlm(deltas, stall_at=30, stall_s=3.0), tts=tts) as played:
+            await played.do(CreateResponse())
+            await asyncio.sleep(60)
+            assert played.events(ReplyFinished)
+            return tts.said, gaps_s(played)
+
+    said, gaps = run_virtual(play())
+    assert gaps == []
+    assert any(text.endswith("evening in November,") or "strike" in text for text in said)
+
+
+def test_the_first_piece_is_the_shortest_that_sounds_well() -> None:
+    slow = told(
+        PacedTts(rtf=0.5), answer="The capital of France is Paris, which lies on the Seine."
+    )
+    assert slow.said[0] == "The capital of France,"
+
+
+def test_what_was_learned_serves_the_next_answer() -> None:
+    ramp = Ramp()
+    before = ramp.longest_chars(1.0)
+    for _ in range(5):
+        ramp.learn(Spoken(chars=40, audio_s=2.6, work_s=0.1, first_chunk_s=2.6, first_s=0.1))
+    assert ramp.longest_chars(1.0) > 2 * before
+    for _ in range(12):
+        ramp.learn(Spoken(chars=40, audio_s=2.6, work_s=2.0, first_chunk_s=2.6, first_s=2.0))
+    assert ramp.longest_chars(1.0) < before / 2
+
+
+def test_the_fixed_cost_is_told_from_the_cost_per_second() -> None:
+    ramp = Ramp()
+    for chars in (10, 80, 20, 60, 40, 15, 70):
+        audio_s = chars * SECONDS_PER_CHAR
+        work_s = 0.2 + 0.3 * audio_s
+        ramp.learn(Spoken(chars, audio_s, work_s, audio_s, work_s))
+    expected = 0.2 + 0.3 * 50 * SECONDS_PER_CHAR
+    assert expected < ramp.ready_s(50) < 1.5 * expected
+    assert ramp.longest_chars(ramp.ready_s(50)) in (49, 50)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Spoken,
+            st.integers(0, 500),
+            st.floats(0, 30),
+            st.floats(0, 60),
+            st.floats(0, 30),
+            st.floats(0, 60),
+        ),
+        max_size=20,
+    ),
+    st.floats(0, 100),
+)
+def test_any_past_gives_a_sane_length(past: list[Spoken], buffered_s: float) -> None:
+    ramp = Ramp()
+    for spoken in past:
+        ramp.learn(spoken)
+    longest = ramp.longest_chars(buffered_s)
+    assert longest >= 0
+    assert ramp.longest_chars(buffered_s + 1) >= longest
+    assert ramp.patience_s(buffered_s, longest) <= buffered_s
+    assert ramp.ready_s(longest) >= MARGIN_S

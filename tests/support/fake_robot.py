@@ -1,0 +1,345 @@
+"""A Reachy Mini on loopback: its daemon's REST, and its conversation app with ``/rpc``.
+
+The shapes are those of reachy-mini 1.13.0 (``apps/jsonrpc_server.py``, ``daemon/app/routers``,
+seen from a running ``reachy-mini-daemon --mockup-sim``) and of the conversation app 0.10. When it
+is told of a server, it connects to it as the app does: with OpenAI's client, by ``session.update``
+at once, from its own address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import uvicorn
+from openai import AsyncOpenAI
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tests.clients.robot_app import session_of
+
+NAME = "reachy_mini_conversation_app"
+ADDRESS = "127.0.0.2"
+"""Another one than 127.0.0.1, from which this machine's own programs come."""
+
+HOSTED = "deployed"
+
+
+@dataclass
+class Manner:
+    """How this robot behaves. ``rpc``: what becomes of a call, by method or ``*`` for all;
+    ``blocked``: the app cannot connect, and has that error to show."""
+
+    rpc: dict[str, Literal["silent", "close", "garbage", "other", "no result"] | dict[str, Any]] = (
+        field(default_factory=dict)
+    )
+    upgrade: int | None = None
+    """The HTTP status with which ``/rpc`` refuses."""
+    blocked: str | None = None
+    keeps_setting: bool = True
+    dies: bool = False
+    """The app answers nothing more after the setting."""
+    needs_restart: bool = False
+    ends_after_s: float = 0.0
+    starts: bool = True
+    """``False``: the app ends with an error when it is started."""
+    found: bool = True
+    """``False``: the daemon does not find the app that it lists."""
+    never_answers: bool = False
+    """The app runs, without a page of its own."""
+    installed: tuple[str, ...] = (NAME,)
+    daemon: int | None = None
+    """The HTTP status with which the daemon answers everything."""
+
+
+class FakeRobot:
+    """Start it with ``fake_robot``."""
+
+    def __init__(self, manner: Manner, address: str) -> None:
+        self.manner = manner
+        self.address = address
+        self.app_port = free_port(address)
+        self.daemon_port = free_port(address)
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.status: dict[str, Any] | None = None
+        """Of the daemon's app; ``None`` as long as it has started none."""
+        self.mode, self.ws_url = HOSTED, ""
+        self.connected = False
+        self.state = "connecting"
+        self.error: str | None = None
+        self._talking: list[asyncio.Task[None]] = []
+        self._app: _Serving | None = None
+
+    # --- its computer --------------------------------------------------------------------------
+
+    async def run_app(self) -> None:
+        """As somebody who starts it by hand."""
+        if self._app is None and not self.manner.never_answers:
+            routes = [WebSocketRoute("/rpc", self._rpc)]
+            self._app = _Serving(Starlette(routes=routes), self.address, self.app_port)
+
+    async def stop_app(self) -> None:
+        self._hang_up()
+        await asyncio.gather(*self._talking, return_exceptions=True)
+        if self._app is not None:
+            await self._app.stop()
+        self._app = None
+
+    def _hang_up(self) -> None:
+        for task in self._talking:
+            task.cancel()
+
+    def _set_state(self, state: str) -> None:
+        info = {"name": NAME, "source_kind": "installed", "description": "", "url": None}
+        error = (
+            "Traceback (most recent call last):\nImportError: no gi" if state == "error" else None
+        )
+        self.status = {"info": {**info, "extra": {}}, "state": state, "error": error}
+
+    # --- the app's remote control --------------------------------------------------------------
+
+    async def _rpc(self, websocket: WebSocket) -> None:
+        if self.manner.upgrade is not None:
+            await websocket.send_denial_response(Response(status_code=self.manner.upgrade))
+            return
+        await websocket.accept()
+        with contextlib.suppress(WebSocketDisconnect):
+            while True:
+                request = json.loads(await websocket.receive_text())
+                await self._answer(websocket, request)
+
+    async def _answer(self, websocket: WebSocket, request: dict[str, Any]) -> None:
+        method, parameters = request["method"], request["params"]
+        self.calls.append((method, parameters))
+        said = {"role": "user", "text": "a secret", "final": True}
+        note = {"jsonrpc": "2.0", "method": "conversation.transcript", "params": said}
+        await websocket.send_text(json.dumps(note))
+        frame = {"jsonrpc": "2.0", "id": request["id"]}
+        mood = self.manner.rpc.get(method) or self.manner.rpc.get("*")
+        match mood:
+            case "silent":
+                await websocket.receive_text()  # until the caller has had enough
+            case "close":
+                await websocket.close(1011)
+                raise WebSocketDisconnect(1011)
+            case "garbage":
+                await websocket.send_text("hello?")
+            case "other":
+                await websocket.send_text(json.dumps({"type": "daemon_status"}))
+            case "no result":
+                await websocket.send_text(json.dumps({**frame, "result": None}))
+            case dict():
+                await websocket.send_text(json.dumps({**frame, **mood}))
+            case None:
+                result = self._do(method, parameters)
+                answer = {"result": result} if result is not None else unknown_method(method)
+                await websocket.send_text(json.dumps({**frame, **answer}))
+
+    def _do(self, method: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
+        if method == "conversation.status":
+            return self._shown()
+        if method == "backend.config":
+            self._configure(parameters)
+            return {"ok": True, "message": "Connection saved.", **self._shown()}
+        return None
+
+    def _shown(self) -> dict[str, Any]:
+        target = urlsplit(self.ws_url)
+        return {
+            "backend": "huggingface",
+            "has_key": True,
+            "has_hf_session_url": True,
+            "has_hf_ws_url": bool(self.ws_url),
+            "has_hf_connection": True,
+            "hf_connection_mode": self.mode,
+            "hf_direct_host": target.hostname,
+            "hf_direct_port": target.port,
+            "can_proceed": True,
+            "can_proceed_with_hf": True,
+            "requires_restart": self.manner.needs_restart,
+            "backend_connected": self.connected,
+            "backend_connection_state": "connected" if self.connected else self.state,
+            "backend_error": None if self.connected else self.error,
+        }
+
+    # --- the app's conversation ----------------------------------------------------------------
+
+    def _configure(self, parameters: dict[str, Any]) -> None:
+        if self.manner.dies:
+            self.manner.rpc["*"] = "close"
+            return
+        if not self.manner.keeps_setting:
+            return
+        self.mode = parameters["hf_mode"]
+        if self.mode == "local":
+            self.ws_url = f"ws://{parameters['hf_host']}:{parameters['hf_port']}/v1/realtime"
+        if self.manner.needs_restart:
+            self.state = "restart_required"
+        else:
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        self._hang_up()
+        self.state, self.error = "connecting", None
+        if self.mode == "local":
+            self._talking.append(asyncio.create_task(self._talk()))
+
+    async def _talk(self) -> None:
+        if self.manner.blocked is not None:
+            self.state, self.error = "disconnected", self.manner.blocked or None
+            return
+        base = self.ws_url.removesuffix("/realtime")
+        client = AsyncOpenAI(
+            api_key="DUMMY", base_url=base.replace("ws://", "http://"), websocket_base_url=base
+        )
+        options: Any = {"local_addr": (self.address, 0), "max_size": 2**20, "proxy": None}
+        try:
+            async with (
+                client,
+                client.realtime.connect(websocket_connection_options=options) as connection,
+            ):
+                self.connected = True
+                asked: Any = {"type": "realtime", **session_of([], "You are Reachy Mini.")}
+                await connection.session.update(session=asked)
+                while True:
+                    await connection.recv_bytes()
+        except Exception as error:  # the app shows whatever it was
+            self.error = f"{type(error).__name__}: {error}"
+        finally:
+            self.connected, self.state = False, "disconnected"
+
+    # --- the daemon ----------------------------------------------------------------------------
+
+    def routes(self) -> list[Route]:
+        base = "/api/apps"
+        return [
+            Route(f"{base}/current-app-status", self._current),
+            Route(f"{base}/list-available/installed", self._installed),
+            Route(f"{base}/start-app/{{name}}", self._start, methods=["POST"]),
+            Route(f"{base}/restart-current-app", self._restart, methods=["POST"]),
+        ]
+
+    async def _current(self, request: Request) -> Response:
+        return self._ill() or JSONResponse(self.status)
+
+    async def _installed(self, request: Request) -> Response:
+        known = [{"name": name, "source_kind": "installed"} for name in self.manner.installed]
+        return self._ill() or JSONResponse(known)
+
+    async def _start(self, request: Request) -> Response:
+        if self.status is not None and self.status["state"] != "done":
+            return JSONResponse({"detail": "An app is already running"}, 400)
+        if not self.manner.found or request.path_params["name"] not in self.manner.installed:
+            return PlainTextResponse("Internal Server Error", 500)  # seen: 1.13.0
+        return await self._begin()
+
+    async def _restart(self, request: Request) -> Response:
+        if self.status is None or self.status["state"] in ("done", "stopping"):
+            return JSONResponse({"detail": "No app is currently running"}, 400)
+        await asyncio.sleep(self.manner.ends_after_s)
+        await self.stop_app()
+        return await self._begin()
+
+    async def _begin(self) -> Response:
+        self._set_state("starting")
+        answer = JSONResponse(self.status)
+        if self.manner.starts:
+            self._set_state("running")
+            await self.run_app()
+            self.manner.needs_restart = False
+            self._reconnect()
+        else:
+            self._set_state("error")
+        return answer
+
+    def _ill(self) -> Response | None:
+        if self.manner.daemon is None:
+            return None
+        return JSONResponse({"detail": "Untrusted Host header"}, self.manner.daemon)
+
+    # --- life ----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def living(self, *, app: bool, daemon: bool) -> AsyncIterator[FakeRobot]:
+        serving = None
+        if daemon:
+            rest = Starlette(routes=self.routes())
+            serving = _Serving(rest, self.address, self.daemon_port)
+        if app:
+            self._set_state("running")
+            await self.run_app()
+        try:
+            yield self
+        finally:
+            await self.stop_app()
+            if serving is not None:
+                await serving.stop()
+
+
+def unknown_method(method: str) -> dict[str, Any]:
+    """As ``JsonRpcServer`` of reachy-mini says it."""
+    data = {"reason": "method_not_found"}
+    return {"error": {"code": -32601, "message": f"unknown method: {method}", "data": data}}
+
+
+def refusal(reason: str, message: str, code: int = -32602) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "data": {"reason": reason}}}
+
+
+@asynccontextmanager
+async def fake_robot(
+    manner: Manner | None = None,
+    *,
+    address: str = ADDRESS,
+    app: bool = True,
+    daemon: bool = True,
+) -> AsyncIterator[FakeRobot]:
+    """A robot whose conversation app runs, or does not; whose daemon can be reached, or cannot, as
+    that of a Reachy Mini Lite on another machine."""
+    async with FakeRobot(manner or Manner(), address).living(app=app, daemon=daemon) as robot:
+        yield robot
+
+
+def free_port(address: str) -> int:
+    with socket.socket(_family(address)) as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Serving:
+    """One port of the robot."""
+
+    def __init__(self, app: ASGIApp, address: str, port: int) -> None:
+        self._listener = socket.socket(_family(address))
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.bind((address, port))
+        self._listener.listen()
+        config = uvicorn.Config(app, lifespan="off", log_config=None, ws="websockets-sansio")
+        self._server = _Uvicorn(config)
+        self._running = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+
+    async def stop(self) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        await self._running
+        self._listener.close()

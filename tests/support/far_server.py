@@ -1,0 +1,301 @@
+"""A server as others run it, on loopback: each of the kinds in its own words, and in bad moods.
+
+``FarServer`` speaks the OpenAI API as llama-server, vLLM, Ollama, LM Studio and servers of speech
+do (``pipeline/engines/by_url/families.py`` has the sources). What it answers is a matter of
+``moods``: a path's next answers, one after the other, before it is well again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import email.parser
+import email.policy
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import uvicorn
+
+from tests.support import far_answers
+
+Kind = Literal["llama-server", "vllm", "ollama", "lm-studio", "openai", "speech"]
+Send = Callable[[Any], Awaitable[None]]
+Receive = Callable[[], Awaitable[Any]]
+
+TONE = (3000 * np.sin(np.arange(24_000) / 10)).astype("<i2")
+"""One second at 24 kHz, which every text becomes."""
+
+
+@dataclass
+class Seen:
+    """One request."""
+
+    path: str
+    headers: Mapping[str, str]
+    content: bytes
+    port: int
+    """Of the client: which connection it came by."""
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+    @property
+    def form(self) -> dict[str, bytes]:
+        """Fields of ``multipart/form-data``, read by the standard library."""
+        head = f"Content-Type: {self.headers['content-type']}\r\n\r\n".encode()
+        parser = email.parser.BytesParser(policy=email.policy.HTTP)
+        parts = parser.parsebytes(head + self.content).iter_parts()
+        found: dict[str, bytes] = {}
+        for part in parts:
+            name = part.get_param("name", header="content-disposition")
+            content: Any = part.get_payload(decode=True)
+            found[str(name)] = content
+        return found
+
+
+@dataclass
+class Mood:
+    """One answer. ``body``: pieces, and seconds between them, which do not add up with what
+    sending takes: a model goes on meanwhile. ``None`` waits for ever. ``torn``: the connection
+    closes in the middle of it."""
+
+    status: int = 200
+    kind: str = "application/json"
+    body: Sequence[bytes | float | None] = ()
+    torn: bool = False
+    headers: Sequence[tuple[str, str]] = ()
+
+
+def problem(status: int, body: Any) -> Mood:
+    return Mood(status, body=[json.dumps(body).encode()])
+
+
+def stream(*pieces: bytes | float | None, torn: bool = False) -> Mood:
+    return Mood(200, "text/event-stream", pieces, torn)
+
+
+@dataclass
+class FarServer:
+    kind: Kind = "llama-server"
+    words: Sequence[str] = ("Hello ", "there, ", "my ", "friend. ", "How ", "are ", "you?")
+    thoughts: Sequence[str] = ()
+    calls: Sequence[tuple[str, str]] = ()
+    """Name and arguments (JSON) of each."""
+    transcript: str = "What time is it?"
+    models: Sequence[str] = ("qwen3",)
+    key: str = ""
+    """Who does not send it gets a 401."""
+    first_s: float = 0.0
+    per_token_s: float = 0.0
+    loading: bool = False
+    closes: bool = False
+    """Whether each connection is good for one request only."""
+    forgets: bool = False
+    """Whether it notes nothing, for long measurements."""
+    moods: dict[str, list[Mood]] = field(default_factory=dict)
+    seen: list[Seen] = field(default_factory=list)
+    arrived: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    """Paths of requests as they come."""
+    hung_up: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    """Paths whose client went away in the middle of the answer."""
+    began: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    """Paths whose answer has begun to be sent."""
+    port: int = 0
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.root}/v1"
+
+    async def until_asked(self, path: str) -> None:
+        """Until a request for ``path`` has come that nobody has waited for yet."""
+        while await self.arrived.get() != path:
+            pass
+
+    def asked(self, path: str) -> list[Seen]:
+        return [seen for seen in self.seen if seen.path == path]
+
+    # -- ASGI
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        content, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            content, more = content + message.get("body", b""), message.get("more_body", False)
+        headers = {key.decode(): value.decode() for key, value in scope["headers"]}
+        seen = Seen(scope["path"], headers, content, scope["client"][1])
+        if not self.forgets:
+            self.seen.append(seen)
+            self.arrived.put_nowait(seen.path)
+        moods = self.moods.get(seen.path)
+        await self._send(seen.path, moods.pop(0) if moods else self._answer(seen), receive, send)
+
+    async def _send(self, path: str, mood: Mood, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._pieces(path, mood, send))
+        hanging_up = asyncio.create_task(_until_gone(receive))
+        await asyncio.wait({sending, hanging_up}, return_when=asyncio.FIRST_COMPLETED)
+        if not sending.done() and not self.forgets:
+            self.hung_up.put_nowait(path)
+        for task in (sending, hanging_up):
+            task.cancel()
+        await asyncio.wait({sending, hanging_up})
+        if not sending.cancelled() and (error := sending.exception()):
+            raise error
+
+    async def _pieces(self, path: str, mood: Mood, send: Send) -> None:
+        headers = [(b"content-type", mood.kind.encode())]
+        headers += [(key.encode(), value.encode()) for key, value in mood.headers]
+        headers += [(b"connection", b"close")] if self.closes else []
+        begun, now = False, asyncio.get_running_loop().time
+        due = now()
+        for piece in mood.body or [b""]:
+            if piece is None:
+                await asyncio.Event().wait()
+            elif isinstance(piece, int | float):
+                due += piece
+                await asyncio.sleep(due - now())
+            else:
+                if not begun:
+                    start = {"type": "http.response.start", "status": mood.status}
+                    await send({**start, "headers": headers})
+                    begun = True
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                if not self.forgets:
+                    self.began.put_nowait(path)
+        if mood.torn:
+            raise Torn
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    # -- answers
+
+    def _answer(self, seen: Seen) -> Mood:
+        if self.key and seen.headers.get("authorization") != f"Bearer {self.key}":
+            return problem(401, {"error": {"message": "Invalid API Key", "code": 401}})
+        if self.loading:
+            error = {"message": "Loading model", "type": "unavailable_error", "code": 503}
+            return problem(503, {"error": error})
+        match seen.path:
+            case "/v1/models":
+                return _json({"object": "list", "data": self._models()})
+            case "/health" if self.kind in ("llama-server", "vllm"):
+                return _json({"status": "ok"})
+            case "/props" if self.kind == "llama-server":
+                props = {"total_slots": 4, "default_generation_settings": {"n_ctx": 8192}}
+                return _json(props)
+            case "/api/ps" if self.kind == "ollama":
+                return _json({"models": [{"name": self.models[0], "context_length": 4096}]})
+            case "/api/v0/models" if self.kind == "lm-studio":
+                entry = {"id": self.models[0], "loaded_context_length": 6000}
+                return _json({"data": [entry]})
+            case "/v1/chat/completions":
+                return self._spoken(far_answers.chat(self, seen.json))
+            case "/v1/responses":
+                return self._spoken(far_answers.responses(self, seen.json))
+            case "/v1/audio/transcriptions":
+                return Mood(body=[self.first_s, json.dumps({"text": self.transcript}).encode()])
+            case "/v1/audio/speech":
+                return self._speech()
+        return problem(404, {"error": {"message": "File Not Found", "type": "not_found_error"}})
+
+    def _models(self) -> list[Any]:
+        return [far_answers.model(self, id) for id in self.models]
+
+    def _waits(self, pieces: Iterator[bytes]) -> Iterator[bytes | float]:
+        """The first piece, which mostly says only whose answer it is, comes with the second."""
+        for number, piece in enumerate(pieces):
+            wait_s = (self.first_s, 0.0)[number] if number < 2 else self.per_token_s
+            if wait_s:
+                yield wait_s
+            yield piece
+
+    def _spoken(self, answered: far_answers.Answered) -> Mood:
+        if isinstance(answered, dict):
+            return _json(answered)
+        return stream(*self._waits(iter(answered)))
+
+    def _speech(self) -> Mood:
+        raw = TONE.tobytes()
+        # Odd pieces: a sample's two bytes may come apart.
+        pieces = (raw[at : at + 4801] for at in range(0, len(raw), 4801))
+        return Mood(200, "audio/pcm", list(self._waits(pieces)))
+
+
+class Torn(Exception):
+    """Makes uvicorn drop the connection."""
+
+
+def _json(body: Any) -> Mood:
+    return Mood(body=[json.dumps(body).encode()])
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """They are the test's."""
+        yield
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ending = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Until it is told to end; uvicorn's own looks every 0.1 s."""
+        await self.ending.wait()
+
+    async def end(self, running: asyncio.Task[None]) -> None:
+        self.should_exit = True
+        self.ending.set()
+        await running
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    far: FarServer, port: int = 0, *, nodelay: bool = True, certificate: Path | None = None
+) -> AsyncIterator[FarServer]:
+    """It serves, for as long as the context lasts, at ``port`` or any free one. ``certificate``: a
+    file with that and its key, for TLS."""
+    # Its protocol is named, or asyncio does not switch off Nagle's delay.
+    listener = socket.socket(proto=socket.IPPROTO_TCP if nodelay else 0)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen()
+    far.port = listener.getsockname()[1]
+    config = uvicorn.Config(
+        far,
+        lifespan="off",
+        log_config=None,
+        timeout_graceful_shutdown=0,
+        ws="none",
+        ssl_certfile=certificate,
+    )
+    server = _Uvicorn(config)
+    running = asyncio.create_task(server.serve([listener]))
+    await asyncio.sleep(0)
+    try:
+        yield far
+    finally:
+        await server.end(running)
+        listener.close()
+
+
+def free_port() -> int:
+    """One that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

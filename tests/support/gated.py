@@ -1,0 +1,59 @@
+"""One reply alone, behind its gate: for what happens before it is confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from pipeline.audio import AudioFormat
+from pipeline.bus import Bus
+from pipeline.engines.stages import Stages, TtsStage
+from pipeline.events import Event
+from pipeline.messages import Message
+from pipeline.speaking.delivery import Delivery, ReplyPlan
+from pipeline.speaking.reply import Reply
+from pipeline.work import Priority, Work
+from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTurn
+
+
+@asynccontextmanager
+async def gated(
+    tts: TtsStage, answer: Sequence[str], *, apology: str = ""
+) -> AsyncIterator[tuple[Reply, list[Event]]]:
+    """A speculative reply that runs, and all that it publishes."""
+    plan = ReplyPlan(
+        "resp_1",
+        "item_1",
+        output_format=AudioFormat(rate=16_000),
+        lead_s=0.25,
+        watched=True,
+        apology=apology,
+    )
+    bus, log = Bus(), list[Event]()
+    bus.tap(lambda published: log.append(published.event))
+    numbers = itertools.count(1)
+    delivery = Delivery(plan, bus, lambda item: None, lambda prefix: f"{prefix}_{next(numbers)}")
+
+    async def prompt() -> list[Message]:
+        return [Message("user", "Hi")]
+
+    llm = ScriptedLlm(answer)
+    reply = Reply(
+        plan,
+        prompt,
+        llm.open(),
+        Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), llm, tts),
+        bus,
+        delivery,
+        work=Work(Priority.SPECULATIVE),
+        forget=lambda: False,
+        began_at=asyncio.get_running_loop().time(),
+    )
+    running = asyncio.create_task(reply.run())
+    try:
+        yield reply, log
+    finally:
+        reply.cancel("shutdown")
+        await asyncio.wait({running})

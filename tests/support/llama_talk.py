@@ -1,0 +1,182 @@
+"""Talking to a llama.cpp engine in tests: questions with sure answers, and tokens to stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pipeline.engines.contract import (
+    Delta,
+    EndOfTurn,
+    Finished,
+    LlmSession,
+    TextDelta,
+    ToolCall,
+    Warmed,
+)
+from pipeline.engines.llm.llama_cpp import LlamaCpp
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.sampler import Sampler
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from tests.support.robot_tools import robot_tools
+
+MODEL = "smollm2-135m-instruct"
+SYSTEM = Message("system", "You are a helpful robot. Answer in one short sentence.")
+
+
+def asks(statement: str, question: str, times: int = 8) -> list[Message]:
+    """A question whose answer has been said so often that rounding cannot change it.
+
+    Where its cells lie changes the order of additions, and with that the logits of quantized
+    weights by up to 0.8; here the best token is 1.4 ahead or more.
+    """
+    return [SYSTEM, Message("user", f"{statement} " * times + question)]
+
+
+FRANCE = asks("The capital of France is Paris.", "What is the capital of France?")
+SPAIN = asks("The capital of Spain is Madrid.", "What is the capital of Spain?")
+LONG = asks("The capital of Spain is Madrid.", "What is the capital of Spain?", 32)
+GREEDY = Sampling(temperature=0, repeat_penalty=1, max_tokens=6)
+AUTO = ToolChoice()
+SHORT_TOOLS = robot_tools()[:3]
+
+
+class Token:
+    """A cancel token. ``cancel_after``, ``preempt_after``: how many looks at it say "no" first.
+
+    It says "preempted" once, as a scheduler would that comes back later.
+    """
+
+    def __init__(self, cancel_after: int | None = None, preempt_after: int | None = None) -> None:
+        self._cancel_after = cancel_after
+        self._preempt_after = preempt_after
+        self.looks = 0
+        self.preemptions = 0
+
+    @property
+    def cancelled(self) -> bool:
+        self.looks += 1
+        return self._cancel_after is not None and self.looks > self._cancel_after
+
+    @property
+    def preempted(self) -> bool:
+        self.looks += 1
+        if self._preempt_after is None or self.looks <= self._preempt_after:
+            return False
+        self._preempt_after = None
+        self.preemptions += 1
+        return True
+
+
+def replies(
+    session: LlmSession,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[Tool] = (),
+    tool_choice: ToolChoice = AUTO,
+    sampling: Sampling = GREEDY,
+    cancel: Token | None = None,
+) -> Iterator[Delta | None]:
+    return session.reply(messages, tools, tool_choice, sampling, cancel or Token())
+
+
+def answer(session: LlmSession, messages: Sequence[Message], **how: Any) -> tuple[str, Finished]:
+    """The whole text and the end."""
+    return joined(list(replies(session, messages, **how)))
+
+
+def told(steps: Iterable[Delta | None]) -> list[Delta]:
+    """All that is part of the answer, with its end."""
+    return [item for item in steps if item and not isinstance(item, EndOfTurn)]
+
+
+def begin(steps: Iterator[Delta | None]) -> None:
+    """Go on to the first words."""
+    next(item for item in steps if isinstance(item, TextDelta))
+
+
+def joined(items: Sequence[Delta | None]) -> tuple[str, Finished]:
+    *others, end = told(items)
+    assert isinstance(end, Finished)
+    return "".join(item.text for item in others if isinstance(item, TextDelta)), end
+
+
+def calls(items: Sequence[Delta | None]) -> list[ToolCall]:
+    return [item for item in items if isinstance(item, ToolCall)]
+
+
+def nudge(patch: pytest.MonkeyPatch, model: Model, *wishes: str) -> None:
+    """Let the model say ``wishes``, and then end, wherever no grammar is set."""
+    tokens = [token for wish in wishes for token in model.tokenize(wish, special=True)]
+    left = iter(tokens)
+    sample = Sampler.sample
+
+    def nudged(self: Sampler, logits: NDArray[np.float32], **how: Any) -> int | None:
+        if not self.bound:
+            logits = logits.copy()
+            logits[next(left, model.eos)] += 1_000
+        return sample(self, logits, **how)
+
+    patch.setattr(Sampler, "sample", nudged)
+
+
+def warm(
+    session: LlmSession,
+    messages: Sequence[Message],
+    tools: Sequence[Tool] = (),
+    *,
+    said: str = "",
+    cancel: Token | None = None,
+) -> Usage:
+    return warmed(session, messages, tools, said=said, cancel=cancel).usage
+
+
+def warmed(
+    session: LlmSession,
+    messages: Sequence[Message],
+    tools: Sequence[Tool] = (),
+    *,
+    said: str = "",
+    cancel: Token | None = None,
+) -> Warmed:
+    """The result of a warm-up."""
+    items = list(session.warm(messages, tools, said, cancel or Token()))
+    result = items[-1]
+    assert result is not None
+    assert items[:-1] == [None] * (len(items) - 1)
+    return result
+
+
+def at_once(engine: LlamaCpp, asked: Sequence[Sequence[Message]]) -> list[str]:
+    """The answers of conversations that take turns, a part each."""
+    streams = [replies(engine.open(), messages) for messages in asked]
+    texts = [""] * len(asked)
+    running = set(range(len(asked)))
+    while running:
+        for number in sorted(running):
+            part = next(streams[number], None)
+            if isinstance(part, TextDelta):
+                texts[number] += part.text
+            elif isinstance(part, Finished):
+                running.discard(number)
+    return texts
+
+
+def dialogue(engine: LlamaCpp, asked: Sequence[str], sampling: Sampling) -> list[str]:
+    """The answers to one question after the other, each of which finds all before it in the
+    model's cells."""
+    session, messages, found = engine.open(), [SYSTEM], []
+    known = 0
+    for question in asked:
+        messages.append(Message("user", question))
+        text, finished = answer(session, messages, sampling=sampling)
+        assert finished.usage.cached >= known, "wrong guesses are gone, the rest is there"
+        known = finished.usage.prompt + finished.usage.generated - 2
+        messages.append(Message("assistant", text))
+        found.append(text)
+    session.close()
+    return found

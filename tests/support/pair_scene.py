@@ -1,0 +1,122 @@
+"""This machine as ``pair`` meets it: a real server over real sessions, and a list of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from websockets.asyncio.client import connect
+
+from app.access.file import AccessFile
+from app.access.policy import Rules, parse_network
+from app.pairing.flow import Doors, Pairing, Wish
+from app.pairing.steps import Outcome, Robot, Step, Times
+from app.server.callers import note_callers
+from app.server.gate import Access
+from app.server.server import bind, build_app, serve
+from tests.support.fake_robot import FakeRobot
+from tests.support.staged_server import StagedAssistant
+
+PATIENT = Times(browse_s=0.2, ask_every_s=0.02)
+"""For what succeeds, and does so at once."""
+
+QUICK = Times(
+    connect_s=1.0, browse_s=0.2, way_back_s=1.5, ask_every_s=0.02, start_s=1.5, settle_s=0.4
+)
+"""For what never comes."""
+
+
+@dataclass
+class Scene:
+    port: int
+    doors: Doors
+    assistant: StagedAssistant
+    outcomes: list[Outcome] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def pair(
+        self,
+        robot: FakeRobot,
+        place: str | None = None,
+        *,
+        start: bool = False,
+        port: int = 0,
+        times: Times = PATIENT,
+    ) -> Robot:
+        """``place`` ``None``: its address."""
+        typed = place or robot.address
+        if ":" not in typed:
+            typed = f"{typed}:{robot.app_port}"
+        wish = Wish(typed, port or self.port, start, robot.daemon_port)
+        return await Pairing(wish, self.doors, self.tell, times).run()
+
+    def tell(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self.changed.set()
+
+    @asynccontextmanager
+    async def somebody(self) -> AsyncIterator[None]:
+        """One more conversation, from this machine."""
+        url = f"ws://127.0.0.1:{self.port}/v1/realtime"
+        async with connect(url, proxy=None) as socket:
+            await socket.recv()
+            yield
+
+    async def until(self, step: Step) -> None:
+        """That step has ended well."""
+        while not self.said(step):
+            self.changed.clear()
+            await self.changed.wait()
+
+    def said(self, step: Step) -> list[str]:
+        return [outcome.what for outcome in self.outcomes if outcome.step is step]
+
+    async def allowed(self) -> list[str]:
+        known = await asyncio.to_thread(self.doors.file.read)
+        return [entry.network for entry in known.addresses]
+
+    async def allow(self, network: str) -> None:
+        parsed = parse_network(network)
+        edit = lambda known: known.with_address(parsed, "")  # noqa: E731
+        await asyncio.to_thread(self.doors.file.change, edit)
+
+
+@asynccontextmanager
+async def scene(
+    folder: Path,
+    *,
+    host: str = "127.0.0.1",
+    loopback: bool = False,
+    max_sessions: int = 4,
+    callers: bool = True,
+    ready: bool = True,
+    other_file: bool = False,
+) -> AsyncIterator[Scene]:
+    """A server on a free port. Without ``loopback`` only 127.0.0.1 is let in, and the robot of
+    ``fake_robot``, at 127.0.0.2, is a stranger. ``other_file``: it reads another list than the one
+    that is changed."""
+    file = AccessFile(folder / "access.json")
+    used = AccessFile(folder / "other.json") if other_file else file
+    networks = () if loopback else (parse_network("127.0.0.1"),)
+    rules = Rules(loopback=loopback, addresses=networks)
+    assistant = StagedAssistant()
+    app = build_app(assistant, max_sessions=max_sessions, access=Access(rules, used))
+    if callers:
+        note_callers(app)
+    if not ready:
+        assistant.readiness = lambda: {"llm": "loading"}  # type: ignore[method-assign]
+    listener = bind(host, 0)
+    task = asyncio.create_task(serve(app, host, 0, drain_s=0.0, listener=listener))
+    await asyncio.sleep(0)  # now it takes signals
+    in_settings = () if loopback else ("127.0.0.1",)
+    try:
+        yield Scene(listener.getsockname()[1], Doors(file, in_settings, loopback), assistant)
+    finally:
+        if not task.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+        await task

@@ -1,0 +1,258 @@
+"""A real server on loopback over a scripted session (commands in, events out), for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from uvicorn.protocols.http import h11_impl
+from uvicorn.protocols.websockets import websockets_sansio_impl
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+from app.server import http_guard
+from app.server.server import OpenSockets, bind, build_app, serve
+from pipeline import events
+from pipeline.audio import AudioFormat
+from pipeline.bus import Bus
+from pipeline.commands import (
+    AddItem,
+    CancelResponse,
+    Command,
+    CommitAudio,
+    CreateResponse,
+    SessionConfig,
+)
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.memory import Memory
+from pipeline.items import AudioPart, MessageItem
+from pipeline.messages import Usage
+from pipeline.realtime.session_config import SessionDefaults
+from tests.support.conformance import Recorder
+from tests.support.scripted import ScriptedLlm
+
+PCM = np.arange(2_400, dtype=np.int16)
+
+
+class ScriptedSession:
+    """Answers ``CreateResponse`` with a spoken reply, which holds on when asked to."""
+
+    def __init__(self, bus: Bus, config: SessionConfig, hold: bool) -> None:
+        self.commands: list[Command] = []
+        self.config = config
+        self.running = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.replying = asyncio.Event()
+        self.quiet = asyncio.Event()
+        self.quiet.set()
+        self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.bus = bus
+        self._hold = hold
+
+    async def run(self) -> None:
+        self.running.set()
+        try:
+            await self.crash
+        finally:
+            self.ended.set()
+
+    async def submit(self, command: Command) -> None:
+        self.commands.append(command)
+        match command:
+            case AddItem():
+                self.bus.publish(events.ItemAdded(command.item, None))
+                self.bus.publish(events.ItemDone(command.item, None))
+            case CommitAudio():
+                item = MessageItem("item_u", "user", (AudioPart(None, 1.0),))
+                self.bus.publish(events.InputCommitted("item_u", None))
+                self.bus.publish(events.ItemAdded(item, None))
+                self.bus.publish(events.ItemDone(item, None))
+            case CreateResponse():
+                self.begin_reply()
+                if not self._hold:
+                    self.end_reply("completed")
+            case CancelResponse() if self.quiet.is_set():
+                code = "response_cancel_not_active"
+                self.bus.publish(events.Refused(command.event_id, code, "Cancellation failed"))
+            case CancelResponse():
+                self.end_reply("cancelled", "client_cancelled")
+
+    def release(self) -> Memory:
+        return Memory(Chat(), ScriptedLlm().open())
+
+    def begin_reply(self) -> None:
+        self.quiet.clear()
+        item = MessageItem("item_a", "assistant", (), "in_progress")
+        self.bus.publish(
+            events.ReplyStarted("resp_1", "audio", True, "joe", AudioFormat(), None, {"n": "1"})
+        )
+        self.bus.publish(events.ReplyItemStarted("resp_1", item, 0, None))
+        self.bus.publish(events.ReplyText("resp_1", "item_a", 0, "It is noon."))
+        self.bus.publish(events.ReplyAudio("resp_1", "item_a", 0, PCM, 24_000))
+        self.replying.set()
+
+    def end_reply(self, status: Any, reason: Any = None) -> None:
+        item = MessageItem("item_a", "assistant", (AudioPart("It is noon.", 0.1),), "completed")
+        self.bus.publish(events.ReplyItemFinished("resp_1", item, 0, None))
+        self.bus.publish(events.Timeline("resp_1", first_audio=12.0))
+        self.bus.publish(events.ReplyFinished("resp_1", status, (item,), Usage(5, 3, 2, 4), reason))
+        self.quiet.set()
+
+
+class ScriptedAssistant:
+    def __init__(self, *, hold: bool = False) -> None:
+        self.hold = hold
+        self.reasons: dict[str, str | None] = {"stt": None, "llm": None}
+        self.draining = asyncio.Event()
+        self.sessions: list[ScriptedSession] = []
+        self.opened: asyncio.Queue[ScriptedSession] = asyncio.Queue()
+
+    def defaults(self) -> SessionDefaults:
+        assert not any(self.reasons.values()), "the voices are known once the engines are ready"
+        return SessionDefaults("reachy-voice", "joe", ("joe",), "You are Reachy.")
+
+    def session(
+        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
+    ) -> ScriptedSession:
+        session = ScriptedSession(bus, config, self.hold)
+        self.sessions.append(session)
+        self.opened.put_nowait(session)
+        return session
+
+    def readiness(self) -> Mapping[str, str | None]:
+        return self.reasons
+
+    async def idle(self) -> None:
+        self.draining.set()
+        for session in self.sessions:
+            await session.quiet.wait()
+
+
+class Served:
+    """A running server; ``task`` ends when it does."""
+
+    def __init__(
+        self,
+        assistant: ScriptedAssistant,
+        port: int,
+        task: asyncio.Task[None],
+        sockets: OpenSockets,
+    ) -> None:
+        self.assistant = assistant
+        self.port = port
+        self.task = task
+        self.sockets = sockets
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/v1/realtime"
+
+    def connect(self, path: str = "", **options: Any) -> connect:
+        return connect(self.url + path, **options)
+
+    async def session_of(self, talk: Talk) -> ScriptedSession:
+        """A session begins with its client's first message; this one asks for no answer."""
+        await talk.send("input_audio_buffer.clear")
+        return await self.assistant.opened.get()
+
+    async def get(self, path: str) -> httpx.Response:
+        async with httpx.AsyncClient() as client:
+            return await client.get(f"http://127.0.0.1:{self.port}{path}")
+
+
+def appear_from(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """From now on every connection comes from ``address``, as far as the server can see."""
+    for module in (h11_impl, websockets_sansio_impl):
+        monkeypatch.setattr(module, "get_remote_addr", lambda transport: (address, 50_000))
+    monkeypatch.setattr(http_guard, "address_of", lambda peer: address)
+
+
+async def refusal(served: Served, path: str = "", **options: Any) -> httpx.Response:
+    """The answer to an upgrade that is refused."""
+    with pytest.raises(InvalidStatus) as refused:
+        async with served.connect(path, **options):
+            pass
+    got = refused.value.response
+    return httpx.Response(
+        got.status_code, headers=list(got.headers.raw_items()), content=bytes(got.body or b"")
+    )
+
+
+Serve = Callable[..., Awaitable[Served]]
+
+_APP_OPTIONS = ("reconnect_s", "access", "limits")
+"""What ``build_app`` takes; all others are for ``serve``."""
+
+
+@contextlib.asynccontextmanager
+async def servers() -> AsyncIterator[Serve]:
+    """Starts servers on free ports; stops them with SIGTERM at the end."""
+    running: list[Served] = []
+
+    async def start(
+        assistant: ScriptedAssistant | None = None,
+        *,
+        drain_s: float = 0.0,
+        max_sessions: int = 4,
+        **options: Any,
+    ) -> Served:
+        assistant = assistant or ScriptedAssistant()
+        listener = bind("127.0.0.1", 0)
+        port = listener.getsockname()[1]
+        app_options = {name: options.pop(name) for name in _APP_OPTIONS if name in options}
+        app = build_app(assistant, max_sessions=max_sessions, **app_options)
+        serving = serve(
+            app,
+            "127.0.0.1",
+            port,
+            drain_s=drain_s,
+            listener=listener,
+            **options,
+        )
+        task = asyncio.create_task(serving)
+        running.append(Served(assistant, port, task, app.state.sockets))
+        await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
+        return running[-1]
+
+    yield start
+    for served in running:
+        if not served.task.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+        await served.task
+
+
+class Talk:
+    """A raw client whose every event passes through the conformance recorder."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.recorder = Recorder()
+
+    async def next(self) -> dict[str, Any]:
+        text = await self.socket.recv()
+        assert isinstance(text, str)
+        return self.recorder.record(text)
+
+    async def until(self, type: str) -> dict[str, Any]:
+        while (event := await self.next())["type"] != type:
+            assert event["type"] != "error", event
+        return event
+
+    async def send(self, type: str, **fields: Any) -> None:
+        await self.socket.send(json.dumps({"type": type, **fields}))
+
+
+@contextlib.asynccontextmanager
+async def talking(served: Served, path: str = "", **options: Any) -> AsyncIterator[Talk]:
+    async with served.connect(path, **options) as socket:
+        talk = Talk(socket)
+        assert (await talk.next())["type"] == "session.created"
+        yield talk

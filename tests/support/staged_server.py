@@ -1,0 +1,93 @@
+"""Real sessions over scripted engines, for ``scripted_server.servers``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from app.compose import new_id
+from pipeline.bus import Bus
+from pipeline.commands import SessionConfig
+from pipeline.conversation.memory import Memory
+from pipeline.engines.stages import Stages, TtsStage, VadStage
+from pipeline.realtime.session_config import SessionDefaults
+from pipeline.session import Session
+from pipeline.settings import SessionSettings
+from tests.support.scripted import (
+    LevelVad,
+    ScriptedConversation,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurn,
+)
+
+
+class CountedLlm(ScriptedLlm):
+    """One can wait until so many conversations are open."""
+
+    def __init__(self, first_s: float = 0.0, per_token_s: float = 0.0) -> None:
+        super().__init__(first_s=first_s, per_token_s=per_token_s)
+        self._changed = asyncio.Event()
+
+    def open(self) -> ScriptedConversation:
+        self.open_conversations += 1
+        return CountedConversation(self)
+
+    def closed(self) -> None:
+        self._changed.set()
+
+    async def until_open(self, count: int) -> None:
+        while self.open_conversations != count:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class CountedConversation(ScriptedConversation):
+    def close(self) -> None:
+        super().close()
+        assert isinstance(self.llm, CountedLlm)
+        self.llm.closed()
+
+
+class StagedAssistant:
+    """``app.compose.Assistant`` with scripted engines; they are quick unless told otherwise."""
+
+    def __init__(
+        self,
+        llm: CountedLlm | None = None,
+        tts: TtsStage | None = None,
+        vad: VadStage | None = None,
+    ) -> None:
+        self.llm = llm or CountedLlm()
+        self.tts = tts or ScriptedTts(first_s=0.0, seconds_per_word=0.05)
+        self.stt = ScriptedStt(takes_s=0.0)
+        self.sessions: list[Session] = []
+        self.buses: list[Bus] = []
+        turn = ScriptedTurn(takes_s=0.0)
+        self._stages = Stages(vad or LevelVad(), turn, self.stt, self.llm, self.tts)
+
+    def defaults(self) -> SessionDefaults:
+        return SessionDefaults("reachy-voice", "joe", ("joe",), "You are Reachy.")
+
+    def session(
+        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
+    ) -> Session:
+        session = Session(self._stages, config, SessionSettings(), bus, new_id, memory)
+        self.sessions.append(session)
+        self.buses.append(bus)
+        return session
+
+    def readiness(self) -> Mapping[str, str | None]:
+        return {"stt": None, "llm": None}
+
+    def forget(self) -> None:
+        """Let go of all that was noted for tests to look at."""
+        for noted in (self.llm.prompts, self.llm.warmed, self.llm.offered, self.tts.said):
+            noted.clear()
+        for kept in (self.stt.finished, self.sessions, self.buses):
+            kept.clear()
+
+    async def idle(self) -> None:
+        for session in self.sessions:
+            await session.quiet()

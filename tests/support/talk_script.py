@@ -1,0 +1,350 @@
+"""Conversations as short scripts, and what came of them as tables, to the millisecond.
+
+A script has one line for each thing that happens from outside, with its time in ms:
+
+       0 1024  What time is it?             the user speaks: when, how long, what
+    1500  320  ~                            a noise
+    2000  640  (muted)                      the microphone sends nothing
+    1200  >    response.cancel              the client sends this message (with fields as JSON)
+
+A table has one line for each thing that came of it. The real protocol and session run over
+lifelike engines (``tests/support/lifelike.py``), in virtual time, and every server event is checked
+by ``tests/support/conformance.py``. The microphone delivers audio when it has been spoken, at the
+borders of the detector's windows of ``FRAME_MS``, so a window is known to the millisecond.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pipeline import events
+from pipeline.audio import Pcm, pcm_to_bytes
+from pipeline.bus import Published
+from pipeline.events import Event
+from pipeline.realtime.session_config import SessionDefaults
+from pipeline.settings import Endpointing, SessionSettings
+from tests.support.lifelike import Engines
+from tests.support.protocol_client import DEFAULTS
+from tests.support.spoken_tape import SAMPLES_PER_MS, Tape
+from tests.support.virtual_time import run_virtual
+from tests.support.wired import APPEND, Wired, wired
+
+E = TypeVar("E")
+
+FRAME_MS = 32
+"""A window of the voice activity detector."""
+
+_FORMAT = {"type": "audio/pcm", "rate": 16_000}
+_SESSION: dict[str, Any] = {
+    "type": "realtime",
+    "audio": {
+        "input": {"format": _FORMAT, "transcription": {"model": "whisper-1"}},
+        "output": {"format": _FORMAT},
+    },
+}
+_MESSAGE = re.compile(r"(\d+)\s+>\s+(\S+)\s*(\{.*\})?")
+_SOUND = re.compile(r"(\d+)\s+(\d+)\s+(.+)")
+MUTED = "(muted)"
+
+ASIDES = ("judged", "voices", "committed")
+"""Lines that a table has only where they are asked for."""
+
+
+# --- scripts -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Script:
+    tape: Tape = field(default_factory=Tape)
+    messages: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
+    """Time in ms, type, fields; in the order of their times."""
+    muted: list[tuple[int, int]] = field(default_factory=list)
+    """From and to, in ms."""
+
+    @property
+    def end_ms(self) -> int:
+        """When nothing more comes from outside."""
+        return max([self.tape.end_ms, *(at for at, _, _ in self.messages)])
+
+    @classmethod
+    def parse(cls, text: str) -> Script:
+        script = cls()
+        for line in filter(None, map(str.strip, text.splitlines())):
+            if message := _MESSAGE.fullmatch(line):
+                at, kind, fields = message.groups()
+                script.messages.append((int(at), kind, json.loads(fields or "{}")))
+            elif sound := _SOUND.fullmatch(line):
+                at_ms, lasts_ms, said = int(sound[1]), int(sound[2]), sound[3]
+                if said == MUTED:
+                    script.muted.append((at_ms, at_ms + lasts_ms))
+                else:
+                    script.tape.say(at_ms, said, lasts_ms)
+            else:
+                raise ValueError(f"not a line of a script: {line!r}")
+        script.messages.sort(key=lambda message: message[0])
+        return script
+
+
+# --- what happened -----------------------------------------------------------------------------
+
+
+class Story:
+    """Everything that happened, on the bus and at the engines, as lines of a table."""
+
+    def __init__(self, wire: Wired, engines: Engines) -> None:
+        self.wire = wire
+        self.engines = engines
+        self.lines: list[tuple[int, str]] = []
+        self.happened: list[Published] = []
+        self._plays_until: dict[str, float] = {}
+        self.settings = Endpointing()
+        self._open = 0
+        """Speech and answers that have begun and not ended."""
+        wire.bus.tap(self._hear)
+        for engine in engines.all:
+            engine.tell = self._note
+
+    def events(self, kind: type[E]) -> list[E]:
+        return [event for _, event in self.happened if isinstance(event, kind)]
+
+    def prompt(self, number: int = -1) -> list[tuple[str, str]]:
+        """Who said what, as the model read it for one answer; without the instructions."""
+        messages = self.engines.brain.prompts[number]
+        return [(m.role, m.content) for m in messages if m.role != "system"]
+
+    def table(self, *also: str) -> list[str]:
+        """Lines such as ``1248 answer begins``; ``also``: which of ``ASIDES``."""
+        left_out = tuple(aside for aside in ASIDES if aside not in also)
+        return [f"{ms} {line}" for ms, line in self.lines if not line.startswith(left_out)]
+
+    def end_ms(self, turn: int = 0) -> int:
+        """When a turn is committed, by what was judged of its last pause: it ends at the first
+        border of a window that makes the silence as long as was called for, or as soon as a
+        judgement calls for no more. Before the first judgement there are no words to commit."""
+        item_id = self.events(events.SpeechStarted)[turn].item_id
+        known_ms = silent_ms = 0
+        words_ms = None
+        wait_ms = self.settings.unsure_wait_ms
+        for at, event in self.happened:
+            if isinstance(event, events.SpeechPaused) and event.item_id == item_id:
+                known_ms = silent_ms = event.audio_ms
+                words_ms, wait_ms = None, self.settings.unsure_wait_ms
+            if isinstance(event, events.TurnJudged) and event.item_id == item_id:
+                judged_ms = round(at * 1000)
+                words_ms = words_ms or judged_ms
+                if max(known_ms, _border_ms(silent_ms + wait_ms)) <= judged_ms:
+                    break
+                known_ms, wait_ms = judged_ms, event.wait_ms
+        assert words_ms, "nothing was judged"
+        return max(words_ms, known_ms, _border_ms(silent_ms + wait_ms))
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody speaks and nothing runs."""
+        return self._open == 0 and self.engines.idle
+
+    def _note(self, line: str) -> None:
+        self.lines.append((self.wire.now_ms, line))
+
+    def _hear(self, published: Published) -> None:
+        self.happened.append(published)
+        self._open += isinstance(published.event, events.SpeechStarted | events.ReplyStarted)
+        self._open -= isinstance(published.event, events.SpeechStopped | events.ReplyFinished)
+        line = self._audio(*published) or _line(published.event)
+        if line:
+            self._note(line)
+
+    def _audio(self, at: float, event: Event) -> str | None:
+        """Where audio begins, and where the listener has to wait for more of it."""
+        if not isinstance(event, events.ReplyAudio):
+            return None
+        until = self._plays_until.get(event.reply_id)
+        late_s = 0.0 if until is None else at - until
+        self._plays_until[event.reply_id] = max(at, until or 0.0) + len(event.pcm) / event.rate
+        if until is None:
+            return "audio"
+        return f"audio after a gap of {round(late_s * 1000)} ms" if late_s > 1e-6 else None
+
+
+def _line(event: Event) -> str | None:
+    match event:
+        case events.TurnJudged():
+            return f"judged by {', '.join(event.reasons)}"
+        case events.TranscriptReady():
+            return f"heard {event.text!r}"
+        case events.ReplyText():
+            return f"says {event.text.strip()!r}"
+        case events.ReplyArguments():
+            return f"calls with {event.text}"
+        case events.ReplyFinished():
+            return f"answer {event.status}"
+        case events.Refused():
+            return f"refused: {event.code}"
+    return _PLAIN.get(type(event))
+
+
+def _border_ms(at_ms: int) -> int:
+    """The first border of a window that is not before."""
+    return -(-at_ms // FRAME_MS) * FRAME_MS
+
+
+_PLAIN: dict[type[Any], str] = {
+    events.SpeechStarted: "user speaks",
+    events.SpeechPaused: "user pauses",
+    events.SpeechResumed: "user goes on",
+    events.SpeechStopped: "user stops",
+    events.SpeechRejected: "noise",
+    events.InputCommitted: "committed",
+    events.TranscriptFailed: "not understood",
+    events.SpeculationDiscarded: "thrown away",
+    events.ReplyStarted: "answer begins",
+    events.IdleTimeout: "idle",
+    events.ItemDeleted: "item deleted",
+}
+
+
+def lines(text: str) -> list[str]:
+    """An expected table, written with any white space; in the order of its times."""
+    rows = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    return sorted(rows, key=lambda row: int(row.split()[0]))
+
+
+# --- playing -----------------------------------------------------------------------------------
+
+
+class Stage:
+    """A connection on which a script is played."""
+
+    def __init__(self, wire: Wired, script: Script, engines: Engines) -> None:
+        self.wire = wire
+        self.script = script
+        self.story = Story(wire, engines)
+        self._messages = list(script.messages)
+        self._at = 0
+        """Samples of the tape that were played."""
+
+    async def until(self, end_ms: int) -> None:
+        """Play on. At one time, messages go before audio."""
+        while self._at < end_ms * SAMPLES_PER_MS:
+            await self._play_piece(end_ms)
+        await self.wire.settle()
+
+    async def to_rest(self, limit_ms: int = 60_000) -> int:
+        """Play on until the script is over and nothing is under way; gives the time in ms."""
+        last_ms = self.script.end_ms
+        while True:
+            await self._play_piece(limit_ms)
+            now_ms = self._at // SAMPLES_PER_MS
+            assert now_ms < limit_ms, "it never comes to rest"
+            if now_ms < last_ms or not self.story.at_rest:
+                continue
+            await self.wire.settle()
+            if self.story.at_rest:
+                return now_ms
+
+    async def _play_piece(self, end_ms: int) -> None:
+        border = self._next_border(end_ms)
+        while self._messages and self._messages[0][0] * SAMPLES_PER_MS <= border:
+            at_ms, kind, fields = self._messages.pop(0)
+            await self.wire.at(at_ms)
+            await self.wire.send(kind, **fields)
+        await self.wire.at(border / SAMPLES_PER_MS)
+        pcm = self.script.tape.between(self._at, border)
+        self._at = border
+        if not self._muted(border):
+            await append(self.wire, pcm)
+
+    def _next_border(self, end_ms: int) -> int:
+        frame = FRAME_MS * SAMPLES_PER_MS
+        return min((self._at // frame + 1) * frame, end_ms * SAMPLES_PER_MS)
+
+    def _muted(self, sample: int) -> bool:
+        ms = sample / SAMPLES_PER_MS
+        return any(start < ms <= end for start, end in self.script.muted)
+
+
+async def append(wire: Wired, pcm: Pcm) -> None:
+    audio = base64.b64encode(pcm_to_bytes(pcm)).decode()
+    await wire.send_text(json.dumps({"type": APPEND, "audio": audio}), kept=False)
+
+
+@asynccontextmanager
+async def stage(
+    script: Script,
+    engines: Engines,
+    *,
+    settings: SessionSettings | None = None,
+    session: dict[str, Any] | None = None,
+    defaults: SessionDefaults = DEFAULTS,
+) -> AsyncIterator[Stage]:
+    """A connection with 16 kHz both ways. ``session``: more fields of its ``session.update``."""
+    async with wired(engines, settings=settings, defaults=defaults) as wire:
+        played = Stage(wire, script, engines)
+        await wire.send("session.update", session=_SESSION)
+        if session:
+            await wire.send("session.update", session={"type": "realtime", **session})
+        await wire.settle()
+        yield played
+    for engine in engines.all:
+        assert engine.running == 0, f"{type(engine).__name__} still works"
+        assert engine.opened == 0, f"something is still open at {type(engine).__name__}"
+
+
+def perform(
+    text: str,
+    engines: Engines | None = None,
+    *,
+    until_ms: int = 0,
+    settings: SessionSettings | None = None,
+    session: dict[str, Any] | None = None,
+) -> Story:
+    """Play a script to its end, and at least until ``until_ms``; in the end all is closed."""
+    script = Script.parse(text)
+    engines = engines or Engines()
+    engines.ears.tape = script.tape
+
+    async def main() -> Story:
+        async with stage(script, engines, settings=settings, session=session) as played:
+            await played.until(until_ms)
+            await played.to_rest()
+            played.wire.recorder.finish()
+            require_asked(played.story)
+        return played.story
+
+    story: Story = run_virtual(main())
+    return story
+
+
+def sure_of_more(*texts: str) -> Engines:
+    """Engines that take these words for unfinished, by their sound and by their sense."""
+    engines = Engines()
+    for text in texts:
+        engines.instinct.sounds[text] = 0.05
+        engines.brain.complete[text] = 0.0001
+    return engines
+
+
+# --- what always holds -------------------------------------------------------------------------
+
+
+def require_asked(story: Story) -> None:
+    """Every answer that somebody saw was asked for: by a committed turn, by the client, by long
+    silence; one each at most. So nobody saw anything of a reply behind its gate. One that noise may
+    have cut off, heard or not, is given again, once for each start of speech."""
+    asked = 0
+    again = False
+    for event in story.wire.sent_and_received():
+        if event["type"] in ("input_audio_buffer.committed", "response.create"):
+            asked += 1
+        if event["type"] == "input_audio_buffer.speech_started":
+            again = True
+        if event["type"] == "response.created":
+            assert asked or again, f"nobody asked for {event['response']['id']}"
+            again = again and asked > 0
+            asked = max(0, asked - 1)

@@ -1,0 +1,58 @@
+"""The tiny Parakeet of the tests (``tests/support/tiny_models/parakeet.py``) and speech that it
+knows."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.stt.parakeet import Parakeet, ParakeetOptions, build
+from tests.support.tiny_models.parakeet import FILE, PHRASES, espeak
+
+needs_nemo = pytest.mark.skipif(
+    importlib.util.find_spec("nemo") is None,
+    reason="NeMo is absent; run: script/test --workstation",
+)
+
+GAP = np.zeros(LISTEN_RATE * 4 // 10, dtype=np.int16)
+
+
+def options(**changed: Any) -> ParakeetOptions:
+    """Of an engine on the tiny model, with partials, in float32."""
+    return ParakeetOptions.model_validate(
+        {"weights": None, "model_file": str(FILE), "partials": True, "precision": "fp32"} | changed
+    )
+
+
+@cache
+def engine(**changed: Any) -> Parakeet:
+    """Built once for each set of options."""
+    return build(options(**changed), None)
+
+
+@cache
+def say(phrase: str, voice: str = "en-us", words_per_minute: int = 160) -> Pcm:
+    """One of ``PHRASES``, as espeak-ng says it, at 16 kHz."""
+    samples = espeak(phrase, voice, words_per_minute, 50)
+    return (np.clip(samples, -1, 1) * 32767).astype(np.int16)
+
+
+def talk(*phrases: str, voice: str = "en-us+m3") -> tuple[Pcm, str]:
+    """Phrases with pauses around them, and their text."""
+    pieces = [GAP, *(part for phrase in phrases for part in (say(phrase, voice), GAP))]
+    return np.concatenate(pieces), " ".join(phrases)
+
+
+def long_talk(seconds: float) -> tuple[Pcm, str]:
+    """All phrases again and again, for at least ``seconds``."""
+    phrases: list[str] = []
+    samples = 0
+    while samples < seconds * LISTEN_RATE:
+        phrases.append(PHRASES[len(phrases) % len(PHRASES)])
+        samples += len(say(phrases[-1], "en-us+m3")) + len(GAP)
+    return talk(*phrases)

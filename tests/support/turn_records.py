@@ -1,0 +1,27 @@
+"""Turn records of scripted scenes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipeline.audio import AudioFormat
+from pipeline.commands import SessionConfig
+from pipeline.items import MessageItem, TextPart
+from pipeline.telemetry.turn_recorder import TurnRecorder
+from pipeline.turn_record import TurnRecord
+from tests.support.scripted import Scene
+
+VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
+PUSH_TO_TALK = replace(VOICE, turn_detection=None)
+
+
+def records_of(played: Scene, *, answers: bool = True) -> list[TurnRecord]:
+    """The records of everything that was published, by a fold of our own."""
+    recorder = TurnRecorder(answers=answers)
+    seen = [(at, e) for at, e in played.log if not isinstance(e, TurnRecord)]
+    records = [record for at, event in seen for record in recorder.feed(at, event)]
+    return records + recorder.close(seen[-1][0])
+
+
+def user_text(text: str, item_id: str = "item_x") -> MessageItem:
+    return MessageItem(item_id, "user", (TextPart(text),))

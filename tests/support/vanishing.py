@@ -1,0 +1,148 @@
+"""Clients that vanish at random moments of a reply, and what is left of them.
+
+Used by ``test_disconnects`` and ``benchmarks.disconnects``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import random
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from tests.support.scripted import ScriptedTts
+from tests.support.scripted_server import Served, servers
+from tests.support.staged_server import CountedLlm, StagedAssistant
+
+PLACES = 4
+"""Conversations at the same time. A few vanished clients may not have been noticed yet."""
+
+LONGEST_S = 0.06
+"""All of a reply's moments are within this time: its stages take some ms each, and its audio is
+then paced."""
+
+SPEECH = np.tile(np.array([3000, -3000], np.int16), 2400)
+"""200 ms at 24 kHz that the scripted VAD takes for speech."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is there beyond an idle server; all zeros is no leak."""
+
+    tasks: int
+    threads: int
+    places: int
+    llm_conversations: int
+    utterances: int
+
+    @property
+    def nothing(self) -> bool:
+        return not any(asdict(self).values())
+
+
+class Vanishing:
+    """One server, and clients that come and vanish one after the other."""
+
+    def __init__(self, served: Served, assistant: StagedAssistant, seed: int) -> None:
+        self.served = served
+        self.assistant = assistant
+        self.moments: Counter[str] = Counter()
+        """The last event that each client saw."""
+        self._random = random.Random(seed)
+        self._tasks = asyncio.all_tasks()
+        self._threads = set(threading.enumerate())
+
+    async def vanish(self, number: int) -> None:
+        """One client. Each key is used twice, so that every second one comes back."""
+        key = {"Authorization": f"Bearer robot-{number // 2}"} if number % 3 else {}
+        uri = f"ws://127.0.0.1:{self.served.port}/v1/realtime"
+        socket = await connect(uri, additional_headers=key).__aenter__()
+        self._last_seen = "nothing"
+        with contextlib.suppress(TimeoutError, ConnectionClosed):
+            async with asyncio.timeout(self._random.uniform(0.0, LONGEST_S)):
+                await self._ask(socket)
+                await self._listen(socket)
+        self.moments[self._last_seen] += 1
+        self._cut(socket)
+        await socket.wait_closed()
+        self.assistant.forget()
+
+    async def _ask(self, socket: ClientConnection) -> None:
+        """Aloud or in writing."""
+        detection = self._random.choice([None, {"type": "server_vad"}])
+        audio = {"input": {"turn_detection": detection}}
+        await _send(socket, "session.update", session={"type": "realtime", "audio": audio})
+        if self._random.random() < 0.5:
+            speech = base64.b64encode(SPEECH.tobytes()).decode()
+            for _ in range(3):
+                await _send(socket, "input_audio_buffer.append", audio=speech)
+            await _send(socket, "input_audio_buffer.commit")
+        else:
+            content = [{"type": "input_text", "text": "Hello?"}]
+            item = {"type": "message", "role": "user", "content": content}
+            await _send(socket, "conversation.item.create", item=item)
+        await _send(socket, "response.create")
+
+    async def _listen(self, socket: ClientConnection) -> None:
+        while True:
+            self._last_seen = json.loads(await socket.recv())["type"]
+
+    def _cut(self, client: ClientConnection) -> None:
+        if self._random.random() < 0.5:  # with a RST, as of a machine that lost its power
+            connection: socket.socket = client.transport.get_extra_info("socket")
+            linger = struct.pack("ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        client.transport.abort()
+
+    async def left(self) -> Left:
+        """What is left when the server has noticed that all are gone, and nobody comes back."""
+        await self.served.sockets.empty()
+        self.served.sockets.parked.close()
+        places = await self._places_taken()
+        if ending := asyncio.all_tasks() - self._tasks:
+            await asyncio.wait(ending, timeout=1.0)
+        return Left(
+            len(asyncio.all_tasks() - self._tasks),
+            len(set(threading.enumerate()) - self._threads),
+            places,
+            self.assistant.llm.open_conversations,
+            self.assistant.stt.open_utterances,
+        )
+
+    async def _places_taken(self) -> int:
+        """How many of the server's places are not free for newcomers."""
+        async with contextlib.AsyncExitStack() as stack:
+            greetings = []
+            for _ in range(PLACES):
+                newcomer = await stack.enter_async_context(self.served.connect())
+                greetings.append(json.loads(await newcomer.recv())["type"])
+        await self.served.sockets.empty()
+        return PLACES - greetings.count("session.created")
+
+
+async def _send(socket: ClientConnection, kind: str, **fields: object) -> None:
+    await socket.send(json.dumps({"type": kind, **fields}))
+
+
+@contextlib.asynccontextmanager
+async def vanishing(seed: int) -> AsyncIterator[Vanishing]:
+    """A server whose engines take some milliseconds for each stage."""
+    llm = CountedLlm(first_s=0.006, per_token_s=0.004)
+    assistant = StagedAssistant(llm, ScriptedTts(first_s=0.006, seconds_per_word=0.1))
+    async with servers() as start:
+        served = await start(assistant, max_sessions=PLACES)
+        first = Vanishing(served, assistant, seed)
+        await first.vanish(0)  # whatever is made once for all clients is there now
+        await served.sockets.empty()
+        yield Vanishing(served, assistant, seed)

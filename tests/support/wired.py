@@ -1,0 +1,203 @@
+"""A client of the whole server but its socket: the real protocol and session, scripted engines.
+
+Runs in virtual time. Everything that is sent either way is kept with its time, and every server
+event passes through the conformance recorder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from pipeline.audio import Pcm, pcm_to_bytes
+from pipeline.bus import Bus
+from pipeline.engines.stages import Stages
+from pipeline.realtime import g711
+from pipeline.realtime.beta import BetaDialect
+from pipeline.realtime.protocol import RealtimeConnection
+from pipeline.realtime.session_config import SessionDefaults
+from pipeline.session import Session
+from pipeline.settings import SessionSettings
+from tests.support.conformance import Recorder
+from tests.support.protocol_client import DEFAULTS
+from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
+
+APPEND = "input_audio_buffer.append"
+FRAME_MS = 20
+SPEECH_LEVEL = 3_000
+"""Loud enough for ``LevelVad``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message, and when it was sent, in ms since the connection began."""
+
+    by: Literal["client", "server"]
+    at_ms: int
+    text: str
+
+
+class HasStages(Protocol):
+    def stages(self) -> Stages: ...
+
+
+@dataclass
+class Cast:
+    """The engines of one scene."""
+
+    stt: ScriptedStt = field(default_factory=ScriptedStt)
+    llm: ScriptedLlm = field(default_factory=ScriptedLlm)
+    tts: ScriptedTts = field(default_factory=ScriptedTts)
+    turn: ScriptedTurn = field(default_factory=ScriptedTurn)
+
+    def stages(self) -> Stages:
+        return Stages(LevelVad(), self.turn, self.stt, self.llm, self.tts)
+
+
+class Wired:
+    """``send`` messages; read ``log`` and ``recorder``."""
+
+    def __init__(
+        self, cast: HasStages, defaults: SessionDefaults, settings: SessionSettings, beta: bool
+    ) -> None:
+        numbers = itertools.count(1)
+
+        def new_id(prefix: str) -> str:
+            return f"{prefix}_{next(numbers)}"
+
+        self.recorder = Recorder(whole=True)
+        """Of the GA events, whatever the client speaks."""
+        self.log: list[Said] = []
+        self._began = asyncio.get_running_loop().time()
+        self.bus = Bus()
+        self._events = self.bus.subscribe(lossless=True)
+        self._dialect = BetaDialect(new_id) if beta else None
+        self._beta_recorder = Recorder("beta")
+        self._protocol = RealtimeConnection(defaults, new_id, lambda: 1_000.5)
+        self._session = Session(cast.stages(), self._protocol.config, settings, self.bus, new_id)
+
+    @property
+    def now_ms(self) -> int:
+        return round((asyncio.get_running_loop().time() - self._began) * 1000)
+
+    async def at(self, ms: float) -> None:
+        """Wait until so long after the connection began."""
+        await asyncio.sleep(self._began + ms / 1000 - asyncio.get_running_loop().time())
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._flush()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._session.run())
+            tasks.create_task(self._follow_events())
+
+    async def send(self, type: str, **fields: Any) -> None:
+        await self.send_text(json.dumps({"type": type, **fields}))
+
+    async def send_text(self, text: str | bytes, *, kept: bool = True) -> None:
+        if isinstance(text, str):
+            self.recorder.sent(text)
+            if kept:
+                self.log.append(Said("client", self.now_ms, text))
+        if self._dialect and isinstance(text, str):
+            ga = self._dialect.to_ga(text)
+            if not isinstance(ga, str):
+                self._keep(ga)
+                return
+            text = ga
+        commands = self._protocol.receive(text)
+        self._flush()
+        for command in commands:
+            await self._session.submit(command)
+
+    async def hear(self, milliseconds: int, level: int = 0) -> None:
+        """Append audio of one level, in real time and in the session's format.
+
+        The log has it as one append, whose audio is ``<speech 1000 ms>`` or ``<silence 60 ms>``.
+        """
+        what = f"<{'speech' if level else 'silence'} {milliseconds} ms>"
+        whole = json.dumps({"type": APPEND, "audio": what})
+        self.log.append(Said("client", self.now_ms, whole))
+        for _ in range(milliseconds // FRAME_MS):
+            await self.append(level)
+            await asyncio.sleep(FRAME_MS / 1000)
+
+    async def say(self, milliseconds: int) -> None:
+        await self.hear(milliseconds, SPEECH_LEVEL)
+
+    async def append(self, level: int, milliseconds: int = FRAME_MS) -> None:
+        """One append; the log leaves it out."""
+        shown = self.session["audio"]["input"]["format"]
+        samples = shown.get("rate", g711.RATE) * milliseconds // 1000
+        pcm = np.full(samples, level, np.int16)
+        audio = base64.b64encode(_on_the_wire(pcm, shown["type"])).decode()
+        await self.send_text(json.dumps({"type": APPEND, "audio": audio}), kept=False)
+
+    async def settle(self) -> None:
+        """Let everything that can happen now happen."""
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    @property
+    def session(self) -> dict[str, Any]:
+        """As it was shown last."""
+        shown = [event["session"] for event in self.recorder.events if "session" in event]
+        return dict(shown[-1])
+
+    def events(self, type: str) -> list[dict[str, Any]]:
+        return [event for event in self.recorder.events if event["type"] == type]
+
+    def sent_and_received(self) -> list[dict[str, Any]]:
+        """Every message either way, in order, but audio that was appended."""
+        return [json.loads(said.text) for said in self.log]
+
+    async def _follow_events(self) -> None:
+        async for _, event in self._events:
+            self._protocol.apply(event)
+            self._flush()
+
+    def _flush(self) -> None:
+        for text in self._protocol.messages_to_send():
+            self.recorder.record(text)
+            self._keep(self._dialect.from_ga(text) if self._dialect else [text])
+
+    def _keep(self, texts: list[str]) -> None:
+        for text in texts:
+            self.log.append(Said("server", self.now_ms, text))
+            if self._dialect:
+                self._beta_recorder.record(text)
+
+
+@asynccontextmanager
+async def wired(
+    cast: HasStages | None = None,
+    *,
+    defaults: SessionDefaults = DEFAULTS,
+    settings: SessionSettings | None = None,
+    beta: bool = False,
+) -> AsyncIterator[Wired]:
+    """A connection, with its ``session.created`` already there."""
+    client = Wired(cast or Cast(), defaults, settings or SessionSettings(), beta)
+    running = asyncio.create_task(client.run())
+    try:
+        await client.settle()
+        yield client
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+    if not running.cancelled() and (error := running.exception()):
+        raise error
+
+
+def _on_the_wire(pcm: Pcm, type: str) -> bytes:
+    if type == "audio/pcm":
+        return pcm_to_bytes(pcm)
+    return g711.encode(pcm, "pcmu" if type == "audio/pcmu" else "pcma")

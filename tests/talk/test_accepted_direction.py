@@ -1,0 +1,241 @@
+"""``array.accept_deg`` from end to end, in virtual time.
+
+An array below the real pyusb, its watch, a talk and a session; only the sound and the engines are
+scripted, and the sound does not depend on where it comes from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.compose import Assistant
+from app.server.robot_directions import robot_directions
+from app.settings.model import Settings
+from app.talk.embodiment import Embodiment
+from hardware.settings import Robot
+from hardware.xvf3800.device import UsbArray
+from pipeline.bus import Bus
+from pipeline.commands import SessionConfig
+from pipeline.engines.stages import Stages
+from pipeline.events import ReplyFinished, SpeechStarted, SpeechStopped
+from pipeline.hearing.card import ChipHearing
+from pipeline.settings import Sector, SessionSettings
+from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf, floats
+from tests.support.scripted import (
+    LevelVad,
+    Scene,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurn,
+    scene,
+)
+from tests.support.scripted_array import ScriptedArray
+from tests.support.virtual_time import run_virtual
+from tests.talk.test_embodiment import settings
+from tests.talk.test_talking import STORY, Talk, talk
+
+SIDE_DEG = 170.0
+FRONT = settings(accept_deg=90.0, lights=False)
+
+
+@dataclass
+class Room:
+    """``device``: the array, which hears whoever speaks."""
+
+    told: Talk
+    device: FakeXvf
+
+    async def say(self, seconds: float, azimuth_deg: float) -> None:
+        self._array_hears(azimuth_deg, speech=True)
+        await self.told.card.say(seconds)
+        self._array_hears(azimuth_deg, speech=False)
+
+    async def quiet(self, seconds: float) -> None:
+        await self.told.card.hear(seconds)
+
+    def answered(self) -> list[str]:
+        return [reply.status for reply in self.told.played.events(ReplyFinished)]
+
+    def directions(self) -> list[float | None]:
+        ended = self.told.played.events(SpeechStopped)
+        return [None if e.direction_deg is None else round(e.direction_deg) for e in ended]
+
+    def _array_hears(self, azimuth_deg: float, *, speech: bool) -> None:
+        if self.device.ids == REACHY:
+            heard = floats(math.radians(azimuth_deg), float(speech))
+            self.device.registers[(20, 19)] = heard
+        else:
+            degrees = round(azimuth_deg).to_bytes(2, "little")
+            self.device.registers[(20, 18)] = degrees + bytes([speech, 0])
+
+
+@asynccontextmanager
+async def room(
+    chosen: Settings = FRONT, ids: tuple[int, int] = REACHY, **given: Any
+) -> AsyncIterator[Room]:
+    loop = asyncio.get_running_loop()
+    loop.run_in_executor = _at_once  # type: ignore[method-assign]
+    device = FakeXvf(ids)
+    bus = FakeBus(device)
+    given["settings"] = SessionSettings(accept=chosen.array.accepted)
+    async with talk(**given) as told:
+        there = Room(told, device)
+        there._array_hears(90.0, speech=False)
+        body = Embodiment(
+            chosen,
+            told.state,
+            told.talking.face,
+            lambda: UsbArray(bus, bus.clock, bus.clock.pause),
+        )
+        running = asyncio.create_task(body.run())
+        try:
+            await there.quiet(0.3)
+            yield there
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+    assert bus.open_handles == 0
+
+
+def _at_once(executor: object, function: Callable[..., Any], *arguments: Any) -> Any:
+    """No threads in virtual time."""
+    future = asyncio.get_running_loop().create_future()
+    try:
+        future.set_result(function(*arguments))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+@pytest.mark.parametrize("ids", [REACHY, SEEED])
+def test_who_is_in_front_is_answered_and_who_is_at_the_side_is_not(ids: tuple[int, int]) -> None:
+    async def main() -> Room:
+        async with room(ids=ids) as there:
+            await there.say(1.0, SIDE_DEG)
+            await there.quiet(4.0)
+            assert there.answered() == []
+            await there.say(1.0, 75.0)
+            await there.quiet(6.0)
+            await there.say(1.0, SIDE_DEG)
+            await there.quiet(4.0)
+        return there
+
+    there = run_virtual(main())
+    assert there.answered() == ["completed"]
+    assert there.directions() == [75]
+
+
+def test_what_somebody_else_has_said_just_before_is_no_part_of_the_question() -> None:
+    async def main() -> Room:
+        async with room() as there:
+            await there.say(1.0, SIDE_DEG)
+            await there.say(1.0, 90.0)
+            await there.quiet(6.0)
+        return there
+
+    there = run_virtual(main())
+    (started,) = there.told.played.events(SpeechStarted)
+    # It began after 1.3 s; 300 ms before an onset are heard, too.
+    assert started.audio_ms == pytest.approx(1000, abs=110)
+    assert there.answered() == ["completed"]
+
+
+def test_an_array_that_is_late_to_hear_somebody_costs_no_syllable() -> None:
+    async def main() -> Room:
+        async with room() as there:
+            await there.told.card.say(0.4)
+            await there.say(1.0, 90.0)
+            await there.quiet(6.0)
+        return there
+
+    (started,) = run_virtual(main()).told.played.events(SpeechStarted)
+    assert started.audio_ms == pytest.approx(0, abs=40)
+
+
+def test_without_the_setting_everybody_is_answered() -> None:
+    async def main() -> Room:
+        async with room(settings(lights=False)) as there:
+            await there.say(1.0, SIDE_DEG)
+            await there.quiet(6.0)
+        return there
+
+    there = run_virtual(main())
+    assert (there.answered(), there.directions()) == (["completed"], [170])
+
+
+def test_who_is_at_the_side_interrupts_nobody() -> None:
+    async def main() -> Room:
+        async with room(llm=ScriptedLlm(deltas=STORY)) as there:
+            await there.say(1.0, 90.0)
+            await there.quiet(2.0)
+            assert there.told.card.playing
+            await there.say(2.0, SIDE_DEG)
+            await there.quiet(20.0)
+        return there
+
+    there = run_virtual(main())
+    assert there.answered() == ["completed"]
+    assert there.told.card.done == []
+
+
+def test_an_array_that_is_unplugged_leaves_everybody_heard() -> None:
+    async def main() -> Room:
+        async with room() as there:
+            there.device.plugged = False
+            await there.quiet(1.5)
+            await there.say(1.0, SIDE_DEG)
+            await there.quiet(6.0)
+            assert any("everybody is heard" in line.text for line in there.told.state.lines)
+        return there
+
+    there = run_virtual(main())
+    assert (there.answered(), there.directions()) == (["completed"], [None])
+
+
+def test_every_session_of_the_assistant_has_the_setting() -> None:
+    """Of ``talk`` and of ``serve``."""
+    stages = Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
+    assistant: Any = SimpleNamespace(settings=FRONT, stages=stages, sessions={}, tape=None)
+    session = Assistant.session(
+        assistant, Bus(), SessionConfig(instructions=""), hearing=ChipHearing(512)
+    )
+    assert session._settings.accept == Sector(90.0, 60.0)
+
+
+def test_a_served_robot_answers_only_who_is_in_front() -> None:
+    """The array's directions come through its daemon, the sound from the robot's app."""
+    array = ScriptedArray(via="daemon")
+
+    async def say(played: Scene, azimuth_deg: float) -> None:
+        array.answers["DOA_VALUE_RADIANS"] = (math.radians(azimuth_deg), 1.0)
+        await played.say(1.0)
+        array.answers["DOA_VALUE_RADIANS"] = (math.radians(azimuth_deg), 0.0)
+        await played.hear(5.0)
+
+    async def main() -> Scene:
+        asyncio.get_running_loop().run_in_executor = _at_once  # type: ignore[method-assign]
+        ready = asyncio.Event()
+        ready.set()
+        chosen = FRONT.model_copy(update={"robot": Robot(url="http://127.0.0.1:8000")})
+        async with scene(settings=SessionSettings(accept=FRONT.array.accepted)) as played:
+            sessions = {played.session: "127.0.0.1"}
+            serving: Any = SimpleNamespace(settings=chosen, ready=ready, sessions=sessions)
+            running = asyncio.create_task(robot_directions(serving, lambda: array))
+            for azimuth_deg in (SIDE_DEG, 80.0, 10.0):
+                await say(played, azimuth_deg)
+            running.cancel()
+            await asyncio.wait({running})
+        return played
+
+    played = run_virtual(main())
+    assert [round(e.direction_deg or 0) for e in played.events(SpeechStopped)] == [80]
+    assert len(played.events(ReplyFinished)) == 1

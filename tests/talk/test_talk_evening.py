@@ -1,0 +1,119 @@
+"""Who hears through the card: the array's chip, this program, or half-duplex."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.settings.load import load_settings
+from app.talk.conversation import Connected, Disconnected
+from app.talk.evening import NOBODY, PUSH, Evening, cancels_echo
+from app.talk.remote import RemoteConversation
+from app.talk.state import TalkState
+from app.talk.talking import Talking
+from hardware.settings import Sound
+from hardware.sound.notices import AllZero, Dropped, Lost, MoreLatency, Opened, Sounds, Waiting
+from pipeline.hearing.card import CardHearing, ChipHearing, HalfDuplexHearing
+from tests.support.scripted_driver import ARRAY, LAPTOP, ScriptedDriver
+
+SETTINGS = load_settings(None, (), {}).settings
+HERE = Opened(ARRAY.name, ARRAY.name, 16_000)
+ELSEWHERE = Opened(ARRAY.name, LAPTOP.name, 16_000)
+
+
+def evening(tmp_path: Path, url: str | None = None, **sound: Any) -> Evening:
+    settings = SETTINGS.model_copy(update={"sound": Sound(**sound)})
+    stages = SimpleNamespace(vad=SimpleNamespace(window_samples=512))
+    assistant: Any = None if url else SimpleNamespace(stages=stages)
+    return Evening(settings, TalkState(), assistant, url, tmp_path, ScriptedDriver(ARRAY))
+
+
+@pytest.mark.parametrize(
+    ("sound", "opened", "kind"),
+    [
+        ({}, HERE, ChipHearing),
+        ({}, ELSEWHERE, CardHearing),
+        ({"echo": "software"}, HERE, CardHearing),
+        ({"echo": "chip"}, ELSEWHERE, ChipHearing),
+        ({"echo": "half-duplex"}, HERE, HalfDuplexHearing),
+        # Who presses a key is heard from the first word on, and nothing is played any more.
+        ({"echo": "half-duplex", "push_to_talk": True}, HERE, ChipHearing),
+    ],
+)
+async def test_who_takes_the_echo_out(
+    tmp_path: Path, sound: dict[str, Any], opened: Opened, kind: type
+) -> None:
+    told = evening(tmp_path, **sound)
+    assert isinstance(await told._hearing(opened), kind)
+
+
+@pytest.mark.parametrize("push_to_talk", [True, False])
+async def test_a_far_server_hears_nothing_meanwhile_either(
+    tmp_path: Path, push_to_talk: bool
+) -> None:
+    told = evening(tmp_path, "far:8765", echo="half-duplex", push_to_talk=push_to_talk)
+    conversation = await told._conversation(HERE)
+    assert isinstance(conversation, RemoteConversation)
+    assert (conversation._half_duplex is None) == push_to_talk
+
+
+def test_a_chip_cancels_what_it_plays_itself() -> None:
+    another = ARRAY.name.replace("hw:1", "hw:2")
+    assert cancels_echo(Opened(ARRAY.name, ARRAY.name, 16_000))
+    assert not cancels_echo(Opened(ARRAY.name, another, 16_000))
+    assert not cancels_echo(ELSEWHERE)
+    assert not cancels_echo(Opened(LAPTOP.name, LAPTOP.name, 48_000))
+
+
+async def test_who_presses_a_key_while_nobody_is_there_is_told(tmp_path: Path) -> None:
+    told = evening(tmp_path, "far:8765", push_to_talk=True)
+    conversation = RemoteConversation("far:8765", push_to_talk=True)
+    talking = Talking(told._card, conversation, push_to_talk=True)
+    await told._push(talking)
+    assert not talking.pressed
+    told._state.note(Connected())
+    await told._push(talking)
+    talking._said_s = 1.0
+    told._state.note(Disconnected("gone", 1.0))
+    await told._push(talking)
+    assert [line.text for line in told._state.lines] == [NOBODY, "speak now", NOBODY]
+
+
+@pytest.mark.parametrize("push_to_talk", [True, False])
+async def test_who_may_speak_is_told_once(tmp_path: Path, push_to_talk: bool) -> None:
+    told = evening(tmp_path, "far:8765", push_to_talk=push_to_talk)
+    told._sound_says(HERE)
+    told._note(0.0, Connected())
+    told._note(0.0, Disconnected("gone", 1.0))
+    told._note(0.0, Connected())
+    (line,) = told._state.lines
+    assert line.text.startswith(f"Ready: {ARRAY.name} -> {ARRAY.name}, 16000 Hz. ")
+    assert line.text.endswith(PUSH if push_to_talk else "Speak.")
+
+
+async def test_what_the_card_tells_is_said(tmp_path: Path) -> None:
+    told = evening(tmp_path)
+    notices = (
+        HERE,
+        Lost(ARRAY.name, "its stream has ended"),
+        Waiting(ARRAY.name, 0.5),
+        HERE,
+        AllZero(2.0),
+        Sounds(),
+        Dropped(160),
+        MoreLatency(ARRAY.name, 0.025),
+    )
+    missing = []
+    for notice in notices:
+        told._sound_says(notice)
+        missing.append(told._state.missing)
+    assert missing == ["", ARRAY.name, ARRAY.name, "", "", "", "", ""]
+    said = [line.text for line in told._state.lines]
+    assert said[0] == f"{ARRAY.name} is gone: its stream has ended"
+    assert said[1] == f"{ARRAY.name} is back"
+    assert said[2].startswith("The microphone gives nothing but zeros")
+    assert said[4] == "10 ms of the microphone were lost: too busy"
+    assert "it gets 25 ms in advance from now on" in said[5]

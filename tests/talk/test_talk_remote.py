@@ -1,0 +1,250 @@
+"""``talk`` as a client of a server on another machine."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import numpy as np
+import pytest
+import websockets.asyncio.server
+import websockets.utils
+
+from app.talk import remote
+from app.talk.conversation import Connected, Disconnected
+from app.talk.realtime_client import NoServer, TurnFailed
+from app.talk.remote import RemoteConversation, events_of
+from pipeline.audio import LISTEN_RATE
+from pipeline.bus import Published
+from pipeline.commands import (
+    AppendAudio,
+    ClearAudio,
+    CommitAudio,
+    CreateResponse,
+    Direction,
+    NoteDirection,
+    TruncateItem,
+)
+from pipeline.events import (
+    Event,
+    Refused,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyHeld,
+    ReplyText,
+    ReplyWentOn,
+    SpeechStarted,
+    TranscriptReady,
+)
+from tests.support.scripted import ScriptedTts
+from tests.support.scripted_server import Served, servers
+from tests.support.staged_server import StagedAssistant
+
+T = TypeVar("T")
+
+
+class Reader:
+    """What comes, in order; everything that was read is kept."""
+
+    def __init__(self, conversation: RemoteConversation) -> None:
+        self._events = conversation.events()
+        self.seen: list[Event | Connected | Disconnected] = []
+
+    async def until(self, kind: type[T]) -> T:
+        async with asyncio.timeout(20):
+            async for happened in self._events:
+                event = happened.event if isinstance(happened, Published) else happened
+                self.seen.append(event)
+                if isinstance(event, kind):
+                    return event
+        raise AssertionError(f"no {kind}")
+
+    def all(self, kind: type[T]) -> list[T]:
+        return [event for event in self.seen if isinstance(event, kind)]
+
+
+@asynccontextmanager
+async def talking(url: str, push_to_talk: bool = False) -> AsyncIterator[tuple]:
+    conversation = RemoteConversation(url, push_to_talk)
+    running = asyncio.create_task(conversation.run())
+    try:
+        yield conversation, Reader(conversation)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+    if not running.cancelled() and (error := running.exception()):
+        raise error
+
+
+async def say(conversation: RemoteConversation, seconds: float, level: int) -> None:
+    for _ in range(round(seconds * 50)):
+        pcm = np.full(LISTEN_RATE // 50, level, np.int16)
+        await conversation.submit(AppendAudio(pcm, LISTEN_RATE, given=pcm))
+
+
+async def test_a_question_is_answered() -> None:
+    async with servers() as serve:
+        served = await serve(StagedAssistant())
+        async with talking(f"127.0.0.1:{served.port}") as (conversation, reader):
+            await reader.until(Connected)
+            await say(conversation, 0.8, 3000)
+            await say(conversation, 2.0, 0)
+            await conversation.submit(NoteDirection(Direction(3.0, True)))  # nobody there takes it
+            finished = await reader.until(ReplyFinished)
+            assert finished.status == "completed"
+            assert reader.all(SpeechStarted)
+            assert [event.text for event in reader.all(TranscriptReady)] != [""]
+            assert reader.all(ReplyText)
+            audio = reader.all(ReplyAudio)
+            assert {piece.rate for piece in audio} == {24_000}
+            assert all(len(piece.pcm) for piece in audio)
+            await conversation.submit(TruncateItem(audio[0].item_id, 0, 100))
+            await conversation.submit(TruncateItem("nothing", 0, 100))
+            refused = await reader.until(Refused)
+            assert "nothing" in refused.message
+            assert len(reader.all(Refused)) == 1
+
+
+async def test_an_answer_over_which_somebody_speaks_is_told_to_be_held() -> None:
+    long = ScriptedTts(first_s=0.0, seconds_per_word=2.0)
+    async with servers() as serve:
+        served = await serve(StagedAssistant(tts=long))
+        async with talking(served.url) as (conversation, reader):
+            await reader.until(Connected)
+            await say(conversation, 0.8, 3000)
+            await say(conversation, 2.0, 0)
+            first = await reader.until(ReplyAudio)
+            await asyncio.sleep(1.5)
+            await say(conversation, 0.2, 3000)
+            assert (await reader.until(ReplyHeld)).reply_id == first.reply_id
+            await say(conversation, 2.0, 0)
+            await reader.until(ReplyWentOn)
+
+
+async def test_push_to_talk() -> None:
+    async with servers() as serve:
+        served = await serve(StagedAssistant())
+        async with talking(served.url, push_to_talk=True) as (conversation, reader):
+            await reader.until(Connected)
+            await conversation.submit(ClearAudio())
+            await say(conversation, 0.8, 3000)
+            await conversation.submit(CommitAudio())
+            await conversation.submit(CreateResponse())
+            assert (await reader.until(ReplyFinished)).status == "completed"
+            assert reader.all(SpeechStarted) == []
+
+
+async def test_a_server_that_goes_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "RETRIES_S", (0.01,))
+    async with servers() as serve:
+        first: Served = await serve(StagedAssistant())
+        async with talking(first.url) as (conversation, reader):
+            await reader.until(Connected)
+            for session in first.sockets._open.copy():
+                session.close(1012, "restart")
+            lost = await reader.until(Disconnected)
+            assert lost.retry_s == 0.01
+            await say(conversation, 0.1, 0)  # nobody hears it, and nothing breaks
+            await reader.until(Connected)
+
+
+async def test_no_server_is_said() -> None:
+    with pytest.raises(NoServer, match="There is no reachy-voice server"):
+        await RemoteConversation("127.0.0.1:9").run()
+
+
+@pytest.mark.parametrize("address", ["a..b:8765", "127.0.0.1:99999", "robot:port", "[::1:8765"])
+async def test_what_is_no_address_is_said(address: str) -> None:
+    with pytest.raises(NoServer):
+        await RemoteConversation(address).run()
+
+
+async def test_a_server_that_refuses_is_said() -> None:
+    async def refuse(socket: websockets.asyncio.server.ServerConnection) -> None:
+        await socket.recv()
+        await socket.send(json.dumps({"type": "error", "error": {"message": "Not you."}}))
+        await socket.wait_closed()
+
+    async with websockets.asyncio.server.serve(refuse, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        conversation = RemoteConversation(f"127.0.0.1:{port}")
+        with pytest.raises(TurnFailed) as refused:
+            await conversation.run()
+    assert refused.value.why == "Not you."
+
+
+async def test_a_server_that_refuses_later_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "RETRIES_S", (0.01,))
+    visits = 0
+
+    async def serve(socket: websockets.asyncio.server.ServerConnection) -> None:
+        nonlocal visits
+        visits += 1
+        await socket.recv()
+        refusal = {"type": "error", "error": {"message": "Too many."}}
+        for nonsense in ("{", "[]", "{}", '{"type": "response.done"}'):
+            await socket.send(nonsense)
+        await socket.send(json.dumps({"type": "session.updated"} if visits != 2 else refusal))
+        if visits > 2:
+            await socket.wait_closed()
+
+    async with websockets.asyncio.server.serve(serve, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        async with talking(f"127.0.0.1:{port}") as (_, reader):
+            for _ in range(2):
+                await reader.until(Connected)
+    assert visits == 3
+
+
+async def test_a_server_that_hangs_is_not_waited_for() -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Takes the connection and our session, and nothing after that."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        key = next(x for x in head.decode().split("\r\n") if x.startswith("Sec-WebSocket-Key"))
+        accept = websockets.utils.accept_key(key.partition(": ")[2])
+        text = json.dumps({"type": "session.updated"}).encode()
+        writer.write(
+            f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Accept: {accept}\r\n\r\n".encode()
+            + bytes((0x81, len(text)))
+            + text
+        )
+        try:
+            await asyncio.sleep(20)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    conversation = RemoteConversation(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    running = asyncio.create_task(conversation.run())
+    await Reader(conversation).until(Connected)
+    running.cancel()
+    _, late = await asyncio.wait({running}, timeout=15)
+    assert not late
+    server.close()
+
+
+def test_half_duplex_sends_silence_while_the_loudspeaker_sounds() -> None:
+    conversation = RemoteConversation("127.0.0.1:9", half_duplex=True)
+    loud, quiet = np.full(160, 3000, np.int16), np.zeros(160, np.int16)
+    sent = []
+    for given in (loud, *(quiet for _ in range(80))):
+        for message in conversation._messages(AppendAudio(loud, LISTEN_RATE, given=given)):
+            sent.append(base64.b64decode(message["audio"]))
+    assert not np.frombuffer(b"".join(sent[:60]), np.int16).any()
+    assert np.frombuffer(sent[-1], np.int16).any()
+
+
+def test_what_is_not_known_tells_nothing() -> None:
+    assert list(events_of({"type": "rate_limits.updated"})) == []
+    failed = {"id": "r", "status": "failed", "status_details": {"error": {"message": "broke"}}}
+    (finished,) = events_of({"type": "response.done", "response": failed})
+    assert isinstance(finished, ReplyFinished)
+    assert finished.error == "broke"
+    started = {"type": "input_audio_buffer.speech_started", "item_id": "a", "audio_start_ms": 3}
+    assert list(events_of(started)) == [SpeechStarted("a", 3)]
+    assert list(events_of(started | {"direction_deg": 9.0})) == [SpeechStarted("a", 3, 9.0)]

@@ -1,0 +1,325 @@
+"""A sound card and a session, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.talk.conversation import Connected, Disconnected
+from app.talk.state import TalkState
+from app.talk.talking import DUCKED_DB, Talking
+from hardware.sound.pairing import SoundBlock
+from pipeline.audio import AudioFormat
+from pipeline.bus import Published
+from pipeline.commands import AppendAudio, Command, Direction, SessionConfig, TruncateItem
+from pipeline.events import (
+    Refused,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyStarted,
+    SpeechIgnored,
+    SpeechStarted,
+    TranscriptReady,
+)
+from pipeline.hearing.card import ChipHearing
+from pipeline.items import AudioPart, MessageItem
+from pipeline.settings import SessionSettings
+from tests.support.scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, scene
+from tests.support.scripted_card import ScriptedCard
+from tests.support.virtual_time import run_virtual
+
+CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
+STORY = tuple(f"{word} " for word in ("and then I went on " * 8).split())
+
+
+class SceneConversation:
+    def __init__(self, played: Scene) -> None:
+        self._session = played.session
+        self._bus = played.session._bus
+        self._events = self._bus.subscribe(lossless=True)
+        self.submitted: list[Command] = []
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def submit(self, command: Command) -> None:
+        self.submitted.append(command)
+        await self._session.submit(command)
+
+    async def events(self) -> AsyncIterator[Published | Connected | Disconnected]:
+        yield Connected()
+        async for published in self._events:
+            yield published
+
+
+@dataclass
+class Talk:
+    played: Scene
+    card: ScriptedCard
+    talking: Talking
+    conversation: SceneConversation
+    state: TalkState = field(default_factory=TalkState)
+    doing: list[str] = field(default_factory=list)
+
+    def commands(self, kind: type[Any]) -> list[Any]:
+        return [command for command in self.conversation.submitted if isinstance(command, kind)]
+
+    def look(self) -> None:
+        if not self.doing or self.doing[-1] != self.state.doing:
+            self.doing.append(self.state.doing)
+
+
+@asynccontextmanager
+async def talk(push_to_talk: bool = False, **given: Any) -> AsyncIterator[Talk]:
+    config = replace(CONFIG, turn_detection=None) if push_to_talk else CONFIG
+    async with scene(config=config, hearing=ChipHearing(512), **given) as played:
+        card, conversation = ScriptedCard(), SceneConversation(played)
+
+        def note(at: float, event: Any) -> None:
+            told.state.note(event)
+            told.look()
+
+        def heard(block: Any) -> None:
+            told.state.heard(block)
+            told.look()
+
+        talking = Talking(card, conversation, note, heard, push_to_talk=push_to_talk)
+        told = Talk(played, card, talking, conversation)
+        running = asyncio.create_task(talking.run())
+        try:
+            yield told
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+        if not running.cancelled() and (error := running.exception()):
+            raise error
+
+
+def test_a_question_is_answered_and_the_screen_follows() -> None:
+    async def main() -> Talk:
+        async with talk() as told:
+            await told.card.hear(0.3)
+            await told.card.say(1.0)
+            await told.card.hear(6.0)
+        return told
+
+    told = run_virtual(main())
+    (finished,) = told.played.events(ReplyFinished)
+    assert finished.status == "completed"
+    assert told.doing == ["listening", "hearing", "thinking", "speaking", "listening"]
+    assert [line.who for line in told.state.lines] == ["you", "reachy"]
+    assert told.card.done == []
+    assert told.commands(TruncateItem) == []
+    assert set(told.state.stages_ms) >= {"endpoint", "transcript", "first_audio"}
+
+
+def interrupted(said: str, lasts_s: float = 1.0, settings: SessionSettings | None = None) -> Talk:
+    async def main() -> Talk:
+        stt = ScriptedStt(texts=("tell me a story", said, said))
+        llm = ScriptedLlm(deltas=STORY)
+        async with talk(llm=llm, stt=stt, settings=settings) as told:
+            await told.card.say(1.0)
+            await told.card.hear(3.0)
+            await told.card.say(lasts_s)
+            await told.card.hear(3.0)
+        return told
+
+    return run_virtual(main())
+
+
+def test_who_may_interrupt_makes_it_softer_and_then_it_is_silent() -> None:
+    told = interrupted("stop")
+    assert told.card.done[0][1] == f"duck {DUCKED_DB:g}"
+    assert told.card.ducked_db == 0
+    assert told.played.events(ReplyFinished)[0].status == "cancelled"
+
+
+def test_who_interrupts_is_heard_at_once_and_the_history_has_what_was_heard() -> None:
+    told = interrupted("stop", settings=AT_ONCE)
+    started = [at for at, event in told.played.log if isinstance(event, SpeechStarted)]
+    flushed = told.card.done[0]
+    assert flushed == (pytest.approx(started[1], abs=0.011), "flush")
+    (cut,) = told.commands(TruncateItem)
+    message = spoken_first(told)
+    assert message.id == cut.item_id
+    (part,) = message.parts
+    assert isinstance(part, AudioPart)
+    assert part.seconds == pytest.approx(cut.audio_end_ms / 1000)
+    assert told.card.ducked_db == 0
+    first = next(at for at, event in told.played.log if isinstance(event, ReplyAudio))
+    heard_s = flushed[0] - first
+    assert part.seconds == pytest.approx(heard_s, abs=0.03)
+
+
+def spoken_first(told: Talk) -> MessageItem:
+    return next(
+        item
+        for item in told.played.session.chat.items
+        if isinstance(item, MessageItem) and item.role == "assistant"
+    )
+
+
+def test_who_agrees_makes_it_softer_for_a_moment() -> None:
+    told = interrupted("yeah", 0.3)
+    assert told.played.events(SpeechIgnored)
+    assert told.commands(TruncateItem) == []
+    kinds = [what for _, what in told.card.done]
+    assert kinds[:2] == [f"duck {DUCKED_DB:g}", "duck 0"]
+    assert "flush" not in kinds
+    assert any("did not stop for yeah" in line.text for line in told.state.lines)
+
+
+def test_push_to_talk_sends_only_what_is_said_between_the_keys() -> None:
+    async def main() -> Talk:
+        async with talk(push_to_talk=True) as told:
+            await told.card.say(1.0)  # nobody is told
+            await told.talking.press()
+            await told.card.say(1.0)
+            await told.talking.release()
+            await told.card.say(4.0)
+        return told
+
+    told = run_virtual(main())
+    assert len(told.played.events(TranscriptReady)) == 1
+    (ready,) = told.played.events(TranscriptReady)
+    assert ready.seconds == pytest.approx(1.0, abs=0.05)
+    assert [event.status for event in told.played.events(ReplyFinished)] == ["completed"]
+
+
+def test_push_to_talk_over_an_answer_ends_it() -> None:
+    async def main() -> Talk:
+        async with talk(push_to_talk=True, llm=ScriptedLlm(deltas=STORY)) as told:
+            for _ in range(2):
+                await told.talking.press()
+                await told.card.say(0.5)
+                await told.talking.release()
+                await told.card.hear(1.5)
+        return told
+
+    told = run_virtual(main())
+    assert "flush" in [what for _, what in told.card.done]
+    (cut,) = told.commands(TruncateItem)
+    (part,) = spoken_first(told).parts
+    assert isinstance(part, AudioPart)
+    assert part.seconds == pytest.approx(cut.audio_end_ms / 1000)
+    assert part.seconds < 2.0
+
+
+def test_who_is_muted_is_not_heard() -> None:
+    async def main() -> Talk:
+        async with talk() as told:
+            told.talking.muted = True
+            await told.card.say(1.0)
+            await told.card.hear(2.0)
+        return told
+
+    assert run_virtual(main()).played.events(SpeechStarted) == []
+
+
+def test_directions_reach_the_session_and_the_screen() -> None:
+    async def main() -> Talk:
+        async with talk() as told:
+            await told.talking.face(Direction(120.0, speech=True))
+            await told.card.say(1.0)
+            await told.card.hear(2.0)
+        return told
+
+    told = run_virtual(main())
+    assert told.played.events(SpeechStarted)[0].direction_deg == 120.0
+    assert told.state.direction_deg == 120.0
+
+
+def test_it_ends_when_the_card_ends() -> None:
+    async def main() -> None:
+        async with talk() as told:
+            told.card.end()
+            await told.card.hear(0.1)
+
+    run_virtual(main())
+
+
+def test_what_moved_while_nobody_was_heard_is_told_afterwards() -> None:
+    async def main() -> Talk:
+        async with talk() as told:
+            silence = np.zeros(160, np.int16)
+            for muted, moved in ((False, 5), (True, 160), (True, None), (True, -3), (False, None)):
+                told.talking.muted = muted
+                await told.card._blocks.put(SoundBlock(silence, silence, 0.0, 0, moved))
+                await asyncio.sleep(0.01)
+            await told.card.hear(0.01)
+        return told
+
+    heard = run_virtual(main()).commands(AppendAudio)
+    assert [piece.given_moved for piece in heard] == [5, 157, None]
+
+
+def test_after_a_time_without_the_microphone_there_is_a_gap() -> None:
+    async def main() -> Talk:
+        async with talk() as told:
+            await told.card.hear(0.02)
+            told.talking.muted = True
+            await told.card.hear(0.02)
+            told.talking.muted = False
+            await told.card.hear(0.02)
+        return told
+
+    heard = run_virtual(main()).commands(AppendAudio)
+    assert [piece.given_moved for piece in heard].count(0) == 1
+
+
+def test_what_was_said_before_it_was_muted_is_answered() -> None:
+    async def main() -> Talk:
+        async with talk() as told:
+            await told.card.say(1.0)
+            told.talking.muted = True
+            await told.card.say(4.0)
+        return told
+
+    told = run_virtual(main())
+    assert len(told.played.events(SpeechStarted)) == 1
+    assert [event.status for event in told.played.events(ReplyFinished)] == ["completed"]
+
+
+def test_push_to_talk_for_a_moment_asks_for_nothing() -> None:
+    async def main() -> Talk:
+        async with talk(push_to_talk=True) as told:
+            await told.talking.press()
+            await told.card.say(0.05)
+            assert not await told.talking.release()
+            await told.card.hear(2.0)
+            await told.talking.press()
+            await told.card.say(0.5)
+            assert await told.talking.release()
+            await told.card.hear(2.0)
+        return told
+
+    told = run_virtual(main())
+    assert len(told.played.events(ReplyFinished)) == 1
+    assert told.played.events(Refused) == []
+
+
+def test_after_a_key_nothing_more_is_played_of_the_answer() -> None:
+    async def main() -> Talk:
+        async with talk(push_to_talk=True) as told:
+            bus = told.played.session._bus
+            bus.publish(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
+            bus.publish(ReplyAudio("r", "a", 0, np.full(16_000, 700, np.int16), 16_000))
+            await told.card.hear(0.3)
+            await told.talking.press()
+            bus.publish(ReplyAudio("r", "a", 0, np.full(16_000, 700, np.int16), 16_000))
+            await told.card.hear(0.3)
+            assert not told.card.playing
+        return told
+
+    told = run_virtual(main())
+    (cut,) = told.commands(TruncateItem)
+    assert cut.audio_end_ms == pytest.approx(300, abs=11)
+    # There is no such item; that our own cut is refused is nobody's business.
+    assert told.played.events(Refused)
+    assert [line.text for line in told.state.lines] == []

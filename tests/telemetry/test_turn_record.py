@@ -1,0 +1,272 @@
+"""Turn records: what became of a turn, and of those of every other origin."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from pipeline import events
+from pipeline.audio import AudioFormat
+from pipeline.commands import (
+    AddItem,
+    CommitAudio,
+    CreateResponse,
+    ResponseOptions,
+    TurnDetection,
+)
+from pipeline.engines.contract import ToolCall
+from pipeline.events import Event
+from pipeline.messages import Usage
+from pipeline.telemetry.turn_recorder import TurnRecorder
+from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTurn, scene
+from tests.support.turn_records import PUSH_TO_TALK, VOICE, records_of, user_text
+from tests.support.virtual_time import run_virtual
+
+# --- a turn that is answered -----------------------------------------------------------------
+
+
+def test_a_spoken_turn_has_all_its_moments_and_figures() -> None:
+    async def main() -> None:
+        async with scene(stt=ScriptedStt(texts=("who are you?",))) as played:
+            await played.say(1.024)
+            await played.hear(6.0)
+        [record] = records_of(played)
+        assert (record.origin, record.outcome) == ("voice", "answered")
+        assert (record.status, record.reason, record.error) == ("completed", None, None)
+        [speech] = played.events(events.InputCommitted)
+        [reply] = played.events(events.ReplyStarted)
+        assert (record.item_id, record.reply_id) == (speech.item_id, reply.reply_id)
+        assert record.text == "who are you?"
+        assert record.heard == "Hello there, my friend. How are you?"
+        [timeline] = played.events(events.Timeline)
+        assert (record.endpoint_ms, record.transcript_ms) == (
+            timeline.endpoint,
+            timeline.transcript,
+        )
+        assert (record.first_token_ms, record.first_clause_ms, record.first_audio_ms) == (
+            timeline.first_token,
+            timeline.first_clause,
+            timeline.first_audio,
+        )
+        # 2.1 s of speech, of which the last 250 ms and one piece leave ahead of the player
+        assert record.first_audio_ms is not None
+        assert record.last_audio_ms == pytest.approx(
+            record.first_audio_ms + 2100 - 250 - 40, abs=45
+        )
+        assert record.ended_ms == pytest.approx(record.last_audio_ms, abs=1)
+        assert record.usage == Usage(10, 4, 6, 7)
+        assert record.sent_s == pytest.approx(2.1)
+        assert record.heard_s == pytest.approx(2.1)
+        assert (record.speculations_begun, record.speculations_discarded) == (1, 0)
+        assert record.engine_wasted_s == 0
+
+    run_virtual(main())
+
+
+def test_the_range_is_in_samples_and_the_pause_tells_why_it_was_the_end() -> None:
+    async def main() -> None:
+        async with scene(turn=ScriptedTurn(probability=0.95)) as played:
+            await played.hear(0.512)
+            await played.say(1.024)
+            await played.hear(3.0)
+        [record] = records_of(played)
+        [started] = played.events(events.SpeechStarted)
+        [stopped] = played.events(events.SpeechStopped)
+        assert record.speech_start_sample == started.audio_ms * 16
+        assert record.speech_end_sample == stopped.audio_ms * 16
+        [pause] = record.pauses
+        assert pause.start_sample == pytest.approx((0.512 + 1.024) * 16_000, abs=512)
+        assert pause.lasted_ms is None
+        judged = played.events(events.TurnJudged)
+        assert [(j.probability, j.wait_ms, j.reasons) for j in pause.judgements] == [
+            (j.probability, j.wait_ms, j.reasons) for j in judged
+        ]
+        assert record.judgement == pause.judgements[-1]
+        times = [j.after_ms for j in pause.judgements]
+        assert times == sorted(times)
+        # Speech ends at 1536 ms; it is heard in windows of 32 ms.
+        told = [at * 1000 - 1536 for at, e in played.log if isinstance(e, events.TurnJudged)]
+        assert times == pytest.approx(told, abs=33)
+
+    run_virtual(main())
+
+
+def test_a_pause_that_is_none_is_kept_with_what_it_wasted() -> None:
+    stt = ScriptedStt(texts=("I want", "I want some tea"))
+
+    async def main() -> None:
+        async with scene(stt=stt, turn=ScriptedTurn(probability=0.2)) as played:
+            await played.say(1.0)
+            await played.hear(0.5)
+            await played.say(1.0)
+            await played.hear(5.0)
+        [record] = records_of(played)
+        inner, last = record.pauses
+        assert inner.lasted_ms == pytest.approx(500, abs=40)
+        assert last.lasted_ms is None
+        assert inner.judgements
+        assert (record.speculations_begun, record.speculations_discarded) == (2, 1)
+        assert record.text == "I want some tea"
+        assert record.outcome == "answered"
+
+    run_virtual(main())
+
+
+def test_waste_is_summed_and_never_negative() -> None:
+    recorder = TurnRecorder()
+    told: list[Event] = [
+        events.SpeechStarted("item_1", 0),
+        events.SpeechPaused("item_1", 1000, 32),
+        events.SpeculationDiscarded("item_1", 0.25),
+        events.SpeechResumed("item_1", 1400),
+        events.SpeechPaused("item_1", 2000, 32),
+        events.SpeculationDiscarded("item_1", 0.5),
+        events.SpeechStopped("item_1", 2032),
+        events.InputCommitted("item_1", None),
+        events.ReplyStarted("resp_1", "audio", True, "joe", AudioFormat(), None, None),
+        events.Timeline("resp_1", endpoint=224.0),
+        events.ReplyFinished("resp_1", "completed", (), Usage(), engine_seconds=1.0),
+    ]
+    records = [record for event in told for record in recorder.feed(3.0, event)]
+    [record] = records
+    assert record.engine_wasted_s == 0.75
+    assert record.engine_used_s == 1.0
+    assert record.speculations_discarded == 2
+    assert [pause.lasted_ms for pause in record.pauses] == [400, None]
+
+
+# --- other origins ---------------------------------------------------------------------------
+
+
+def test_push_to_talk_counts_from_the_commit() -> None:
+    async def main() -> None:
+        async with scene(config=PUSH_TO_TALK) as played:
+            await played.say(1.0)
+            await played.do(CommitAudio())
+            await asyncio.sleep(0.2)
+            await played.do(CreateResponse())
+            await played.hear(3.0)
+        [record] = records_of(played)
+        assert (record.origin, record.outcome, record.text) == ("commit", "answered", "hello")
+        assert record.transcript_ms == pytest.approx(60)
+        assert record.pauses == ()
+        assert record.speculations_begun == 0
+        # the answer's own moments count from what asked for it
+        assert record.first_token_ms == pytest.approx(100)
+        assert record.heard == "Hello there, my friend. How are you?"
+
+    run_virtual(main())
+
+
+def test_two_commits_and_one_request_are_answered_together() -> None:
+    async def main() -> None:
+        async with scene(config=PUSH_TO_TALK) as played:
+            for _ in range(2):
+                await played.say(1.0)
+                await played.do(CommitAudio())
+            await played.do(CreateResponse())
+            await played.hear(5.0)
+        first, second = records_of(played)
+        assert (first.outcome, second.outcome) == ("merged", "answered")
+        assert second.answers_also == (first.item_id,)
+
+    run_virtual(main())
+
+
+def test_a_typed_question_and_a_bare_request() -> None:
+    config = replace(VOICE, modality="text")
+
+    async def main() -> None:
+        async with scene(config=config) as played:
+            await played.do(AddItem(user_text("Hi!")), CreateResponse())
+            await played.hear(2.0)
+            await played.do(CreateResponse())
+            await played.hear(2.0)
+        typed, bare = records_of(played)
+        assert (typed.origin, typed.outcome, typed.text) == ("text", "answered", "Hi!")
+        assert typed.heard == "Hello there, my friend. How are you?"
+        assert (typed.sent_s, typed.first_audio_ms) == (0.0, None)
+        assert (bare.origin, bare.text) == ("request", None)
+
+    run_virtual(main())
+
+
+def test_an_out_of_band_answer_takes_no_turn_away() -> None:
+    aside = ResponseOptions(in_conversation=False, modality="text", input=())
+
+    async def main() -> None:
+        detection = TurnDetection(create_response=False)
+        async with scene(config=replace(VOICE, turn_detection=detection)) as played:
+            await played.say(1.024)
+            await played.hear(1.0)
+            await played.do(CreateResponse(aside))
+            await played.hear(2.0)
+            await played.do(CreateResponse())
+            await played.hear(5.0)
+        beside, turn = records_of(played)
+        assert (beside.in_conversation, beside.origin, beside.outcome) == (
+            False,
+            "request",
+            "answered",
+        )
+        assert beside.item_id is None
+        assert (turn.origin, turn.outcome, turn.text) == ("voice", "answered", "hello")
+        assert turn.speculations_begun == 0
+
+    run_virtual(main())
+
+
+def test_a_turn_that_nobody_answers_is_known_at_the_end() -> None:
+    async def main() -> None:
+        detection = TurnDetection(create_response=False)
+        async with scene(config=replace(VOICE, turn_detection=detection)) as played:
+            await played.say(1.024)
+            await played.hear(2.0)
+        [record] = records_of(played)
+        assert (record.outcome, record.text, record.reply_id) == ("unanswered", "hello", None)
+        assert record.endpoint_ms is not None
+        assert record.transcript_ms is not None
+
+    run_virtual(main())
+
+
+def test_a_session_that_only_transcribes_has_its_records_at_once() -> None:
+    async def main() -> None:
+        async with scene(config=replace(VOICE, answers=False)) as played:
+            await played.say(1.024)
+            await played.hear(2.0)
+            recorder = TurnRecorder(answers=False)
+            [record] = [r for at, event in played.log for r in recorder.feed(at, event)]
+        assert (record.outcome, record.text) == ("unanswered", "hello")
+
+    run_virtual(main())
+
+
+def test_the_idle_timeout_is_a_silent_origin() -> None:
+    config = replace(VOICE, turn_detection=TurnDetection(idle_timeout_ms=5000))
+
+    async def main() -> None:
+        async with scene(config=config) as played:
+            await played.say(1.024)
+            await played.hear(10.0)
+        spoken, unasked = records_of(played)[:2]
+        assert (spoken.origin, unasked.origin) == ("voice", "silence")
+        assert unasked.text == ""
+        assert unasked.outcome == "answered"
+
+    run_virtual(main())
+
+
+def test_tool_calls_are_counted() -> None:
+    llm = ScriptedLlm(answers=[("Dancing now. ", ToolCall("dance", "{}"), ToolCall("dance", "{}"))])
+
+    async def main() -> None:
+        async with scene(llm=llm) as played:
+            await played.say(1.024)
+            await played.hear(5.0)
+        [record] = records_of(played)
+        assert record.tool_calls == 2
+
+    run_virtual(main())

@@ -1,0 +1,239 @@
+"""The fold behind turn records, by itself: events in, records out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline import events
+from pipeline.audio import AudioFormat
+from pipeline.bus import Bus
+from pipeline.events import Event
+from pipeline.items import FunctionCallItem, MessageItem, TextPart
+from pipeline.messages import Usage
+from pipeline.telemetry.turn_recorder import MAX_HELD, TurnRecorder
+from pipeline.turn_record import (
+    MAX_METADATA_PAIRS,
+    Judgement,
+    Outcome,
+    Pause,
+    TurnRecord,
+    as_metadata,
+)
+from tests.support.scripted import ScriptedStt, scene
+from tests.support.turn_records import records_of, user_text
+from tests.support.virtual_time import run_virtual
+
+GOLDEN: list[tuple[float, Event]] = [
+    (1.0, events.SpeechStarted("item_1", 700)),
+    (2.0, events.SpeechPaused("item_1", 1968, 32)),
+    (2.05, events.TurnJudged("item_1", 0.4, 900, ("leaning word",))),
+    (2.4, events.SpeechResumed("item_1", 2368)),
+    (2.4, events.SpeculationDiscarded("item_1", 0.125)),
+    (3.0, events.SpeechPaused("item_1", 2968, 32)),
+    (3.05, events.TurnJudged("item_1", 0.7, 500, ("question",))),
+    (3.1, events.TurnJudged("item_1", 0.95, 200, ("sound", "question"))),
+    (3.2, events.SpeechStopped("item_1", 3000)),
+    (3.2, events.InputCommitted("item_1", None)),
+    (3.2, events.TranscriptReady("item_1", "is it the tea?", 2.3)),
+    (3.2, events.ReplyStarted("resp_1", "audio", True, "joe", AudioFormat(), None, None)),
+    (3.25, events.ReplyText("resp_1", "item_2", 0, "Yes, it is")),
+    (3.25, events.ReplyAudio("resp_1", "item_2", 0, np.zeros(8000, np.int16), 8000)),
+    (3.5, events.ReplyText("resp_1", "item_2", 0, " the tea.")),
+    (3.5, events.ReplyAudio("resp_1", "item_2", 0, np.zeros(8000, np.int16), 8000)),
+    (4.75, events.SpeechStarted("item_3", 4500)),
+    (
+        4.75,
+        events.Timeline(
+            *("resp_1", 232.0, 80.0, 150.0, 200.0),
+            first_audio=282.0,
+        ),
+    ),
+    (
+        4.75,
+        events.ReplyFinished(
+            *("resp_1", "cancelled", (), Usage(40, 30, 10, 8), "turn_detected"),
+            engine_seconds=0.75,
+        ),
+    ),
+]
+
+
+def test_a_whole_turn_to_the_last_figure() -> None:
+    recorder = TurnRecorder()
+    [record] = [record for at, event in GOLDEN for record in recorder.feed(at, event)]
+    last = (
+        Judgement(82.0, 0.7, 500, ("question",)),
+        Judgement(132.0, 0.95, 200, ("sound", "question")),
+    )
+    # Rounded, since differences of times are not exact.
+    assert rounded(record) == (
+        TurnRecord(
+            origin="voice",
+            outcome="interrupted",
+            item_id="item_1",
+            reply_id="resp_1",
+            text="is it the tea?",
+            heard="Yes, it is the",
+            speech_start_sample=700 * 16,
+            speech_end_sample=3000 * 16,
+            pauses=(
+                Pause(1968 * 16, 400, (Judgement(82.0, 0.4, 900, ("leaning word",)),)),
+                Pause(2968 * 16, None, last),
+            ),
+            endpoint_ms=232.0,
+            transcript_ms=80.0,
+            first_token_ms=150.0,
+            first_clause_ms=200.0,
+            first_audio_ms=282.0,
+            last_audio_ms=532.0,
+            ended_ms=1782.0,
+            status="cancelled",
+            reason="turn_detected",
+            usage=Usage(40, 30, 10, 8),
+            speculations_begun=2,
+            speculations_discarded=1,
+            engine_used_s=0.75,
+            engine_wasted_s=0.125,
+            sent_s=2.0,
+            heard_s=1.5,
+        )
+    )
+    assert record.judgement is not None
+    assert record.judgement.probability == 0.95
+
+
+def rounded(value: Any) -> Any:
+    """The same with floats of six digits behind the point."""
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, tuple):
+        return tuple(map(rounded, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: rounded(getattr(value, f.name)) for f in fields(value)})
+    return value
+
+
+# --- whatever comes --------------------------------------------------------------------------
+
+IDS = st.sampled_from(["item_1", "item_2", "item_3"])
+REPLIES = st.sampled_from(["resp_1", "resp_2"])
+MS = st.integers(0, 5000)
+PCM = np.zeros(640, np.int16)
+USER_ITEM = IDS.map(lambda id: MessageItem(id, "user", (TextPart("x"),)))
+CALL = FunctionCallItem("item_c", "call_1", "dance", "{}")
+
+ANY_EVENT: st.SearchStrategy[Event] = st.one_of(
+    st.builds(events.SpeechStarted, IDS, MS),
+    st.builds(events.SpeechPaused, IDS, MS, MS),
+    st.builds(events.SpeechResumed, IDS, MS),
+    st.builds(events.TurnJudged, IDS, st.floats(0, 1), MS, st.just(("sound",))),
+    st.builds(events.SpeechStopped, IDS, MS),
+    st.builds(events.SpeechRejected, IDS, st.just(0.25)),
+    st.builds(events.InputCommitted, IDS, st.none()),
+    st.just(events.InputCleared()),
+    st.builds(events.IdleTimeout, IDS, MS, MS),
+    st.builds(events.TranscriptReady, IDS, st.just("hi"), st.just(1.0)),
+    st.builds(events.TranscriptFailed, IDS, st.just("broken")),
+    st.builds(events.ItemAdded, USER_ITEM, st.none()),
+    st.builds(events.ItemTruncated, IDS, st.just(0), MS),
+    st.builds(
+        events.ReplyStarted,
+        REPLIES,
+        st.sampled_from(["audio", "text"]),
+        st.booleans(),
+        st.just("joe"),
+        st.just(AudioFormat()),
+        st.none(),
+        st.none(),
+    ),
+    st.builds(events.ReplyText, REPLIES, IDS, st.just(0), st.just("Well, ")),
+    st.builds(events.ReplyAudio, REPLIES, IDS, st.just(0), st.just(PCM), st.just(16_000)),
+    st.builds(events.ReplyItemFinished, REPLIES, st.just(CALL), st.just(0), st.none()),
+    st.builds(events.Timeline, REPLIES, st.floats(0, 100), st.none()),
+    st.builds(
+        events.ReplyFinished,
+        REPLIES,
+        st.sampled_from(["completed", "cancelled", "incomplete", "failed"]),
+        st.just(()),
+        st.just(Usage()),
+        st.sampled_from([None, "turn_detected", "client_cancelled", "resumed", "shutdown"]),
+    ),
+    st.builds(events.SpeculationDiscarded, IDS, st.just(0.5)),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(ANY_EVENT, max_size=60))
+def test_no_order_of_events_breaks_it_or_loses_a_turn(told: list[Event]) -> None:
+    recorder = TurnRecorder()
+    records = []
+    for n, event in enumerate(told):
+        new = recorder.feed(n * 0.01, event)
+        if isinstance(event, events.ReplyFinished):
+            assert sum(r.reply_id == event.reply_id for r in new) <= 1
+        records += new
+    records += recorder.close(len(told) * 0.01)
+    assert recorder.close(99.0) == []
+    assert {record.outcome for record in records} <= set(get_args(Outcome))
+    committed = Counter(e.item_id for e in told if isinstance(e, events.InputCommitted))
+    seen = Counter(record.item_id for record in records if record.item_id)
+    assert all(seen[item_id] >= count for item_id, count in committed.items())
+    started = sum(isinstance(event, events.SpeechStarted) for event in told)
+    # An answer that is cut off when it has hardly begun is given again, with a record of its own.
+    again = sum(isinstance(e, events.ReplyFinished) and e.reason == "turn_detected" for e in told)
+    assert started <= seen.total() <= started + committed.total() + again
+    wasted = sum(record.engine_wasted_s for record in records)
+    vain = events.SpeculationDiscarded | events.SpeechRejected
+    assert wasted <= sum(e.engine_seconds for e in told if isinstance(e, vain))
+
+
+def test_what_waits_is_bounded() -> None:
+    recorder = TurnRecorder()
+    records: list[TurnRecord] = []
+    for n in range(3 * MAX_HELD):
+        records += recorder.feed(n, events.SpeechStarted(f"item_s{n}", n))
+        records += recorder.feed(n, events.InputCommitted(f"item_c{n}", None))
+        records += recorder.feed(n, events.ItemAdded(user_text("x" * 10, f"item_t{n}"), None))
+    assert len(records) == 4 * MAX_HELD
+    assert len(recorder.close(100.0)) == 2 * MAX_HELD
+
+
+# --- as metadata -----------------------------------------------------------------------------
+
+
+def test_metadata_fits_the_api_and_has_no_words_in_it() -> None:
+    async def main() -> None:
+        async with scene(stt=ScriptedStt(texts=("my secret is tea",))) as played:
+            await played.say(1.024)
+            await played.hear(6.0)
+        [record] = records_of(played)
+        shown = as_metadata(record)
+        assert len(shown) <= MAX_METADATA_PAIRS
+        assert all(len(key) <= 64 and len(value) <= 512 for key, value in shown.items())
+        assert shown["reachy_voice.outcome"] == "answered"
+        assert shown["reachy_voice.first_audio_ms"] == f"{record.first_audio_ms:g}"
+        assert not any("tea" in value or "friend" in value for value in shown.values())
+
+    run_virtual(main())
+
+
+def test_a_bus_publishes_what_it_derives_before_the_event() -> None:
+    async def main() -> None:
+        bus = Bus()
+        bus.derive(TurnRecorder().feed)
+        seen = bus.subscribe()
+        bus.publish(events.SpeechStarted("item_1", 0))
+        bus.publish(events.SpeechStopped("item_1", 100))
+        bus.publish(events.SpeechRejected("item_1"))
+        bus.close()
+        assert [type(event).__name__ async for _, event in seen] == [
+            *("SpeechStarted", "SpeechStopped", "TurnRecord", "SpeechRejected")
+        ]
+
+    run_virtual(main())

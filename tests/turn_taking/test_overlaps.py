@@ -1,0 +1,304 @@
+"""Speech over an answer: held back at once, weighed by its words, and then it stops or goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline.audio import AudioFormat
+from pipeline.commands import ClearAudio, CommitAudio, SessionConfig, TurnDetection
+from pipeline.errors import EngineError
+from pipeline.events import (
+    InputCommitted,
+    ReplyAudio,
+    ReplyFinished,
+    SpeechIgnored,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+    SpeechStopped,
+    TranscriptReady,
+)
+from pipeline.settings import BargeIn, SessionSettings
+from pipeline.turn_record import TurnRecord
+from tests.support.scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, scene
+from tests.support.virtual_time import run_virtual
+
+_WORDS = """
+    once upon a time there was a small robot who lived on a wooden desk and talked all day long with
+    nice people that came by to drink their tea.
+"""
+STORY = tuple(f"{word} " for word in _WORDS.split())
+"""9 s of speech."""
+CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
+QUESTION_S = 1.024
+HEARD_S = 3.0
+"""The user speaks over the answer this long after the question."""
+BEGAN_S = QUESTION_S + HEARD_S
+
+
+def story() -> ScriptedLlm:
+    return ScriptedLlm(deltas=STORY)
+
+
+async def over_the_answer(played: Scene, seconds: float) -> None:
+    await played.say(QUESTION_S)
+    await played.hear(HEARD_S)
+    await played.say(seconds)
+
+
+def audio(played: Scene) -> list[tuple[float, ReplyAudio]]:
+    return [(at, event) for at, event in played.log if isinstance(event, ReplyAudio)]
+
+
+def sent_s(played: Scene) -> float:
+    return sum(len(event.pcm) / event.rate for _, event in audio(played))
+
+
+def first_answer(played: Scene) -> ReplyFinished:
+    return played.events(ReplyFinished)[0]
+
+
+def wire(played: Scene) -> list[str]:
+    """What a client is told of speech."""
+    kinds = (SpeechStarted, SpeechStopped, InputCommitted, TranscriptReady)
+    return [type(event).__name__ for _, event in played.log if isinstance(event, kinds)]
+
+
+TURN = ["SpeechStarted", "SpeechStopped", "InputCommitted", "TranscriptReady"]
+
+
+@pytest.mark.parametrize(
+    ("heard", "reason"),
+    [("Mm-hmm.", "backchannel"), ("", "no words"), ("there was a small", "echo")],
+)
+def test_what_is_no_interruption_changes_nothing(heard: str, reason: str) -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", heard))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story()) as played:
+            await over_the_answer(played, 0.4)
+            await played.hear(9.0)
+        assert wire(played) == TURN
+        assert first_answer(played).status == "completed"
+        assert sent_s(played) == pytest.approx(9.0)
+        samples = np.concatenate([event.pcm for _, event in audio(played)])
+        assert len(samples) == 9 * 16_000
+        [ignored] = played.events(SpeechIgnored)
+        assert (ignored.reason, ignored.said) == (reason, heard)
+        assert ignored.audio_ms == pytest.approx(BEGAN_S * 1000, abs=40)
+        [record] = played.events(TurnRecord)
+        assert [(each.reason, each.text) for each in record.ignored] == [(reason, heard)]
+
+    run_virtual(main())
+
+
+def test_nothing_is_sent_from_the_onset_to_the_verdict() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story()) as played:
+            await over_the_answer(played, 0.4)
+            await played.hear(9.0)
+        times = [at for at, _ in audio(played)]
+        gaps = [(after - at, at) for at, after in itertools.pairwise(times)]
+        longest, since = max(gaps)
+        # The first window is enough; the end of "mm-hm" is known after one more and a pass.
+        assert since == pytest.approx(BEGAN_S, abs=0.05)
+        assert longest == pytest.approx(0.4 + 0.032 + 0.06, abs=0.06)
+
+    run_virtual(main())
+
+
+def test_an_interruption_is_told_from_its_beginning() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "What", "What about tea?"))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story()) as played:
+            await over_the_answer(played, 1.0)
+            await played.hear(2.0)
+        assert wire(played) == [*TURN, *TURN]
+        started = played.events(SpeechStarted)[1]
+        assert started.audio_ms == pytest.approx(BEGAN_S * 1000 - 300, abs=40)
+        told_at = [at for at, event in played.log if isinstance(event, SpeechStarted)][1]
+        # 224 ms of speech, in whole windows, and a pass.
+        assert told_at - BEGAN_S == pytest.approx(0.224 + 0.06, abs=0.06)
+        cut = first_answer(played)
+        assert (cut.status, cut.reason) == ("cancelled", "turn_detected")
+        assert not [at for at, _ in audio(played) if BEGAN_S + 0.1 < at < told_at + 0.5]
+        assert played.events(TranscriptReady)[-1].text == "What about tea?"
+
+    run_virtual(main())
+
+
+def test_a_short_interruption_is_told_in_the_pause_after_it() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "Stop."))
+    settings = SessionSettings(barge_in=BargeIn(first_look_ms=1000))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story(), settings=settings) as played:
+            await over_the_answer(played, 0.3)
+            await played.hear(2.0)
+        assert wire(played) == [*TURN, *TURN]
+        names = [type(event) for _, event in played.log if isinstance(event, SpeechPaused)]
+        assert len(names) == 2
+        assert first_answer(played).status == "cancelled"
+
+    run_virtual(main())
+
+
+def test_a_listener_who_goes_on_to_ask_interrupts_with_all_of_it() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "Yeah.", "Yeah. But why?"))
+    settings = SessionSettings(barge_in=BargeIn(first_look_ms=1000))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story(), settings=settings) as played:
+            await over_the_answer(played, 0.3)
+            await played.hear(0.12)
+            await played.say(0.5)
+            await played.hear(2.0)
+        assert wire(played) == [*TURN, *TURN]
+        assert not played.events(SpeechIgnored)
+        assert not played.events(SpeechResumed)
+        started = played.events(SpeechStarted)[1]
+        assert started.audio_ms == pytest.approx(BEGAN_S * 1000 - 300, abs=40)
+        assert played.events(TranscriptReady)[-1].text == "Yeah. But why?"
+
+    run_virtual(main())
+
+
+def test_any_speech_interrupts_at_once_where_that_is_wanted() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story(), settings=AT_ONCE) as played:
+            await over_the_answer(played, 0.4)
+        told_at = [at for at, event in played.log if isinstance(event, SpeechStarted)][1]
+        assert told_at - BEGAN_S == pytest.approx(0.064, abs=0.04)
+        assert first_answer(played).status == "cancelled"
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("heard_s", [0.9, 9.9])
+def test_an_answer_that_has_just_begun_or_is_about_to_end_is_left_at_once(heard_s: float) -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story()) as played:
+            await played.say(QUESTION_S)
+            await played.hear(heard_s)
+            await played.say(0.3)
+        assert len(played.events(SpeechStarted)) == 2
+
+    run_virtual(main())
+
+
+def test_without_interruption_nothing_is_held_back() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "What about tea?"))
+    config = replace(CONFIG, turn_detection=TurnDetection(interrupt_response=False))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story(), config=config) as played:
+            await over_the_answer(played, 0.5)
+            await played.hear(1.0)
+        assert wire(played) == [*TURN, *TURN]
+        assert sent_s(played) > 3.0
+
+    run_virtual(main())
+
+
+def test_speech_that_cannot_be_read_interrupts_by_its_length() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.",))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story()) as played:
+            await played.say(QUESTION_S)
+            await played.hear(HEARD_S)
+            stt.error = EngineError("broken")
+            await played.say(0.3)
+            await played.hear(1.0)
+            assert [each.reason for each in played.events(SpeechIgnored)] == ["no words"]
+            await played.say(1.0)
+            await played.hear(1.0)
+        assert len(played.events(SpeechStarted)) == 2
+        assert first_answer(played).status == "cancelled"
+
+    run_virtual(main())
+
+
+def test_a_client_that_commits_says_that_it_is_speech() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story()) as played:
+            await over_the_answer(played, 0.2)
+            await played.do(CommitAudio())
+            await played.hear(1.0)
+        assert wire(played) == [*TURN, *TURN]
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("silence_s", [0.0, 0.1])
+def test_a_client_that_clears_hears_nothing_of_it_and_the_answer_goes_on(silence_s: float) -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story()) as played:
+            await over_the_answer(played, 0.14)
+            await played.hear(silence_s)
+            await played.do(ClearAudio())
+            await played.hear(9.0)
+        assert wire(played) == TURN
+        assert sent_s(played) == pytest.approx(9.0)
+
+    run_virtual(main())
+
+
+def test_a_client_that_stalls_in_the_middle_does_not_keep_the_answer_back() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story()) as played:
+            await over_the_answer(played, 0.3)
+            await played.session.quiet()
+        assert wire(played) == TURN
+        assert sent_s(played) == pytest.approx(9.0)
+
+    run_virtual(main())
+
+
+def test_words_are_looked_at_ever_more_rarely() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", ""))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=ScriptedLlm(deltas=STORY * 3)) as played:
+            await over_the_answer(played, 10.0)
+            assert wire(played) == TURN
+            assert 10 < len(stt.finished) < 24
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_a_loud_moment_and_then_nothing_does_not_keep_the_answer_back(clears: bool) -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", ""))
+
+    async def main() -> None:
+        async with scene(stt=stt, llm=story()) as played:
+            await over_the_answer(played, 0.04)
+            assert played.session._turns.suspecting
+            if clears:
+                await played.do(ClearAudio())
+                assert not played.session._turns.suspecting
+            async with asyncio.timeout(30):
+                await played.session.quiet()
+        assert wire(played) == TURN
+        assert sent_s(played) == pytest.approx(9.0)
+
+    run_virtual(main())

@@ -1,0 +1,229 @@
+"""Replies that are begun before their turn is known to be over, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pipeline.events import (
+    InputCommitted,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyStarted,
+    SpeculationDiscarded,
+    Timeline,
+)
+from pipeline.messages import Message
+from pipeline.settings import SessionSettings, Speculation
+from pipeline.turn_taking.speculation import Budget
+from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTurn, scene
+from tests.support.virtual_time import run_virtual
+
+# --- the budget --------------------------------------------------------------------------------
+
+
+def test_a_session_that_wastes_more_than_its_budget_becomes_careful_and_recovers() -> None:
+    budget = Budget(Speculation(budget=0.3))
+    budget.wasted(5.0)
+    assert budget.may_answer, "one pause says nothing yet"
+    for _ in range(5):
+        budget.used(0.5)
+    assert budget.wasted_share == pytest.approx(5 / 7.5)
+    assert not budget.may_answer
+    assert not budget.may_guess
+    for _ in range(24):
+        budget.used(0.5)
+    assert budget.may_answer
+
+
+def test_slow_engines_stop_guesses_first_and_then_all_speculation() -> None:
+    budget = Budget(Speculation())
+    for _ in range(8):
+        budget.recognised(2.0, 0.1)
+    assert (budget.may_guess, budget.may_answer) == (True, True)
+    for _ in range(4):
+        budget.recognised(2.0, 0.2)
+    assert (budget.may_guess, budget.may_answer) == (False, True)
+    for _ in range(8):
+        budget.recognised(2.0, 0.5)
+    assert (budget.may_guess, budget.may_answer) == (False, False)
+    for _ in range(8):
+        budget.recognised(2.0, 0.1)
+    assert (budget.may_guess, budget.may_answer) == (True, True)
+
+
+def test_long_audio_is_not_taken_for_a_slow_machine() -> None:
+    budget = Budget(Speculation())
+    budget.recognised(1.0, 0.1)
+    budget.recognised(10.0, 0.8)
+    assert budget.slowness == 1.0
+
+
+@pytest.mark.parametrize(
+    ("on_partials", "cheap", "wanted"),
+    [
+        ("auto", True, True),
+        ("auto", False, False),
+        ("always", False, True),
+        ("never", True, False),
+    ],
+)
+def test_who_asks_for_partials(on_partials: str, cheap: bool, wanted: bool) -> None:
+    settings = Speculation.model_validate({"on_partials": on_partials})
+    assert Budget(settings).wants_partials(cheap) is wanted
+
+
+# --- a reply on a stable partial ---------------------------------------------------------------
+
+ASKED = "tell me a joke"
+
+
+def partials(*texts: str) -> ScriptedStt:
+    return ScriptedStt(texts=(texts[-1],), partials=texts, streams=True)
+
+
+def play(stt: ScriptedStt, act: Callable[[Scene], object], llm: ScriptedLlm | None = None) -> Scene:
+    async def main() -> Scene:
+        async with scene(stt=stt, llm=llm) as played:
+            await act(played)  # type: ignore[misc]
+        return played
+
+    return run_virtual(main())  # type: ignore[no-any-return]
+
+
+async def ask(played: Scene) -> None:
+    await played.say(1.024)
+    await played.hear(3.0)
+
+
+def test_a_reply_to_a_stable_partial_is_there_before_the_pause() -> None:
+    llm = ScriptedLlm(first_s=0.5)
+    played = play(partials("tell", "tell me a", ASKED, ASKED, ASKED), ask, llm)
+    assert [prompt[-1] for prompt in llm.prompts] == [Message("user", ASKED)]
+    (moments,) = played.events(Timeline)
+    assert moments.first_token is not None
+    assert moments.first_token < 0, "before the speech had ended"
+    assert moments.first_audio == moments.endpoint, "the audio was waiting for the gate"
+    assert not played.events(SpeculationDiscarded)
+
+
+def test_a_reply_to_a_partial_that_went_on_dies_unseen() -> None:
+    stt = partials("tell me", "tell me", "tell me a", ASKED)
+    llm = ScriptedLlm()
+    played = play(stt, ask, llm)
+    assert [prompt[-1].content for prompt in llm.prompts] == ["tell me", ASKED]
+    assert len(played.events(SpeculationDiscarded)) == 1
+    assert len(played.events(ReplyStarted)) == 1
+    assert [e.status for e in played.events(ReplyFinished)] == ["completed"]
+    assert llm.running == 0
+
+
+def test_a_final_transcript_with_other_words_kills_the_guess() -> None:
+    stt = ScriptedStt(texts=("tell me a joke please",), partials=(ASKED, ASKED), streams=True)
+    llm = ScriptedLlm()
+    played = play(stt, ask, llm)
+    assert [prompt[-1].content for prompt in llm.prompts] == [ASKED, "tell me a joke please"]
+    assert len(played.events(ReplyStarted)) == 1
+
+
+def test_case_and_punctuation_do_not_kill_it() -> None:
+    stt = ScriptedStt(texts=("Tell me a joke.",), partials=(ASKED, ASKED), streams=True)
+    llm = ScriptedLlm()
+    played = play(stt, ask, llm)
+    assert [prompt[-1].content for prompt in llm.prompts] == [ASKED]
+    (moments,) = played.events(Timeline)
+    assert moments.first_token is not None
+    assert moments.first_token < 0, "it was begun while they spoke"
+    assert next(item.text for item in played.session.chat.items) == "Tell me a joke."
+
+
+def test_words_that_will_not_change_are_read_ahead() -> None:
+    llm = ScriptedLlm()
+    play(partials("tell", "tell me a", "tell me a joke"), ask, llm)
+    assert "tell me" in llm.read_ahead or "tell me a" in llm.read_ahead
+
+
+def test_without_cheap_partials_nothing_is_begun_before_the_pause() -> None:
+    llm = ScriptedLlm()
+    stt = ScriptedStt(texts=(ASKED,), partials=(ASKED, ASKED, ASKED))
+    played = play(stt, ask, llm)
+    (moments,) = played.events(Timeline)
+    assert moments.first_token is not None
+    assert moments.first_token > 0
+
+
+def test_what_was_said_before_a_pause_is_read_ahead_when_speech_goes_on() -> None:
+    llm = ScriptedLlm()
+
+    async def hesitate(played: Scene) -> None:
+        await played.say(1.0)
+        await played.hear(0.16)
+        await played.say(0.6)
+        await played.hear(2.0)
+
+    play(ScriptedStt(texts=("tell me", "tell me a joke")), hesitate, llm)
+    assert "tell me" in llm.read_ahead
+    assert llm.prompts[-1][-1] == Message("user", "tell me a joke")
+
+
+# --- the budget in a session -------------------------------------------------------------------
+
+
+def test_beyond_its_budget_a_session_begins_only_when_the_turn_is_likely_over() -> None:
+    llm = ScriptedLlm()
+    settings = SessionSettings(speculation=Speculation(budget=0.0))
+
+    async def main() -> int:
+        async with scene(llm=llm, turn=ScriptedTurn(probability=0.02), settings=settings) as played:
+            for work in range(6):
+                played.session._turns._attempts._budget.wasted(1.0 + work)
+            await played.say(1.0)
+            await played.hear(0.4)
+            begun_in_the_pause = len(llm.prompts)
+            await played.hear(2.0)
+            assert len(played.events(ReplyStarted)) == 1, "answered when it is over"
+        return begun_in_the_pause
+
+    assert run_virtual(main()) == 0
+
+
+# --- somebody goes on when the answer has just begun -------------------------------------------
+
+
+@pytest.mark.parametrize("gap_s", [0.5, 0.7, 0.9, 1.0])
+def test_who_goes_on_over_an_answer_that_has_just_begun_is_answered_once(gap_s: float) -> None:
+    llm = ScriptedLlm()
+    stt = ScriptedStt(texts=("I have a dog.", "What does he eat?"))
+
+    async def main() -> Scene:
+        async with scene(llm=llm, stt=stt) as played:
+            await played.say(1.024)
+            await played.hear(gap_s)
+            await played.say(1.024)
+            await played.hear(3.0)
+        return played
+
+    played = run_virtual(main())
+    assert llm.prompts[-1][1:] == [Message("user", "I have a dog. What does he eat?")]
+    assert [e.status for e in played.events(ReplyFinished)] == ["cancelled", "completed"]
+    assert len(played.events(InputCommitted)) == 2
+    first = played.events(ReplyStarted)[0].reply_id
+    heard_s = sum(len(e.pcm) / e.rate for e in played.events(ReplyAudio) if e.reply_id == first)
+    assert heard_s < 1.3, "sent, of which less was played"
+
+
+def test_an_answer_that_was_heard_for_longer_stays_in_the_conversation() -> None:
+    llm = ScriptedLlm()
+    stt = ScriptedStt(texts=("I have a dog.", "What does he eat?"))
+
+    async def main() -> None:
+        async with scene(llm=llm, stt=stt) as played:
+            await played.say(1.024)
+            await played.hear(1.8)
+            await played.say(1.024)
+            await played.hear(3.0)
+
+    run_virtual(main())
+    roles = [message.role for message in llm.prompts[-1]]
+    assert roles == ["system", "user", "assistant", "user"]

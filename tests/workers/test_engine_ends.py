@@ -1,0 +1,260 @@
+"""An engine's process ends under a session: what becomes of the turn. In virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.contract import Partial, Transcript
+from pipeline.engines.stages import Stages
+from pipeline.errors import EngineCrashed
+from pipeline.events import ReplyAudio, ReplyFinished, ReplyText, TranscriptPartial, TranscriptReady
+from pipeline.hearing.recognition import Recognition
+from pipeline.settings import SessionSettings
+from pipeline.work import Work
+from tests.support.scripted import (
+    LevelVad,
+    Scene,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurn,
+    ScriptedUtterance,
+    scene,
+)
+from tests.support.virtual_time import run_virtual
+
+CRASHED = EngineCrashed("The engine's process ended")
+SORRY = "Sorry, please say that again."
+APOLOGISING = SessionSettings(apology=SORRY)
+
+
+def endings(it: Scene) -> list[str]:
+    return [event.status for event in it.events(ReplyFinished)]
+
+
+# --- listening ---------------------------------------------------------------------------------
+
+
+class MortalVad(LevelVad):
+    """Fails for windows from ``dead_from`` to ``dead_to``, in seconds of the loop."""
+
+    dead_from = dead_to = 0.0
+
+    async def open(self) -> MortalVad:
+        return self
+
+    async def score(self, pcm: Pcm) -> float:
+        if self.dead_from <= asyncio.get_running_loop().time() < self.dead_to:
+            raise CRASHED
+        return await super().score(pcm)
+
+
+def test_a_session_outlives_its_voice_detector() -> None:
+    async def main() -> None:
+        vad = MortalVad()
+        vad.dead_from, vad.dead_to = 1.0, 4.0
+        async with scene(vad=vad) as it:
+            await it.say(2.0)
+            await it.hear(6.0)
+            # What was heard of it before counts as a turn, for the rest is silence.
+            assert endings(it) == ["completed"]
+            await it.say(1.0)
+            await it.hear(5.0)
+            assert endings(it) == ["completed", "completed"]
+
+    run_virtual(main())
+
+
+# --- recognising -------------------------------------------------------------------------------
+
+
+@dataclass
+class MortalStt(ScriptedStt):
+    """Ends in the calls with these numbers, counted over all utterances."""
+
+    ends_in_feed: set[int] = field(default_factory=set)
+    ends_in_finish: set[int] = field(default_factory=set)
+    fed: int = 0
+    asked: int = 0
+    with_partials: list[bool] = field(default_factory=list)
+
+    async def open(self, language: str, partials: bool, work: Work) -> MortalUtterance:
+        self.open_utterances += 1
+        self.with_partials.append(partials)
+        return MortalUtterance(self, list(self.partials) if partials else [])
+
+
+class MortalUtterance(ScriptedUtterance):
+    stt: MortalStt
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        self.stt.fed += 1
+        if self.stt.fed in self.stt.ends_in_feed:
+            raise CRASHED
+        return await super().feed(pcm, work)
+
+    async def finish(self, work: Work) -> Transcript:
+        self.stt.asked += 1
+        ends = self.stt.asked in self.stt.ends_in_finish
+        await asyncio.sleep(self.stt.takes_s)
+        if ends:
+            raise CRASHED
+        return await super().finish(work)
+
+
+@pytest.mark.parametrize(
+    ("feeds", "finishes", "ends"),
+    [
+        ({10}, set(), ["completed"]),
+        (set(), {1}, ["completed"]),
+        ({10}, {1}, ["failed"]),
+        (set(), {1, 2}, ["failed"]),
+    ],
+)
+def test_a_recogniser_that_ends_hears_all_of_it_again_once(
+    feeds: set[int], finishes: set[int], ends: list[str]
+) -> None:
+    async def main() -> None:
+        stt = MortalStt(ends_in_feed=feeds, ends_in_finish=finishes)
+        async with scene(stt=stt, settings=APOLOGISING) as it:
+            await it.say(1.0)
+            await it.hear(6.0)
+            assert endings(it) == ends
+            if ends == ["completed"]:
+                said = it.events(TranscriptReady)[0]
+                loud = np.abs(stt.finished[0].astype(int)) > 500
+                assert loud.sum() >= 0.95 * LISTEN_RATE
+                assert said.seconds == pytest.approx(len(loud) / LISTEN_RATE)
+            else:
+                assert SORRY in [event.text for event in it.events(ReplyText)]
+            await it.say(1.0)
+            await it.hear(6.0)
+            assert endings(it) == [*ends, "completed"]
+        assert stt.open_utterances == 0
+
+    run_virtual(main())
+
+
+def test_words_that_were_told_are_not_told_again() -> None:
+    async def main() -> None:
+        stt = MortalStt(partials=["hello"] * 40, ends_in_feed={30}, streams=True)
+        settings = SessionSettings(partials=True)
+        async with scene(stt=stt, settings=settings) as it:
+            await it.say(1.5)
+            await it.hear(5.0)
+            assert endings(it) == ["completed"]
+        assert stt.with_partials == [True, False]
+        assert "".join(event.text for event in it.events(TranscriptPartial)).count("hello") <= 1
+
+    run_virtual(main())
+
+
+def test_two_who_wait_for_the_same_words_both_get_them() -> None:
+    async def main() -> None:
+        stt = MortalStt(ends_in_finish={1, 2})
+        stages = Stages(LevelVad(), ScriptedTurn(), stt, ScriptedLlm(), ScriptedTts())
+        recognition = Recognition(stages, "")
+        recognition.append(np.full(1600, 900, np.int16))
+        running = asyncio.create_task(recognition.run())
+        texts = await asyncio.gather(*(recognition.transcript(Work()) for _ in range(2)))
+        assert [said.text for said in texts] == ["hello", "hello"]
+        running.cancel()
+        await asyncio.wait({running})
+        stt.ends_in_finish = {stt.asked + 1}
+        with pytest.raises(EngineCrashed):
+            await recognition.transcript(Work())
+
+    run_virtual(main())
+
+
+# --- answering ---------------------------------------------------------------------------------
+
+
+class LateLlm(ScriptedLlm):
+    """Ends in the middle of its first answers."""
+
+    ends = 1
+    words = 0
+
+    def open(self) -> Any:
+        llm, conversation = self, super().open()
+        whole = conversation.reply
+
+        async def reply(*asked: Any) -> AsyncGenerator[Any, None]:
+            said = 0
+            async for delta in whole(*asked):
+                if llm.ends and said == llm.words:
+                    llm.ends -= 1
+                    raise CRASHED
+                said += 1
+                yield delta
+
+        conversation.reply = reply
+        return conversation
+
+
+@pytest.mark.parametrize(
+    ("ends", "words", "ending"), [(1, 0, "completed"), (2, 0, "failed"), (1, 3, "failed")]
+)
+def test_a_language_model_that_ends_is_asked_again_once_if_nothing_was_answered(
+    ends: int, words: int, ending: str
+) -> None:
+    async def main() -> None:
+        llm = LateLlm()
+        llm.ends, llm.words = ends, words
+        # Nothing is begun before the turn is over: it would be thrown away, and hide it.
+        async with scene(llm=llm, settings=APOLOGISING) as it:
+            llm.ends = 0
+            await it.say(1.0)
+            await it.hear(6.0)
+            llm.ends = ends
+            from pipeline.commands import CreateResponse
+
+            await it.do(CreateResponse())
+            await it.hear(8.0)
+            assert endings(it) == ["completed", ending]
+            await it.say(1.0)
+            await it.hear(6.0)
+            assert endings(it) == ["completed", ending, "completed"]
+        said = [event.text for event in it.events(ReplyText)]
+        assert (SORRY in said) == (ending == "failed")
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(("ends", "ending"), [({2}, "completed"), ({2, 3}, "failed")])
+def test_a_voice_that_ends_says_the_rest_of_its_clause(ends: set[int], ending: str) -> None:
+    async def main() -> None:
+        class Mortal(ScriptedTts):
+            async def synthesize(self, *asked: Any, **named: Any) -> Any:
+                self.error = CRASHED if len(self.said) + 1 in ends else None
+                async for pcm in super().synthesize(*asked, **named):
+                    yield pcm
+
+        tts = Mortal()
+        llm = ScriptedLlm(["Hello there, my friend. ", "How are you today? ", "I am fine."])
+        async with scene(llm=llm, tts=tts) as it:
+            await it.say(1.0)
+            await it.hear(9.0)
+            assert endings(it) == [ending]
+            await it.say(1.0)
+            await it.hear(9.0)
+            assert endings(it)[-1] == "completed"
+        if ending == "completed":
+            assert tts.said[1] == tts.said[2]
+            first = [
+                e
+                for e in it.events(ReplyAudio)
+                if e.reply_id == it.events(ReplyFinished)[0].reply_id
+            ]
+            spoken_s = sum(len(event.pcm) / event.rate for event in first)
+            assert spoken_s == pytest.approx(0.3 * 11, abs=0.3)
+
+    run_virtual(main())

@@ -1,0 +1,379 @@
+"""Children that hang, run out of memory, start processes, or lose their parent: all are real."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from asyncio.subprocess import PIPE
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.engines.contract import Warmed
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.errors import EngineCrashed, EngineError
+from pipeline.messages import Usage
+from pipeline.work import Cancelled, CancelToken, Priority, Work
+from pipeline.workers import process_worker, watchdog, worker_child
+from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.remote_stages import RemoteConversation, RemoteVad
+from pipeline.workers.worker import ThreadWorker
+from tests.support.running_worker import running
+
+NEVER = threading.Event()
+
+
+class ToyEngine:
+    window_samples = 512
+
+    def __init__(self) -> None:
+        self.scored = 0
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def block(self, cancel: CancelToken) -> Iterator[str]:
+        """Says that it is busy, then holds on to its step."""
+        yield "busy"
+        NEVER.wait()
+
+    def hold_the_interpreter(self, cancel: CancelToken) -> Iterator[str]:
+        yield "busy"
+        print("held", file=sys.stderr, flush=True)  # noqa: T201
+        ctypes.PyDLL(None).sleep(600)
+
+    def fail(self, kind: str, text: str) -> None:
+        raise {"memory": MemoryError, "runtime": RuntimeError}[kind](text)
+
+    def start_program(self, pipe: str) -> None:
+        """One that lasts; it holds the pipe open."""
+        with open(pipe, "wb") as end:
+            subprocess.Popen(("sleep", "600"), stdout=end)
+
+    def open(self) -> ToyEngine:
+        return ToyEngine()
+
+    def warm(self, messages: Any, tools: Any, said: str, cancel: CancelToken) -> Iterator[Warmed]:
+        yield Warmed(Usage(3, 0, 3))
+
+    def score(self, pcm: Any) -> float:
+        self.scored += 1
+        return float(self.scored)
+
+
+class Options(EngineOptions):
+    engine: str = "toy"
+
+
+def build(options: Options, weights: Path | None) -> ToyEngine:
+    return ToyEngine()
+
+
+def build_for_ever(options: Options, weights: Path | None) -> ToyEngine:
+    NEVER.wait()
+    return ToyEngine()
+
+
+def build_busily(options: Options, weights: Path | None) -> ToyEngine:
+    """Three quarters of a second of work."""
+    while os.times().user + os.times().system < 0.75:
+        sum(range(10_000))
+    return ToyEngine()
+
+
+def spec(builder: Any = build, kind: Kind = Kind.TTS) -> EngineSpec:
+    return EngineSpec("toy", kind, Options, builder)
+
+
+def send(worker: ProcessWorker, number: signal.Signals) -> None:
+    assert worker.pid
+    os.kill(worker.pid, number)
+
+
+# --- hanging -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["stopped", "hold_the_interpreter"])
+async def test_a_child_that_does_not_answer_is_replaced(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "QUIET_S", 0.05)
+    worker = ProcessWorker(spec(), Options(), None, answer_s=0.2)
+    async with running(worker) as ready:
+        before = worker.pid
+        if method == "stopped":
+            send(worker, signal.SIGSTOP)
+            with pytest.raises(EngineCrashed, match="hangs"):
+                await worker.engine.call("pid", work=Work())
+        else:
+            with pytest.raises(EngineCrashed, match="hangs"):
+                [item async for item in worker.engine.stream(method, work=Work())]
+        assert "hangs" in str(worker.problem)
+        await ready.get()
+        assert worker.pid != before
+        assert await worker.engine.call("pid", work=Work()) == worker.pid
+
+
+async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "QUIET_S", 0.01)
+    answers: asyncio.Queue[None] = asyncio.Queue()
+
+    class Noted(process_worker.Watchdog):
+        def heard(self) -> None:
+            answers.put_nowait(None)
+            super().heard()
+
+    monkeypatch.setattr(process_worker, "Watchdog", Noted)
+    worker = ProcessWorker(spec(), Options(), None, stop_timeout_s=0.1)
+    async with running(worker) as ready:
+        stream = worker.engine.stream("block", work=Work())
+        assert await anext(stream) == "busy"
+        for _ in range(3):  # when it began, for its item, and for its answer
+            await answers.get()
+        assert ready.empty()
+        assert worker.problem is None
+        await stream.aclose()
+
+
+async def test_a_thread_that_hangs_fails_its_work_and_may_come_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watchdog, "QUIET_S", 0.05)
+    go_on = threading.Event()
+
+    class Hanging(ToyEngine):
+        def hang(self) -> str:
+            go_on.wait()
+            return "done"
+
+    hanging = spec(lambda options, weights: Hanging())
+    worker = ThreadWorker(hanging, Options(), None, hang_timeout_s=0.1)
+    try:
+        async with running(worker):
+            for _ in range(2):  # the second is told at once
+                with pytest.raises(EngineCrashed, match="hangs"):
+                    await worker.engine.call("hang", work=Work())
+            assert "hangs" in str(worker.problem)
+            go_on.set()
+            await worker.ready.wait()
+            assert await worker.engine.call("hang", work=Work()) == "done"
+    finally:
+        go_on.set()
+    assert "a step of it does not end" in caplog.text
+
+
+# --- memory ------------------------------------------------------------------------------------
+
+
+async def test_memory_that_is_short_fails_a_job_and_in_the_end_the_child() -> None:
+    worker = ProcessWorker(spec(), Options(), None)
+    async with running(worker) as ready:
+        before = worker.pid
+        for _ in range(2):
+            with pytest.raises(EngineError, match="MemoryError: full"):
+                await worker.engine.call("fail", "memory", "full", work=Work())
+            assert await worker.engine.call("pid", work=Work()) == before
+        for _ in range(2):
+            with pytest.raises(EngineError, match="MemoryError: full") as failed:
+                await worker.engine.call("fail", "memory", "full", work=Work())
+            assert not isinstance(failed.value, EngineCrashed)
+        await ready.get()
+        assert await worker.engine.call("pid", work=Work()) != before
+
+
+async def test_a_lost_device_ends_the_child_at_once() -> None:
+    worker = ProcessWorker(spec(), Options(), None)
+    async with running(worker) as ready:
+        text = "CUDA error: device-side assert triggered"
+        failing = asyncio.create_task(worker.engine.call("fail", "runtime", text, work=Work()))
+        waiting = asyncio.create_task(worker.engine.call("pid", work=Work()))
+        with pytest.raises(EngineError, match="device-side assert"):
+            await failing
+        with pytest.raises(EngineCrashed, match="device is lost"):
+            await waiting
+        await ready.get()
+        assert await worker.engine.call("pid", work=Work()) == worker.pid
+
+
+# --- who ends with whom ------------------------------------------------------------------------
+
+
+async def main_with_a_held_child() -> None:
+    worker = ProcessWorker(spec(), Options(), None)
+    async with running(worker):
+        stream = worker.engine.stream("hold_the_interpreter", work=Work())
+        assert await anext(stream) == "busy"
+        print(worker.pid, flush=True)  # noqa: T201
+        await anext(stream)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can end a child with its parent")
+async def test_a_child_in_native_code_does_not_outlive_a_killed_parent() -> None:
+    code = f"import sys, asyncio; sys.path[:] = sys.argv[1:]; import {__name__} as m; "
+    code += "asyncio.run(m.main_with_a_held_child())"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code, *sys.path), stdout=PIPE, stderr=PIPE
+    )
+    assert process.stdout
+    assert process.stderr
+    pid = int(await process.stdout.readline())
+    try:
+        await process.stderr.readuntil(b"held\n")
+        process.kill()
+        # The child inherited this pipe: it is at its end only when both have ended.
+        await process.stderr.read()
+        await process.wait()
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        raise
+
+
+async def test_a_child_whose_parent_has_just_gone_ends_at_once() -> None:
+    code = (
+        "import sys; sys.path[:] = sys.argv[1:]\n"
+        "import pipeline.workers.worker_child as w; w.main(0)"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code, *sys.path), stdin=PIPE, stdout=PIPE
+    )
+    assert await process.wait() == 1
+    await process.communicate()
+    assert worker_child.__file__
+
+
+@pytest.mark.parametrize("end", ["killed", "closed"])
+async def test_what_a_child_has_started_ends_with_it(end: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = asyncio.create_task(asyncio.to_thread(pipe.read_bytes))
+    worker = ProcessWorker(spec(), Options(), None)
+    async with running(worker) as ready:
+        await worker.engine.call("start_program", str(pipe), work=Work())
+        assert not reading.done()
+        if end == "killed":
+            send(worker, signal.SIGKILL)
+            await ready.get()
+            await reading  # at its end only when the program has ended
+    await reading
+
+
+# --- starting ----------------------------------------------------------------------------------
+
+
+async def test_a_start_that_does_nothing_is_given_up() -> None:
+    worker = ProcessWorker(
+        spec(build_for_ever), Options(), None, start_quiet_s=0.5, stop_timeout_s=0.1
+    )
+    with pytest.raises(EngineError, match=r"tts toy engine did not start within .* did nothing"):
+        await worker.run(lambda: None)
+
+
+async def test_a_start_that_gets_on_may_last() -> None:
+    looks = 0
+
+    class Patient(process_worker.StartWatch):
+        async def look(self) -> None:
+            nonlocal looks
+            looks += 1
+            await super().look()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(process_worker, "StartWatch", Patient)
+        worker = ProcessWorker(spec(build_busily), Options(), None, start_quiet_s=0.25)
+        async with running(worker):
+            assert looks >= 1
+
+
+async def test_what_is_awaited_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    worker = ProcessWorker(spec(), Options(), None)
+    caplog.set_level("INFO")
+    problems = []
+    async with asyncio.TaskGroup() as group:
+        ready: asyncio.Queue[None] = asyncio.Queue()
+        group.create_task(worker.run(lambda: ready.put_nowait(None)))
+        await asyncio.sleep(0)
+        problems.append(worker.problem)
+        await ready.get()
+        send(worker, signal.SIGKILL)
+        with pytest.raises(EngineCrashed):
+            await worker.engine.call("block", work=Work())
+        problems.append(worker.problem)
+        await worker.back()
+        assert worker.problem is None
+        worker.close()
+    assert problems[0] == "is starting, for 0 s now"
+    assert "it is being started again, for 0 s now" in str(problems[1])
+    assert "SIGKILL" in caplog.text
+    assert caplog.text.count("toy engine is ready after") == 2
+
+
+# --- coming back -------------------------------------------------------------------------------
+
+
+async def test_work_waits_for_an_engine_that_will_be_back_soon() -> None:
+    worker = ProcessWorker(spec(), Options(), None)
+    async with running(worker):
+        send(worker, signal.SIGKILL)
+        with pytest.raises(EngineCrashed):
+            await worker.engine.call("block", work=Work())
+        await worker.back()
+        assert await worker.engine.call("pid", work=Work()) == worker.pid
+
+
+async def test_nobody_waits_for_an_engine_that_takes_long_to_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_worker, "HOPELESS_S", 0.0)
+    worker = ProcessWorker(spec(), Options(), None)
+    async with running(worker):
+        send(worker, signal.SIGKILL)
+        with pytest.raises(EngineCrashed):
+            await worker.engine.call("block", work=Work())
+        await worker.back()
+        assert worker.problem
+
+
+async def test_reading_ahead_waits_for_an_engine_until_it_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_worker, "HOPELESS_S", 0.0)
+    worker = ProcessWorker(spec(kind=Kind.LLM), Options(), None)
+    async with running(worker):
+        conversation = RemoteConversation(worker)
+        send(worker, signal.SIGKILL)
+        with pytest.raises(EngineCrashed):
+            await worker.engine.call("block", work=Work())
+        works = [Work(Priority.WARM_UP), Work(Priority.WARM_UP)]
+        reading = [asyncio.create_task(conversation.warm((), (), work)) for work in works]
+        await asyncio.sleep(0)
+        works[0].cancel()
+        with pytest.raises(Cancelled):
+            await reading[0]
+        assert worker.problem
+        assert await reading[1] == Warmed(Usage(3, 0, 3))
+        conversation.close()
+
+
+async def test_a_window_that_is_lost_with_its_stream_is_scored_by_the_next() -> None:
+    worker = ProcessWorker(spec(kind=Kind.VAD), Options(), None)
+    window = np.zeros(512, np.int16)
+    async with running(worker):
+        stream = await RemoteVad(worker).open()
+        assert [await stream.score(window) for _ in range(3)] == [1.0, 2.0, 3.0]
+        send(worker, signal.SIGSTOP)
+        scoring = asyncio.create_task(stream.score(window))
+        await asyncio.sleep(0)
+        send(worker, signal.SIGKILL)
+        assert await scoring == 1.0
+        assert await stream.score(window) == 2.0
+        stream.close()
