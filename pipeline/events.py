@@ -12,10 +12,9 @@ from typing import Literal
 
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import Direction, Modality
-from pipeline.events import ClauseFault
 from pipeline.items import FunctionCallItem, Item, MessageItem
 from pipeline.messages import Usage
-from pipeline.turn_record import TurnRecord
+from pipeline.turn_record import Ignored, TurnRecord
 
 # --- the user's side ---------------------------------------------------------------------------
 
@@ -291,6 +290,24 @@ class ReplyFinished:
     engine_seconds: float = 0.0
 
 
+FaultKind = Literal["runaway", "silence", "repetition", "gibberish", "late"]
+"""Much longer than the text; nothing audible; the same sound again and again; noise, or a tone;
+not there in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseFault:
+    """An event: what the voice made of a clause was no speech, or did not come, and was cut.
+
+    ``attempt`` 0: it is said again, unless all of it was heard. ``left_out``: words of it will not
+    be said. Internal; nothing goes over the wire, and nobody's words are in it."""
+
+    reply_id: str
+    fault: FaultKind
+    attempt: int
+    left_out: bool
+
+
 SilenceOutcome = Literal["asked_again", "given_up"]
 
 
@@ -360,23 +377,3 @@ Event = (
     | Refused
     | TurnRecord
 )
-
-Ignored = Literal["no words", "backchannel", "too short", "echo", "no command"]
-"""Why speech does not interrupt."""
-
-FaultKind = Literal["runaway", "silence", "repetition", "gibberish", "late"]
-"""Much longer than the text; nothing audible; the same sound again and again; noise, or a tone;
-not there in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClauseFault:
-    """An event: what the voice made of a clause was no speech, or did not come, and was cut.
-
-    ``attempt`` 0: it is said again, unless all of it was heard. ``left_out``: words of it will not
-    be said. Internal; nothing goes over the wire, and nobody's words are in it."""
-
-    reply_id: str
-    fault: FaultKind
-    attempt: int
-    left_out: bool

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.events import Ignored
 from pipeline.messages import Usage
+
+Ignored = Literal["no words", "backchannel", "too short", "echo", "no command"]
+"""Why speech does not interrupt."""
 
 Origin = Literal["voice", "commit", "text", "request", "silence", "again"]
 """What asked for an answer: speech that turn detection found, audio that the client committed,

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from app.server.loop_lag import LoopLag
 from app.server.process_usage import MIB, Usage
 from pipeline.bus import Bus
-from pipeline.events import ClauseFault, Ignored, SilenceOutcome, SilentAnswer, TranscriptFailed
-from pipeline.turn_record import Pause, TurnRecord
+from pipeline.events import ClauseFault, SilenceOutcome, SilentAnswer, TranscriptFailed
+from pipeline.turn_record import Ignored, Pause, TurnRecord
 from pipeline.turn_taking.ending_words import Clue
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.events import Ignored
 from pipeline.settings import BargeIn, PolicyName
+from pipeline.turn_record import Ignored
 
 Verdict = Literal["unsure", "interrupts"] | Ignored
 

@@ -24,9 +24,8 @@ from app.server.metrics import (
 from app.server.process_usage import Usage as ProcessUsage
 from pipeline import events
 from pipeline.bus import Bus
-from pipeline.events import Ignored
 from pipeline.messages import Usage
-from pipeline.turn_record import Judgement, Origin, Outcome, Pause, TurnRecord
+from pipeline.turn_record import Ignored, Judgement, Origin, Outcome, Pause, TurnRecord
 from tests.support.scripted_server import Serve, Served, refusal, servers, talking
 from tests.support.staged_server import StagedAssistant
 from tests.support.virtual_time import VirtualLoop, run_virtual
