@@ -33,7 +33,6 @@ SAMPLES = 40
 
 def main() -> None:
     options = _arguments()
-    sys.path[:0] = [str(ROOT / "tests")]
     result = asyncio.run(_run(options.times, options.warm_ups, options.seed))
     text = json.dumps(result, indent=2)
     print(text)

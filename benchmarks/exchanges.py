@@ -37,8 +37,6 @@ from app.settings.load import load_settings
 from app.settings.model import Loaded
 from benchmarks.wer import word_errors
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
 EXCHANGES = (
     ("tts=espeak-ng", False),
     ("stt.partial_interval_ms=400", False),

@@ -45,8 +45,6 @@ from pipeline.events import (
     TranscriptReady,
 )
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
 LISTEN_ONLY = SessionConfig(
     instructions="", turn_detection=TurnDetection(create_response=False), partials=True
 )

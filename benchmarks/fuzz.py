@@ -29,8 +29,6 @@ from websockets.exceptions import ConnectionClosed
 
 from benchmarks.hostile import Attack, Hostile
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
 PER_CONNECTION = 1_000
 """Messages to one connection before a fresh one takes its place."""
 

@@ -26,7 +26,6 @@ import asyncio
 import itertools
 import json
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -68,7 +67,6 @@ CLIENT_LATENCY_S = 0.12
 IDEAL_LEAD_S = 0.2
 GAP_S = 0.06
 """Audio is sent every 40 ms; a longer gap is one."""
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 BARS = {
     "held_ms": (150, 250),

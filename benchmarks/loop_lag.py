@@ -30,8 +30,6 @@ from app.server.serving import local_server
 from app.settings.load import load_settings
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_to_bytes
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
 FRAME = LISTEN_RATE // 50
 ANSWER_S = 60.0
 MAX_SECONDS = 6.0

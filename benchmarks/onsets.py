@@ -46,8 +46,6 @@ from pipeline.engines.vad.silero import SileroOptions
 from pipeline.engines.vad.silero import build as build_vad
 from pipeline.settings import Endpointing
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
 BAR = 0.999
 IDEAL_PADDING_MS = 200
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 import tempfile
 import threading
 import time
@@ -172,7 +171,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         directory = asked.model_dir
         if directory is None:
-            sys.path.insert(0, "tests")
             make_random(Path(made), asked.size)
             directory = made
         where = {"device": asked.device, "precision": asked.precision}

@@ -35,7 +35,7 @@ from hardware.settings import Robot
 from pipeline.commands import Direction
 from pipeline.events import Event, InputCleared, ReplyAudio, SpeechStarted
 
-sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("tests", "script")]
+sys.path.append(str(Path(__file__).parents[1] / "script"))
 
 MOVED_RAD = 0.02
 """1.1°, of an antenna or the head: what can be seen. Breathing takes a third of a second for it."""

@@ -10,11 +10,9 @@ import asyncio
 import contextlib
 import importlib
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -22,8 +20,6 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from app.server.websocket_link import LINK
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 MAY_FAIL = "may-fail"
 """Begins the ``event_id`` of a message that the server may refuse."""

@@ -9,12 +9,10 @@ import importlib
 import json
 import os
 import random
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from websockets.asyncio import client as websockets
@@ -219,7 +217,6 @@ def frames_of(pcm: Pcm, frame_s: float) -> list[str]:
 @asynccontextmanager
 async def real_soak(clients: int, seed: int, report: Report) -> AsyncIterator[Soak]:
     """The server with its configured engines on a loopback port."""
-    sys.path.append(str(Path(__file__).parents[1] / "tests"))
     spoken = importlib.import_module("tests.support.recordings").real_recordings()
     voice = RecordedVoice([frames_of(each.pcm, 0.02) for each in spoken if each.seconds <= 6.0])
     settings = load_settings(None, [f"limits.max_items={MAX_ITEMS}"]).settings

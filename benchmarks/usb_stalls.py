@@ -31,8 +31,6 @@ from benchmarks.machine import Machine
 from hardware.xvf3800.device import UsbArray
 from hardware.xvf3800.errors import ArrayError, ArrayGone, DeviceError
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
 if TYPE_CHECKING:
     from tests.support.fake_usb import FakeBus, FakeXvf, Fault
 

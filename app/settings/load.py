@@ -54,7 +54,7 @@ def load_settings(
 def config_dir() -> Path:
     """The folder with default.yaml: in the checkout, or beside the installed packages."""
     candidates = (
-        Path(__file__).resolve().parent.parent / "config",
+        Path(__file__).resolve().parents[2] / "config",
         Path(sysconfig.get_path("data")) / "share" / "reachy-voice" / "config",
     )
     for candidate in candidates:

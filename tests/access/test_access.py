@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.access import policy as access
 from app.access.policy import (
     Caller,
     Refusal,
@@ -22,7 +23,6 @@ from app.access.policy import (
     shown_network,
     split_host,
 )
-from app.access.policy import policy as access
 
 KEY = b"rv_a-key-of-ours"
 HERE = Caller(parse_address("127.0.0.1"), hosts=("127.0.0.1:8765",))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-import scripted_server  # noqa: F401  (read here, because reading a file blocks the loop)
 import staged_server  # noqa: F401
 
+import tests.support.scripted_server  # noqa: F401  (read here, because reading a file blocks the loop)
 from benchmarks.client_messages import VALID
 from benchmarks.fuzz import Direct, Loopback, Result
 from benchmarks.hostile import Hostile

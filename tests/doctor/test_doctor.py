@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from app.doctor import checks as doctor
 from app.doctor.checks import Check, examine
-from app.doctor.checks import checks as doctor
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from tests.support.file_server import FileServer, file_server
 

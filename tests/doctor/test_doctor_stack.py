@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from app.doctor import checks as doctor
 from app.doctor import stack as doctor_stack
-from app.doctor.checks import checks as doctor
 from app.doctor.finding import Check
 from app.doctor.memory import check_gpu_memory
 from app.doctor.needs import Needs, needs_of

@@ -19,8 +19,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from app.server import realtime_socket
-from app.server.server import server
+from app.server import realtime_socket, server
 from pipeline import events
 from pipeline.commands import AppendAudio, CommitAudio
 from tests.support.conformance import Recorder

@@ -12,9 +12,8 @@ import pytest
 from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed
 
-from app.server import realtime_socket, websocket_link
+from app.server import realtime_socket, server, websocket_link
 from app.server.realtime_socket import RealtimeSocket
-from app.server.server import server
 from app.server.websocket_link import LINK, SLICE_BYTES, WebSocketLink
 from app.settings.model import LimitSettings
 from tests.support.scripted_server import Serve, Served, servers, talking
