@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-import staged_server  # noqa: F401
-
-import tests.support.scripted_server  # noqa: F401  (read here, because reading a file blocks the loop)
+# Imported here, because reading a file blocks the loop.
+import tests.support.scripted_server
+import tests.support.staged_server  # noqa: F401
 from benchmarks.client_messages import VALID
 from benchmarks.fuzz import Direct, Loopback, Result
 from benchmarks.hostile import Hostile
