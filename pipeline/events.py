@@ -14,7 +14,7 @@ from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import Direction, Modality
 from pipeline.items import FunctionCallItem, Item, MessageItem
 from pipeline.messages import Usage
-from pipeline.turn_record import Ignored, TurnRecord
+from pipeline.turn_record import Ignored, Interruption, TurnRecord
 
 # --- the user's side ---------------------------------------------------------------------------
 
@@ -22,11 +22,13 @@ from pipeline.turn_record import Ignored, TurnRecord
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
     """An utterance opens. ``audio_ms``: its first sample, padding included, since session start.
-    ``direction_deg``: from where, if an array tells (``pipeline.hearing.direction``)."""
+    ``direction_deg``: from where, if an array tells (``pipeline.hearing.direction``).
+    ``interrupts``: why it ends the answer that it began over; ``None``: it ends none."""
 
     item_id: str
     audio_ms: int
     direction_deg: float | None = None
+    interrupts: Interruption | None = None
 
 
 @dataclass(frozen=True, slots=True)

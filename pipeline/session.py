@@ -39,9 +39,7 @@ from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.user_speech import UserSpeech
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.echo.sent import ClientEcho
-from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
-from pipeline.errors import ReachyVoiceError
 from pipeline.events import DirectionHeard, IdleTimeout, InputCleared, Refused, TranscriptReady
 from pipeline.hearing.client import EchoHearing, Hearing
 from pipeline.hearing.direction import Directions
@@ -54,7 +52,7 @@ from pipeline.speaking.replies import Replies
 from pipeline.speaking.reply import Reply
 from pipeline.telemetry.turn_recorder import TurnRecorder
 from pipeline.turn_taking.idle import IdleTimer
-from pipeline.turn_taking.user_turn import Attempt, Guess, UserTurn
+from pipeline.turn_taking.user_turn import UserTurn
 from pipeline.turn_taking.voice_turns import VoiceTurns
 from pipeline.work import CLIENT
 
@@ -133,14 +131,17 @@ class Session:
                     scores, self._hearing, history_seconds, self._endpointing()
                 )
                 self._turns = VoiceTurns(
-                    self,
                     self._listener,
+                    self._hearing,
+                    self._directions,
                     self._stages,
+                    self._replies,
+                    self._speech,
+                    self._warm_up,
                     self._bus,
                     self._tasks,
                     self._new_id,
-                    self._settings.speculation,
-                    self._settings.barge_in,
+                    self._settings,
                 )
                 self._configure_turns()
                 self._warm_up.begin()
@@ -277,15 +278,8 @@ class Session:
             self._warm_up.begin()
 
     def _configure_turns(self) -> None:
-        config, detection = self._config, self._config.turn_detection
-        wants_reply = config.answers and detection is not None and detection.create_response
-        self._transcriber.language = config.language
-        self._turns.configure(
-            self._endpointing(),
-            config.language,
-            wants_reply=wants_reply,
-            partials=config.partials or self._settings.partials,
-        )
+        self._transcriber.language = self._config.language
+        self._turns.configure(self._endpointing(), self._config)
 
     def _endpointing(self) -> Endpointing:
         """The YAML's endpointing, with what the client asked for on top."""
@@ -406,77 +400,3 @@ class Session:
         elif self._replies.quiet.is_set():
             # What a tool has said is read before the client asks for an answer to it.
             self._warm_up.begin()
-
-    # -- what a voice turn asks (pipeline.turn_taking.voice_turns.Speaker)
-
-    @property
-    def direction_deg(self) -> float | None:
-        return self._directions.now_deg(asyncio.get_running_loop().time())
-
-    @property
-    def said_from_deg(self) -> float | None:
-        return self._directions.lately_deg(asyncio.get_running_loop().time())
-
-    def speech_started(self) -> bool:
-        if not self._interrupts:
-            # It may have been held back: the client has just changed its mind.
-            self._replies.go_on()
-            return False
-        self._replies.interrupt()
-        return True
-
-    @property
-    def _interrupts(self) -> bool:
-        detection = self._config.turn_detection
-        return detection is not None and detection.interrupt_response
-
-    def hold(self) -> bool:
-        return self._interrupts and self._replies.hold()
-
-    @property
-    def weighs(self) -> bool:
-        just_begun = self._hearing.itself
-        return self._interrupts and self._replies.audible(just_begun)
-
-    @property
-    def hears_itself(self) -> bool:
-        return self._hearing.itself
-
-    def go_on(self) -> None:
-        self._replies.go_on()
-
-    @property
-    def spoken(self) -> str:
-        return self._replies.spoken
-
-    @property
-    def asked(self) -> str:
-        return self._replies.asked
-
-    def read_ahead(self, said: str) -> None:
-        self._warm_up.said, self._warm_up.due = said, True
-        if self._replies.quiet.is_set():
-            self._warm_up.begin()
-
-    def begin_reply(self, guess: Guess, since: float) -> None:
-        guess.reply = self._replies.speculate(
-            lambda: guess.uncommitted, guess.work, since, guess.tell_end
-        )
-
-    def commit_speech(
-        self, item_id: str, said: Transcript | ReachyVoiceError, audio: Recording
-    ) -> None:
-        self._speech.commit_known(item_id, said, audio)
-
-    def fits(self, attempt: Attempt) -> bool:
-        return self._replies.fits(attempt.reply)
-
-    def answer(self, attempt: Attempt) -> None:
-        self._replies.answer(attempt.reply, attempt.work, attempt.paused_at, attempt.error)
-
-    def answer_later(self, attempt: Attempt) -> None:
-        self._replies.owe(attempt.paused_at)
-
-    def noise(self) -> None:
-        self._warm_up.said = ""
-        self._settle()

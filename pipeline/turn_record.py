@@ -10,8 +10,14 @@ from typing import Literal
 
 from pipeline.messages import Usage
 
+Interruption = Literal[
+    "any speech", "command", "question", "several words", "words", "long", "client"
+]
+"""Why speech over an answer interrupts it: all speech does (by the policy, or because the answer
+has hardly begun); it begins with a command or as a question does; it has several words already;
+words when it paused; it lasts too long for a backchannel; the client committed it."""
 Ignored = Literal["no words", "backchannel", "too short", "echo", "no command"]
-"""Why speech does not interrupt."""
+"""Why speech over an answer does not interrupt it."""
 
 Origin = Literal["voice", "commit", "text", "request", "silence", "again"]
 """What asked for an answer: speech that turn detection found, audio that the client committed,

@@ -40,6 +40,13 @@ class WarmUp:
             self.due = True
             self.tasks.create_task(self._run(self._work))
 
+    def read_ahead(self, said: str, now: bool) -> None:
+        """The user has said this so far; it will not change, but go on. ``now``: read it at once,
+        because no reply runs."""
+        self.said, self.due = said, True
+        if now:
+            self.begin()
+
     def cancel(self) -> None:
         """Stop; it stays due."""
         self._work.cancel()

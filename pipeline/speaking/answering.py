@@ -5,6 +5,7 @@ It is asked once more if it cannot be heard (``pipeline.speaking.silent_answers`
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
@@ -30,18 +31,19 @@ class Answering:
         text: TextAhead,
         write: Callable[[Clause], Awaitable[None]],
         mark: Callable[[str], None],
-        tell_end: Callable[[float | None], None],
     ) -> None:
         """``text`` takes words to speak, ``write`` words to read; ``mark`` notes when a stage is
-        reached; ``tell_end`` as ``Reply`` has it."""
+        reached."""
         self._plan = plan
         self._conversation = conversation
         self._work = work
         self._text = text
         self._write = write
         self._mark = mark
-        self._tell_end = tell_end
-        self._end_told = False
+        self.prompt_read = asyncio.Event()
+        """Set when the model has read the prompt, or never will."""
+        self.end_probability: float | None = None
+        """How likely the user's last words are complete; ``None``: unknown."""
         self.pastime = Pastime(plan.filler, text.put)
         self.audibility = Audibility(plan)
         self.calls: list[ToolCall] = []
@@ -75,12 +77,6 @@ class Answering:
         """No sound of it was made."""
         self.silent = self.silent or (self.audibility.wanted and not self.calls)
 
-    def tell_end(self, probability: float | None) -> None:
-        """How likely the user's words are complete, once."""
-        if not self._end_told:
-            self._end_told = True
-            self._tell_end(probability)
-
     @property
     def silence(self) -> SilenceOutcome | None:
         """What became of it if it could not be heard at first."""
@@ -99,9 +95,10 @@ class Answering:
         glue = ""
         async with aclosing(stream) as deltas:
             async for delta in deltas:
-                self.tell_end(delta.probability if isinstance(delta, EndOfTurn) else None)
                 match delta:
-                    case EndOfTurn(usage=usage):
+                    case EndOfTurn(probability, usage):
+                        if not self.prompt_read.is_set():
+                            self.end_probability = probability
                         self.usage = spent + usage
                     case TextDelta(text):
                         self._begin()
@@ -117,6 +114,7 @@ class Answering:
                     case Finished(reason, usage):
                         self.usage = spent + usage
                         self.cut_short = reason == "length"
+                self.prompt_read.set()
 
     def _begin(self) -> None:
         self.begun = True

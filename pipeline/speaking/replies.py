@@ -118,12 +118,11 @@ class Replies:
         uncommitted: Callable[[], str],
         work: Work,
         since: float,
-        tell_end: Callable[[float | None], None],
     ) -> Reply | None:
         """Begin a reply behind a shut gate; ``None`` if another reply is being given.
 
         ``uncommitted``: words that it answers beside the conversation, as long as they are not in
-        it. ``since``: end of speech, in the loop's time. ``tell_end``: see ``Reply``."""
+        it. ``since``: end of speech, in the loop's time."""
         if self.speaking:
             return None
 
@@ -131,7 +130,7 @@ class Replies:
             await self._transcriber.settled()
             return self.prompts.conversation(uncommitted())
 
-        reply = self._start(ResponseOptions(), messages, work, since, tell_end=tell_end)
+        reply = self._start(ResponseOptions(), messages, work, since)
         reply.mark("transcript")
         return reply
 
@@ -375,7 +374,6 @@ class Replies:
         messages: PromptSource,
         work: Work,
         began_at: float,
-        tell_end: Callable[[float | None], None] = lambda probability: None,
         notice: str = "",
     ) -> Reply:
         """Begin behind a shut gate. ``began_at``: end of speech, or of the request."""
@@ -395,7 +393,6 @@ class Replies:
             forget=lambda: own and reply.confirmed and self._chat.forget_oldest(),
             began_at=began_at,
             ramp=self._ramp,
-            tell_end=tell_end,
         )
         self._running[plan.reply_id] = reply
         self.quiet.clear()

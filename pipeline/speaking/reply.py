@@ -69,11 +69,9 @@ class Reply:
         forget: Callable[[], bool],
         began_at: float,
         ramp: Ramp | None = None,
-        tell_end: Callable[[float | None], None] = lambda probability: None,
     ) -> None:
         """``forget`` shortens a prompt that is too long; ``began_at`` is when the speech that is
-        answered ended, in the loop's time; ``ramp``: what is known of the voice's speed;
-        ``tell_end`` hears once how likely the user's words are complete; ``None``: nobody knows."""
+        answered ended, in the loop's time; ``ramp``: what is known of the voice's speed."""
         self.plan = plan
         self.work = work
         self.status: Literal["waiting", "active", "finished"] = "waiting"
@@ -97,9 +95,7 @@ class Reply:
         self._chunker = SpeechChunker(plan.language)
         self._text = TextAhead(self._chunker, self._ramp)
         self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
-        self._answer = Answering(
-            plan, conversation, work, self._text, self._pieces.put, self.mark, tell_end
-        )
+        self._answer = Answering(plan, conversation, work, self._text, self._pieces.put, self.mark)
         speaking = (plan, self._tts, self._ramp, work)
         self._speech = ClauseSpeech(*speaking, self._pieces.put, delivery.publish)
         self.prompt_read: list[Message] | None = None
@@ -141,7 +137,7 @@ class Reply:
             # A TaskGroup that fails in the same instant swallows the cancellation.
             return
         answer = self._answer
-        answer.tell_end(None)
+        answer.prompt_read.set()
         await self._gate.wait()
         if not error and not self._delivery.playback.sent_seconds:
             answer.unheard()
@@ -213,6 +209,17 @@ class Reply:
         if self.status == "active":
             self._finish("cancelled", reason=reason)
         self.status = "finished"
+
+    @property
+    def prompt_taken(self) -> asyncio.Event:
+        """Set when the language model has read the prompt, or never will."""
+        return self._answer.prompt_read
+
+    @property
+    def end_probability(self) -> float | None:
+        """How likely the user's last words are complete, by the model that read them; ``None``:
+        unknown."""
+        return self._answer.end_probability
 
     @property
     def failed(self) -> bool:

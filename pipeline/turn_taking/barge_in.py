@@ -11,12 +11,23 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard, get_args
 
 from pipeline.settings import BargeIn, PolicyName
-from pipeline.turn_record import Ignored
+from pipeline.turn_record import Ignored, Interruption
 
-Verdict = Literal["unsure", "interrupts"] | Ignored
+Verdict = Literal["unsure"] | Interruption | Ignored
+_INTERRUPTIONS: frozenset[str] = frozenset(get_args(Interruption))
+
+
+def interrupts(verdict: Verdict) -> TypeGuard[Interruption]:
+    """Whether the verdict is that the answer ends."""
+    return verdict in _INTERRUPTIONS
+
+
+def ignored(verdict: Verdict) -> TypeGuard[Ignored]:
+    """Whether the verdict is that the answer goes on."""
+    return verdict != "unsure" and verdict not in _INTERRUPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ def judge(overlap: Overlap, settings: BargeIn) -> Verdict:
 
 def any_speech(overlap: Overlap, settings: BargeIn) -> Verdict:
     """All that the VAD takes for speech."""
-    return "interrupts"
+    return "any speech"
 
 
 def words(overlap: Overlap, settings: BargeIn) -> Verdict:
@@ -97,31 +108,30 @@ def words(overlap: Overlap, settings: BargeIn) -> Verdict:
     if is_echo(said, _words(overlap.spoken)):
         return "echo"
     if _is_one_of(said[0], COMMANDS):
-        return "interrupts"
+        return "command"
     own = overlap.hears_itself and _is_among(said[0], _words(overlap.spoken), _ALIKE)
     if said[0] in OPENERS and not own:
-        return "interrupts"
+        return "question"
     few = len(said) <= LONGEST_BACKCHANNEL_WORDS
     agrees = few and all(_is_one_of(word, BACKCHANNELS) for word in said)
-    if not overlap.ended:
-        long = overlap.speech_ms >= settings.surely_meant_ms
-        many = len(said) >= _MANY_WORDS and overlap.speech_ms >= _MANY_WORDS_MS
-        sure = long or many
-        return "interrupts" if sure and not agrees else "unsure"
     if agrees:
-        return "backchannel"
+        return "backchannel" if overlap.ended else "unsure"
+    if not overlap.ended:
+        if overlap.speech_ms >= settings.surely_meant_ms:
+            return "long"
+        many = len(said) >= _MANY_WORDS and overlap.speech_ms >= _MANY_WORDS_MS
+        return "several words" if many else "unsure"
     short = overlap.speech_ms < min(_SHORT_MS, settings.surely_meant_ms)
-    return "too short" if short and len(said) <= _SHORT_WORDS else "interrupts"
+    return "too short" if short and len(said) <= _SHORT_WORDS else "words"
 
 
 def commands(overlap: Overlap, settings: BargeIn) -> Verdict:
     """Short commands alone: for a robot that is to be heard out."""
     verdict = words(overlap, settings)
-    if verdict != "interrupts":
+    if not interrupts(verdict):
         return verdict
-    commanded = any(word in COMMANDS for word in _words(overlap.text or ""))
-    if commanded:
-        return "interrupts"
+    if any(word in COMMANDS for word in _words(overlap.text or "")):
+        return "command"
     return "no command" if overlap.ended else "unsure"
 
 
@@ -151,7 +161,7 @@ def _is_among(word: str, words: Iterable[str], alike: float) -> bool:
 
 def _unread(overlap: Overlap, settings: BargeIn) -> Verdict:
     if overlap.speech_ms >= settings.surely_meant_ms:
-        return "interrupts"
+        return "long"
     return "no words" if overlap.ended else "unsure"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,42 +11,31 @@ from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.recognition import Recognition, same_words
 from pipeline.speaking.reply import Reply
+from pipeline.turn_taking.overlaps import Weighing
 from pipeline.work import Work
 
 
 @dataclass(slots=True, eq=False)
-class Guess:
-    """A reply behind a shut gate to words that may be all that is said."""
+class SpeculativeReply:
+    """A reply behind a shut gate to words that may be all of the turn."""
 
     text: str
-    work: Work
-    reply: Reply | None = None
+    reply: Reply
     committed: bool = False
     """Whether the words stand in the conversation."""
-    has_read: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the language model has read the words, or never will."""
     late: bool = False
-    """Whether it took too long to wait for."""
-    end_probability: float | None = None
-    """That they are complete, as far as it knows."""
-    told: Callable[[], None] = lambda: None
-    """Called when they are read."""
-
-    def tell_end(self, probability: float | None) -> None:
-        self.has_read.set()
-        self.end_probability = probability
-        self.told()
+    """Whether the language model takes too long to read the words."""
 
     @property
-    def uncommitted(self) -> str:
-        """The words, as long as they do not stand in the conversation; then empty."""
-        return "" if self.committed else self.text
+    def work(self) -> Work:
+        return self.reply.work
 
     @property
-    def read(self) -> bool:
-        return self.has_read.is_set()
+    def judged(self) -> bool:
+        """Whether the language model has judged the words, or is not waited for."""
+        return self.late or self.reply.prompt_taken.is_set()
 
-    def says(self, text: str) -> bool:
+    def answers(self, text: str) -> bool:
         """Whether it answers ``text``, apart from case and punctuation."""
         return same_words(text, self.text)
 
@@ -65,46 +53,41 @@ class Attempt:
     """When the last speech sample arrived, in the loop's time."""
     wants_reply: bool
     superseded: bool = False
-    """Whether somebody speaks again before it is answered."""
+    """Whether the user speaks again before it is answered."""
     said: str = ""
     error: ReachyVoiceError | None = None
     """Why nothing was recognised."""
     audio_probability: float | None = None
-    """What the turn detector made of it."""
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    likely: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the turn is more likely over than not."""
+    """That the turn is over, by the turn detector."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there is new evidence, and when the turn has ended."""
+    ended: bool = False
+    """Whether the turn is over."""
     discarded: bool = False
-    """Whether its reply was thrown away, though the turn was over."""
+    """Whether its reply was thrown away although the turn was over."""
     stop_told: bool = False
-    """Whether the world knows that the utterance is over."""
-    guess: Guess | None = None
+    """Whether ``SpeechStopped`` was published."""
+    speculative: SpeculativeReply | None = None
     task: asyncio.Task[None] | None = None
+
+    def end_turn(self) -> None:
+        """The pause has lasted long enough."""
+        self.ended = True
+        self.news.set()
 
     @property
     def reply(self) -> Reply | None:
-        """What was begun for it, if anything was."""
-        return self.guess.reply if self.guess else None
+        """What was begun to answer it, if anything was."""
+        return self.speculative.reply if self.speculative else None
+
+    @property
+    def works(self) -> set[Work]:
+        return {self.work, self.speculative.work} if self.speculative else {self.work}
 
     @property
     def engine_seconds(self) -> float:
         """Spent on all of it."""
-        guess = self.guess
-        extra = guess.work.engine_seconds if guess and guess.work is not self.work else 0.0
-        return self.work.engine_seconds + extra
-
-
-@dataclass(slots=True, eq=False)
-class Weighing:
-    """Of speech over an answer. ``look_at``: sample at which its words are read next. ``looks``:
-    how often they have been. ``looked_at``: sample at which they were read last."""
-
-    look_at: int
-    work: Work = field(default_factory=Work)
-    looks: int = 0
-    looked_at: int = 0
-    looking: bool = False
-    """Whether they are being read."""
+        return sum(work.engine_seconds for work in self.works)
 
 
 @dataclass(slots=True, eq=False)
@@ -119,13 +102,15 @@ class UserTurn:
     onset: int = 0
     """Where speech begins, behind the padding."""
     attempt: Attempt | None = None
-    guess: Guess | None = None
+    speculative: SpeculativeReply | None = None
     """Begun on a partial transcript, while the user speaks."""
     weighing: Weighing | None = None
-    """Set while it is not known whether it interrupts the answer that it has begun over; nothing of
-    it is told as long. See ``pipeline.turn_taking.overlaps``."""
+    """Set while it is not known whether the speech interrupts the answer that it began over;
+    nothing of it is published before. See ``pipeline.turn_taking.overlaps``."""
     untold: str = ""
-    """Words that became known meanwhile."""
+    """Words recognised meanwhile."""
+    ignored: bool = False
+    """Whether the speech was not meant for us."""
     pieces: list[Pcm] = field(default_factory=list)
 
     @property

@@ -1,7 +1,9 @@
-"""The user's turns by voice: from turn signals to committed speech.
+"""The user's turns by voice: from turn signals to committed speech, and to the end of the answer
+that speech interrupts.
 
-At the first silent frames an attempt begins (``pipeline.turn_taking.attempts``). When the user goes
-on, it dies unseen. When the turn has ended, the speech is committed and the reply's gate opens.
+One turn, from top to bottom: ``_open`` when speech begins, ``_weigh`` while it overlaps an answer
+(``_interrupt`` or ``_ignore``), ``_pause`` at the first silent frames, ``_resume`` or ``_end``,
+``_commit``.
 """
 
 from __future__ import annotations
@@ -9,12 +11,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from contextlib import aclosing
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Bus
+from pipeline.commands import SessionConfig
+from pipeline.conversation.user_speech import UserSpeech
+from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
+from pipeline.errors import ReachyVoiceError
 from pipeline.events import (
+    SpeechIgnored,
     SpeechPaused,
     SpeechRejected,
     SpeechResumed,
@@ -22,49 +30,63 @@ from pipeline.events import (
     SpeechStopped,
     TranscriptPartial,
 )
+from pipeline.hearing.client import Hearing
+from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
 from pipeline.hearing.stable_words import StableWords
 from pipeline.hearing.turn_signals import Ended, Paused, Resumed, Signal, Started
-from pipeline.settings import BargeIn, Endpointing, Speculation
-from pipeline.turn_taking.attempts import Attempts, Said, Speaker
-from pipeline.turn_taking.overlaps import Overlaps
+from pipeline.settings import Endpointing, SessionSettings
+from pipeline.speaking.replies import Replies
+from pipeline.turn_record import Ignored, Interruption
+from pipeline.turn_taking.attempts import Attempts, Said
+from pipeline.turn_taking.barge_in import Overlap, ignored, interrupts, judge
+from pipeline.turn_taking.overlaps import Weighing
 from pipeline.turn_taking.user_turn import Attempt, UserTurn
+from pipeline.work import Cancelled
 
 
 class VoiceTurns:
-    """Follows one listener. Lives in the session's TaskGroup."""
+    """Follows one listener and carries out what its signals mean. Lives in the session's
+    TaskGroup."""
 
     def __init__(
         self,
-        session: Speaker,
         listener: Listener,
+        hearing: Hearing,
+        directions: Directions,
         stages: Stages,
+        replies: Replies,
+        speech: UserSpeech,
+        warm_up: WarmUp,
         bus: Bus,
         tasks: asyncio.TaskGroup,
         new_id: Callable[[str], str],
-        speculation: Speculation,
-        barge_in: BargeIn,
+        settings: SessionSettings,
     ) -> None:
-        self._session = session
         self._listener = listener
+        self._hearing = hearing
+        self._directions = directions
         self._stages = stages
+        self._replies = replies
+        self._speech = speech
+        self._warm_up = warm_up
         self._bus = bus
         self._tasks = tasks
         self._new_id = new_id
-        self._attempts = Attempts(
-            *(session, listener, stages, bus, tasks, speculation),
-            on_read=self._read,
-            on_judged=self._judged,
-            on_ended=self._commit,
-        )
-        self._overlaps = Overlaps(session, listener, bus, tasks, barge_in, self._announce)
+        self._barge_in = settings.barge_in
+        self._always_partials = settings.partials
+        self._attempts = Attempts(listener, stages, replies, warm_up, bus, settings.speculation)
         self._language = ""
         self._partials = False
+        self._interrupts = True
+        """Whether the client wants answers to end when the user speaks."""
         self._turn: UserTurn | None = None
         self._ending: dict[Attempt, UserTurn] = {}
         """Turns that have ended and are not committed yet, in their order."""
         self._closed_to = 0
+        """Sample index before which no turn begins."""
+        self._suspecting = False
 
     @property
     def open(self) -> bool:
@@ -72,22 +94,23 @@ class VoiceTurns:
         return self._turn is not None
 
     @property
-    def suspecting(self) -> bool:
-        """Whether the next sound decides if there is speech: an answer or a turn waits for it."""
-        return self._overlaps.suspecting or self._listener.undecided
-
-    @property
     def ending(self) -> bool:
         """Whether a turn that has ended waits to be committed."""
         return bool(self._ending)
 
-    def configure(
-        self, endpointing: Endpointing, language: str, *, wants_reply: bool, partials: bool
-    ) -> None:
+    @property
+    def suspecting(self) -> bool:
+        """Whether the next sound decides if there is speech: an answer or a turn waits for it."""
+        return self._suspecting or self._listener.undecided
+
+    def configure(self, endpointing: Endpointing, config: SessionConfig) -> None:
+        detection = config.turn_detection
+        wants_reply = config.answers and detection is not None and detection.create_response
         self._attempts.endpointing = endpointing
         self._attempts.wants_reply = wants_reply
-        self._language = language
-        self._partials = partials
+        self._interrupts = detection is not None and detection.interrupt_response
+        self._language = config.language
+        self._partials = config.partials or self._always_partials
         last = [self._turn.attempt] if self._turn and self._turn.attempt else []
         for attempt in (*self._ending, *last):
             attempt.wants_reply = attempt.wants_reply and wants_reply
@@ -96,65 +119,11 @@ class VoiceTurns:
         """Take samples at ``LISTEN_RATE``."""
         async for signals in self._listener.hear(pcm):
             self._follow(signals)
-            if self._turn and self._turn.attempt is None:
+            if self._turn is None:
+                self._suspect()
+            elif self._turn.attempt is None:
                 self._feed(self._turn, self._listener.heard_end)
-                self._overlaps.follow(self._turn)
-            elif self._turn is None:
-                self._overlaps.suspect()
-
-    def claim(self) -> None:
-        """Whoever speaks now is meant to be answered."""
-        if self._turn:
-            self._overlaps.claim(self._turn)
-
-    def take(self) -> UserTurn | None:
-        """The client ends the turn itself: hand the open utterance over, all its audio fed."""
-        self._follow(self._listener.admit())
-        turn, self._turn = self._turn, None
-        self._listener.forget_turn()
-        self._overlaps.suspect()
-        if turn:
-            self._overlaps.claim(turn)
-            self._attempts.discard(turn)
-            self._feed(turn, self._listener.heard_end)
-            self._closed_to = self._listener.heard_end
-            self._stopped(turn.item_id, self._closed_to)
-        return turn
-
-    def take_ended(self) -> list[UserTurn]:
-        """Hand turns over that have ended and are not committed yet, oldest first."""
-        turns = list(self._ending.values())
-        for attempt, turn in self._ending.items():
-            self._overlaps.claim(turn)
-            self._tell_stop(attempt)
-            self._attempts.stop(attempt)
-        self._ending.clear()
-        return turns
-
-    def drop(self) -> None:
-        """Forget an open utterance; nothing of it is committed, nor comes back as padding."""
-        turn, self._turn = self._turn, None
-        self._listener.forget_turn()
-        self._overlaps.suspect()
-        self._closed_to = self._listener.heard_end
-        if turn is None:
-            return
-        self._attempts.discard(turn)
-        turn.recognising.cancel()
-        if not self._overlaps.drop(turn):
-            self._stopped(turn.item_id, self._listener.heard_end)
-
-    def drop_ended(self) -> None:
-        """Forget turns that have ended and are not committed yet, too."""
-        for attempt, turn in list(self._ending.items()):
-            if self._overlaps.drop(turn):
-                del self._ending[attempt]
-                self._attempts.stop(attempt)
-                turn.recognising.cancel()
-        for turn in self.take_ended():
-            turn.recognising.cancel()
-
-    # -- signals
+                self._look(self._turn)
 
     def _follow(self, signals: list[Signal]) -> None:
         for signal in signals:
@@ -166,125 +135,292 @@ class VoiceTurns:
                 case Resumed():
                     self._resume(signal)
                 case Ended():
-                    if self._turn:
-                        self._end(self._turn)
+                    self._end()
+
+    # -- speech begins
+
+    def _suspect(self) -> None:
+        """No turn is open. If the newest sound may be speech, the answer is held already: a window
+        of it is not missed."""
+        suspects = self._listener.suspects and self._barge_in.policy != "any-speech"
+        if suspects == self._suspecting:
+            return
+        self._suspecting = suspects and self._hold()
+        if not suspects:
+            self._replies.go_on()
+
+    def _hold(self) -> bool:
+        """Send no more of the answer. False if there is none that speech may interrupt."""
+        return self._interrupts and self._replies.hold()
 
     def _open(self, signal: Started) -> None:
+        """Speech has lasted long enough to be a turn: published at once, or weighed first."""
         padding = self._attempts.endpointing.prefix_padding_ms * LISTEN_RATE // 1000
         start = max(signal.start - padding, self._closed_to, 0)
-        item_id = self._new_id("item")
 
         def on_words(words: str, known: StableWords) -> None:
             if turn.weighing:
                 turn.untold += words
                 return
             if words:
-                self._tell_words(turn, words)
+                self._publish_words(turn, words)
             if turn is self._turn:
                 self._attempts.hear_words(turn, words, known)
 
         wanted = self._partials or self._attempts.wants_partials
         recognition = Recognition(self._stages, self._language, on_words if wanted else None)
         task = self._tasks.create_task(recognition.run())
+        item_id = self._new_id("item")
         turn = self._turn = UserTurn(item_id, start, start, recognition, task, signal.start)
-        if not self._overlaps.begin(turn):
-            self._announce(turn)
+        self._suspecting = False
+        if self._over_an_answer and self._barge_in.policy != "any-speech":
+            self._hold()
+            turn.weighing = Weighing(self._barge_in, turn.onset)
+        else:
+            self._replies.go_on()
+            audible = self._interrupts and self._replies.audible(just_begun=True)
+            self._announce(turn, "any speech" if audible else None)
 
-    def _stopped(self, item_id: str, end: int) -> None:
-        self._bus.publish(SpeechStopped(item_id, _ms(end), self._session.said_from_deg))
+    @property
+    def _over_an_answer(self) -> bool:
+        """Whether an answer is audible that not all speech interrupts. One that has hardly begun
+        is interrupted by all, unless an echo is cancelled."""
+        return self._interrupts and self._replies.audible(just_begun=self._hearing.itself)
 
-    def _announce(self, turn: UserTurn) -> None:
-        """Somebody speaks; told as soon as it is known."""
+    # -- speech over an answer
+
+    def _look(self, turn: UserTurn) -> None:
+        """More has been heard of speech that is weighed."""
+        if turn.weighing is None:
+            return
+        match turn.weighing.heard(self._listener.heard_end):
+            case "read the words":
+                self._tasks.create_task(self._read_and_weigh(turn, turn.weighing))
+            case "judge by length":
+                self._weigh(turn, None, ended=False)
+
+    async def _read_and_weigh(self, turn: UserTurn, weighing: Weighing) -> None:
+        text = None
+        try:
+            text = (await turn.recognition.transcript(weighing.work)).text
+        except (ReachyVoiceError, Cancelled):
+            pass  # then its length decides
+        finally:
+            weighing.looking = False
+        if not weighing.work.cancelled and turn.attempt is None:
+            self._weigh(turn, text, ended=False)
+
+    def _weigh(self, turn: UserTurn, text: str | None, *, ended: bool, over: bool = False) -> None:
+        """Judge speech over an answer and carry the verdict out. ``text``: its words so far;
+        ``None``: unknown. ``ended``: there is a pause. ``over``: the turn is over: what is still
+        unclear interrupts."""
+        if turn.weighing is None:
+            return
+        spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
+        speech_ms = _ms(spoken_to - turn.onset)
+        overlap = Overlap(speech_ms, ended, text, self._replies.spoken, self._hearing.itself)
+        verdict = judge(overlap, self._barge_in)
+        if interrupts(verdict):
+            self._interrupt(turn, verdict)
+        elif ignored(verdict):
+            self._replies.go_on()
+            if over:
+                self._ignore(turn, text, verdict)
+        elif over:
+            self._interrupt(turn, "words")
+
+    def _interrupt(self, turn: UserTurn, why: Interruption) -> None:
+        """Speech over an answer is meant for us: publish it from its beginning and end the answer."""
+        if turn.weighing:
+            turn.weighing.work.cancel()
+            turn.weighing = None
+            self._announce(turn, why)
+
+    def _announce(self, turn: UserTurn, why: Interruption | None) -> None:
+        """The user speaks. Replies to the conversation end, if the client wants that."""
         before = list(itertools.takewhile(lambda a: a is not turn.attempt, self._ending))
         for attempt in before:
-            # What was weighed when somebody goes on to speak belongs to what they say.
-            self._overlaps.claim(self._ending[attempt])
-            self._tell_stop(attempt)
-        self._bus.publish(SpeechStarted(turn.item_id, _ms(turn.start), self._session.direction_deg))
-        self._tell_words(turn, "")
+            # Speech that was weighed when the user spoke on belongs to the same thought.
+            self._interrupt(self._ending[attempt], "words")
+            self._publish_stop(attempt)
+        now = asyncio.get_running_loop().time()
+        direction_deg = self._directions.now_deg(now)
+        self._bus.publish(SpeechStarted(turn.item_id, _ms(turn.start), direction_deg, why))
+        self._publish_words(turn, "")
         if turn.attempt:
-            self._tell_pause(turn.item_id, turn.attempt.speech_end)
-        if self._session.speech_started():
-            # A turn before that still waits for its transcript is answered with this one.
-            for attempt in before:
-                attempt.superseded = True
+            self._publish_pause(turn.item_id, turn.attempt.speech_end)
+        if not self._interrupts:
+            self._replies.go_on()  # held before the client changed its mind
+            return
+        self._replies.interrupt()
+        for attempt in before:
+            # A turn that still waits for its transcript is answered together with this one.
+            attempt.superseded = True
 
-    def _tell_words(self, turn: UserTurn, words: str) -> None:
-        """Those, and what was heard while it was weighed."""
-        words, turn.untold = turn.untold + words, ""
-        if words and self._partials:
-            self._bus.publish(TranscriptPartial(turn.item_id, words))
+    def _ignore(self, turn: UserTurn, text: str | None, why: Ignored) -> None:
+        """Speech over an answer was not meant for us: nothing of it was published."""
+        if turn.weighing:
+            turn.weighing.work.cancel()
+            turn.weighing = None
+            heard = (_ms(turn.onset), _ms(turn.fed_to))
+            self._bus.publish(SpeechIgnored(*heard, text or "", why))
+            turn.ignored = True
+
+    # -- a pause
 
     def _pause(self, signal: Paused) -> None:
-        if self._turn:
-            if not self._turn.weighing:
-                self._tell_pause(self._turn.item_id, signal.speech_end)
-            self._feed(self._turn, signal.end)
-            self._attempts.begin(self._turn, signal, next(reversed(self._ending), None))
+        turn = self._turn
+        if turn is None:
+            return
+        if not turn.weighing:
+            self._publish_pause(turn.item_id, signal.speech_end)
+        self._feed(turn, signal.end)
+        before = next(reversed(self._ending), None)
+        attempt = self._attempts.begin(turn, signal)
+        attempt.task = self._tasks.create_task(
+            self._follow_pause(turn, attempt, before.task if before else None)
+        )
 
-    def _tell_pause(self, item_id: str, speech_end: int) -> None:
-        silence_ms = _ms(self._listener.heard_end - speech_end)
-        self._bus.publish(SpeechPaused(item_id, _ms(speech_end), silence_ms))
+    async def _follow_pause(
+        self, turn: UserTurn, attempt: Attempt, before: asyncio.Task[None] | None
+    ) -> None:
+        """From the first silent frames to the commit; cancelled when speech resumes. ``before``:
+        the turn before, because turns are committed in order."""
+        said = await self._attempts.transcribe(turn, attempt)
+        if before:
+            await asyncio.wait({before})
+        if isinstance(said, Transcript):
+            attempt.said = said.text
+        else:
+            attempt.error = said
+        if turn.attempt is attempt:
+            self._weigh(turn, None if attempt.error else attempt.said, ended=True)
+        async with aclosing(self._attempts.decisions(turn, attempt)) as decisions:
+            async for decision in decisions:
+                if turn is self._turn and turn.attempt is attempt:
+                    self._follow(self._listener.judge(decision.wait_ms))
+        self._commit(turn, attempt, said)
+        self._attempts.book_use(attempt)
 
     def _resume(self, signal: Resumed) -> None:
-        if self._turn is None:
+        turn = self._turn
+        if turn is None:
             return
-        if not self._turn.weighing:
-            self._bus.publish(SpeechResumed(self._turn.item_id, _ms(signal.start)))
-        self._attempts.resumed(self._turn, signal)
-        self._overlaps.resumed(self._turn)
+        if not turn.weighing:
+            self._bus.publish(SpeechResumed(turn.item_id, _ms(signal.start)))
+        self._attempts.resumed(turn, signal)
+        if turn.weighing:
+            self._hold()  # it may have gone on in the pause
+            turn.weighing.resumed(self._listener.heard_end)
 
-    def _read(self, turn: UserTurn, attempt: Attempt) -> None:
-        if turn.attempt is attempt:
-            self._overlaps.read(turn, None if attempt.error else attempt.said)
+    # -- the turn is over
 
-    def _judged(self, turn: UserTurn, attempt: Attempt, wait_ms: int) -> None:
-        if turn is self._turn:
-            self._follow(self._listener.judge(wait_ms))
-
-    def _end(self, turn: UserTurn) -> None:
-        """The turn is over; its attempt commits it as soon as the transcript is there."""
+    def _end(self) -> None:
+        """The turn is over; it is committed as soon as the transcript is there."""
+        turn, self._turn = self._turn, None
+        if turn is None:
+            return
         attempt = turn.attempt
         assert attempt
-        self._turn = None
         self._ending[attempt] = turn
         self._closed_to = attempt.end
-        attempt.ended.set()
-
-    def _tell_stop(self, attempt: Attempt) -> None:
-        """Once, with the commit; before it only if somebody speaks again meanwhile."""
-        if not attempt.stop_told:
-            attempt.stop_told = True
-            self._stopped(attempt.item_id, attempt.end)
+        attempt.end_turn()
 
     def _commit(self, turn: UserTurn, attempt: Attempt, said: Said) -> None:
         turn.recognising.cancel()
-        if self._overlaps.end(turn, said.text if isinstance(said, Transcript) else None):
-            del self._ending[attempt]
-            self._closed()
-            return
+        self._weigh(
+            turn, said.text if isinstance(said, Transcript) else None, ended=True, over=True
+        )
         del self._ending[attempt]
-        self._tell_stop(attempt)
+        if turn.ignored:
+            self._not_a_turn()
+            return
+        self._publish_stop(attempt)
         if isinstance(said, Transcript) and not said.text:
             self._bus.publish(SpeechRejected(turn.item_id, attempt.engine_seconds))
-            self._closed()
+            self._not_a_turn()
             return
-        guess = attempt.guess
-        if guess:
-            guess.committed = True
-        self._session.commit_speech(turn.item_id, said, turn.audio)
+        if attempt.speculative:
+            attempt.speculative.committed = True
+        self._speech.commit_known(turn.item_id, said, turn.audio)
         answers = attempt.wants_reply and not attempt.superseded
-        if not answers or not self._session.fits(attempt):
+        if not answers or not self._replies.fits(attempt.reply):
             self._attempts.discard_answer(attempt)
         if answers:
-            self._session.answer(attempt)
+            self._replies.answer(attempt.reply, attempt.work, attempt.paused_at, attempt.error)
         elif attempt.wants_reply:
-            self._session.answer_later(attempt)
+            self._replies.owe(attempt.paused_at)
 
-    def _closed(self) -> None:
-        """What was heard was no turn."""
+    def _not_a_turn(self) -> None:
+        """What was heard was noise, or not meant for us: an answer that is still owed is given."""
         if self._turn is None and not self._ending:
-            self._session.noise()
+            self._warm_up.said = ""
+            self._replies.settle()
+
+    # -- what the client asks
+
+    def claim(self) -> None:
+        """What is said now is to be answered, whatever it is said over."""
+        if self._turn:
+            self._interrupt(self._turn, "client")
+
+    def take(self) -> UserTurn | None:
+        """The client ends the turn itself: hand the open utterance over, all its audio fed."""
+        self._follow(self._listener.admit())
+        turn, self._turn = self._turn, None
+        self._listener.forget_turn()
+        self._suspect()
+        if turn:
+            self._interrupt(turn, "client")
+            self._attempts.discard(turn)
+            self._feed(turn, self._listener.heard_end)
+            self._closed_to = self._listener.heard_end
+            self._publish_stopped(turn.item_id, self._closed_to)
+        return turn
+
+    def take_ended(self) -> list[UserTurn]:
+        """Hand turns over that have ended and are not committed yet, oldest first."""
+        turns = list(self._ending.values())
+        for attempt, turn in self._ending.items():
+            self._interrupt(turn, "client")
+            self._publish_stop(attempt)
+            self._attempts.stop(attempt)
+        self._ending.clear()
+        return turns
+
+    def drop(self) -> None:
+        """Forget an open utterance; nothing of it is committed, nor comes back as padding."""
+        turn, self._turn = self._turn, None
+        self._listener.forget_turn()
+        self._suspect()
+        self._closed_to = self._listener.heard_end
+        if turn is None:
+            return
+        self._attempts.discard(turn)
+        turn.recognising.cancel()
+        if not self._drop_weighed(turn):
+            self._publish_stopped(turn.item_id, self._listener.heard_end)
+
+    def drop_ended(self) -> None:
+        """Forget turns that have ended and are not committed yet, too."""
+        for attempt, turn in list(self._ending.items()):
+            if self._drop_weighed(turn):
+                del self._ending[attempt]
+                self._attempts.stop(attempt)
+                turn.recognising.cancel()
+        for turn in self.take_ended():
+            turn.recognising.cancel()
+
+    def _drop_weighed(self, turn: UserTurn) -> bool:
+        """Forget speech that is weighed, of which nothing was published. False if it is not."""
+        if turn.weighing is None:
+            return False
+        turn.weighing.work.cancel()
+        turn.weighing = None
+        self._replies.go_on()
+        return True
+
+    # -- audio and events
 
     def _feed(self, turn: UserTurn, end: int) -> None:
         pcm = self._listener.read(turn.fed_to, end)
@@ -293,6 +429,26 @@ class VoiceTurns:
             turn.pieces.append(pcm)
             turn.fed_to = end
 
+    def _publish_words(self, turn: UserTurn, words: str) -> None:
+        """Those, and the ones that were recognised while the speech was weighed."""
+        words, turn.untold = turn.untold + words, ""
+        if words and self._partials:
+            self._bus.publish(TranscriptPartial(turn.item_id, words))
 
-def _ms(index: int) -> int:
-    return index * 1000 // LISTEN_RATE
+    def _publish_pause(self, item_id: str, speech_end: int) -> None:
+        silence_ms = _ms(self._listener.heard_end - speech_end)
+        self._bus.publish(SpeechPaused(item_id, _ms(speech_end), silence_ms))
+
+    def _publish_stop(self, attempt: Attempt) -> None:
+        """Once, with the commit; before it only if the user speaks again meanwhile."""
+        if not attempt.stop_told:
+            attempt.stop_told = True
+            self._publish_stopped(attempt.item_id, attempt.end)
+
+    def _publish_stopped(self, item_id: str, end: int) -> None:
+        direction_deg = self._directions.lately_deg(asyncio.get_running_loop().time())
+        self._bus.publish(SpeechStopped(item_id, _ms(end), direction_deg))
+
+
+def _ms(samples: int) -> int:
+    return samples * 1000 // LISTEN_RATE

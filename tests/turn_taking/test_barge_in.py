@@ -17,25 +17,25 @@ ANSWER = "Once upon a time there was a small robot who lived on a desk"
     ("text", "ended", "verdict"),
     [
         # A command is one from its first word on.
-        ("Stop.", False, "interrupts"),
-        ("Wait, I have", False, "interrupts"),
-        ("No!", False, "interrupts"),
-        ("Step.", True, "interrupts"),  # as it may be read
+        ("Stop.", False, "command"),
+        ("Wait, I have", False, "command"),
+        ("No!", False, "command"),
+        ("Step.", True, "command"),  # as it may be read
         # So is a question, or what lasts.
-        ("What", False, "interrupts"),
-        ("And what is the weather?", True, "interrupts"),
+        ("What", False, "command"),
+        ("And what is the weather?", True, "words"),
         # A listener may yet say more.
         ("Mm-hmm.", False, "unsure"),
         ("Mm-hmm.", True, "backchannel"),
         ("Yeah, right.", True, "backchannel"),
         ("Oh, I see.", True, "backchannel"),
-        ("Okay but who", True, "interrupts"),
-        ("Yeah yeah yeah yeah yeah.", True, "interrupts"),
+        ("Okay but who", True, "words"),
+        ("Yeah yeah yeah yeah yeah.", True, "words"),
         # Half a word is read for another one.
         ("You have", False, "unsure"),
         ("The word.", True, "too short"),
         ("Bright.", True, "backchannel"),
-        ("I would like to", True, "interrupts"),
+        ("I would like to", True, "words"),
         # Nothing but sound.
         ("", False, "unsure"),
         ("", True, "no words"),
@@ -50,11 +50,11 @@ def test_words_tell_what_speech_over_an_answer_means(
 
 def test_words_that_last_are_meant() -> None:
     assert judge(Overlap(479, False, "My name is"), WORDS) == "unsure"
-    assert judge(Overlap(480, False, "My name is"), WORDS) == "interrupts"
+    assert judge(Overlap(480, False, "My name is"), WORDS) == "several words"
     assert judge(Overlap(639, False, "My name"), WORDS) == "unsure"
-    assert judge(Overlap(640, False, "My name"), WORDS) == "interrupts"
+    assert judge(Overlap(640, False, "My name"), WORDS) == "long"
     assert judge(Overlap(480, False, "Oh yeah right"), WORDS) == "unsure"
-    assert judge(Overlap(480, True, "The word."), WORDS) == "interrupts"
+    assert judge(Overlap(480, True, "The word."), WORDS) == "words"
     assert judge(Overlap(479, True, "The word."), WORDS) == "too short"
     assert judge(Overlap(900, False, "Yeah yeah"), WORDS) == "unsure"
 
@@ -66,20 +66,20 @@ def test_long_sound_without_words_lets_the_answer_go_on() -> None:
 
 def test_the_answers_own_words_are_its_echo() -> None:
     assert judge(Overlap(600, False, "a small robots who", ANSWER), WORDS) == "echo"
-    assert judge(Overlap(640, False, "a small cat please", ANSWER), WORDS) == "interrupts"
+    assert judge(Overlap(640, False, "a small cat please", ANSWER), WORDS) == "long"
     # "Can you stop the water leak?", read over an echo that is as loud.
-    assert judge(Overlap(640, False, "in the stock", "there in the house"), WORDS) == "interrupts"
+    assert judge(Overlap(640, False, "in the stock", "there in the house"), WORDS) == "long"
     # How the answer's own sentence begins, of which more is heard in a moment.
     assert judge(Overlap(300, False, "please", "please come", True), WORDS) == "unsure"
-    assert judge(Overlap(300, False, "please", "please come"), WORDS) == "interrupts"
-    assert judge(Overlap(300, False, "stop", "stop it", True), WORDS) == "interrupts"
+    assert judge(Overlap(300, False, "please", "please come"), WORDS) == "question"
+    assert judge(Overlap(300, False, "stop", "stop it", True), WORDS) == "command"
     # One word alone may be anybody's.
-    assert judge(Overlap(640, False, "Robot", ANSWER), WORDS) == "interrupts"
+    assert judge(Overlap(640, False, "Robot", ANSWER), WORDS) == "long"
 
 
 @pytest.mark.parametrize(
     ("speech_ms", "ended", "verdict"),
-    [(200, False, "unsure"), (200, True, "no words"), (640, False, "interrupts")],
+    [(200, False, "unsure"), (200, True, "no words"), (640, False, "long")],
 )
 def test_speech_that_cannot_be_read_counts_by_its_length(
     speech_ms: int, ended: bool, verdict: Verdict
@@ -89,15 +89,15 @@ def test_speech_that_cannot_be_read_counts_by_its_length(
 
 def test_a_robot_that_is_to_be_heard_out_stops_for_commands_alone() -> None:
     settings = BargeIn(policy="commands")
-    assert judge(Overlap(300, False, "Stop"), settings) == "interrupts"
-    assert judge(Overlap(900, False, "Please stop it"), settings) == "interrupts"
+    assert judge(Overlap(300, False, "Stop"), settings) == "command"
+    assert judge(Overlap(900, False, "Please stop it"), settings) == "command"
     assert judge(Overlap(900, False, "What is the"), settings) == "unsure"
     assert judge(Overlap(900, True, "What is the time?"), settings) == "no command"
     assert judge(Overlap(300, True, "Mm-hmm"), settings) == "backchannel"
 
 
 def test_any_speech_interrupts_at_once_where_that_is_wanted() -> None:
-    assert judge(Overlap(0, False, None), BargeIn(policy="any-speech")) == "interrupts"
+    assert judge(Overlap(0, False, None), BargeIn(policy="any-speech")) == "any speech"
 
 
 @given(
