@@ -90,70 +90,38 @@ class Session:
         bus.derive(self._records.feed)
         self._hearing = hearing or EchoHearing(ClientEcho(stages.vad.window_samples), settings.echo)
         bus.tap(self._hearing.note)
-        self._directions = Directions(settings.accept)
         self._inbox = Inbox()
-        stall_samples = settings.endpointing.stall_ms * LISTEN_RATE // 1000
-        self._stall_silence = np.zeros(stall_samples, dtype=np.int16)
-        limit = int(settings.endpointing.max_utterance_s * LISTEN_RATE)
-        self._buffer = PushToTalkBuffer(limit)
-        self._overflowed = False
-        """Whether a piece of what was appended last did not fit; then the rest is left out."""
-        self._transcriber = Transcriber(stages, self.chat, bus)
-        shared = (self._memory, stages, config, settings, self._transcriber, bus, new_id)
-        self._replies = Replies(*shared, self._reply_starts, self._reply_ended)
-        self._warm_up = WarmUp(self._memory, self._replies.prompts)
-        self._speech = UserSpeech(
-            self.chat, bus, self._transcriber, settings.max_items, new_id, self._committing
-        )
-        self._items = ItemCommands(self.chat, bus, settings.max_items, self._replies.truncate)
-        self._idle = IdleTimer(self._nobody_speaks)
-        self._idle_since_ms = 0
-        self._live = False
-        """Whether ``run`` has begun, and not ended."""
-        self._ending = False
+        self._live: LiveSession | None = None
+        """Set while ``run`` follows commands."""
 
     @property
     def chat(self) -> Chat:
         return self._memory.chat
 
-    # -- life
-
     async def run(self) -> None:
         """Live until cancelled."""
         CLIENT.set(next(_numbers))
-        scores = await SpeechScores.open(self._stages, self._directions)
+        directions = Directions(self._settings.accept)
+        scores = await SpeechScores.open(self._stages, directions)
         try:
-            async with asyncio.TaskGroup() as self._tasks:
-                self._replies.tasks = self._transcriber.tasks = self._tasks
-                self._warm_up.tasks = self._tasks
-                history_seconds = self._stages.turn.history_seconds
-                self._listener = Listener(
-                    scores, self._hearing, history_seconds, self._endpointing()
-                )
-                self._turns = VoiceTurns(
-                    self._listener,
+            async with asyncio.TaskGroup() as tasks:
+                self._live = LiveSession(
+                    self._memory,
                     self._hearing,
-                    self._directions,
+                    directions,
+                    scores,
                     self._stages,
-                    self._replies,
-                    self._speech,
-                    self._warm_up,
-                    self._bus,
-                    self._tasks,
-                    self._new_id,
+                    self._config,
                     self._settings,
+                    self._bus,
+                    tasks,
+                    self._new_id,
                 )
-                self._configure_turns()
-                self._warm_up.begin()
-                for item in self.chat.items:
-                    # Of a conversation that goes on; its client was lost before it was read.
-                    if isinstance(item, MessageItem):
-                        self._transcriber.read(item)
                 try:
-                    self._live = True
-                    await self._follow_commands()
+                    await self._live.follow(self._inbox)
                 finally:
-                    self._stop_everything()
+                    self._close(self._live)
+                    self._live = None
                     for record in self._records.close(asyncio.get_running_loop().time()):
                         self._bus.publish(record)
         finally:
@@ -162,18 +130,14 @@ class Session:
             if not self._keeps_memory:
                 self._memory.close()
 
+    def _close(self, live: LiveSession) -> None:
+        live.close()
+
     def release(self) -> Memory:
         """Hand the memory over, before ``run`` ends: it is not closed then. What runs still writes
         its end into it."""
         self._keeps_memory = True
         return self._memory
-
-    async def _follow_commands(self) -> None:
-        while True:
-            if command := await self._next_command():
-                await self._handle(command)
-            else:
-                await self._turns.hear(self._stall_silence)
 
     async def submit(self, command: Command) -> None:
         """Hand a command over; waits while the inbox is full."""
@@ -191,45 +155,122 @@ class Session:
 
     async def quiet(self) -> None:
         """Wait until no reply is being given."""
-        await self._replies.quiet.wait()
+        if self._live:
+            await self._live.replies.quiet.wait()
 
     def notify(self, sentence: str) -> bool:
-        """Say something in our own name. False where nobody expects it now: somebody speaks or is
-        owed an answer, or the client asks for every answer itself."""
+        """Say something in our own name. False if it would interrupt: the user speaks or is owed
+        an answer, or the client asks for every answer itself."""
+        return self._live is not None and self._live.notify(sentence)
+
+    def model_exchanged(self) -> None:
+        """There is another language model, which has read nothing yet."""
+        if self._live:
+            self._live.model_exchanged()
+
+
+class LiveSession:
+    """The parts of a session that runs, all built here, and what becomes of each command."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        hearing: Hearing,
+        directions: Directions,
+        scores: SpeechScores,
+        stages: Stages,
+        config: SessionConfig,
+        settings: SessionSettings,
+        bus: Bus,
+        tasks: asyncio.TaskGroup,
+        new_id: Callable[[str], str],
+    ) -> None:
+        self._stages = stages
+        self._config = config
+        self._settings = settings
+        self._bus = bus
+        self._tasks = tasks
+        self._new_id = new_id
+        self._hearing = hearing
+        self._directions = directions
+        chat = memory.chat
+        self._transcriber = Transcriber(stages, chat, bus, tasks)
+        self.replies = Replies(
+            *(memory, stages, config, settings, self._transcriber, bus, tasks, new_id),
+            *(self._reply_starts, self._reply_ended),
+        )
+        self._warm_up = WarmUp(memory, self.replies.prompts, tasks)
+        self._speech = UserSpeech(
+            chat, bus, self._transcriber, settings.max_items, new_id, self._committing
+        )
+        self._items = ItemCommands(chat, bus, settings.max_items, self.replies.truncate)
+        self._listener = Listener(scores, hearing, stages.turn.history_seconds, self._endpointing())
+        self._turns = VoiceTurns(
+            *(self._listener, hearing, directions, stages, self.replies, self._speech),
+            *(self._warm_up, bus, tasks, new_id, settings),
+        )
+        limit = int(settings.endpointing.max_utterance_s * LISTEN_RATE)
+        self._buffer = PushToTalkBuffer(limit)
+        self._overflowed = False
+        """Whether a piece of what was appended last did not fit; then the rest is left out."""
+        stall_samples = settings.endpointing.stall_ms * LISTEN_RATE // 1000
+        self._stall_silence = np.zeros(stall_samples, dtype=np.int16)
+        self._idle = IdleTimer(self._nobody_speaks)
+        self._idle_since_ms = 0
+        self._ending = False
+        self._configure_turns()
+        self._warm_up.begin()
+        for item in chat.items:
+            # Of a conversation that goes on, whose client was lost before it was read.
+            if isinstance(item, MessageItem):
+                self._transcriber.read(item)
+
+    # -- life
+
+    async def follow(self, inbox: Inbox) -> None:
+        """Handle commands one after the other, until cancelled."""
+        while True:
+            if command := await self._next_command(inbox):
+                await self._handle(command)
+            else:
+                await self._turns.hear(self._stall_silence)
+
+    def close(self) -> None:
+        """End every reply and what runs in idle time."""
+        self._ending = True
+        self._idle.disarm()
+        self.replies.close()
+        self._warm_up.cancel()
+
+    def notify(self, sentence: str) -> bool:
+        """See ``Session.notify``."""
         config, detection = self._config, self._config.turn_detection
-        if not (self._live and sentence and config.answers and config.modality == "audio"):
+        if not (sentence and config.answers and config.modality == "audio"):
             return False
         if not (detection and detection.create_response):
             return False
-        if self._turns.open or self._turns.ending or not self._replies.idle:
+        if self._turns.open or self._turns.ending or not self.replies.idle:
             return False
-        self._replies.notify(sentence)
+        self.replies.notify(sentence)
         return True
 
     def model_exchanged(self) -> None:
-        """Another language model is there, which has read nothing yet."""
-        if self._live:
-            self._warm_up.due = True
-            if self._replies.quiet.is_set():
-                self._warm_up.begin()
+        """See ``Session.model_exchanged``."""
+        self._warm_up.due = True
+        if self.replies.quiet.is_set():
+            self._warm_up.begin()
 
-    async def _next_command(self) -> Command | None:
+    async def _next_command(self, inbox: Inbox) -> Command | None:
         """The next command; ``None`` when a client stalls in the middle of its turn."""
         if not (self._turns.open or self._turns.suspecting):
-            return await self._inbox.get()
+            return await inbox.get()
         # A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
         # An array goes on to tell of directions then.
         now = asyncio.get_running_loop().time
         until = now() + len(self._stall_silence) / LISTEN_RATE
-        while isinstance(command := await self._inbox.get_within(until - now()), NoteDirection):
+        while isinstance(command := await inbox.get_within(until - now()), NoteDirection):
             await self._handle(command)
         return command
-
-    def _stop_everything(self) -> None:
-        self._ending, self._live = True, False
-        self._idle.disarm()
-        self._replies.close()
-        self._warm_up.cancel()
 
     async def _handle(self, command: Command) -> None:
         match command:
@@ -252,10 +293,10 @@ class Session:
             case DeleteItem() | RetrieveItem() | TruncateItem():
                 self._items.carry_out(command)
             case CreateResponse():
-                self._replies.create(command)
+                self.replies.create(command)
             case CancelResponse():
-                self._replies.cancel_asked(command)
-                if not self._replies.speaking:
+                self.replies.cancel_asked(command)
+                if not self.replies.speaking:
                     self._turns.claim()  # it is not over an answer any more
 
     def _refuse(self, event_id: str | None, code: str, message: str) -> None:
@@ -265,7 +306,7 @@ class Session:
 
     def _configure(self, config: SessionConfig) -> None:
         before, self._config = self._config, config
-        self._replies.prompts.config = config
+        self.replies.prompts.config = config
         if (config.turn_detection is None) != (before.turn_detection is None):
             self._clear_input()
             self._settle()
@@ -295,7 +336,7 @@ class Session:
         if self._ending:
             return
         self._settle()
-        if self._replies.quiet.is_set() and (self._warm_up.due or reply.confirmed):
+        if self.replies.quiet.is_set() and (self._warm_up.due or reply.confirmed):
             # It has taken a warm-up's place; or there is an answer that was not read yet.
             self._warm_up.begin()
         if reply.plan.in_conversation and reply.confirmed and not reply.failed:
@@ -303,17 +344,17 @@ class Session:
 
     def _settle(self) -> None:
         if not (self._turns.open or self._turns.ending):
-            self._replies.settle()
+            self.replies.settle()
 
     def _count_silence(self, from_s: float) -> None:
         """``from_s``: when silence begins, in seconds from now."""
         detection = self._config.turn_detection
-        if detection and detection.idle_timeout_ms and not self._replies.speaking:
+        if detection and detection.idle_timeout_ms and not self.replies.speaking:
             self._idle_since_ms = self._heard_ms + round(from_s * 1000)
             self._idle.arm(from_s + detection.idle_timeout_ms / 1000)
 
     def _nobody_speaks(self) -> None:
-        if self._replies.speaking:
+        if self.replies.speaking:
             return  # it is counted from its end
         if self._turns.open or self._turns.ending:
             self._count_silence(0)
@@ -324,7 +365,7 @@ class Session:
         silence = AudioPart("", (end_ms - self._idle_since_ms) / 1000)
         self._speech.commit_part(item_id, silence)
         self._bus.publish(TranscriptReady(item_id, "", silence.seconds))
-        self._replies.break_silence()
+        self.replies.break_silence()
 
     @property
     def _heard_ms(self) -> int:
@@ -380,7 +421,7 @@ class Session:
 
     def _commit_turns(self, *last: UserTurn) -> None:
         """In the order in which they were spoken. The client asks for answers itself."""
-        self._replies.let_go()
+        self.replies.let_go()
         for turn in (*self._turns.take_ended(), *last):
             self._speech.commit(turn.item_id, turn.audio, turn.recognition, turn.recognising)
 
@@ -397,6 +438,6 @@ class Session:
             return
         elif isinstance(command.item, MessageItem):
             self._transcriber.read(command.item)
-        elif self._replies.quiet.is_set():
+        elif self.replies.quiet.is_set():
             # What a tool has said is read before the client asks for an answer to it.
             self._warm_up.begin()

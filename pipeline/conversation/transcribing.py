@@ -25,10 +25,9 @@ MAX_WAITING = 32
 class Transcriber:
     """Lives in the session's TaskGroup; what it does ends with that."""
 
-    tasks: asyncio.TaskGroup
-
-    def __init__(self, stages: Stages, chat: Chat, bus: Bus) -> None:
+    def __init__(self, stages: Stages, chat: Chat, bus: Bus, tasks: asyncio.TaskGroup) -> None:
         self.language = ""
+        self._tasks = tasks
         self._stages = stages
         self._chat = chat
         self._bus = bus
@@ -81,7 +80,7 @@ class Transcriber:
     # -- one after the other
 
     def _begin(self, item_id: str, work: asyncio._CoroutineLike[None]) -> None:
-        task = self.tasks.create_task(work)
+        task = self._tasks.create_task(work)
         self._waiting[item_id] = task
         task.add_done_callback(lambda _: self._waiting.pop(item_id, None))
 
@@ -125,7 +124,7 @@ class Transcriber:
             await asyncio.sleep(0)  # minutes of audio must not keep the loop
             recognition.append(resampler.feed(audio.pcm[start : start + audio.rate]))
         recognition.append(resampler.flush())
-        recognising = self.tasks.create_task(recognition.run())
+        recognising = self._tasks.create_task(recognition.run())
         try:
             return (await recognition.transcript(Work())).text
         finally:

@@ -22,9 +22,8 @@ log = logging.getLogger("reachy_voice.session")
 class WarmUp:
     """One session's. ``begin`` starts over with what is known now."""
 
-    tasks: asyncio.TaskGroup
-
-    def __init__(self, memory: Memory, prompts: ReplyPrompts) -> None:
+    def __init__(self, memory: Memory, prompts: ReplyPrompts, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
         self.said = ""
         """What the user has said so far of a turn that is not over."""
         self.due = False
@@ -38,7 +37,7 @@ class WarmUp:
         if self._prompts.config.answers:
             self._work = Work(Priority.WARM_UP)
             self.due = True
-            self.tasks.create_task(self._run(self._work))
+            self._tasks.create_task(self._run(self._work))
 
     def read_ahead(self, said: str, now: bool) -> None:
         """The user has said this so far; it will not change, but go on. ``now``: read it at once,

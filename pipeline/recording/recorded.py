@@ -25,7 +25,7 @@ from pipeline.recording.engine_calls import RecordedConversation, recorded_stage
 from pipeline.recording.hearings import RecordedHearing
 from pipeline.recording.plain import to_plain, to_plain_fields
 from pipeline.recording.tape import Tape
-from pipeline.session import Session
+from pipeline.session import LiveSession, Session
 from pipeline.settings import SessionSettings
 
 _numbers = itertools.count(1)
@@ -171,10 +171,10 @@ class RecordedSession(Session):
         finally:
             self._recording.end()
 
-    def _stop_everything(self) -> None:
+    def _close(self, live: LiveSession) -> None:
         # Ending takes a moment: this is when it began.
         self._recording.stop()
-        super()._stop_everything()
+        super()._close(live)
 
     def offer(self, command: NoteDirection) -> None:
         self._recording.command(command)

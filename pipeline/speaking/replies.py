@@ -56,8 +56,6 @@ class Replies:
     Replies to the conversation share its KV sequence; others get one of their own.
     """
 
-    tasks: asyncio.TaskGroup
-
     def __init__(
         self,
         memory: Memory,
@@ -66,6 +64,7 @@ class Replies:
         settings: SessionSettings,
         transcriber: Transcriber,
         bus: Bus,
+        tasks: asyncio.TaskGroup,
         new_id: Callable[[str], str],
         on_start: Callable[[], None],
         on_end: Callable[[Reply], None],
@@ -81,6 +80,7 @@ class Replies:
         self._settings = settings
         self._transcriber = transcriber
         self._bus = bus
+        self._tasks = tasks
         self._new_id = new_id
         self._on_start = on_start
         self._on_end = on_end
@@ -396,7 +396,7 @@ class Replies:
         )
         self._running[plan.reply_id] = reply
         self.quiet.clear()
-        self.tasks.create_task(self._run(reply, None if own else conversation))
+        self._tasks.create_task(self._run(reply, None if own else conversation))
         return reply
 
     def _plan(self, options: ResponseOptions) -> ReplyPlan:
