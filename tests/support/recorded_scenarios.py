@@ -98,7 +98,8 @@ async def partials(tape: Tape) -> None:
         "now",
     ]
     grown = [" ".join(words[: n // 3 + 1]) for n in range(3 * len(words))]
-    stt = ScriptedStt(texts=(" ".join(words),), partials=grown, streams=True)
+    # 50 ms: the transcript comes between two frames, so that its order against them is known.
+    stt = ScriptedStt((" ".join(words),), takes_s=0.05, partials=grown, streams=True)
     speculation = Speculation(on_partials="always")
     settings = SessionSettings(partials=True, speculation=speculation)
     async with recorded_scene(tape, stt=stt, settings=settings) as played:
