@@ -68,15 +68,21 @@ class TurnJudged:
     reasons: tuple[str, ...] = ()
 
 
+StopReason = Literal["silence", "spoke again", "client"]
+
+
 @dataclass(frozen=True, slots=True)
 class SpeechStopped:
     """The utterance is over. ``audio_ms``: the end of what will be committed.
 
-    ``direction_deg``: from where it came; an array is often too slow for ``SpeechStarted``."""
+    ``direction_deg``: from where it came; an array is often too slow for ``SpeechStarted``.
+    ``why``: silence was long enough (see the last ``TurnJudged``), the user spoke again before the
+    commit, or the client committed or cleared the audio."""
 
     item_id: str
     audio_ms: int
     direction_deg: float | None = None
+    why: StopReason = "silence"
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,8 @@ class TurnRecord:
     status: str | None = None
     reason: str | None = None
     """Of the answer, as the API has them (``ReplyFinished``)."""
+    cut_by: Interruption | None = None
+    """Why speech over the answer cut it off."""
     tool_calls: int = 0
     ignored: tuple[IgnoredSpeech, ...] = ()
     """What was said over the answer, and did not interrupt it."""

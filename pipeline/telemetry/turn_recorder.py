@@ -48,7 +48,7 @@ from pipeline.telemetry.open_turns import (
     sample_at,
     with_reply,
 )
-from pipeline.turn_record import IgnoredSpeech, Judgement, Outcome, Pause, TurnRecord
+from pipeline.turn_record import IgnoredSpeech, Interruption, Judgement, Outcome, Pause, TurnRecord
 
 CLOSING_S = 0.1
 """Closing an answer that is interrupted may take so long; what was heard of it counts up to the
@@ -73,6 +73,7 @@ class TurnRecorder:
         """What was asked when somebody spoke and the answer had hardly begun: it waits again."""
         self._silences: set[str] = set()
         self._spoke_at = 0.0
+        self._interruption: Interruption | None = None
         """When somebody began to speak last."""
         self._stopped_last: OpenTurn | None = None
         self._done: list[TurnRecord] = []
@@ -133,6 +134,7 @@ class TurnRecorder:
     def _speech_started(self, at: float, event: SpeechStarted) -> None:
         speech_id = event.item_id
         self._spoke_at = at
+        self._interruption = event.interrupts
         if before := self._said.pop(speech_id, None):
             self._end(before, "dropped", at)
         self._said[speech_id] = OpenTurn("voice", at, speech_id, speech_id, event.audio_ms)
@@ -350,6 +352,7 @@ class TurnRecorder:
                 error=finished.error,
                 usage=finished.usage,
                 engine_used_s=finished.engine_seconds,
+                cut_by=self._interruption if outcome == "interrupted" else None,
             )
         self._done.append(record)
         return record

@@ -28,6 +28,7 @@ from pipeline.events import (
     SpeechResumed,
     SpeechStarted,
     SpeechStopped,
+    StopReason,
     TranscriptPartial,
 )
 from pipeline.hearing.client import Hearing
@@ -242,7 +243,7 @@ class VoiceTurns:
         for attempt in before:
             # Speech that was weighed when the user spoke on belongs to the same thought.
             self._interrupt(self._ending[attempt], "words")
-            self._publish_stop(attempt)
+            self._publish_stop(attempt, "spoke again")
         now = asyncio.get_running_loop().time()
         direction_deg = self._directions.now_deg(now)
         self._bus.publish(SpeechStarted(turn.item_id, _ms(turn.start), direction_deg, why))
@@ -335,7 +336,7 @@ class VoiceTurns:
         if turn.ignored:
             self._not_a_turn()
             return
-        self._publish_stop(attempt)
+        self._publish_stop(attempt, "silence")
         if isinstance(said, Transcript) and not said.text:
             self._bus.publish(SpeechRejected(turn.item_id, attempt.engine_seconds))
             self._not_a_turn()
@@ -375,7 +376,7 @@ class VoiceTurns:
             self._attempts.discard(turn)
             self._feed(turn, self._listener.heard_end)
             self._closed_to = self._listener.heard_end
-            self._publish_stopped(turn.item_id, self._closed_to)
+            self._publish_stopped(turn.item_id, self._closed_to, "client")
         return turn
 
     def take_ended(self) -> list[UserTurn]:
@@ -383,7 +384,7 @@ class VoiceTurns:
         turns = list(self._ending.values())
         for attempt, turn in self._ending.items():
             self._interrupt(turn, "client")
-            self._publish_stop(attempt)
+            self._publish_stop(attempt, "client")
             self._attempts.stop(attempt)
         self._ending.clear()
         return turns
@@ -399,7 +400,7 @@ class VoiceTurns:
         self._attempts.discard(turn)
         turn.recognising.cancel()
         if not self._drop_weighed(turn):
-            self._publish_stopped(turn.item_id, self._listener.heard_end)
+            self._publish_stopped(turn.item_id, self._listener.heard_end, "client")
 
     def drop_ended(self) -> None:
         """Forget turns that have ended and are not committed yet, too."""
@@ -439,15 +440,15 @@ class VoiceTurns:
         silence_ms = _ms(self._listener.heard_end - speech_end)
         self._bus.publish(SpeechPaused(item_id, _ms(speech_end), silence_ms))
 
-    def _publish_stop(self, attempt: Attempt) -> None:
+    def _publish_stop(self, attempt: Attempt, why: StopReason) -> None:
         """Once, with the commit; before it only if the user speaks again meanwhile."""
         if not attempt.stop_told:
             attempt.stop_told = True
-            self._publish_stopped(attempt.item_id, attempt.end)
+            self._publish_stopped(attempt.item_id, attempt.end, why)
 
-    def _publish_stopped(self, item_id: str, end: int) -> None:
+    def _publish_stopped(self, item_id: str, end: int, why: StopReason) -> None:
         direction_deg = self._directions.lately_deg(asyncio.get_running_loop().time())
-        self._bus.publish(SpeechStopped(item_id, _ms(end), direction_deg))
+        self._bus.publish(SpeechStopped(item_id, _ms(end), direction_deg, why))
 
 
 def _ms(samples: int) -> int:

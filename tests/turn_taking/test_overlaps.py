@@ -23,7 +23,7 @@ from pipeline.events import (
     SpeechStopped,
     TranscriptReady,
 )
-from pipeline.settings import BargeIn, SessionSettings
+from pipeline.settings import BargeIn, PolicyName, SessionSettings
 from pipeline.turn_record import TurnRecord
 from tests.support.scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import run_virtual
@@ -300,5 +300,44 @@ def test_a_loud_moment_and_then_nothing_does_not_keep_the_answer_back(clears: bo
                 await played.session.quiet()
         assert wire(played) == TURN
         assert sent_s(played) == pytest.approx(9.0)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds", "policy", "why"),
+    [
+        ("stop", 1.0, "words", "command"),
+        ("how are you today", 1.0, "words", "question"),
+        ("my name is Anna Maria", 1.0, "words", "several words"),
+        ("robot", 1.0, "words", "long"),
+        ("my friend is", 0.32, "words", "words"),
+        ("mm-hm", 0.32, "any-speech", "any speech"),
+    ],
+)
+def test_events_say_why_an_answer_was_cut(
+    said: str, seconds: float, policy: PolicyName, why: str
+) -> None:
+    async def main() -> None:
+        settings = SessionSettings(barge_in=BargeIn(policy=policy))
+        stt = ScriptedStt(texts=("Tell me a story.", said))
+        async with scene(config=CONFIG, llm=story(), stt=stt, settings=settings) as played:
+            await over_the_answer(played, seconds)
+            await played.hear(3.0)
+        assert played.events(SpeechStarted)[1].interrupts == why
+        assert played.events(SpeechStopped)[1].why == "silence"
+        cut = [record for record in played.events(TurnRecord) if record.cut_by]
+        assert [(record.outcome, record.cut_by) for record in cut] == [("interrupted", why)]
+
+    run_virtual(main())
+
+
+def test_a_commit_by_the_client_is_why_a_turn_is_over() -> None:
+    async def main() -> None:
+        async with scene(config=CONFIG, llm=story()) as played:
+            await played.say(QUESTION_S)
+            await played.do(CommitAudio())
+            await played.hear(1.0)
+        assert played.events(SpeechStopped)[0].why == "client"
 
     run_virtual(main())
