@@ -27,13 +27,11 @@ from pipeline.hearing.stable_words import StableWords
 from pipeline.hearing.turn_signals import Paused, Resumed
 from pipeline.settings import Endpointing, Speculation
 from pipeline.speaking.replies import Replies
-from pipeline.turn_taking.endpointing import OWN_PAUSES, Decision, Evidence, decide
+from pipeline.turn_taking import tuning
+from pipeline.turn_taking.endpointing import Decision, Evidence, decide
 from pipeline.turn_taking.speculation import Budget
 from pipeline.turn_taking.user_turn import Attempt, SpeculativeReply, UserTurn
 from pipeline.work import Cancelled, Priority, Work
-
-LIKELY = 0.5
-"""Probability from which a turn counts as likely over."""
 
 Said = Transcript | ReachyVoiceError
 
@@ -58,7 +56,7 @@ class Attempts:
         self._warm_up = warm_up
         self._bus = bus
         self._budget = Budget(speculation)
-        self._own_pauses_ms: deque[int] = deque(maxlen=OWN_PAUSES)
+        self._own_pauses_ms: deque[int] = deque(maxlen=tuning.OWN_PAUSES)
 
     @property
     def wants_partials(self) -> bool:
@@ -144,7 +142,7 @@ class Attempts:
                     if attempt.speculative and not attempt.speculative.judged:
                         continue  # no answer could come earlier anyway
                     decision = self._decide(turn, attempt)
-                    if decision.probability >= LIKELY and not attempt.speculative:
+                    if decision.probability >= tuning.LIKELY and not attempt.speculative:
                         self._answer(turn, attempt)
                         if attempt.speculative:
                             waiting = self._await_words(attempt.speculative, attempt)

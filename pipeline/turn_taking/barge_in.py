@@ -15,6 +15,7 @@ from typing import Literal, TypeGuard, get_args
 
 from pipeline.settings import BargeIn, PolicyName
 from pipeline.turn_record import Ignored, Interruption
+from pipeline.turn_taking import tuning
 
 Verdict = Literal["unsure"] | Interruption | Ignored
 _INTERRUPTIONS: frozenset[str] = frozenset(get_args(Interruption))
@@ -67,22 +68,6 @@ BACKCHANNELS = _set("""
     i see got it of course that's thats is so haha ha well very all
 """)
 """Words of a listener who agrees, and wants no turn, if there are no others."""
-LONGEST_BACKCHANNEL_WORDS = 4
-_MANY_WORDS, _MANY_WORDS_MS = 3, 480
-"""So many words in so much speech interrupt, unless all are backchannels. From shorter speech the
-recogniser makes up words: counted from 350 ms on, 17 % of 54 listeners stop the answer instead of
-13 % (``benchmarks.interruptions``)."""
-_SHORT_WORDS = 2
-_SHORT_MS = 480
-"""Once it has ended, all words were heard to their end: so few in less time are misheard ones."""
-_MISHEARD = 0.75
-_MISHEARD_LETTERS = 4
-"""How alike a word of so many letters is to the one that it is read for ("Step." for "Stop.")."""
-_ECHOED = 0.6
-"""Share of the letters of words that the answer has just said: then it is its echo."""
-_ALIKE = 0.8
-"""How alike two words are that were said once and heard again."""
-_FEWEST_ECHOED = 2
 
 
 def judge(overlap: Overlap, settings: BargeIn) -> Verdict:
@@ -109,20 +94,20 @@ def words(overlap: Overlap, settings: BargeIn) -> Verdict:
         return "echo"
     if _is_one_of(said[0], COMMANDS):
         return "command"
-    own = overlap.hears_itself and _is_among(said[0], _words(overlap.spoken), _ALIKE)
+    own = overlap.hears_itself and _is_among(said[0], _words(overlap.spoken), tuning.ALIKE)
     if said[0] in OPENERS and not own:
         return "question"
-    few = len(said) <= LONGEST_BACKCHANNEL_WORDS
+    few = len(said) <= tuning.LONGEST_BACKCHANNEL_WORDS
     agrees = few and all(_is_one_of(word, BACKCHANNELS) for word in said)
     if agrees:
         return "backchannel" if overlap.ended else "unsure"
     if not overlap.ended:
         if overlap.speech_ms >= settings.surely_meant_ms:
             return "long"
-        many = len(said) >= _MANY_WORDS and overlap.speech_ms >= _MANY_WORDS_MS
+        many = len(said) >= tuning.SEVERAL_WORDS and overlap.speech_ms >= tuning.SEVERAL_WORDS_MS
         return "several words" if many else "unsure"
-    short = overlap.speech_ms < min(_SHORT_MS, settings.surely_meant_ms)
-    return "too short" if short and len(said) <= _SHORT_WORDS else "words"
+    short = overlap.speech_ms < min(tuning.SHORT_MS, settings.surely_meant_ms)
+    return "too short" if short and len(said) <= tuning.SHORT_WORDS else "words"
 
 
 def commands(overlap: Overlap, settings: BargeIn) -> Verdict:
@@ -145,14 +130,16 @@ POLICIES: Mapping[PolicyName, Callable[[Overlap, BargeIn], Verdict]] = {
 def is_echo(said: list[str], spoken: list[str]) -> bool:
     """Whether it is mostly words that the answer has just said, by their sound as spelled. Longer
     words count for more: short ones ("in the") are in everything."""
-    if len(said) < _FEWEST_ECHOED:
+    if len(said) < tuning.FEWEST_ECHOED:
         return False
-    again = sum(len(word) for word in said if _is_among(word, spoken, _ALIKE))
-    return again >= _ECHOED * sum(map(len, said))
+    again = sum(len(word) for word in said if _is_among(word, spoken, tuning.ALIKE))
+    return again >= tuning.ECHOED * sum(map(len, said))
 
 
 def _is_one_of(word: str, words: frozenset[str]) -> bool:
-    return word in words or (len(word) >= _MISHEARD_LETTERS and _is_among(word, words, _MISHEARD))
+    return word in words or (
+        len(word) >= tuning.MISHEARD_LETTERS and _is_among(word, words, tuning.MISHEARD)
+    )
 
 
 def _is_among(word: str, words: Iterable[str], alike: float) -> bool:

@@ -13,13 +13,8 @@ from typing import Literal
 
 from pipeline.audio import LISTEN_RATE
 from pipeline.settings import BargeIn
+from pipeline.turn_taking import tuning
 from pipeline.work import Work
-
-_READ_WITHIN_MS = 800
-"""If the words take longer to read, the length of the speech decides."""
-_LOOKS_IN_A_ROW = 3
-"""After so many looks without a verdict the next ones are further apart: each costs a pass of the
-recogniser."""
 
 Step = Literal["wait", "read the words", "judge by length"]
 
@@ -45,13 +40,13 @@ class Weighing:
         if end < self.look_at:
             return "wait"
         self.looks += 1
-        every_ms = self.settings.look_every_ms * max(1, self.looks // _LOOKS_IN_A_ROW)
+        every_ms = self.settings.look_every_ms * max(1, self.looks // tuning.LOOKS_IN_A_ROW)
         self.look_at = end + _samples(every_ms)
         if not self.looking:
             self.looking = True
             self.looked_at = end
             return "read the words"
-        overdue = end - self.looked_at >= _samples(_READ_WITHIN_MS)
+        overdue = end - self.looked_at >= _samples(tuning.READ_WITHIN_MS)
         return "judge by length" if overdue else "wait"
 
     def resumed(self, end: int) -> None:

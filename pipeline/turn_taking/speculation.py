@@ -11,17 +11,7 @@ from __future__ import annotations
 from collections import deque
 
 from pipeline.settings import Speculation
-
-OUTCOMES = 24
-"""Pauses over which waste is measured."""
-FEWEST_OUTCOMES = 6
-"""With fewer, waste says nothing yet."""
-PASSES = 64
-"""Recognition passes against which a new one is compared."""
-SLOW = 1.5
-"""So many times the usual time: nothing is begun on partial transcripts."""
-VERY_SLOW = 3.0
-"""So many times: a reply is begun only when its turn is likely over."""
+from pipeline.turn_taking import tuning
 
 
 class Budget:
@@ -29,14 +19,14 @@ class Budget:
 
     def __init__(self, settings: Speculation) -> None:
         self._settings = settings
-        self._outcomes: deque[tuple[float, float]] = deque(maxlen=OUTCOMES)
-        self._passes: deque[tuple[float, float]] = deque(maxlen=PASSES)
+        self._outcomes: deque[tuple[float, float]] = deque(maxlen=tuning.OUTCOMES)
+        self._passes: deque[tuple[float, float]] = deque(maxlen=tuning.PASSES)
         self._slowness = 1.0
 
     @property
     def wasted_share(self) -> float:
         """Of the engine seconds of the latest pauses."""
-        if len(self._outcomes) < FEWEST_OUTCOMES:
+        if len(self._outcomes) < tuning.FEWEST_OUTCOMES:
             return 0.0
         wasted = sum(wasted for _, wasted in self._outcomes)
         spent = wasted + sum(used for used, _ in self._outcomes)
@@ -50,14 +40,14 @@ class Budget:
     @property
     def may_answer(self) -> bool:
         """Whether a reply may be begun at the first silent frames."""
-        return self.wasted_share <= self._settings.budget and self._slowness < VERY_SLOW
+        return self.wasted_share <= self._settings.budget and self._slowness < tuning.VERY_SLOW
 
     @property
     def may_guess(self) -> bool:
         """Whether anything may be begun while the user still speaks."""
         if self._settings.on_partials == "never":
             return False
-        return self.may_answer and self._slowness < SLOW
+        return self.may_answer and self._slowness < tuning.SLOW
 
     def wants_partials(self, cheap: bool) -> bool:
         """Whether partial transcripts are worth their price. ``cheap``: they come with feeding."""
