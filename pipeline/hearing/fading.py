@@ -14,30 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import LISTEN_RATE, AudioFrame
-
-_BLOCK_S = 0.008
-_BELOW_SPEECH_DB = 24.0
-"""So far under the speaker's level, a voice is none."""
-_ABOVE_ROOM_DB = 5.0
-"""The room's own level goes up and down by so much."""
-_CONTRAST_DB = 12.0
-"""With less between the speaker and the room, the level says nothing."""
-_FADING_SCORE = 0.98
-"""A VAD that is surer of speech than this is believed."""
-_SPEECH_SCORE = 0.5
-_ROOM_SCORE = 0.3
-_FOLLOW_ROOM = 0.1
-_FOLLOW_SPEECH = 0.05
-"""How far the levels move with each window."""
-_HARDLY_SPEECH_DB = 15.0
-"""A window so far under the speaker's level does not count for it."""
+from pipeline.hearing import tuning
 
 
 class Fading:
     """Follows the levels of one stream of scored frames."""
 
     def __init__(self, rate: int = LISTEN_RATE) -> None:
-        self._block = round(_BLOCK_S * rate)
+        self._block = round(tuning.BLOCK_S * rate)
         self._room_db: float | None = None
         self._speech_db: float | None = None
         self._quiet_from: int | None = None
@@ -71,28 +55,30 @@ class Fading:
         """The sample from which on only the room is heard, if that is ``least_samples`` before
         ``end`` or earlier, and the VAD does not swear that it is speech."""
         start = self._quiet_from
-        if start is None or end - start < least_samples or self._score >= _FADING_SCORE:
+        if start is None or end - start < least_samples or self._score >= tuning.FADING_SCORE:
             return None
         return start
 
     def _follow(self, score: float, level_db: float) -> None:
         if self._room_db is None:
             self._room_db = level_db
-        if score < _ROOM_SCORE:
-            self._room_db += _FOLLOW_ROOM * (level_db - self._room_db)
-        if score < _SPEECH_SCORE:
+        if score < tuning.ROOM_SCORE:
+            self._room_db += tuning.FOLLOW_ROOM * (level_db - self._room_db)
+        if score < tuning.SPEECH_SCORE:
             return
         if self._speech_db is None or level_db > self._speech_db:
             self._speech_db = level_db
-        elif level_db > self._speech_db - _HARDLY_SPEECH_DB:
-            self._speech_db += _FOLLOW_SPEECH * (level_db - self._speech_db)
+        elif level_db > self._speech_db - tuning.HARDLY_SPEECH_DB:
+            self._speech_db += tuning.FOLLOW_SPEECH * (level_db - self._speech_db)
 
     def _limit_db(self) -> float:
         """Below it is the room; minus infinity where it cannot be told."""
         if self._speech_db is None or self._room_db is None:
             return float("-inf")
-        limit_db = max(self._room_db + _ABOVE_ROOM_DB, self._speech_db - _BELOW_SPEECH_DB)
-        return limit_db if limit_db <= self._speech_db - _CONTRAST_DB else float("-inf")
+        limit_db = max(
+            self._room_db + tuning.ABOVE_ROOM_DB, self._speech_db - tuning.BELOW_SPEECH_DB
+        )
+        return limit_db if limit_db <= self._speech_db - tuning.CONTRAST_DB else float("-inf")
 
     def _levels(self, frame: AudioFrame) -> NDArray[np.float64]:
         """Of each block in dB of one step of a sample; a rest shorter than a block is one."""

@@ -12,9 +12,9 @@ from pipeline.echo.detector import Evidence
 from pipeline.echo.path import EchoWindow
 from pipeline.engines.stages import Stages, VadStage
 from pipeline.errors import ReachyVoiceError
+from pipeline.hearing import tuning
 from pipeline.hearing.client import Hearing
 from pipeline.hearing.direction import Directions
-from pipeline.hearing.onset import MAX_BACK_MS
 from pipeline.hearing.turn_signals import Paused, Signal, Started, TurnTaker
 from pipeline.hearing.vad_memory import VadMemory
 from pipeline.settings import Endpointing
@@ -25,18 +25,6 @@ log = logging.getLogger("reachy_voice.session")
 HISTORY_SPARE_SECONDS = 2.0
 """More history than an onset and the turn detector ask for: a pause is judged a little late, and
 a late onset may last up to a second before it counts."""
-
-
-_NO_SPEECH = 0.25
-"""At most, of a window in which the echo explains what would pass for speech; and no more than half
-of the client's threshold."""
-_EXPLAINED_LLR = 2.0
-"""Up to this the echo explains all of it. A turn does not begin in the words of an answer."""
-_SPEECH = 0.6
-"""At least, of one in which both together are sure that it is."""
-
-
-_HEARD_OUT_SAMPLES = 3 * LISTEN_RATE
 
 
 class SpeechScores:
@@ -88,7 +76,7 @@ class SpeechScores:
         if not self._directions.elsewhere(now):
             return score
         # What others have said is no beginning of what is heard next.
-        return 0.0 if self._directions.others(now) else min(score, _NO_SPEECH, threshold / 2)
+        return 0.0 if self._directions.others(now) else min(score, tuning.NO_SPEECH, threshold / 2)
 
     async def _without_echo(
         self, window: EchoWindow, turn_is_open: bool, threshold: float
@@ -102,10 +90,14 @@ class SpeechScores:
         score = await self._heard(first, window.frame.pcm)
         second = await self._heard(more, window.post_filtered)
         if self._rule.holds(score, second, window.llr):
-            return max(score, second, _SPEECH)
+            return max(score, second, tuning.SPEECH)
         if turn_is_open:
             return score if window.llr > self._rule.least_llr else min(score, second)
-        return min(score, _NO_SPEECH, threshold / 2) if window.llr > _EXPLAINED_LLR else 0.0
+        return (
+            min(score, tuning.NO_SPEECH, threshold / 2)
+            if window.llr > tuning.EXPLAINED_LLR
+            else 0.0
+        )
 
     async def _echo_begins(self) -> tuple[VadMemory, VadMemory]:
         """Whoever speaks then is heard out by the VAD that has heard the beginning."""
@@ -119,7 +111,7 @@ class SpeechScores:
         so has heard enough of the room to stay."""
         if self._left and self._left[0].silent:
             self._forget_echo()
-        if self._left and self._since_echo_samples >= _HEARD_OUT_SAMPLES:
+        if self._left and self._since_echo_samples >= tuning.HEARD_OUT_SAMPLES:
             self._vad.close()
             self._vad, more = self._left
             self._left = None
@@ -179,7 +171,7 @@ class Listener:
         """Signals of a turn that may be an echo, held back."""
         # A client may ask for more padding later.
         padding_ms = max(endpointing.prefix_padding_ms, MAX_PREFIX_PADDING_MS)
-        onset_seconds = (padding_ms + MAX_BACK_MS) / 1000
+        onset_seconds = (padding_ms + tuning.MAX_BACK_MS) / 1000
         seconds = max(history_seconds, onset_seconds) + HISTORY_SPARE_SECONDS
         self._history = AudioHistory(int(seconds * LISTEN_RATE))
 

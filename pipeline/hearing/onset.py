@@ -16,24 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.audio import LISTEN_RATE, AudioFrame
-
-MAX_BACK_MS = 1280
-"""Never further back: a long first word, a pause, and a VAD that hesitates."""
-GAP_MS = 512
-"""Longer silence before speech parts it from what was heard before."""
-_CERTAIN_MS = 1000
-"""Longest ``onset_ms``: so much is noted between the moment of notice and that of certainty."""
-_ROOM_FACTOR = 2.0
-_ROOM_MARGIN = 0.03
-_SURELY_SPEECH = 0.3
-"""Speech scores twice as much as the room and a bit more; at this score it does in any room."""
-_SOFTER = 16.0
-"""Speech is at most so many times (12 dB) weaker in power than what the VAD is certain of. An echo
-of the assistant or people further away are."""
-_ROOM_RISE_S = 3.2
-_ROOM_FALL_S = 0.32
-_FIRST_ROOM_SCORE = 0.02
-"""What Silero gives a quiet room."""
+from pipeline.hearing import tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,35 +36,35 @@ class RecentScores:
     def __init__(self, rate: int = LISTEN_RATE) -> None:
         self._rate = rate
         self._frames: deque[_Noted] = deque()
-        self._room_score = _FIRST_ROOM_SCORE
+        self._room_score = tuning.FIRST_ROOM_SCORE
 
     def note(self, score: float, frame: AudioFrame, threshold: float) -> None:
         """Take the next frame; from ``threshold`` on its score is speech's, not the room's."""
         power = float(np.mean(np.square(frame.pcm, dtype=np.float32))) if len(frame.pcm) else 0.0
         self._frames.append(_Noted(frame.index, frame.end, score, power, self._room_score))
-        oldest = frame.end - self._samples(MAX_BACK_MS + _CERTAIN_MS)
+        oldest = frame.end - self._samples(tuning.MAX_BACK_MS + tuning.CERTAIN_MS)
         while self._frames[0].index < oldest:
             self._frames.popleft()
         if score < threshold:
-            tau_s = _ROOM_RISE_S if score > self._room_score else _ROOM_FALL_S
+            tau_s = tuning.ROOM_RISE_S if score > self._room_score else tuning.ROOM_FALL_S
             self._room_score += min(1.0, frame.seconds / tau_s) * (score - self._room_score)
 
     def beginning(self, noticed: int, threshold: float) -> int:
         """First sample of the speech whose scores reach ``threshold`` from sample ``noticed`` on.
 
-        At most ``MAX_BACK_MS`` before it, and never behind it.
+        At most ``tuning.MAX_BACK_MS`` before it, and never behind it.
         """
-        first_index = noticed - self._samples(MAX_BACK_MS)
+        first_index = noticed - self._samples(tuning.MAX_BACK_MS)
         before = [frame for frame in self._frames if first_index <= frame.index < noticed]
         if not before:
             return noticed
-        room_score = _ROOM_FACTOR * before[0].room_score + _ROOM_MARGIN
-        least_score = min(room_score, _SURELY_SPEECH, threshold)
+        room_score = tuning.ROOM_FACTOR * before[0].room_score + tuning.ROOM_MARGIN
+        least_score = min(room_score, tuning.SURELY_SPEECH, threshold)
         certain = (frame.power for frame in self._frames if frame.index >= noticed)
-        least_power = max(certain, default=0.0) / _SOFTER
+        least_power = max(certain, default=0.0) / tuning.SOFTER
         begin = noticed
         for frame in reversed(before):
-            if begin - frame.end > self._samples(GAP_MS):
+            if begin - frame.end > self._samples(tuning.GAP_MS):
                 break
             if frame.score >= least_score and frame.power >= least_power:
                 begin = frame.index

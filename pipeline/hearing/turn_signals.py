@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from pipeline.audio import LISTEN_RATE, AudioFrame
+from pipeline.hearing import tuning
 from pipeline.hearing.fading import Fading
 from pipeline.hearing.onset import RecentScores
 from pipeline.settings import Endpointing
@@ -51,10 +52,6 @@ class Ended:
 
 
 Signal = Started | Paused | Resumed | Ended
-
-
-_CLOSURE_MS = 192
-"""A voice that has faded for so long, and still scores as speech, has only become softer."""
 
 
 class _State(Enum):
@@ -161,7 +158,7 @@ class TurnTaker:
         if score < self._settings.silence_threshold:
             self._state = _State.PAUSED
             return self._end_if_due()
-        too_long = frame.end - self._speech_end >= self._samples(_CLOSURE_MS)
+        too_long = frame.end - self._speech_end >= self._samples(tuning.CLOSURE_MS)
         if too_long or not self._fading.quiet:
             return self._resumed(frame, within_word=True)
         return []

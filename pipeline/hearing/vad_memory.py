@@ -8,12 +8,9 @@ each stretch of echo has memories of its own (``pipeline.hearing.listening``).
 
 from __future__ import annotations
 
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import Pcm
 from pipeline.engines.stages import VadStage, VadStreamStage
-
-_SILENT_SAMPLES = 256 * LISTEN_RATE // 1000
-"""Longer than a closure within a word."""
-_SILENT_SCORE = 0.2
+from pipeline.hearing import tuning
 
 
 class VadMemory:
@@ -30,12 +27,12 @@ class VadMemory:
     @property
     def silent(self) -> bool:
         """Whether nobody has spoken for 256 ms."""
-        return self._silent_samples >= _SILENT_SAMPLES
+        return self._silent_samples >= tuning.SILENT_SAMPLES
 
     async def score(self, pcm: Pcm) -> float:
         """0 to 1. Raises what the engine does."""
         score = await self._vad.score(pcm)
-        silent = score < _SILENT_SCORE
+        silent = score < tuning.SILENT_SCORE
         self._silent_samples = self._silent_samples + len(pcm) if silent else 0
         return score
 

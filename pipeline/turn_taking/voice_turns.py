@@ -231,7 +231,7 @@ class VoiceTurns:
             self._interrupt(turn, "words")
 
     def _interrupt(self, turn: UserTurn, why: Interruption) -> None:
-        """Speech over an answer is meant for us: publish it from its beginning and end the answer."""
+        """Speech over an answer is meant for us: publish it from its start and end the answer."""
         if turn.weighing:
             turn.weighing.work.cancel()
             turn.weighing = None

@@ -29,7 +29,8 @@ from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.hearing.client import EchoHearing
 from pipeline.hearing.listening import Listener, SpeechScores
-from pipeline.hearing.onset import GAP_MS, MAX_BACK_MS, RecentScores
+from pipeline.hearing.onset import RecentScores
+from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
 from pipeline.hearing.turn_signals import Ended, Started, TurnTaker
 from pipeline.hearing.vad_memory import VadMemory
 from pipeline.settings import Echo, Endpointing

@@ -1,0 +1,67 @@
+"""The numbers of hearing that were tuned, each with its unit, its reason and what set it.
+
+python -m benchmarks.onsets -n 1000       where speech began (seeds 2 to 4; checked on others)
+python -m benchmarks.turns.score DIR      when a voice fades (tuning part of the corpus)
+python -m benchmarks.echo_sessions        speech under the robot's own voice
+"""
+
+from __future__ import annotations
+
+from pipeline.audio import LISTEN_RATE
+
+# --- where speech began (``onset``; benchmarks.onsets) --------------------------------------------
+
+MAX_BACK_MS = 1280
+"""The furthest that an onset is dated back: a long first word, a pause, and a hesitant VAD."""
+GAP_MS = 512
+"""A longer silence before speech separates it from what was heard before."""
+CERTAIN_MS = 1000
+"""Longest ``endpointing.onset_ms``: scores remembered between noticing speech and being sure."""
+ROOM_FACTOR, ROOM_MARGIN = 2.0, 0.03
+"""Speech scores this many times what the room scores, and this much more."""
+SURELY_SPEECH = 0.3
+"""A window with this score is speech in any room."""
+SOFTER = 16.0
+"""Speech is at most so many times (12 dB) weaker in power than what the VAD is sure of. Echoes and
+people further away are weaker."""
+ROOM_RISE_S, ROOM_FALL_S = 3.2, 0.32
+"""Time constants with which the room's own score is followed."""
+FIRST_ROOM_SCORE = 0.02
+"""Silero's score for a quiet room."""
+
+# --- when a voice fades (``fading``, ``turn_signals``; benchmarks.turns.score) --------------------
+# Pauses are noticed 43 ms earlier on average, for one false alarm every 8 s of speech.
+
+BLOCK_S = 0.008
+"""Length of the blocks whose level is measured."""
+BELOW_SPEECH_DB = 24.0
+"""A level this far below the speaker's is no voice."""
+ABOVE_ROOM_DB = 5.0
+"""The room's own level varies by this much."""
+CONTRAST_DB = 12.0
+"""With less between the speaker and the room, the level says nothing."""
+FADING_SCORE = 0.98
+"""A VAD that is surer of speech than this is believed, whatever the level."""
+SPEECH_SCORE, ROOM_SCORE = 0.5, 0.3
+"""From this score on a window counts for the speaker's level, up to that one for the room's."""
+FOLLOW_SPEECH, FOLLOW_ROOM = 0.05, 0.1
+"""How far the levels move towards each window."""
+HARDLY_SPEECH_DB = 15.0
+"""A window this far below the speaker's level does not count for it."""
+CLOSURE_MS = 192
+"""A voice that has faded for this long and still scores as speech has only become softer."""
+
+# --- speech under the robot's own voice (``listening``, ``vad_memory``; benchmarks.echo_sessions) -
+
+NO_SPEECH = 0.25
+"""The highest score of a window that the echo explains; and at most half of the threshold."""
+EXPLAINED_LLR = 2.0
+"""Up to this log likelihood ratio the echo explains all of a window: no turn begins in it."""
+SPEECH = 0.6
+"""The least score of a window for which both rules together are sure."""
+HEARD_OUT_SAMPLES = 3 * LISTEN_RATE
+"""After this much without echo, the VAD that heard it knows enough of the room to stay."""
+SILENT_SAMPLES = 256 * LISTEN_RATE // 1000
+"""Longer than a closure within a word: whoever spoke is done."""
+SILENT_SCORE = 0.2
+"""Windows below this score are silent."""
