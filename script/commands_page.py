@@ -1,0 +1,114 @@
+"""Write docs/commands.md from the commands and their errors; with --check, only compare.
+
+.venv/bin/python script/commands_page.py [--check]
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import typer
+
+import app
+import hardware
+import pipeline
+from app.cli.command_line import cli
+from pipeline.errors import ReachyVoiceError
+
+PAGE = Path(__file__).parents[1] / "docs/commands.md"
+
+HEAD = """# Commands and exit codes
+
+Written by `script/commands_page.py` from the code. Commands are in `.venv/bin`; `--help` explains every
+option. `script/serve [--plan] [--setup-only] [--torch auto|cpu|cuda]` sets up what is missing, then takes
+the options of `reachy-voice serve`.
+"""
+
+FIXED_CODES = {
+    0: "done; also a server, `talk` or `xvf watch` that Ctrl-C or SIGTERM ended",
+    2: "wrong usage",
+    10: "setup: no Python or no venv",
+    11: "setup: no compiler",
+    12: "setup: no network",
+    13: "setup: the disk is full",
+    14: "setup: the build failed",
+    15: "setup: a download does not match the lock file",
+    16: "setup: this machine cannot run the chosen engines",
+    17: "setup: you answered no",
+    130: "Ctrl-C",
+    143: "SIGTERM",
+}
+
+
+def page() -> str:
+    """The whole page, as Markdown."""
+    rows = [f"| `{usage}` | {what} |" for usage, what in _commands(typer.main.get_command(cli))]
+    commands = ["| command | what it does |", "|---|---|", *rows]
+    codes = [f"| {code} | {why} |" for code, why in sorted(_exit_codes().items())]
+    table = ["## Exit codes", "", "| code | meaning |", "|---|---|", *codes]
+    return "\n".join([HEAD, *commands, "", *table, ""])
+
+
+def _commands(command: click.Command, path: str = "reachy-voice") -> Iterator[tuple[str, str]]:
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from _commands(inner, f"{path} {name}")
+        return
+    shown = [_shown(parameter) for parameter in command.params]
+    usage = " ".join([path, *(text for text in shown if text)])
+    yield usage.replace("|", "\\|"), command.get_short_help_str(200)
+
+
+def _shown(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Option):
+        if parameter.hidden or parameter.name == "help":
+            return ""
+        name = next((o for o in parameter.opts if o.startswith("--")), parameter.opts[0])
+        return f"[{name}]" if parameter.is_flag else f"[{name} {_value(parameter)}]"
+    name = parameter.make_metavar(click.Context(click.Command("")))
+    return name
+
+
+def _value(option: click.Option) -> str:
+    return option.metavar or (option.name or "").rsplit("_", 1)[-1].upper()
+
+
+def _exit_codes() -> dict[int, str]:
+    for ring in (app, hardware, pipeline):
+        for module in pkgutil.walk_packages(ring.__path__, f"{ring.__name__}."):
+            if not module.name.endswith("__main__"):
+                try:
+                    importlib.import_module(module.name)
+                except ImportError:
+                    continue  # the packages of one engine are not installed
+    meanings = defaultdict[int, list[str]](list)
+    for error in sorted(_errors(ReachyVoiceError), key=lambda error: error.__qualname__):
+        if "exit_code" in vars(error) and error.exit_code not in FIXED_CODES:
+            meanings[error.exit_code].append((error.__doc__ or "").partition("\n\n")[0])
+    joined = {code: " ".join(" ".join(texts).split()) for code, texts in meanings.items()}
+    return joined | {1: "any other failure"} | FIXED_CODES
+
+
+def _errors(of: type[ReachyVoiceError]) -> Iterator[type[ReachyVoiceError]]:
+    yield of
+    for inner in of.__subclasses__():
+        yield from _errors(inner)
+
+
+def main() -> int:
+    if "--check" in sys.argv:
+        current = PAGE.is_file() and PAGE.read_text() == page()
+        print("docs/commands.md is up to date" if current else "run: script/commands_page.py")
+        return 0 if current else 1
+    PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
