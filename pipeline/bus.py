@@ -6,11 +6,14 @@ It stamps each event with the running loop's clock.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
 from pipeline.events import Event
+
+log = logging.getLogger("reachy_voice.bus")
 
 
 class Published(NamedTuple):
@@ -90,14 +93,18 @@ class Bus:
         return subscription
 
     def tap(self, listener: Callable[[Published], None]) -> None:
-        """Have ``listener`` called with every event, at once. It must be quick, and not raise."""
+        """Have ``listener`` called with every event, at once. It must be quick. What it raises is
+        logged, and reaches neither the publisher nor other listeners."""
         self._listeners.append(listener)
 
     def publish(self, event: Event) -> None:
         at = asyncio.get_running_loop().time()
         for published in (*self._derive(at, event), event):
             for listener in self._listeners:
-                listener(Published(at, published))
+                try:
+                    listener(Published(at, published))
+                except Exception:
+                    log.exception("a listener failed at %s", type(published).__name__)
 
     def close(self) -> None:
         for subscription in self._subscriptions:

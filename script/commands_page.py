@@ -11,9 +11,10 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import typer
+from typer.core import TyperArgument, TyperGroup
 
 import app
 import hardware
@@ -25,10 +26,15 @@ PAGE = Path(__file__).parents[1] / "docs/commands.md"
 
 HEAD = """# Commands and exit codes
 
-Written by `script/commands_page.py` from the code. Commands are in `.venv/bin`; `--help` explains every
-option. `script/serve [--plan] [--setup-only] [--torch auto|cpu|cuda]` sets up what is missing, then takes
-the options of `reachy-voice serve`.
+Written by `script/commands_page.py` from the code. Commands are in `.venv/bin`; `--help` explains
+every option, and most take `--config PROFILE|FILE` and `--set KEY=VALUE`.
+
+`script/serve [--plan] [--setup-only] [--torch auto|cpu|cuda]` sets up what is
+missing, then takes the options of `reachy-voice serve`.
 """
+
+EVERYWHERE = ("--help", "--config", "--set")
+"""Options that the page does not repeat."""
 
 FIXED_CODES = {
     0: "done; also a server, `talk` or `xvf watch` that Ctrl-C or SIGTERM ended",
@@ -55,28 +61,30 @@ def page() -> str:
     return "\n".join([HEAD, *commands, "", *table, ""])
 
 
-def _commands(command: click.Command, path: str = "reachy-voice") -> Iterator[tuple[str, str]]:
-    if isinstance(command, click.Group):
+def _commands(command: Any, path: str = "reachy-voice") -> Iterator[tuple[str, str]]:
+    """Usage and first help sentence of each command. typer keeps its own copy of click."""
+    if isinstance(command, TyperGroup):
         for name, inner in command.commands.items():
             yield from _commands(inner, f"{path} {name}")
         return
-    shown = [_shown(parameter) for parameter in command.params]
+    shown = (_shown(parameter) for parameter in command.params)
     usage = " ".join([path, *(text for text in shown if text)])
     yield usage.replace("|", "\\|"), command.get_short_help_str(200)
 
 
-def _shown(parameter: click.Parameter) -> str:
-    if isinstance(parameter, click.Option):
-        if parameter.hidden or parameter.name == "help":
-            return ""
-        name = next((o for o in parameter.opts if o.startswith("--")), parameter.opts[0])
-        return f"[{name}]" if parameter.is_flag else f"[{name} {_value(parameter)}]"
-    name = parameter.make_metavar(click.Context(click.Command("")))
-    return name
+def _shown(parameter: Any) -> str:
+    if isinstance(parameter, TyperArgument):
+        name = (parameter.metavar or parameter.name).upper().strip("[].")
+        return name if parameter.required else f"[{name}]"
+    if parameter.hidden or parameter.opts[0] in EVERYWHERE:
+        return ""
+    name = next((option for option in parameter.opts if option.startswith("--")), parameter.opts[0])
+    return f"[{name}]" if parameter.is_flag else f"[{name} {_value(parameter)}]"
 
 
-def _value(option: click.Option) -> str:
-    return option.metavar or (option.name or "").rsplit("_", 1)[-1].upper()
+def _value(option: Any) -> str:
+    value: str = option.metavar or option.name.rsplit("_", 1)[-1].upper()
+    return value
 
 
 def _exit_codes() -> dict[int, str]:
@@ -85,13 +93,14 @@ def _exit_codes() -> dict[int, str]:
             if not module.name.endswith("__main__"):
                 try:
                     importlib.import_module(module.name)
-                except ImportError:
+                except (ImportError, OSError):
                     continue  # the packages of one engine are not installed
     meanings = defaultdict[int, list[str]](list)
     for error in sorted(_errors(ReachyVoiceError), key=lambda error: error.__qualname__):
         if "exit_code" in vars(error) and error.exit_code not in FIXED_CODES:
             meanings[error.exit_code].append((error.__doc__ or "").partition("\n\n")[0])
     joined = {code: " ".join(" ".join(texts).split()) for code, texts in meanings.items()}
+    joined = {code: text.replace("``", "`") for code, text in joined.items()}
     return joined | {1: "any other failure"} | FIXED_CODES
 
 

@@ -6,7 +6,6 @@ out.
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -35,13 +34,6 @@ class ClientSecret:
     expires_at: int
     session: Mapping[str, Any]
     """Session fields of the GA dialect as its maker gave them; empty: none."""
-
-    @property
-    def first_message(self) -> str | None:
-        """The ``session.update`` that a connection begins with."""
-        if not self.session:
-            return None
-        return json.dumps({"type": "session.update", "session": self.session})
 
 
 class ClientSecrets:

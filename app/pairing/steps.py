@@ -101,7 +101,7 @@ class NoServer(PairError):
 
 
 class WhichRobot(PairError):
-    """None, several, or a name that means nothing."""
+    """No robot or several were found, or the name is unknown."""
 
     exit_code = 2
 

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pipeline.commands import Command, SessionConfig
 from pipeline.events import Event
@@ -37,13 +38,19 @@ class ClientProtocol:
         query: Mapping[str, str],
         headers: Mapping[str, str],
         subprotocols: Sequence[str],
+        given: Mapping[str, Any] | None = None,
     ) -> None:
+        """``given``: the session fields of a client secret, in the GA dialect. Its maker decides
+        the kind of session, and the model unless the address names one."""
+        self._given = given = given or {}
+        model = query.get("model") or given.get("model")
+        kind = given.get("type") or query.get("intent")
         new_id = id_source()
         self._ga = RealtimeConnection(
             replace(
                 defaults,
-                model=query.get("model") or defaults.model,
-                transcription=query.get("intent") == "transcription",
+                model=model if model and isinstance(model, str) else defaults.model,
+                transcription=kind == "transcription",
             ),
             new_id,
             time.time,
@@ -60,10 +67,16 @@ class ClientProtocol:
         """The effective settings."""
         return self._ga.config
 
-    async def receive(self, frame: str | bytes, *, is_ga: bool = False) -> list[Command]:
-        """One frame of the client; ``is_ga``: of ours, in the GA dialect whatever it speaks."""
+    def begin(self) -> list[Command]:
+        """Configure the session as the client secret says, if there is one."""
+        if not self._given:
+            return []
+        return self._ga.receive(wire.encode({"type": "session.update", "session": self._given}))
+
+    async def receive(self, frame: str | bytes) -> list[Command]:
+        """One frame of the client."""
         large = len(frame) > LARGE_MESSAGE_CHARS
-        if self._beta and isinstance(frame, str) and not is_ga:
+        if self._beta and isinstance(frame, str):
             read = self._beta.to_ga
             ga = await asyncio.to_thread(read, frame) if large else read(frame)
             if not isinstance(ga, str):

@@ -24,9 +24,10 @@ from app.access.policy import Caller
 from app.server import health
 from app.server.gate import CALLER
 from app.server.realtime_socket import Assistant
+from pipeline.realtime import schema, shapes, wire
 from pipeline.realtime.beta import BetaDialect
-from pipeline.realtime.protocol import RealtimeConnection
-from pipeline.realtime.session_config import SessionDefaults
+from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
+from pipeline.realtime.wire import WireError
 
 SHORTEST_S, LONGEST_S, USUAL_S = 10, 7200, 600
 """Bounds and default of ``expires_after.seconds`` in the API reference."""
@@ -121,7 +122,8 @@ class SecretsEndpoint:
         dialect = BetaDialect(_new_id)
         translated = dialect.to_ga(json.dumps({"type": event, "session": fields}))
         if isinstance(translated, list):
-            raise _refused(json.loads(translated[0])["error"])
+            error = json.loads(translated[0])["error"]
+            raise ApiError(400, error["code"], error["message"], error["param"])
         session = json.loads(translated)["session"]
         if isinstance(fields.get("model"), str):
             session["model"] = fields["model"]
@@ -158,30 +160,21 @@ def _read(shape: type[_Request], body: bytes) -> _Request:
 
 
 def effective_session(defaults: SessionDefaults, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The session that a connection with these fields will have. Raises ``ApiError``.
-
-    It asks the protocol itself, so that both always agree.
-    """
+    """The session that a connection with these fields will have. Raises ``ApiError``."""
     model = fields.get("model")
     defaults = replace(
         defaults,
         model=model if isinstance(model, str) and model else defaults.model,
         transcription=fields.get("type") == "transcription",
     )
-    connection = RealtimeConnection(defaults, _new_id, time.time)
-    if fields:
-        connection.receive(json.dumps({"type": "session.update", "session": fields}))
-    answer = json.loads(connection.messages_to_send()[-1])
-    if answer["type"] == "error":
-        raise _refused(answer["error"])
-    session: dict[str, Any] = answer["session"]
-    return session
-
-
-def _refused(error: Mapping[str, Any]) -> ApiError:
-    """An ``error`` event's error as an answer."""
-    status = 500 if error["type"] == "server_error" else 400
-    return ApiError(status, error["code"], error["message"], error["param"])
+    session = EffectiveSession(defaults, _new_id("sess"), time.time())
+    try:
+        if fields:
+            message = wire.parse(json.dumps({"type": "session.update", "session": fields}))
+            session.update(shapes.read(schema.SessionUpdate, message.body).session)
+    except WireError as error:
+        raise ApiError(400, error.code, error.message, error.param) from None
+    return session.shown()
 
 
 def _new_id(prefix: str) -> str:

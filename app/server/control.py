@@ -76,7 +76,7 @@ async def answer_requests(path: Path, carry: Carry, on_listening: Callable[[], N
                 connection.setblocking(False)
                 try:
                     await _answer(connection, carry)
-                except Exception as error:  # whatever it was made of
+                except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
                     what = type(error).__name__
                     log.warning("a request was not understood: %s: %s", what, error)
     finally:
@@ -135,7 +135,7 @@ async def _read_line(connection: socket.socket) -> bytes:
 
 
 class NotRunning(ReachyVoiceError):
-    """There is no server to ask."""
+    """No server is running here."""
 
     exit_code = 9
 

@@ -7,15 +7,12 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
-from urllib.parse import unquote_plus, urlencode
 
-from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from app.access.api_errors import error_response
-from app.access.client_secrets import ClientSecret, ClientSecrets
+from app.access.client_secrets import ClientSecrets
 from app.access.file import AccessFile
 from app.access.policy import (
     HOST,
@@ -36,8 +33,8 @@ from app.settings.model import Settings
 CALLER = "reachy_voice.caller"
 """Key of the ASGI scope: the ``Caller`` that was let in."""
 
-FROM_SECRET = "reachy_voice.from_secret"
-"""Key of an ASGI message: it is in the GA dialect, whatever the client speaks."""
+SECRET = "reachy_voice.secret"
+"""Key of the ASGI scope: the ``ClientSecret`` that opened it, or ``None``."""
 
 ADDRESS = "address"
 """The refusals that are about who calls, beside ``ORIGIN`` and ``HOST``."""
@@ -205,9 +202,7 @@ class AccessGate:
             await _refuse(verdict, scope, receive, send)
             return
         self._access.notices.admitted(caller)
-        scope = {**scope, CALLER: caller}
-        if secret is not None:
-            scope, receive = _begun(secret, scope, receive)
+        scope = {**scope, CALLER: caller, SECRET: secret}
         await self._app(scope, receive, send)
 
 
@@ -220,37 +215,3 @@ async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) 
         await websocket.send_denial_response(response)
     else:
         await response(scope, receive, send)
-
-
-def _begun(secret: ClientSecret, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
-    """The connection as if its client had asked for the secret's session first."""
-    scope = {**scope, "query_string": _query(secret.session, scope)}
-    text = secret.first_message
-    if text is None:
-        return scope, receive
-    waiting: list[Message] = [{"type": "websocket.receive", "text": text, FROM_SECRET: True}]
-    connected = False
-
-    async def receive_begun() -> Message:
-        nonlocal connected
-        if connected and waiting:
-            return waiting.pop()
-        connected = True
-        return await receive()
-
-    return scope, receive_begun
-
-
-def _query(session: Mapping[str, Any], scope: Scope) -> bytes:
-    """Model and kind of a session are said in the address, not in a ``session.update``."""
-    said = HTTPConnection(scope).query_params
-    query: str = scope["query_string"].decode("latin-1")
-    parts = query.split("&")
-    more = {}
-    if isinstance(session.get("model"), str) and "model" not in said:
-        more["model"] = session["model"]
-    if "type" in session:  # its maker decided that, and made the session's fields for it
-        parts = [part for part in parts if unquote_plus(part.partition("=")[0]) != "intent"]
-        if session["type"] == "transcription":
-            more["intent"] = "transcription"
-    return "&".join(part for part in (*parts, urlencode(more)) if part).encode("latin-1")

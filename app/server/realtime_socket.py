@@ -12,14 +12,14 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.access.limits import IdleTime, MessageRate
 from app.server.client_protocol import ClientProtocol, id_source
-from app.server.gate import CALLER, FROM_SECRET
+from app.server.gate import CALLER, SECRET
 from app.server.metrics import Ending, Metrics, SessionObserver
 from app.server.reconnect import Identity, ParkedConversations
 from app.server.websocket_link import LINK, WebSocketLink
@@ -122,6 +122,7 @@ class RealtimeSocket:
             websocket.query_params,
             websocket.headers,
             websocket.scope.get("subprotocols", ()),
+            secret.session if (secret := websocket.scope[SECRET]) else None,
         )
         self._assistant = assistant
         self._parked = parked
@@ -203,7 +204,7 @@ class RealtimeSocket:
             self._memory.close()
 
     async def _receive(self) -> None:
-        await self._flush()
+        await self._submit(self._protocol.begin())
         while True:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
@@ -211,15 +212,18 @@ class RealtimeSocket:
             frame = message.get("text")
             if frame is None:
                 frame = message["bytes"]
-            is_ga = message.get(FROM_SECRET, False)
-            for command in await self._protocol.receive(frame, is_ga=is_ga):
-                if self._session is None:
-                    if isinstance(command, Configure) and self._parked.waits_for(self.who):
-                        continue  # which conversation it is, is only known with all the tools
-                    self._session = self._begin()
-                await self._session.submit(command)
-            await self._flush()
+            await self._submit(await self._protocol.receive(frame))
             await self._hold_back()
+
+    async def _submit(self, commands: Sequence[Command]) -> None:
+        """Carry out what the client asks, and send what the protocol answers."""
+        for command in commands:
+            if self._session is None:
+                if isinstance(command, Configure) and self._parked.waits_for(self.who):
+                    continue  # which conversation it is, is only known with all the tools
+                self._session = self._begin()
+            await self._session.submit(command)
+        await self._flush()
 
     async def _hold_back(self) -> None:
         """Read the next message no sooner than the limits allow; TCP holds the client back."""

@@ -47,7 +47,7 @@ class TurnFailed(ReachyVoiceError):
 
 
 class NoServer(ReachyVoiceError):
-    """Nobody serves at this address."""
+    """No server answers at this address."""
 
     exit_code = 9
 

@@ -31,7 +31,7 @@ class Transcriber:
         self._stages = stages
         self._chat = chat
         self._bus = bus
-        self._waiting: dict[str, asyncio.Task[None]] = {}
+        self._waiting: set[asyncio.Task[None]] = set()
 
     @property
     def busy(self) -> bool:
@@ -40,8 +40,8 @@ class Transcriber:
 
     async def settled(self) -> None:
         """Wait for everything that was asked for so far."""
-        for task in list(self._waiting.values()):
-            await asyncio.wait({task})
+        if self._waiting:
+            await asyncio.wait(set(self._waiting))
 
     def heard(self, item_id: str, said: Transcript | ReachyVoiceError) -> None:
         """The text of a committed item is known, or will never be."""
@@ -61,12 +61,12 @@ class Transcriber:
         self, item_id: str, recognition: Recognition, recognising: asyncio.Task[None]
     ) -> None:
         """A committed item gets its text from a recognition that is under way."""
-        self._begin(item_id, self._follow(item_id, recognition, recognising))
+        self._begin(self._follow(item_id, recognition, recognising))
 
     def read(self, item: MessageItem) -> None:
         """An item that came with recordings gets their text."""
         if item.unread:
-            self._begin(item.id, self._read(item))
+            self._begin(self._read(item))
 
     async def with_text(self, items: Sequence[Item]) -> list[Item]:
         """``items``, recordings that have no transcript read. Raises what the engine raises."""
@@ -79,10 +79,10 @@ class Transcriber:
 
     # -- one after the other
 
-    def _begin(self, item_id: str, work: asyncio._CoroutineLike[None]) -> None:
+    def _begin(self, work: asyncio._CoroutineLike[None]) -> None:
         task = self._tasks.create_task(work)
-        self._waiting[item_id] = task
-        task.add_done_callback(lambda _: self._waiting.pop(item_id, None))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
 
     async def _follow(
         self, item_id: str, recognition: Recognition, recognising: asyncio.Task[None]
@@ -102,12 +102,25 @@ class Transcriber:
         except ReachyVoiceError as error:
             self._bus.publish(TranscriptFailed(item.id, str(error)))
             return
+        if self._replaced(item):
+            return
         if any(other.id == item.id for other in self._chat.items):
             self._chat.put(known)
         spoken = [part for part in known.parts if isinstance(part, AudioPart)]
         seconds = sum(part.seconds for part in spoken)
         text = " ".join(part.transcript for part in spoken if part.transcript)
         self._bus.publish(TranscriptReady(item.id, text, seconds))
+
+    def _replaced(self, item: MessageItem) -> bool:
+        """Whether the client deleted ``item`` and added another one under its id."""
+        now = next((other for other in self._chat.items if other.id == item.id), item)
+        if not isinstance(now, MessageItem):
+            return True
+        new, old = ([p.audio for p in i.parts if isinstance(p, AudioPart)] for i in (now, item))
+        # Old audio may have been let go meanwhile.
+        return len(new) != len(old) or any(
+            ours is not None and ours is not theirs for ours, theirs in zip(new, old, strict=True)
+        )
 
     async def _item_with_text(self, item: MessageItem) -> MessageItem:
         parts = []

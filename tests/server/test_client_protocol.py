@@ -64,10 +64,10 @@ async def test_a_beta_client_is_spoken_to_in_beta() -> None:
     assert [event["type"] for event in sent(protocol, "beta")] == ["session.updated", "error"]
 
 
-async def test_what_we_say_for_a_beta_client_is_ga() -> None:
-    protocol = client(headers=BETA)
-    update = {"type": "session.update", "session": {"type": "realtime", "instructions": "Hush."}}
-    (command,) = await protocol.receive(json.dumps(update), is_ga=True)
+def test_a_client_secret_configures_the_session_in_ga_fields() -> None:
+    given = {"type": "realtime", "model": "mine", "instructions": "Hush."}
+    protocol = ClientProtocol(DEFAULTS, {}, BETA, (), given)
+    (command,) = protocol.begin()
     assert isinstance(command, Configure)
     assert command.config.instructions == "Hush."
 

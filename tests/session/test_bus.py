@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pipeline.bus import Bus, TooSlow
+from pipeline.bus import Bus, Published, TooSlow
 from pipeline.events import InputCleared, ItemDeleted
 from tests.support.virtual_time import run_virtual
 
@@ -48,5 +48,20 @@ def test_a_lossless_reader_that_falls_behind_is_told_so() -> None:
         with pytest.raises(TooSlow):
             async for _ in wire:
                 pass
+
+    run_virtual(main())
+
+
+def test_a_listener_that_raises_does_not_keep_the_event_from_others() -> None:
+    def broken(published: Published) -> None:
+        raise RuntimeError
+
+    async def main() -> None:
+        bus = Bus()
+        bus.tap(broken)
+        heard: list[Published] = []
+        bus.tap(heard.append)
+        bus.publish(ItemDeleted("a"))
+        assert [published.event for published in heard] == [ItemDeleted("a")]
 
     run_virtual(main())

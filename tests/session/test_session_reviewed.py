@@ -17,6 +17,7 @@ from pipeline.commands import (
     CommitAudio,
     Configure,
     CreateResponse,
+    DeleteItem,
     ResponseOptions,
     SessionConfig,
     TruncateItem,
@@ -401,6 +402,22 @@ def test_a_conversation_full_of_speech_still_takes_the_output_of_a_call() -> Non
         assert [event.event_id for event in played.events(Refused)] == ["mine"]
         assert played.session.chat.last_id == "o"
         assert len(played.events(ItemDeleted)) == 8 + 8 + 1 - 8
+
+    run_virtual(main())
+
+
+def test_a_transcript_does_not_overwrite_a_new_item_with_the_same_id() -> None:
+    async def main() -> None:
+        first, second = (
+            AudioPart(None, 0.2, Recording(noise(0.2, 16_000), 16_000)) for _ in range(2)
+        )
+        stt = ScriptedStt(texts=("first", "second"), takes_s=1.0)
+        async with scene(config=PUSH_TO_TALK, stt=stt) as played:
+            await played.do(AddItem(MessageItem("r", "user", (first,))), DeleteItem("r"))
+            await played.do(AddItem(MessageItem("r", "user", (second,))))
+            await asyncio.sleep(5)
+        assert [event.text for event in played.events(TranscriptReady)] == ["second"]
+        assert [item.text for item in played.session.chat.items] == ["second"]  # type: ignore[union-attr]
 
     run_virtual(main())
 

@@ -19,7 +19,7 @@ from pipeline.engines.llm.llama_options import LlamaCppOptions
 
 CATALOGUE = Catalogue.load()
 QWEN3 = "qwen3-4b-instruct-2507"
-README = (config_dir().parent / "README.md").read_text()
+PAGE = (config_dir().parent / "docs/languages.md").read_text()
 
 
 def warnings_of(profile: str | None, *overrides: str) -> list[str]:
@@ -77,8 +77,8 @@ def test_the_small_voice_takes_no_instructions() -> None:
     assert warnings_of("reachy", "tts.instruct=warm", larger) == []
 
 
-def test_the_readmes_german_robot_is_whole(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```yaml\n(# German.*?)```", README, re.DOTALL)
+def test_the_german_example_of_the_docs(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(# German.*?)```", PAGE, re.DOTALL)
     mine = tmp_path / "german.yaml"
     mine.write_text(example)
     assert yaml.safe_load(example)["conversation"]["language"] == "de"
@@ -87,4 +87,4 @@ def test_the_readmes_german_robot_is_whole(tmp_path: Path) -> None:
     assert warnings_of(str(mine)) == []
     engines = settings.stt.engine, settings.stt.model_dump()["device"], settings.tts.engine
     assert engines == ("parakeet", "cpu", "espeak-ng")
-    assert "apt install espeak-ng" in README
+    assert "apt install espeak-ng" in PAGE
