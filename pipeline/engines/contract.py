@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from pipeline.audio import Pcm
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import CancelToken
 
 # --- listening ---------------------------------------------------------------------------------
@@ -214,18 +214,14 @@ class Llm(Protocol):
 
 
 class Tts(Protocol):
-    """May have ``languages: Sequence[str]``, ISO 639-1, what it speaks: then ``synthesize`` takes a
-    named ``language`` behind the others, one of them, or empty for the engine's own."""
+    """May have ``languages: Sequence[str]``: those it speaks, ISO 639-1. A request names one of
+    them or none."""
 
     rate: int
     voices: Sequence[str]
 
-    def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
-    ) -> Iterator[Pcm | None]:
-        """Speech for ``text``: int16 mono at ``rate``. The first chunk is as short as it can be
-        made well (some 0.2 s), later ones grow to what can be made while those before are heard.
-        ``speed``: 1.0 is the configured pace, 1.5 is faster. ``attempt``: above 0, what came out
-        before was no speech (``pipeline.speaking.clause_watch``): an engine that draws random
-        numbers draws others; one whose sound is always the same need not care."""
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
+        """Speech as int16 mono at ``rate`` Hz. The first chunk should be short (about 0.2 s); later
+        ones may grow to what can be made while the earlier ones play. An engine that samples should
+        draw different random numbers for each ``request.take``."""
         ...

@@ -37,10 +37,9 @@ from pipeline.engines.stages import (
     UtteranceStage,
     VadStage,
     VadStreamStage,
-    spoken_in,
 )
 from pipeline.errors import PromptTooLong, ReachyVoiceError
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice
 from pipeline.recording.plain import HeardSoFar, key_of, spoken_key, to_plain
 from pipeline.work import Cancelled, Work
 
@@ -344,17 +343,10 @@ class RecordedTts:
     def voices(self) -> Sequence[str]:
         return self._tts.voices
 
-    def in_language(self, language: str) -> RecordedTts:
-        return RecordedTts(spoken_in(self._tts, language), self._log)
-
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        with Call(
-            self._log, "tts.synthesize", spoken_key(text, voice, speed, attempt), work
-        ) as call:
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        with Call(self._log, "tts.synthesize", spoken_key(request), work) as call:
             call.stream()
-            stream = self._tts.synthesize(text, voice, speed, call.work, attempt)
+            stream = self._tts.synthesize(request, call.work)
             async with aclosing(stream) as chunks:
                 async for pcm in chunks:
                     call.item(pcm)
@@ -369,4 +361,5 @@ def recorded_stages(stages: Stages, log: Log) -> Stages:
         RecordedStt(stages.stt, log),
         RecordedLlm(stages.llm, log),
         RecordedTts(stages.tts, log),
+        kept=RecordedTts(stages.notices, log),
     )

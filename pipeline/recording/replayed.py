@@ -18,7 +18,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice
 from pipeline.recording.plain import HeardSoFar, key_of, spoken_key
 from pipeline.recording.reading import LATE_S, HeldCall, HeldSession
 from pipeline.work import Cancelled, Work
@@ -343,12 +343,10 @@ class ReplayedTts:
         self.rate = rate
         self.voices = voices
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        call = self._player.find("tts.synthesize", spoken_key(text, voice, speed, attempt))
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        call = self._player.find("tts.synthesize", spoken_key(request))
         if call is None:
-            await self._player.stop(f"{_words(text)} is to be said. It was not said there.")
+            await self._player.stop(f"{_words(request.text)} is to be said. It was not said there.")
             raise AssertionError
         async for pcm in self._player.stream(call, work):
             yield pcm

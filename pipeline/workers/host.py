@@ -12,7 +12,7 @@ import faulthandler
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -45,8 +45,6 @@ class Submit:
     keep_as: int | None = None
     client: int = 0
     """For whom: equals take turns by client first."""
-    named: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments that have names; behind the others and the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +347,7 @@ class EngineHost:
             raise EngineError("The engine no longer has the object that this call is for")
         method = getattr(self._objects[submit.target], submit.method)
         args = (*submit.args, job) if submit.cancellable else submit.args
-        return method(*args, **submit.named)
+        return method(*args)
 
 
 def _interrupt(running: _Job, request: Request) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from pipeline.audio import Pcm
 from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
 from pipeline.engines.stages import Spoken, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice
 from pipeline.work import Cancelled, Work
 from pipeline.workers.worker import Remote, Worker
 
@@ -38,7 +39,6 @@ class RemoteVadStream:
 
     async def _score(self, pcm: Pcm) -> float:
         if self._remote is None or not self._remote.usable:
-            await self._worker.back()
             self._remote = await self._worker.engine.open("open", work=self._work)
         return float(await self._remote.call("score", pcm, work=self._work))
 
@@ -119,7 +119,6 @@ class RemoteStt:
         return bool(self._worker.attributes["streams"])
 
     async def open(self, language: str, partials: bool, work: Work) -> UtteranceStage:
-        await self._worker.back()
         remote = await self._engine.open("open", language, partials, work=work)
         shares = self._worker.attributes.get("batches", False)
         return RemoteSharingUtterance(remote) if shares else RemoteUtterance(remote)
@@ -187,7 +186,6 @@ class RemoteConversation:
         # A warm-up and a reply may come at once; they share one object.
         async with self._opening:
             if self._remote is None or not self._remote.usable:
-                await self._worker.back()
                 self._remote = await self._engine.open("open", work=work)
             if self._closed:
                 self.close()
@@ -204,21 +202,15 @@ class RemoteLlm:
 
 
 class RemoteTts:
-    def __init__(self, worker: Worker, language: str = "", spoken: Spoken | None = None) -> None:
-        """``language``: of all texts, ISO 639-1; empty: the engine's own."""
+    def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._engine = worker.engine
-        self._language = language
-        self._spoken = spoken or Spoken()
+        self._spoken = Spoken()
 
     @property
     def languages(self) -> Sequence[str]:
         """What it speaks; empty where the engine does not tell."""
         return tuple(self._worker.attributes.get("languages", ()))
-
-    def in_language(self, language: str) -> RemoteTts:
-        """The same engine for text in another language."""
-        return RemoteTts(self._worker, language, self._spoken)
 
     @property
     def rate(self) -> int:
@@ -228,15 +220,6 @@ class RemoteTts:
     def voices(self) -> Sequence[str]:
         return tuple(self._worker.attributes["voices"])
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        await self._worker.back()
-        named: dict[str, Any] = {"attempt": attempt} if attempt else {}
-        languages = self.languages
-        if languages and (language := self._spoken.choose(self._language, languages)):
-            named["language"] = language
-        stream = self._engine.stream("synthesize", text, voice, speed, work=work, named=named)
-        async with aclosing(stream) as chunks:
-            async for pcm in chunks:
-                yield pcm
+    def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        language = self._spoken.choose(request.language, self.languages)
+        return self._engine.stream("synthesize", replace(request, language=language), work=work)

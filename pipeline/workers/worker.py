@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +84,10 @@ class Remote:
             raise pending.done.error
         return pending.done.value
 
-    async def stream(
-        self, method: str, *args: Any, work: Work, named: Mapping[str, Any] | None = None
-    ) -> AsyncGenerator[Any, None]:
-        """Iterate over a generator method; leaving the loop cancels it. ``named``: arguments behind
-        the ``CancelToken``."""
-        job, pending = self._submit(method, args, work, True, None, named)
+    async def stream(self, method: str, *args: Any, work: Work) -> AsyncGenerator[Any, None]:
+        """Iterate over a generator method; leaving the loop cancels it."""
+        await self._back()
+        job, pending = self._submit(method, args, work, True, None)
         try:
             while True:
                 while pending.items:
@@ -107,6 +105,7 @@ class Remote:
 
     async def open(self, method: str, *args: Any, work: Work) -> Remote:
         """Call a method that returns an object, and keep that object inside the worker."""
+        await self._back()
         target = self._worker.new_id()
         generation = self._worker.generation
         job, pending = self._submit(method, args, work, False, target)
@@ -128,18 +127,17 @@ class Remote:
         if self.alive:
             self._worker.post(Drop(self._target))
 
+    async def _back(self) -> None:
+        """Wait for an engine that is being restarted; what was opened on it does not come back."""
+        if self._target == 0:
+            await self._worker.back()
+
     def _submit(
-        self,
-        method: str,
-        args: tuple[Any, ...],
-        work: Work,
-        cancellable: bool,
-        keep: int | None,
-        named: Mapping[str, Any] | None = None,
+        self, method: str, args: tuple[Any, ...], work: Work, cancellable: bool, keep: int | None
     ) -> tuple[int, _Pending]:
         if not self.alive:
             raise EngineCrashed(f"The {self._worker.name} engine was restarted under this call")
-        return self._worker.submit(self._target, method, args, work, cancellable, keep, named)
+        return self._worker.submit(self._target, method, args, work, cancellable, keep)
 
 
 class Worker(Readiness):
@@ -179,7 +177,6 @@ class Worker(Readiness):
         work: Work,
         cancellable: bool,
         keep: int | None,
-        named: Mapping[str, Any] | None = None,
     ) -> tuple[int, _Pending]:
         if self.problem:
             raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem)
@@ -188,7 +185,7 @@ class Worker(Readiness):
         work.job_began()
         work.watch(job, lambda changed: self._work_changed(job, changed))
         priority = int(work.priority)
-        call = (job, target, method, args, priority, cancellable, keep, work.client, named or {})
+        call = (job, target, method, args, priority, cancellable, keep, work.client)
         self.post(Submit(*call))
         if work.cancelled:
             self.post(Cancel(job))
