@@ -18,6 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from pipeline.engines.contract import EngineInfo, info_of
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.work import Cancelled
@@ -105,22 +106,14 @@ class Done:
 
 Answer = Item | Done
 
-ATTRIBUTES = (
-    *("rate", "window_samples", "history_seconds", "streams", "batches"),
-    *("voices", "languages", "context_tokens"),
-)
-"""Plain attributes of engines that the other side may read (see ``pipeline.engines.contract``)."""
 
-
-def describe(engine: Any) -> dict[str, Any]:
-    """The engine's plain attributes, as they cross a process border."""
-    return {name: getattr(engine, name) for name in ATTRIBUTES if hasattr(engine, name)}
-
-
-def build_engine(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> Any:
-    """Build an engine. Raises only errors that a person can read."""
+def build_engine(
+    spec: EngineSpec, options: EngineOptions, weights: Path | None
+) -> tuple[Any, EngineInfo]:
+    """Build an engine, and ask what it can do. Raises only errors that a person can read."""
     try:
-        return spec.build(options, weights)
+        engine = spec.build(options, weights)
+        return engine, info_of(spec.kind, engine)
     except ReachyVoiceError:
         raise
     except Exception as problem:

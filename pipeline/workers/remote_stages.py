@@ -9,7 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.audio import Pcm
-from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
+from pipeline.engines.contract import (
+    Delta,
+    Partial,
+    SttInfo,
+    Transcript,
+    TtsInfo,
+    TurnInfo,
+    VadInfo,
+    Warmed,
+)
 from pipeline.engines.stages import Spoken, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice
@@ -49,7 +58,7 @@ class RemoteVad:
 
     @property
     def window_samples(self) -> int:
-        return int(self._worker.attributes["window_samples"])
+        return self._worker.info_as(VadInfo).window_samples
 
     async def open(self) -> RemoteVadStream:
         return RemoteVadStream(self._worker)
@@ -62,7 +71,7 @@ class RemoteTurn:
 
     @property
     def history_seconds(self) -> float:
-        return float(self._worker.attributes["history_seconds"])
+        return self._worker.info_as(TurnInfo).history_seconds
 
     async def score(self, pcm: Pcm, text: str, work: Work) -> float:
         return float(await self._engine.call("score", pcm, text, work=work))
@@ -116,11 +125,11 @@ class RemoteStt:
 
     @property
     def streams(self) -> bool:
-        return bool(self._worker.attributes["streams"])
+        return self._worker.info_as(SttInfo).streams
 
     async def open(self, language: str, partials: bool, work: Work) -> UtteranceStage:
         remote = await self._engine.open("open", language, partials, work=work)
-        shares = self._worker.attributes.get("batches", False)
+        shares = self._worker.info_as(SttInfo).batches
         return RemoteSharingUtterance(remote) if shares else RemoteUtterance(remote)
 
 
@@ -208,18 +217,13 @@ class RemoteTts:
         self._spoken = Spoken()
 
     @property
-    def languages(self) -> Sequence[str]:
-        """What it speaks; empty where the engine does not tell."""
-        return tuple(self._worker.attributes.get("languages", ()))
-
-    @property
     def rate(self) -> int:
-        return int(self._worker.attributes["rate"])
+        return self._worker.info_as(TtsInfo).rate
 
     @property
     def voices(self) -> Sequence[str]:
-        return tuple(self._worker.attributes["voices"])
+        return self._worker.info_as(TtsInfo).voices
 
     def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        language = self._spoken.choose(request.language, self.languages)
+        language = self._spoken.choose(request.language, self._worker.info_as(TtsInfo).languages)
         return self._engine.stream("synthesize", replace(request, language=language), work=work)

@@ -14,8 +14,9 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pipeline.engines.contract import EngineInfo
 from pipeline.engines.readiness import Readiness
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed
@@ -32,12 +33,13 @@ from pipeline.workers.host import (
     Request,
     Submit,
     build_engine,
-    describe,
 )
 from pipeline.workers.left_threads import begin, leave, set_exception, set_result, teller
 from pipeline.workers.watchdog import Watchdog
 
 log = logging.getLogger("reachy_voice.worker")
+
+Info = TypeVar("Info", bound=EngineInfo)
 
 STOP_TIMEOUT_S = 3.0
 """How long an engine may go on with its step once it is told to end."""
@@ -147,14 +149,20 @@ class Worker(Readiness):
         super().__init__()
         self.name = f"{spec.kind} {spec.name}"
         self.generation = 0
-        self.attributes: dict[str, Any] = {}
-        """The engine's plain attributes, once it is ready."""
+        self.info: EngineInfo = None
+        """What the engine can do, once it is ready."""
         self.engine = Remote(self, 0, 0)
         self._spec = spec
         self._options = options
         self._weights = weights
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
+
+    def info_as(self, kind: type[Info]) -> Info:
+        """Raises ``EngineCrashed`` if the engine was never ready."""
+        if not isinstance(self.info, kind):
+            raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem or "")
+        return self.info
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Build the engine, call ``ready``, then live until ``close``."""
@@ -229,12 +237,12 @@ class InlineWorker(Worker):
         self._closed = asyncio.Event()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        engine = await self._build()
+        engine, info = await self._build()
         if self._closed.is_set():
             self.problem = "is closed"
             return
         self._host = EngineHost(engine, self._answer)
-        self.attributes = describe(engine)
+        self.info = info
         self.problem = None
         ready()
         try:
@@ -333,11 +341,10 @@ class ThreadWorker(Worker):
 
     def _thread(self, tell: Callable[..., None], built: asyncio.Future[None]) -> None:
         try:
-            engine = build_engine(self._spec, self._options, self._weights)
+            engine, self.info = build_engine(self._spec, self._options, self._weights)
         except BaseException as error:
             tell(set_exception, built, error)
         else:
-            self.attributes = describe(engine)
             self._host = host = EngineHost(engine, lambda answer: tell(self._heard, answer))
             if self._closed.is_set():
                 host.close()

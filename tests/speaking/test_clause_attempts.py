@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,9 @@ async def test_an_engine_may_ignore_the_take() -> None:
 
 
 def test_recordings_from_before_are_found_by_the_same_key() -> None:
-    assert spoken_key(SpeechRequest("Hi.", "joe")) == key_of("Hi.", "joe", 1.0)
-    assert spoken_key(SpeechRequest("Hi.", "joe", take=1)) != spoken_key(SpeechRequest("Hi.", "joe"))
+    request = SpeechRequest("Hi.", "joe")
+    assert spoken_key(request) == key_of("Hi.", "joe", 1.0)
+    assert spoken_key(replace(request, take=1)) != spoken_key(request)
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -9,7 +9,7 @@ from asyncio.subprocess import PIPE
 _LEFT = """
 import asyncio, sys
 sys.path[:] = sys.argv[1:]
-import test_worker_ends as told
+import tests.workers.test_worker_ends as told
 from pipeline.workers.left_threads import leave_now_if_threads_were_left
 from pipeline.workers.worker import InlineWorker
 

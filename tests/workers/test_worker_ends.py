@@ -47,6 +47,8 @@ class Conversation:
 
 
 class ToyEngine:
+    rate, voices = 16_000, ("toy",)
+
     def __init__(self) -> None:
         self.log: list[str] = []
 
