@@ -14,7 +14,7 @@ import base64
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,6 @@ class HeardSoFar:
     def feed(self, pcm: Pcm) -> None:
         self._hash.update(pcm_to_bytes(pcm))
 
-    @property
-    def key(self) -> str:
-        return self._hash.hexdigest()
+    def key(self) -> Callable[[], str]:
+        """Makes the key of what was fed up to now."""
+        return self._hash.copy().hexdigest

@@ -237,12 +237,12 @@ class InlineWorker(Worker):
         self._closed = asyncio.Event()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        engine, info = await self._build()
+        built = await self._build()
         if self._closed.is_set():
             self.problem = "is closed"
             return
+        engine, self.info = built
         self._host = EngineHost(engine, self._answer)
-        self.info = info
         self.problem = None
         ready()
         try:

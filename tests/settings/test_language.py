@@ -29,7 +29,8 @@ from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
 from pipeline.errors import EngineError
 from pipeline.events import ReplyFinished
 from pipeline.messages import SpeechRequest
-from pipeline.recording.engine_calls import RecordedTts
+from pipeline.recording.engine_calls import Recorder
+from pipeline.recording.taped_stages import TapedTts
 from pipeline.speaking.apology import KeptSentence
 from pipeline.spoken.language import SMALL_WORDS, language_of
 from pipeline.work import CancelToken, Work
@@ -182,7 +183,7 @@ def test_what_is_kept_or_recorded_passes_it_on() -> None:
         kept = KeptSentence(voice, "Sorry.", "en")
         await kept.keep()
         await collected(kept, "de")
-        await collected(RecordedTts(kept, Nowhere()), "fr")
+        await collected(TapedTts(kept, Recorder(Nowhere())), "fr")
         voice.error = EngineError("It broke")
         assert voice.asked == [("en", "Sorry."), ("de", "Hi."), ("fr", "Hi.")]
         assert await collected(kept, "de", "Sorry.")
