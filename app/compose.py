@@ -24,6 +24,7 @@ from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.engines.stages import TtsStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.client import EchoHearing, Hearing
+from pipeline.messages import SpeechRequest
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape
@@ -148,7 +149,7 @@ async def synthesize_alone(
         group.create_task(worker.run(ready.set))
         await ready.wait()
         for text in texts:
-            chunks = [pcm async for pcm in tts.synthesize(text, "", 1.0, Work())]
+            chunks = [pcm async for pcm in tts.synthesize(SpeechRequest(text), Work())]
             spoken.append((np.concatenate(chunks), tts.rate))
         worker.close()
     return spoken

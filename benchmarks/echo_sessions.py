@@ -62,6 +62,7 @@ from pipeline.engines.contract import Delta
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
+from pipeline.messages import SpeechRequest
 from pipeline.work import Work
 from tests.support.virtual_time import run_virtual
 
@@ -89,13 +90,11 @@ class SpokenTts:
     rate: int = LISTEN_RATE
     voices: Sequence[str] = ("robot",)
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         await self.computer.work("tts", self.computer.delays.tts_clause_s, work)
         whole = " ".join(FRESH_TEXTS)
         # Numbers and signs are put into words; then its beginning tells.
-        text = text.strip()
+        text = request.text.strip()
         start = next(text[:n] for n in range(len(text), 0, -1) if text[:n] in whole)
         begin = whole.index(start)
         end = min(begin + len(text), len(whole))

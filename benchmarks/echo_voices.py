@@ -16,6 +16,7 @@ import soxr
 from benchmarks.echo_scenes import FRESH_TEXTS, ROBOT_VOICES, TUNING_TEXTS
 from benchmarks.onset_speech import cut
 from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.messages import SpeechRequest
 
 
 class Said(NamedTuple):
@@ -52,7 +53,7 @@ def say_all(piper_weights: Path, file: Path) -> None:
             if program == "flite":
                 pcm = _flite(kind, text)
             else:
-                chunks = engine.synthesize(text, "", float(kind), never)
+                chunks = engine.synthesize(SpeechRequest(text, "", float(kind)), never)
                 pcm = _at_listen_rate(
                     np.concatenate([chunk for chunk in chunks if chunk is not None]), engine.rate
                 )

@@ -25,6 +25,7 @@ import numpy as np
 from pipeline.audio import EMPTY, Pcm, from_float
 from pipeline.engines.tts.espeak_ng import speakable, without_phoneme_blocks
 from pipeline.engines.tts.vits import limited
+from pipeline.messages import SpeechRequest
 from pipeline.speaking.joints import QUIET
 from pipeline.work import Work
 
@@ -213,12 +214,10 @@ class AlignedTts:
     def rate(self) -> int:
         return self.piper.rate
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        if (text, speed) not in self.known:
-            self.known[text, speed] = self.piper.say(text, speed)
-        said = self.known[text, speed]
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        if (request.text, request.speed) not in self.known:
+            self.known[request.text, request.speed] = self.piper.say(request.text, request.speed)
+        said = self.known[request.text, request.speed]
         self.said.append(said)
         await asyncio.sleep(_START_S)
         size = int(_PIECE_S * self.rate)

@@ -57,6 +57,7 @@ from pipeline.events import (
     Timeline,
     TurnJudged,
 )
+from pipeline.messages import SpeechRequest
 from pipeline.session import Session
 from pipeline.work import Work
 
@@ -228,10 +229,8 @@ class TracedTts:
     def voices(self) -> Sequence[str]:
         return self.stage.voices
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        stream = self.stage.synthesize(text, voice, speed, work, attempt)
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        stream = self.stage.synthesize(request, work)
         with self.trace.call("tts.synthesize", work) as call:
             async with aclosing(stream) as chunks:
                 async for pcm in chunks:

@@ -25,6 +25,7 @@ import soxr
 from numpy.typing import NDArray
 
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
+from pipeline.messages import SpeechRequest
 
 ASTERISK = Path("/usr/share/asterisk/sounds/en_US_f_Allison")
 
@@ -317,7 +318,11 @@ class Voices:
 
     def _by_piper(self, text: str, pace: float) -> Pcm:
         never = importlib.import_module("tests.support.recordings").Uncancelled()
-        said = [pcm for pcm in self._piper.synthesize(text, "", pace, never) if pcm is not None]
+        said = [
+            pcm
+            for pcm in self._piper.synthesize(SpeechRequest(text, "", pace), never)
+            if pcm is not None
+        ]
         return _at_listen_rate(np.concatenate(said), self._piper.rate)
 
 

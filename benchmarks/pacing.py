@@ -32,6 +32,7 @@ from pipeline.bus import Published
 from pipeline.commands import CreateResponse
 from pipeline.engines.stages import Stages
 from pipeline.events import ReplyAudio, ReplyFinished
+from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
 from pipeline.speaking.playback import PlaybackClock
 from pipeline.work import Work
@@ -71,11 +72,9 @@ class StutteringTts:
         self.busy.clear()
         self.speed = float(self.rng.uniform(*SPEED))
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         loop = asyncio.get_running_loop()
-        left_s = SECONDS_PER_WORD * len(text.split())
+        left_s = SECONDS_PER_WORD * len(request.text.split())
         while left_s > 0:
             began = loop.time()
             seconds = min(left_s, float(self.rng.uniform(*PIECE_S)))

@@ -32,6 +32,7 @@ from pipeline.engines.tts.not_speech import NotSpeech
 from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES
 from pipeline.engines.tts.qwen3_official import Official
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions, build
+from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled
 
 TEXT = "The light is red, so please wait here until it is green."
@@ -78,7 +79,7 @@ class Told:
 def first_and_frames(tts: Qwen3Tts, clauses: int) -> tuple[Figures, Figures]:
     first, frame = Figures(), Figures()
     for _ in range(clauses):
-        steps = tts.synthesize(TEXT, "", 1.0, Told())
+        steps = tts.synthesize(SpeechRequest(TEXT), Told())
         with first.timed():
             while next(steps) is None:
                 pass
@@ -101,7 +102,7 @@ def cancels(tts: Qwen3Tts, clauses: int, frame_ms: float) -> Figures:
         timer.start()
         cpu = time.process_time()
         try:
-            for _ in tts.synthesize(TEXT, "", 1.0, token):
+            for _ in tts.synthesize(SpeechRequest(TEXT), token):
                 cpu = time.process_time()
         except Cancelled:
             assert token.at is not None

@@ -37,7 +37,7 @@ from pipeline.engines.contract import (
     Warmed,
 )
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import Cancelled, CancelToken
 
 NAME = "scripted-rtx4090"
@@ -352,11 +352,9 @@ class ScriptedTts:
         self._delays = Delays(options.seed + 2)
         self._log = CallLog(options.log)
 
-    def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
-    ) -> Iterator[Pcm | None]:
-        call = Call("synthesize", text)
-        left_s = max(SECONDS_PER_WORD * len(text.split()) / speed, TTS_STEP_AUDIO_S)
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
+        call = Call("synthesize", request.text)
+        left_s = max(SECONDS_PER_WORD * len(request.text.split()) / request.speed, TTS_STEP_AUDIO_S)
         chunks = itertools.chain(TTS_CHUNK_STEPS, itertools.repeat(TTS_CHUNK_STEPS[-1]))
         step_s = TTS_STEP_S
         try:

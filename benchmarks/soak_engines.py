@@ -30,7 +30,7 @@ from pipeline.engines.contract import (
 )
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import Work
 from tests.support.moody_voice import hum, speechlike
 
@@ -259,9 +259,7 @@ class Tts:
     rate: int = RATE
     voices: Sequence[str] = ("joe", "amy")
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         engines, rng = self.engines, self.engines.odds.rng
         call = _Open(engines)
         try:
@@ -269,7 +267,7 @@ class Tts:
             engines.odds.fail()
             if rng.random() < engines.odds.stuck:
                 await asyncio.Event().wait()
-            seconds = min(BANK_S / 2, S_PER_CHAR * len(text) / speed)
+            seconds = min(BANK_S / 2, S_PER_CHAR * len(request.text) / request.speed)
             start = rng.randrange(int((BANK_S - seconds) * self.rate))
             pcm = engines.bank[start : start + int(seconds * self.rate)]
             if rng.random() < engines.odds.hums:

@@ -22,6 +22,7 @@ import soundfile
 
 from pipeline.audio import EMPTY, Pcm
 from pipeline.engines.contract import Tts
+from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.speaking.joints import Joint
 from pipeline.speaking.ramp import Ramp, Spoken
@@ -161,7 +162,7 @@ class _Never:
 
 def _engine(name: str, tts: Tts, voice: str, speed: float) -> Voice:
     def say(text: str) -> Pcm:
-        chunks = tts.synthesize(text, voice, speed, _Never())
+        chunks = tts.synthesize(SpeechRequest(text, voice, speed), _Never())
         return np.concatenate((EMPTY, *(pcm for pcm in chunks if pcm is not None)))
 
     return Voice(name, tts.rate, say)

@@ -4,7 +4,7 @@
 
 Voices that do not fail (``benchmarks.tts_clauses``) say answers in virtual time, clause by clause,
 as the session asks for them, in pieces of 80 ms, at several speeds. A share of the clauses fails
-(``benchmarks.tts_faults.FAULTS``, one kind after the other) at the first attempt. Of each is
+(``benchmarks.tts_faults.FAULTS``, one kind after the other) at the first take. Of each is
 counted:
 
 - **within 1 s**: the voice was stopped before it had made more than a second of the fault, and one
@@ -31,6 +31,7 @@ from pipeline.audio import AudioFormat, Pcm
 from pipeline.bus import Published
 from pipeline.commands import CreateResponse, SessionConfig, TurnDetection
 from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished
+from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
 from pipeline.speaking.joints import QUIET
 from pipeline.work import Work
@@ -58,7 +59,7 @@ class Call:
     ``given_s``: how much of it was taken."""
 
     text: str
-    attempt: int
+    take: int
     pcm: Pcm
     fault: str | None = None
     begins_s: float = 0.0
@@ -83,10 +84,8 @@ class FailingVoice:
     def rate(self) -> int:
         return self.voice.rate
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        call = self._call(text, attempt)
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        call = self._call(request.text, request.take)
         self.calls.append(call)
         size = round(PIECE_S * self.rate)
         await asyncio.sleep(START_S)
@@ -97,15 +96,15 @@ class FailingVoice:
             yield piece
         call.whole = True
 
-    def _call(self, text: str, attempt: int) -> Call:
+    def _call(self, text: str, take: int) -> Call:
         pcm = self.voice.say(text)
         said = Said(self.voice.name, text, pcm, self.rate, 0.0, True)
-        if attempt or said.seconds <= LEAST_S or self.draw.random() >= self.share:
-            return Call(text, attempt, pcm)
+        if take or said.seconds <= LEAST_S or self.draw.random() >= self.share:
+            return Call(text, take, pcm)
         name = next(self.kinds)
         _, make = FAULTS[name]
         pcm, begins_s = make(self.draw, said, self.others)
-        return Call(text, attempt, pcm, name, begins_s)
+        return Call(text, take, pcm, name, begins_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +183,7 @@ def _deltas(text: str) -> list[str]:
 
 def _count(found: Found, voice: FailingVoice, log: Sequence[Published]) -> None:
     sent = _sent(log)
-    firsts = [at for at, call in enumerate(voice.calls) if not call.attempt]
+    firsts = [at for at, call in enumerate(voice.calls) if not call.take]
     found.clauses += len(firsts)
     for _, event in log:
         if isinstance(event, ReplyFinished):
@@ -193,7 +192,7 @@ def _count(found: Found, voice: FailingVoice, log: Sequence[Published]) -> None:
             found.left_out += event.left_out
     for at in firsts:
         call, after = voice.calls[at], voice.calls[at + 1 : at + 2]
-        second = after[0] if after and after[0].attempt else None
+        second = after[0] if after and after[0].take else None
         if call.fault is None:
             found.healthy += 1
             if second or not call.whole:

@@ -36,7 +36,7 @@ from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.contract import Delta, Finished, Partial, TextDelta, Transcript
 from pipeline.engines.registry import Kind, UrlEngineSpec, engine_spec
-from pipeline.messages import Message, Sampling, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, SpeechRequest, ToolChoice, Usage
 from pipeline.work import Work
 
 TOKEN_S = 1 / 190
@@ -119,7 +119,7 @@ class Cascade:
                 if len(clause.split()) >= CLAUSE_TOKENS:
                     break
             times.append(now())
-            async with aclosing(self._tts.synthesize(clause, "", 1.0, work)) as sounds:
+            async with aclosing(self._tts.synthesize(SpeechRequest(clause), work)) as sounds:
                 await anext(sounds)
                 times.append(now())
                 cpu_ms = (time.process_time() - began_cpu_s) * 1000

@@ -307,12 +307,12 @@ not there in time."""
 class ClauseFault:
     """An event: what the voice made of a clause was no speech, or did not come, and was cut.
 
-    ``attempt`` 0: it is said again, unless all of it was heard. ``left_out``: words of it will not
+    ``take`` 0: it is said again, unless all of it was heard. ``left_out``: words of it will not
     be said. Internal; nothing goes over the wire, and nobody's words are in it."""
 
     reply_id: str
     fault: FaultKind
-    attempt: int
+    take: int
     left_out: bool
 
 

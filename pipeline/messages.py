@@ -1,4 +1,4 @@
-"""What a language model is asked, and how: messages, tools and sampling, as plain data."""
+"""What language models and voices are asked, as plain data."""
 
 from __future__ import annotations
 
@@ -60,6 +60,22 @@ class Sampling:
     repeat_penalty: float = 1.1
     seed: int | None = None
     max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRequest:
+    """One text to be spoken.
+
+    ``voice``: empty or unknown means the default one. ``speed``: 1.0 is the configured pace, 1.5 is
+    faster. ``language``: ISO 639-1; empty means the engine's own. ``take``: above 0, earlier takes
+    of this text were not speech (``pipeline.speaking.clause_watch``).
+    """
+
+    text: str
+    voice: str = ""
+    speed: float = 1.0
+    language: str = ""
+    take: int = 0
 
 
 @dataclass(frozen=True, slots=True)

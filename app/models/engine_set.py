@@ -64,9 +64,8 @@ class EngineSet:
         """Used by what began with them."""
         self._lives: dict[Kind, asyncio.Task[None]] = {}
         self._apology = (settings.conversation.apology, settings.conversation.language)
-        self._voice = KeptSentence(self._stage(Kind.TTS), *self._apology)
-        stages = {str(kind): self._stage(kind) for kind in Kind}
-        self.stages = Stages(**stages | {"tts": self._voice})
+        self.stages = Stages(**{str(kind): self._stage(kind) for kind in Kind})
+        self._voice = self.stages.kept = KeptSentence(self.stages.tts, *self._apology)
         """What sessions see."""
 
     def __getitem__(self, kind: Kind) -> Engine:
@@ -140,7 +139,7 @@ class EngineSet:
         self._engines[kind], self._lives[kind] = started.engine, started.life
         stage = self._stage(kind)
         if kind is Kind.TTS:
-            stage = self._voice = KeptSentence(stage, *self._apology)
+            self._voice = self.stages.kept = KeptSentence(stage, *self._apology)
         setattr(self.stages, kind, stage)
         self._keep_apology(kind)
         return before

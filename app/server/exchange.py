@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from app.compose import Assistant, described
 from app.models.engine_set import Engine, Started, end
 from app.models.memory_room import HasRoom
+from pipeline.engines.contract import TurnInfo, VadInfo
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.errors import ConfigError, EngineError, ReachyVoiceError
 from pipeline.workers.worker import Worker
@@ -142,11 +143,13 @@ def _require_fit(kind: Kind, old: Engine, new: Engine) -> None:
     Raises ``ConfigError``."""
     if not (isinstance(old, Worker) and isinstance(new, Worker)):
         return
-    fits = True
-    if kind is Kind.VAD:
-        fits = old.attributes["window_samples"] == new.attributes["window_samples"]
-    if kind is Kind.TURN:
-        fits = old.attributes["history_seconds"] >= new.attributes["history_seconds"]
+    match old.info, new.info:
+        case VadInfo(before), VadInfo(after):
+            fits = before == after
+        case TurnInfo(before_s), TurnInfo(after_s):
+            fits = before_s >= after_s
+        case _:
+            fits = True
     if not fits:
         raise ConfigError(
             f"{new.name} cannot take the place of {old.name} in a running server",

@@ -28,7 +28,7 @@ from pipeline.engines.contract import (
 from pipeline.engines.contract import Utterance as UtteranceEngine
 from pipeline.engines.stt.moonshine import Moonshine
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import Cancelled, Priority, Work
 
 _ANSWER = (
@@ -267,10 +267,8 @@ class ScriptedTts:
     voices: Sequence[str] = ("joe",)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         """Noise: a steady level is like any sound, and would pass for its echo."""
         await self.computer.work("tts", self.computer.delays.tts_clause_s, work)
-        seconds = _SECONDS_PER_WORD * len(text.split())
+        seconds = _SECONDS_PER_WORD * len(request.text.split())
         yield self.rng.normal(0, 1000, round(seconds * self.rate)).astype(np.int16)

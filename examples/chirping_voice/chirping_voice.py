@@ -20,11 +20,11 @@ class ChirpingVoice:
     def __init__(self, options):
         self.options = options
 
-    def synthesize(self, text, voice, speed, cancel):
+    def synthesize(self, request, cancel):
         """One piece of int16 sound for each word; stops as soon as nobody wants it any more."""
-        octave = 2 if voice == "mouse" else 1
-        seconds = 60 / (self.options.words_per_minute * speed)
-        for word in text.split():
+        octave = 2 if request.voice == "mouse" else 1
+        seconds = 60 / (self.options.words_per_minute * request.speed)
+        for word in request.text.split():
             if cancel.cancelled:
                 return
             start = self.options.pitch_hz * octave * (1 + sum(map(ord, word)) % 7 / 7)

@@ -14,11 +14,70 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pipeline.audio import Pcm
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.engines.registry import Kind
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import CancelToken
+
+# --- capabilities ------------------------------------------------------------------------------
+#
+# What an engine says of itself, in plain attributes of the same names. Read once, when it is built.
+
+
+@dataclass(frozen=True, slots=True)
+class VadInfo:
+    """``window_samples``: the samples of one score, at 16 kHz."""
+
+    window_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInfo:
+    """``history_seconds``: how much audio before the pause the model looks at."""
+
+    history_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SttInfo:
+    """``streams``: partial transcripts come with feeding, and not from passes of their own.
+    ``batches``: its utterances are ``SharingUtterance``."""
+
+    streams: bool
+    batches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TtsInfo:
+    """``rate`` in Hz; ``voices`` by name, at least one; ``languages``, ISO 639-1, empty if it does
+    not say which."""
+
+    rate: int
+    voices: Sequence[str]
+    languages: Sequence[str] = ()
+
+
+EngineInfo = VadInfo | TurnInfo | SttInfo | TtsInfo | None
+"""``None``: of a language model, which says nothing."""
+
+
+def info_of(kind: Kind, engine: Any) -> EngineInfo:
+    """Raises ``AttributeError`` if the engine lacks an attribute that its kind must have."""
+    match kind:
+        case Kind.VAD:
+            return VadInfo(engine.window_samples)
+        case Kind.TURN:
+            return TurnInfo(engine.history_seconds)
+        case Kind.STT:
+            return SttInfo(engine.streams, getattr(engine, "batches", False))
+        case Kind.TTS:
+            voices, languages = tuple(engine.voices), tuple(getattr(engine, "languages", ()))
+            return TtsInfo(engine.rate, voices, languages)
+        case Kind.LLM:
+            return None
+
 
 # --- listening ---------------------------------------------------------------------------------
 
@@ -208,24 +267,18 @@ class LlmSession(Protocol):
 
 
 class Llm(Protocol):
-    context_tokens: int
-
     def open(self) -> LlmSession: ...
 
 
 class Tts(Protocol):
-    """May have ``languages: Sequence[str]``, ISO 639-1, what it speaks: then ``synthesize`` takes a
-    named ``language`` behind the others, one of them, or empty for the engine's own."""
+    """May have ``languages: Sequence[str]``: those it speaks, ISO 639-1. A request names one of
+    them or none."""
 
     rate: int
     voices: Sequence[str]
 
-    def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
-    ) -> Iterator[Pcm | None]:
-        """Speech for ``text``: int16 mono at ``rate``. The first chunk is as short as it can be
-        made well (some 0.2 s), later ones grow to what can be made while those before are heard.
-        ``speed``: 1.0 is the configured pace, 1.5 is faster. ``attempt``: above 0, what came out
-        before was no speech (``pipeline.speaking.clause_watch``): an engine that draws random
-        numbers draws others; one whose sound is always the same need not care."""
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
+        """Speech as int16 mono at ``rate`` Hz. The first chunk should be short (about 0.2 s); later
+        ones may grow to what can be made while the earlier ones play. An engine that samples should
+        draw different random numbers for each ``request.take``."""
         ...

@@ -15,7 +15,7 @@ from typing import Protocol
 from pipeline.audio import Pcm
 from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
 from pipeline.engines.leases import Leases
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice
 from pipeline.work import Work
 
 log = logging.getLogger("reachy_voice.tts")
@@ -81,48 +81,13 @@ class LlmStage(Protocol):
 
 
 class TtsStage(Protocol):
-    """May have ``in_language(language) -> TtsStage``: see ``spoken_in``."""
-
     @property
     def rate(self) -> int: ...
 
     @property
     def voices(self) -> Sequence[str]: ...
 
-    def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]: ...
-
-
-def spoken_in(tts: TtsStage, language: str) -> TtsStage:
-    """The same voice for text in ``language`` (ISO 639-1; empty: not known). One that knows of no
-    languages stays as it is."""
-    choose = getattr(tts, "in_language", None)
-    chosen: TtsStage = choose(language) if choose else tts
-    return chosen
-
-
-class OneLanguage:
-    """A ``TtsStage`` whose language becomes known on the way; its ``voice`` may be exchanged."""
-
-    def __init__(self, tts: TtsStage, language: str) -> None:
-        self.language = language
-        self.voice = tts
-
-    @property
-    def rate(self) -> int:
-        return self.voice.rate
-
-    @property
-    def voices(self) -> Sequence[str]:
-        return self.voice.voices
-
-    def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        """In the language that is known now."""
-        tts = spoken_in(self.voice, self.language)
-        return tts.synthesize(text, voice, speed, work, attempt)
+    def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]: ...
 
 
 class Spoken:
@@ -133,9 +98,9 @@ class Spoken:
 
     def choose(self, language: str, languages: Sequence[str]) -> str:
         """``language`` if it is one of ``languages``; else empty."""
-        if not language or language in languages:
+        if language in languages:
             return language
-        if language not in self._told and len(self._told) < MOST_TOLD:
+        if language and languages and language not in self._told and len(self._told) < MOST_TOLD:
             self._told.add(language)
             log.warning(
                 "The voice does not speak %r; it reads it as if it did (it speaks: %s). "
@@ -148,8 +113,8 @@ class Spoken:
 
 @dataclass(slots=True, eq=False)
 class Stages:
-    """All that a session needs to hear, think and speak. One of them may be exchanged by another
-    of its kind; ``leases`` are held by those who need the same ones for longer than one call."""
+    """All that a session needs to hear, think and speak. One of them may be exchanged for another
+    of its kind; whoever needs the same ones for longer than one call holds one of ``leases``."""
 
     vad: VadStage
     turn: TurnStage
@@ -157,3 +122,10 @@ class Stages:
     llm: LlmStage
     tts: TtsStage
     leases: Leases = field(default_factory=Leases)
+    kept: TtsStage | None = None
+    """A form of ``tts`` that can say a notice even while its engine fails."""
+
+    @property
+    def notices(self) -> TtsStage:
+        """Speaks the sentences that are not the model's (``pipeline.speaking.apology``)."""
+        return self.kept or self.tts

@@ -18,34 +18,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
-from pipeline.audio import Pcm
-from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
-from pipeline.engines.stages import (
-    ConversationStage,
-    LlmStage,
-    Stages,
-    SttStage,
-    TtsStage,
-    TurnStage,
-    UtteranceStage,
-    VadStage,
-    VadStreamStage,
-    spoken_in,
-)
 from pipeline.errors import PromptTooLong, ReachyVoiceError
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
-from pipeline.recording.plain import HeardSoFar, key_of, spoken_key, to_plain
+from pipeline.recording.plain import to_plain
+from pipeline.recording.taped_stages import Question
 from pipeline.work import Cancelled, Work
 
-Key = str | Callable[[], str]
-"""Made where the line is made, if it takes long."""
+T = TypeVar("T")
 
 
 class Log(Protocol):
@@ -111,12 +96,11 @@ class Call:
 
     _numbers = itertools.count(1)
 
-    def __init__(self, log: Log, of: str, key: Key, work: Work | None = None) -> None:
-        self.work = CallWork(work or Work())
+    def __init__(self, log: Log, asked: Question, work: Work) -> None:
+        self.work = CallWork(work)
         self.work.on_cost = self._cost
         self._log = log
-        self._of = of
-        self._key = key
+        self._asked = asked
         self._waited = False
         self._result: Any = None
         self._number = next(self._numbers)
@@ -133,8 +117,10 @@ class Call:
     def stream(self) -> None:
         """It gives several things, one after the other."""
         self._streams = True
-        of, key, number = self._of, self._key, self._number
-        self._log.write("call", self._began, lambda: {"call": number, "of": of, "key": _made(key)})
+        asked, number = self._asked, self._number
+        self._log.write(
+            "call", self._began, lambda: {"call": number, "of": asked.of, "key": asked.key()}
+        )
 
     def item(self, item: Any) -> None:
         """The next thing that a stream gives."""
@@ -160,11 +146,12 @@ class Call:
         if self._streams:
             self._log.write("done", self._log.now(), lambda: told)
             return
-        of, key, result = self._of, self._key, self._result
+        asked, result = self._asked, self._result
         began = round(self._began, 6)
 
         def fields() -> dict[str, Any]:
-            return {"of": of, "key": _made(key), "began": began, "result": to_plain(result), **told}
+            given = {"began": began, "result": to_plain(result)}
+            return {"of": asked.of, "key": asked.key(), **given, **told}
 
         self._log.write("call", self._log.now(), fields)
 
@@ -183,10 +170,6 @@ class Call:
         return told
 
 
-def _made(key: Key) -> str:
-    return key if isinstance(key, str) else key()
-
-
 def error_to_plain(error: BaseException) -> dict[str, Any]:
     """What an engine raised. Of errors that are no messages for people, the kind only."""
     told: dict[str, Any] = {"error": type(error).__name__}
@@ -197,176 +180,34 @@ def error_to_plain(error: BaseException) -> dict[str, Any]:
     return told
 
 
-# --- the engines -------------------------------------------------------------------------------
+class Recorder:
+    """Asks the engines, and writes down each call and what it gives."""
 
-
-class RecordedVadStream:
-    def __init__(self, stream: VadStreamStage, log: Log) -> None:
-        self._stream = stream
-        self._log = log
-        self._heard = HeardSoFar()
-
-    async def score(self, pcm: Pcm) -> float:
-        self._heard.feed(pcm)
-        with Call(self._log, "vad.score", self._heard.key) as call:
-            score = await self._stream.score(pcm)
-            call.result(score)
-        return score
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class RecordedVad:
-    def __init__(self, vad: VadStage, log: Log) -> None:
-        self._vad = vad
+    def __init__(self, log: Log) -> None:
         self._log = log
 
-    @property
-    def window_samples(self) -> int:
-        return self._vad.window_samples
-
-    async def open(self) -> RecordedVadStream:
-        with Call(self._log, "vad.open", ""):
-            return RecordedVadStream(await self._vad.open(), self._log)
-
-
-class RecordedTurn:
-    def __init__(self, turn: TurnStage, log: Log) -> None:
-        self._turn = turn
-        self._log = log
-
-    @property
-    def history_seconds(self) -> float:
-        return self._turn.history_seconds
-
-    async def score(self, pcm: Pcm, text: str, work: Work) -> float:
-        with Call(self._log, "turn.score", lambda: key_of(pcm, text), work) as call:
-            score = await self._turn.score(pcm, text, call.work)
-            call.result(score)
-        return score
-
-
-class RecordedUtterance:
-    def __init__(self, utterance: UtteranceStage, log: Log) -> None:
-        self._utterance = utterance
-        self._log = log
-        self._heard = HeardSoFar()
-
-    async def feed(self, pcm: Pcm, work: Work) -> Partial:
-        self._heard.feed(pcm)
-        with Call(self._log, "stt.feed", self._heard.key, work) as call:
-            partial = await self._utterance.feed(pcm, call.work)
-            call.result(partial)
-        return partial
-
-    async def finish(self, work: Work) -> Transcript:
-        with Call(self._log, "stt.finish", self._heard.key, work) as call:
-            transcript = await self._utterance.finish(call.work)
-            call.result(transcript)
-        return transcript
-
-    def close(self) -> None:
-        self._utterance.close()
-
-
-class RecordedStt:
-    def __init__(self, stt: SttStage, log: Log) -> None:
-        self._stt = stt
-        self._log = log
-
-    @property
-    def streams(self) -> bool:
-        return self._stt.streams
-
-    async def open(self, language: str, partials: bool, work: Work) -> RecordedUtterance:
-        with Call(self._log, "stt.open", key_of(language, partials), work) as call:
-            utterance = await self._stt.open(language, partials, call.work)
-        return RecordedUtterance(utterance, self._log)
-
-
-class RecordedConversation:
-    def __init__(self, conversation: ConversationStage, log: Log) -> None:
-        # One that goes on in a new session is written down there, and not twice.
-        inner = conversation.inner if isinstance(conversation, RecordedConversation) else None
-        self.inner: ConversationStage = inner or conversation
-        self._log = log
-
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
-        asked = (tuple(messages), tuple(tools), said)
-        with Call(self._log, "llm.warm", lambda: key_of(*asked), work) as call:
-            warmed = await self.inner.warm(messages, tools, call.work, said)
-            call.result(warmed)
-        return warmed
-
-    async def reply(
+    async def one(
         self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
+        asked: Question,
         work: Work,
-    ) -> AsyncGenerator[Delta, None]:
-        asked = (tuple(messages), tuple(tools), tool_choice, sampling)
-        with Call(self._log, "llm.reply", lambda: key_of(*asked), work) as call:
+        ask: Callable[[Work], Awaitable[T]],
+        otherwise: T | None = None,
+    ) -> T:
+        with Call(self._log, asked, work) as call:
+            result = await ask(call.work)
+            call.result(result)
+        return result
+
+    async def opened(self, asked: Question, work: Work, ask: Callable[[Work], Awaitable[T]]) -> T:
+        with Call(self._log, asked, work) as call:
+            return await ask(call.work)
+
+    async def stream(
+        self, asked: Question, work: Work, ask: Callable[[Work], AsyncGenerator[T, None]]
+    ) -> AsyncGenerator[T, None]:
+        with Call(self._log, asked, work) as call:
             call.stream()
-            stream = self.inner.reply(messages, tools, tool_choice, sampling, call.work)
-            async with aclosing(stream) as deltas:
-                async for delta in deltas:
-                    call.item(delta)
-                    yield delta
-
-    def close(self) -> None:
-        self.inner.close()
-
-
-class RecordedLlm:
-    def __init__(self, llm: LlmStage, log: Log) -> None:
-        self._llm = llm
-        self._log = log
-
-    def open(self) -> RecordedConversation:
-        return RecordedConversation(self._llm.open(), self._log)
-
-
-class RecordedTts:
-    def __init__(self, tts: TtsStage, log: Log) -> None:
-        self._tts = tts
-        self._log = log
-
-    @property
-    def rate(self) -> int:
-        return self._tts.rate
-
-    @property
-    def voices(self) -> Sequence[str]:
-        return self._tts.voices
-
-    def in_language(self, language: str) -> RecordedTts:
-        return RecordedTts(spoken_in(self._tts, language), self._log)
-
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        with Call(
-            self._log, "tts.synthesize", spoken_key(text, voice, speed, attempt), work
-        ) as call:
-            call.stream()
-            stream = self._tts.synthesize(text, voice, speed, call.work, attempt)
-            async with aclosing(stream) as chunks:
-                async for pcm in chunks:
-                    call.item(pcm)
-                    yield pcm
-
-
-def recorded_stages(stages: Stages, log: Log) -> Stages:
-    """The same engines, with their calls written down."""
-    return Stages(
-        RecordedVad(stages.vad, log),
-        RecordedTurn(stages.turn, log),
-        RecordedStt(stages.stt, log),
-        RecordedLlm(stages.llm, log),
-        RecordedTts(stages.tts, log),
-    )
+            async with aclosing(ask(call.work)) as items:
+                async for item in items:
+                    call.item(item)
+                    yield item

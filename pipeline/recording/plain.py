@@ -14,7 +14,7 @@ import base64
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,10 +129,10 @@ def key_of(*asked: Any) -> str:
     return short_hash(json.dumps(to_plain(asked, audio=False), sort_keys=True).encode())
 
 
-def spoken_key(text: str, voice: str, speed: float, attempt: int) -> str:
-    """Of a call for speech. Recordings know of attempts since clauses are said again."""
-    asked = (text, voice, speed)
-    return key_of(*asked, attempt) if attempt else key_of(*asked)
+def spoken_key(request: messages.SpeechRequest) -> str:
+    """Of a call for speech. The language is left out, and take 0, as in older recordings."""
+    asked = (request.text, request.voice, request.speed)
+    return key_of(*asked, request.take) if request.take else key_of(*asked)
 
 
 class HeardSoFar:
@@ -144,6 +144,6 @@ class HeardSoFar:
     def feed(self, pcm: Pcm) -> None:
         self._hash.update(pcm_to_bytes(pcm))
 
-    @property
-    def key(self) -> str:
-        return self._hash.hexdigest()
+    def key(self) -> Callable[[], str]:
+        """Makes the key of what was fed up to now."""
+        return self._hash.copy().hexdigest

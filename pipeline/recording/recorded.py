@@ -21,10 +21,11 @@ from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.hearing.client import EchoHearing, Hearing
 from pipeline.items import AudioPart, MessageItem
-from pipeline.recording.engine_calls import RecordedConversation, recorded_stages
+from pipeline.recording.engine_calls import Recorder
 from pipeline.recording.hearings import RecordedHearing
 from pipeline.recording.plain import to_plain, to_plain_fields
 from pipeline.recording.tape import Tape
+from pipeline.recording.taped_stages import TapedConversation, taped_stages
 from pipeline.session import LiveSession, Session
 from pipeline.settings import SessionSettings
 
@@ -155,13 +156,14 @@ class RecordedSession(Session):
         """As ``Session``. It begins now, and must be run at once."""
         self._recording = log = SessionLog(tape, session_name())
         log.begin(stages, config, settings, memory)
+        calls = Recorder(log)
         if memory is not None:
-            memory = Memory(memory.chat, RecordedConversation(memory.conversation, log))
+            memory = Memory(memory.chat, TapedConversation(memory.conversation, calls))
         if hearing is None:
             hearing = EchoHearing(ClientEcho(stages.vad.window_samples), settings.echo)
         bus.tap(log.event)
         super().__init__(
-            *(recorded_stages(stages, log), config, settings, bus, log.new_id(new_id), memory),
+            *(taped_stages(stages, calls), config, settings, bus, log.new_id(new_id), memory),
             RecordedHearing(hearing, log),
         )
 

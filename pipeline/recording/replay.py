@@ -86,7 +86,7 @@ def replay(held: HeldSession, settings: SessionSettings | None = None) -> Replay
 
 async def _replay(held: HeldSession, settings: SessionSettings | None) -> Replayed:
     player = Player(held, what_if=settings is not None)
-    stages = replayed_stages(held, player)
+    stages = replayed_stages(player)
     published: list[Published] = []
     bus = Bus()
     bus.tap(published.append)

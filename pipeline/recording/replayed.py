@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from pipeline import errors
-from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
-from pipeline.recording.plain import HeardSoFar, key_of, spoken_key
 from pipeline.recording.reading import LATE_S, HeldCall, HeldSession
+from pipeline.recording.taped_stages import Question, taped_stages
 from pipeline.work import Cancelled, Work
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -47,6 +46,7 @@ class Player:
         """Why the replay cannot go on, as soon as it cannot."""
         self.otherwise = 0
         """How many calls were asked something else than in the recording."""
+        self.engine = _NoEngine(**held.engines)
         self._taken: set[int] = set()
         self._what_if = what_if
         self._last_s = held.end_s - LATE_S
@@ -97,7 +97,7 @@ class Player:
             self.stopped.set_result(f"After {self.now:.3f} s {why}")
         await asyncio.get_running_loop().create_future()
 
-    async def due(self, call: HeldCall, began: float, at: float, work: Work | None) -> None:
+    async def due(self, call: HeldCall, began: float, at: float, work: Work) -> None:
         """Wait until what ``call`` gave at ``at`` is due. Raises ``Cancelled`` as engines do."""
         if self._what_if:
             await self._after(began + at - call.began - self.now, work)
@@ -106,10 +106,7 @@ class Player:
         elif not call.at_once:
             await asyncio.sleep(0)
 
-    async def _after(self, seconds: float, work: Work | None) -> None:
-        if work is None:
-            await asyncio.sleep(max(0.0, seconds))
-            return
+    async def _after(self, seconds: float, work: Work) -> None:
         cancelled = asyncio.Event()
         work.watch(cancelled, lambda changed: cancelled.set() if changed.cancelled else None)
         try:
@@ -122,8 +119,43 @@ class Player:
         finally:
             work.unwatch(cancelled)
 
-    async def one(self, call: HeldCall, work: Work | None) -> Any:
+    async def one(
+        self,
+        asked: Question,
+        work: Work,
+        ask: Callable[[Work], Awaitable[T]],
+        otherwise: T | None = None,
+    ) -> T:
         """What a call gave that gives one thing. Raises what it raised."""
+        call = self.find(asked.of, asked.key())
+        # Nothing of a warm-up is in an answer: one that was given up there costs no time here.
+        if call is None or (asked.of == "llm.warm" and self.lacks(call)):
+            return await self._unknown(asked) if otherwise is None else otherwise
+        return cast(T, await self._given(call, work))
+
+    async def opened(self, asked: Question, work: Work, ask: Callable[[Work], Awaitable[T]]) -> T:
+        """After the time that it took."""
+        if call := self.find(asked.of, asked.key()):
+            await self._given(call, work)
+        return cast(T, self.engine)
+
+    async def stream(
+        self, asked: Question, work: Work, ask: Callable[[Work], AsyncGenerator[T, None]]
+    ) -> AsyncGenerator[T, None]:
+        """What a call gave, one after the other. Raises what it raised."""
+        call = self.find(asked.of, asked.key()) or await self._unknown(asked)
+        began = self.now
+        self._book(call, began, work)
+        for at, value in call.items:
+            await self.due(call, began, at, work)
+            yield value
+        await self.end(call, began, work)
+
+    async def _unknown(self, asked: Question) -> Any:
+        about = asked.about if len(asked.about) <= 60 else f"{asked.about[:60]} ..."
+        await self.stop(_UNKNOWN[asked.of].format(about=about))
+
+    async def _given(self, call: HeldCall, work: Work) -> Any:
         began = self.now
         self._book(call, began, work)
         for at, value in call.items:
@@ -133,19 +165,8 @@ class Player:
         await self.end(call, began, work)
         raise AssertionError("a call ends with a result or an error")
 
-    async def stream(self, call: HeldCall, work: Work) -> AsyncGenerator[Any, None]:
-        """What a call gave, one after the other. Raises what it raised."""
-        began = self.now
-        self._book(call, began, work)
-        for at, value in call.items:
-            await self.due(call, began, at, work)
-            yield value
-        await self.end(call, began, work)
-
-    def _book(self, call: HeldCall, began: float, work: Work | None) -> None:
+    def _book(self, call: HeldCall, began: float, work: Work) -> None:
         """Have engine time booked when it was, whatever becomes of the call."""
-        if work is None:
-            return
         shift_s = began - call.began if self._what_if else 0.0
         for at, seconds in call.costs:
             if call.at_once:
@@ -155,7 +176,7 @@ class Player:
                 work.job_began()
                 asyncio.get_running_loop().call_later(after_s, work.job_ended, seconds)
 
-    async def end(self, call: HeldCall, began: float, work: Work | None) -> None:
+    async def end(self, call: HeldCall, began: float, work: Work) -> None:
         """Wait for the end of a call, and raise its error if it had one. What was given up in the
         recording does not end."""
         given_up = self.lacks(call) or call.left
@@ -188,6 +209,18 @@ _WHAT = {
     "tts.synthesize": "spoken text",
 }
 
+_UNKNOWN = {
+    "vad.score": "voice activity is needed for audio that was not recorded."
+    " Another version may have heard an echo differently.",
+    "turn.score": 'the turn detector is asked about "{about}". The recording holds no such call.',
+    "stt.finish": "the transcript of {about} of speech is needed. The recording holds none of"
+    " exactly that range: the speech was cut differently there.",
+    "llm.reply": 'the language model is asked to answer "{about}". The recording holds no answer to'
+    " exactly that conversation.",
+    "tts.synthesize": '"{about}" is to be said. It was not said there.',
+}
+"""Why a replay stops at a call that it does not find."""
+
 
 def _error(told: Any) -> Exception:
     """What an engine raised, again."""
@@ -203,168 +236,24 @@ def _error(told: Any) -> Exception:
     return RuntimeError(name)
 
 
-# --- the engines -------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _NoEngine:
+    """Stands where a replay has no engine, and for what is opened on one: no call reaches it."""
 
+    window_samples: int
+    history_seconds: float
+    streams: bool
+    rate: int
+    voices: Sequence[str]
 
-class ReplayedVadStream:
-    def __init__(self, player: Player) -> None:
-        self._player = player
-        self._heard = HeardSoFar()
-
-    async def score(self, pcm: Pcm) -> float:
-        self._heard.feed(pcm)
-        if call := self._player.find("vad.score", self._heard.key):
-            return float(await self._player.one(call, None))
-        await self._player.stop(
-            "voice activity of other audio is needed than was recorded."
-            " Another version may have heard an echo otherwise."
-        )
-        raise AssertionError
+    def open(self) -> Any:
+        return self
 
     def close(self) -> None:
         pass
 
 
-class ReplayedVad:
-    def __init__(self, player: Player, window_samples: int) -> None:
-        self._player = player
-        self.window_samples = window_samples
-
-    async def open(self) -> ReplayedVadStream:
-        if call := self._player.find("vad.open", ""):
-            await self._player.one(call, None)
-        return ReplayedVadStream(self._player)
-
-
-class ReplayedTurn:
-    def __init__(self, player: Player, history_seconds: float) -> None:
-        self._player = player
-        self.history_seconds = history_seconds
-
-    async def score(self, pcm: Pcm, text: str, work: Work) -> float:
-        if call := self._player.find("turn.score", key_of(pcm, text)):
-            return float(await self._player.one(call, work))
-        await self._player.stop(
-            f"the turn detector is asked about {_words(text)}. The recording holds no such call."
-        )
-        raise AssertionError
-
-
-class ReplayedUtterance:
-    def __init__(self, player: Player) -> None:
-        self._player = player
-        self._heard = HeardSoFar()
-        self._samples = 0
-        self._partial = Partial()
-
-    async def feed(self, pcm: Pcm, work: Work) -> Partial:
-        self._heard.feed(pcm)
-        self._samples += len(pcm)
-        # Pieces may be cut otherwise here, where a feed was a little earlier or later.
-        if call := self._player.find("stt.feed", self._heard.key):
-            self._partial = await self._player.one(call, work)
-        return self._partial
-
-    async def finish(self, work: Work) -> Transcript:
-        if call := self._player.find("stt.finish", self._heard.key):
-            transcript: Transcript = await self._player.one(call, work)
-            return transcript
-        await self._player.stop(
-            f"the transcript of {self._samples / LISTEN_RATE:.2f} s of speech is needed. The "
-            f"recording holds none of exactly that range: it was cut otherwise there."
-        )
-        raise AssertionError
-
-    def close(self) -> None:
-        pass
-
-
-class ReplayedStt:
-    def __init__(self, player: Player, streams: bool) -> None:
-        self._player = player
-        self.streams = streams
-
-    async def open(self, language: str, partials: bool, work: Work) -> ReplayedUtterance:
-        if call := self._player.find("stt.open", key_of(language, partials)):
-            await self._player.one(call, work)
-        return ReplayedUtterance(self._player)
-
-
-class ReplayedConversation:
-    def __init__(self, player: Player) -> None:
-        self._player = player
-
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
-        # Nothing of it is in an answer, so one that the recording does not hold costs no time.
-        call = self._player.find("llm.warm", key_of(tuple(messages), tuple(tools), said))
-        if call is None or self._player.lacks(call):
-            return Warmed()
-        warmed: Warmed = await self._player.one(call, work)
-        return warmed
-
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
-        call = self._player.find(
-            "llm.reply", key_of(tuple(messages), tuple(tools), tool_choice, sampling)
-        )
-        if call is None:
-            asked = messages[-1].content if messages else ""
-            await self._player.stop(
-                f"the language model is asked to answer {_words(asked)}. The recording holds no "
-                f"answer to exactly that conversation."
-            )
-            raise AssertionError
-        async for delta in self._player.stream(call, work):
-            yield delta
-
-    def close(self) -> None:
-        pass
-
-
-class ReplayedLlm:
-    def __init__(self, player: Player) -> None:
-        self._player = player
-
-    def open(self) -> ReplayedConversation:
-        return ReplayedConversation(self._player)
-
-
-class ReplayedTts:
-    def __init__(self, player: Player, rate: int, voices: Sequence[str]) -> None:
-        self._player = player
-        self.rate = rate
-        self.voices = voices
-
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        call = self._player.find("tts.synthesize", spoken_key(text, voice, speed, attempt))
-        if call is None:
-            await self._player.stop(f"{_words(text)} is to be said. It was not said there.")
-            raise AssertionError
-        async for pcm in self._player.stream(call, work):
-            yield pcm
-
-
-def _words(text: str) -> str:
-    return f'"{text}"' if len(text) <= 60 else f'"{text[:60]} ..."'
-
-
-def replayed_stages(held: HeldSession, player: Player) -> Stages:
-    """Engines that give what ``held`` holds."""
-    engines = held.engines
-    return Stages(
-        ReplayedVad(player, engines["window_samples"]),
-        ReplayedTurn(player, engines["history_seconds"]),
-        ReplayedStt(player, engines["streams"]),
-        ReplayedLlm(player),
-        ReplayedTts(player, engines["rate"], tuple(engines["voices"])),
-    )
+def replayed_stages(player: Player) -> Stages:
+    """Engines that give what the recording holds."""
+    engine: Any = player.engine
+    return taped_stages(Stages(*[engine] * 5), player)

@@ -14,8 +14,9 @@ from contextlib import aclosing
 import numpy as np
 
 from pipeline.audio import EMPTY, Pcm, Resampler
-from pipeline.engines.stages import TtsStage, spoken_in
+from pipeline.engines.stages import TtsStage
 from pipeline.errors import ReachyVoiceError
+from pipeline.messages import SpeechRequest
 from pipeline.speaking.delivery import Delivery, ReplyPlan
 from pipeline.work import Cancelled, Priority, Work
 
@@ -28,20 +29,20 @@ KEPT_AFTER_S = 2.0
 
 
 async def say_notice(
-    sentence: str,
+    request: SpeechRequest,
     plan: ReplyPlan,
     tts: TtsStage,
     delivery: Delivery,
     work: Work,
     sending: asyncio.Event,
 ) -> None:
-    """Say it in place of a spoken answer to the conversation, paced as that would be. Says nothing
-    where the voice fails, and waits while ``sending`` is not set."""
-    if not sentence or plan.modality == "text" or not plan.in_conversation:
+    """Say it in place of a spoken answer to the conversation, at the same pace. Says nothing if the
+    voice fails, and waits while ``sending`` is not set."""
+    if not request.text or plan.modality == "text" or not plan.in_conversation:
         return
     try:
         async with asyncio.timeout(MOST_S):
-            pcm = await _spoken(sentence, plan, tts, work)
+            pcm = await _spoken(request, plan, tts, work)
     except (ReachyVoiceError, Cancelled, TimeoutError):
         return
     except Exception:
@@ -51,7 +52,7 @@ async def say_notice(
         return
     size = plan.output_format.rate * plan.chunk_ms // 1000
     now = asyncio.get_running_loop().time
-    delivery.notify(sentence)
+    delivery.notify(request.text)
     for start in range(0, len(pcm), size):
         if plan.lead_s is not None and (delay := delivery.playback.delay(plan.lead_s, now())):
             await asyncio.sleep(delay)
@@ -60,27 +61,26 @@ async def say_notice(
     delivery.end_notice()
 
 
-async def _spoken(sentence: str, plan: ReplyPlan, tts: TtsStage, work: Work) -> Pcm:
+async def _spoken(request: SpeechRequest, plan: ReplyPlan, tts: TtsStage, work: Work) -> Pcm:
     """All of it, at the rate of the plan's format."""
     resampler = Resampler(tts.rate, plan.output_format.rate)
     made: list[Pcm] = [EMPTY]
-    async with aclosing(tts.synthesize(sentence, plan.voice, plan.speed, work)) as chunks:
+    async with aclosing(tts.synthesize(request, work)) as chunks:
         async for pcm in chunks:
             made.append(resampler.feed(pcm))
     return np.concatenate((*made, resampler.flush()))
 
 
 class KeptSentence:
-    """A ``TtsStage`` that can say one sentence even when its engine fails.
+    """A ``TtsStage`` for notices: it can say one sentence even while its engine fails.
 
-    ``keep`` it while the engine works. What is kept has the default voice, at its own pace.
+    ``keep`` the sentence while the engine works. It is kept in the default voice, at its own pace.
     """
 
     def __init__(self, tts: TtsStage, sentence: str, language: str = "") -> None:
-        """``language``: that the sentence is in, ISO 639-1; empty: the engine's own."""
+        """``language``: of the sentence, ISO 639-1; empty: the engine's own."""
         self._tts = tts
-        self._sentence = sentence
-        self._language = language
+        self._sentence = SpeechRequest(sentence, language=language)
         self._kept: list[Pcm] = []
 
     @property
@@ -91,41 +91,28 @@ class KeptSentence:
     def voices(self) -> Sequence[str]:
         return self._tts.voices
 
-    def in_language(self, language: str) -> KeptSentence:
-        """What was kept is the same in all of them: the sentence has a language of its own."""
-        other = KeptSentence(spoken_in(self._tts, language), self._sentence, self._language)
-        other._kept = self._kept
-        return other
-
     async def keep(self) -> None:
-        """Synthesise the sentence, when the engine has nothing else to do."""
-        if self._kept or not self._sentence:
+        """Synthesise the sentence when the engine has nothing else to do."""
+        if self._kept or not self._sentence.text:
             return
         try:
-            tts = spoken_in(self._tts, self._language)
-            stream = tts.synthesize(self._sentence, "", 1.0, Work(Priority.WARM_UP))
-            async with aclosing(stream) as chunks:
-                self._kept = [pcm async for pcm in chunks]
+            self._kept = await self._made(self._sentence, Work(Priority.WARM_UP))
         except (ReachyVoiceError, Cancelled) as error:
             log.warning("no sentence is kept for a failing voice: %s", error)
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        if text == self._sentence and self._kept:
-            for pcm in await self._sure(voice, speed, work):
-                yield pcm
-            return
-        async with aclosing(self._tts.synthesize(text, voice, speed, work, attempt)) as chunks:
-            async for pcm in chunks:
-                yield pcm
-
-    async def _sure(self, voice: str, speed: float, work: Work) -> list[Pcm]:
-        """The sentence in the voice that is asked for, or else as it was kept."""
-        stream = self._tts.synthesize(self._sentence, voice, speed, work)
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        """As requested, or else as it was kept."""
+        kept = self._kept if request.text == self._sentence.text else []
         try:
-            async with asyncio.timeout(KEPT_AFTER_S), aclosing(stream) as chunks:
-                made = [pcm async for pcm in chunks]
+            async with asyncio.timeout(KEPT_AFTER_S if kept else None):
+                made = await self._made(request, work)
         except (ReachyVoiceError, TimeoutError):
-            return self._kept
-        return made or self._kept
+            if not kept:
+                raise
+            made = []
+        for pcm in made or kept:
+            yield pcm
+
+    async def _made(self, request: SpeechRequest, work: Work) -> list[Pcm]:
+        async with aclosing(self._tts.synthesize(request, work)) as chunks:
+            return [pcm async for pcm in chunks]

@@ -40,11 +40,13 @@ class Piece:
 
     ``text``: as written, with the white space before it. ``spoken``: what the voice is to say;
     empty: nothing. ``border``: how it ends, and so how much silence belongs behind it.
+    ``language``: ISO 639-1; empty: not known.
     """
 
     text: str
     spoken: str
     border: Border
+    language: str = "en"
 
 
 class SpeechChunker:
@@ -118,7 +120,7 @@ class SpeechChunker:
         spoken = speakable(text, self.language, self._before)
         self._before = text.rstrip()[-1:] or self._before
         self._spoke = self._spoke or bool(spoken)
-        return Piece(text, _ended(spoken, border), border)
+        return Piece(text, _ended(spoken, border), border, self.language)
 
 
 _MARK_AT_END = re.compile(r"[.,;:!?…。！？：；，、][\"'”’)]*$")

@@ -2,7 +2,7 @@
 
 What a voice makes is followed by ``pipeline.speaking.clause_watch`` before it is passed on. At a
 fault that synthesis is stopped, what was not sent yet is dropped, and what was not heard is said
-again, with ``attempt`` 1. If that fails, too, the clause is left out and the reply goes on.
+again, as take 1. If that fails, too, the clause is left out and the reply goes on.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from pipeline.engines.stages import TtsStage
 from pipeline.engines.tts.not_speech import NotSpeech
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.events import ClauseFault
+from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import Piece
 from pipeline.speaking.clause_watch import ClauseWatch, Fault
 from pipeline.speaking.delivery import Clause, ReplyPlan
 from pipeline.speaking.joints import Joint
 from pipeline.speaking.ramp import Ramp, Spoken
+from pipeline.spoken.borders import Border
 from pipeline.work import Work
 
-ATTEMPTS = 2
+TAKES = 2
 MOST_LEFT_OUT = 3
 """So many clauses in a row that cannot be said: the voice is broken."""
 
@@ -42,7 +44,7 @@ what is wrong with it is known, and said again, before anybody hears it."""
 
 @dataclass(slots=True)
 class Take:
-    """One attempt to say a clause, in seconds of speech. ``cut_s``: what begins there or later is
+    """One try at a clause, in seconds of speech. ``cut_s``: what begins there or later is
     not sent any more."""
 
     expected_s: float
@@ -82,7 +84,6 @@ class ClauseSpeech:
     def __init__(
         self,
         plan: ReplyPlan,
-        tts: TtsStage,
         ramp: Ramp,
         work: Work,
         put: Callable[[Sound], Awaitable[None]],
@@ -92,7 +93,6 @@ class ClauseSpeech:
         self.made_s = 0.0
         """Seconds of speech that were made, and not dropped."""
         self._plan = plan
-        self._tts = tts
         self._ramp = ramp
         self._work = work
         self._put = put
@@ -124,18 +124,19 @@ class ClauseSpeech:
             self._moved.clear()
             await self._moved.wait()
 
-    async def say(self, piece: Piece, clause: Clause) -> None:
+    async def say(self, piece: Piece, clause: Clause, tts: TtsStage) -> None:
         """Make speech of ``piece``, whose place among what is put is behind ``clause``.
 
         Raises what the engine raises, and ``EngineError`` for one that does not answer, or whose
         clauses cannot be used.
         """
         text, kept_s = piece.spoken, 0.0
-        for attempt in range(ATTEMPTS):
+        for number in range(TAKES):
             take = Take(self._ramp.speech_s(len(text)))
-            last = attempt == ATTEMPTS - 1
+            last = number == TAKES - 1
+            asked = SpeechRequest(text, self._plan.voice, self._plan.speed, piece.language, number)
             try:
-                fault = await self._say_once(piece, text, attempt, take)
+                fault = await self._say_once(asked, piece.border, take, tts)
             except EngineCrashed:
                 if last:
                     raise
@@ -148,7 +149,7 @@ class ClauseSpeech:
             text, more_s = self._cut(text, take, fault)
             kept_s += more_s
             clause.expected_s = kept_s
-            self._note(ClauseFault(self._plan.reply_id, fault.kind, attempt, last and bool(text)))
+            self._note(ClauseFault(self._plan.reply_id, fault.kind, number, last and bool(text)))
             if not text:
                 self._said += 1
                 return
@@ -161,15 +162,17 @@ class ClauseSpeech:
         if self._left_out and not self._said:
             raise EngineError("The voice made nothing that could be understood")
 
-    # -- one attempt
+    # -- one take
 
-    async def _say_once(self, piece: Piece, text: str, attempt: int, take: Take) -> Fault | None:
-        plan, rate = self._plan, self._tts.rate
-        # One of each for every attempt, whose last sounds would else wait for the next one.
-        joint = Joint(rate, piece.border)
-        resampler = Resampler(rate, plan.output_format.rate)
-        watch = self._watch(text, take)
-        stream = self._tts.synthesize(text, plan.voice, plan.speed, self._work, attempt)
+    async def _say_once(
+        self, asked: SpeechRequest, border: Border, take: Take, tts: TtsStage
+    ) -> Fault | None:
+        text, rate = asked.text, tts.rate
+        # Each take has its own, so that its last samples do not wait for the next take.
+        joint = Joint(rate, border)
+        resampler = Resampler(rate, self._plan.output_format.rate)
+        watch = self._watch(text, take, rate)
+        stream = tts.synthesize(asked, self._work)
         lengths_s: list[float] = []
         first_s = work_s = 0.0
         async with aclosing(stream) as chunks:
@@ -199,12 +202,12 @@ class ClauseSpeech:
             self._ramp.learn(Spoken(len(text), made_s, work_s, lengths_s[0], first_s))
         return None
 
-    def _watch(self, text: str, take: Take) -> ClauseWatch | None:
+    def _watch(self, text: str, take: Take, rate: int) -> ClauseWatch | None:
         if not self._plan.watched:
             return None
         known = self._ramp.known
         pace_s = self._ramp.speech_s(1) / (1.0 if known else self._plan.speed)
-        watch = ClauseWatch(text, self._tts.rate, pace_s, known=known)
+        watch = ClauseWatch(text, rate, pace_s, known=known)
         take.expected_s = watch.expected_s
         return watch
 

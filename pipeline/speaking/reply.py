@@ -18,7 +18,7 @@ from typing import Literal
 from pipeline.bus import Bus
 from pipeline.conversation.chat import BARELY_HEARD_S
 from pipeline.engines.leases import Lease
-from pipeline.engines.stages import ConversationStage, OneLanguage, Stages
+from pipeline.engines.stages import ConversationStage, Stages
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.events import (
     CancelReason,
@@ -28,7 +28,7 @@ from pipeline.events import (
     Timeline,
 )
 from pipeline.items import MessageItem
-from pipeline.messages import Message
+from pipeline.messages import Message, SpeechRequest
 from pipeline.speaking.answering import Answering
 from pipeline.speaking.apology import say_notice
 from pipeline.speaking.chunker import Piece, SpeechChunker
@@ -79,7 +79,7 @@ class Reply:
         """Whether an engine has failed it; said when its gate opens."""
         self._prompt = prompt
         self._stages = stages
-        self._tts = OneLanguage(stages.tts, plan.language)
+        self._tts, self._notices = stages.tts, stages.notices
         self._lease: Lease | None = None
         self._equipped = asyncio.Event()
         """Set when the engines are sure to stay."""
@@ -96,8 +96,7 @@ class Reply:
         self._text = TextAhead(self._chunker, self._ramp)
         self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
         self._answer = Answering(plan, conversation, work, self._text, self._pieces.put, self.mark)
-        speaking = (plan, self._tts, self._ramp, work)
-        self._speech = ClauseSpeech(*speaking, self._pieces.put, delivery.publish)
+        self._speech = ClauseSpeech(plan, self._ramp, work, self._pieces.put, delivery.publish)
         self.prompt_read: list[Message] | None = None
         """What it answers, once it has begun to think."""
         self._failed = False
@@ -157,7 +156,8 @@ class Reply:
 
     async def _say_notice(self, sentence: str) -> None:
         plan, delivery = self.plan, self._delivery
-        await say_notice(sentence, plan, self._tts, delivery, self.work, self._sending)
+        asked = SpeechRequest(sentence, plan.voice, plan.speed, self._chunker.language)
+        await say_notice(asked, plan, self._notices, delivery, self.work, self._sending)
 
     def _release(self) -> None:
         if self._lease:
@@ -167,8 +167,8 @@ class Reply:
     async def _equip(self) -> None:
         """Have engines that stay as long as it lasts."""
         self._lease = await self._stages.leases.take()
-        self._tts.voice = self._stages.tts
-        self._ramp.of(self._stages.tts)
+        self._tts, self._notices = self._stages.tts, self._stages.notices
+        self._ramp.of(self._tts)
         self._equipped.set()
 
     def confirm(self) -> None:
@@ -295,7 +295,7 @@ class Reply:
         """Where none is set, the answer is in the language of what it answers."""
         if not self.plan.language:
             asked = [message.content for message in messages if message.role == "user"]
-            self._chunker.language = self._tts.language = language_of_talk(asked)
+            self._chunker.language = language_of_talk(asked)
 
     async def _pass_the_time(self) -> None:
         await self._gate.wait()
@@ -310,7 +310,7 @@ class Reply:
             self._answer.audibility.held.append(clause)
             if piece.spoken:
                 await self._put_clauses()
-                await self._speech.say(piece, clause)
+                await self._speech.say(piece, clause, self._tts)
         await self._put_clauses()
         self._speech.end()
         await self._pieces.put(None)

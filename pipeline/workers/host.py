@@ -12,12 +12,13 @@ import faulthandler
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from pipeline.engines.contract import EngineInfo, info_of
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.work import Cancelled
@@ -45,8 +46,6 @@ class Submit:
     keep_as: int | None = None
     client: int = 0
     """For whom: equals take turns by client first."""
-    named: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments that have names; behind the others and the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +106,14 @@ class Done:
 
 Answer = Item | Done
 
-ATTRIBUTES = (
-    *("rate", "window_samples", "history_seconds", "streams", "batches"),
-    *("voices", "languages", "context_tokens"),
-)
-"""Plain attributes of engines that the other side may read (see ``pipeline.engines.contract``)."""
 
-
-def describe(engine: Any) -> dict[str, Any]:
-    """The engine's plain attributes, as they cross a process border."""
-    return {name: getattr(engine, name) for name in ATTRIBUTES if hasattr(engine, name)}
-
-
-def build_engine(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> Any:
-    """Build an engine. Raises only errors that a person can read."""
+def build_engine(
+    spec: EngineSpec, options: EngineOptions, weights: Path | None
+) -> tuple[Any, EngineInfo]:
+    """Build an engine, and ask what it can do. Raises only errors that a person can read."""
     try:
-        return spec.build(options, weights)
+        engine = spec.build(options, weights)
+        return engine, info_of(spec.kind, engine)
     except ReachyVoiceError:
         raise
     except Exception as problem:
@@ -349,7 +340,7 @@ class EngineHost:
             raise EngineError("The engine no longer has the object that this call is for")
         method = getattr(self._objects[submit.target], submit.method)
         args = (*submit.args, job) if submit.cancellable else submit.args
-        return method(*args, **submit.named)
+        return method(*args)
 
 
 def _interrupt(running: _Job, request: Request) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.engines.contract import EngineInfo
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
 from pipeline.work import Cancelled
@@ -72,10 +73,10 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """First message from the child: the engine's attributes, or why there is none."""
+    """First message from the child: what the engine can do, or why there is none."""
 
     error: BaseException | None
-    attributes: dict[str, Any]
+    info: EngineInfo = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +295,7 @@ class ProcessWorker(Worker):
             raise EngineError(f"The {self.name} engine's process ended while it was starting")
         if built.error:
             raise built.error
-        self.attributes = built.attributes
+        self.info = built.info
 
     async def _read(self) -> Any:
         """The next message, or ``None`` when the child has closed its end."""

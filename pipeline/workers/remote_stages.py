@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from pipeline.audio import Pcm
-from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
+from pipeline.engines.contract import (
+    Delta,
+    Partial,
+    SttInfo,
+    Transcript,
+    TtsInfo,
+    TurnInfo,
+    VadInfo,
+    Warmed,
+)
 from pipeline.engines.stages import Spoken, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice
 from pipeline.work import Cancelled, Work
 from pipeline.workers.worker import Remote, Worker
 
@@ -38,7 +48,6 @@ class RemoteVadStream:
 
     async def _score(self, pcm: Pcm) -> float:
         if self._remote is None or not self._remote.usable:
-            await self._worker.back()
             self._remote = await self._worker.engine.open("open", work=self._work)
         return float(await self._remote.call("score", pcm, work=self._work))
 
@@ -49,7 +58,7 @@ class RemoteVad:
 
     @property
     def window_samples(self) -> int:
-        return int(self._worker.attributes["window_samples"])
+        return self._worker.info_as(VadInfo).window_samples
 
     async def open(self) -> RemoteVadStream:
         return RemoteVadStream(self._worker)
@@ -62,7 +71,7 @@ class RemoteTurn:
 
     @property
     def history_seconds(self) -> float:
-        return float(self._worker.attributes["history_seconds"])
+        return self._worker.info_as(TurnInfo).history_seconds
 
     async def score(self, pcm: Pcm, text: str, work: Work) -> float:
         return float(await self._engine.call("score", pcm, text, work=work))
@@ -116,12 +125,11 @@ class RemoteStt:
 
     @property
     def streams(self) -> bool:
-        return bool(self._worker.attributes["streams"])
+        return self._worker.info_as(SttInfo).streams
 
     async def open(self, language: str, partials: bool, work: Work) -> UtteranceStage:
-        await self._worker.back()
         remote = await self._engine.open("open", language, partials, work=work)
-        shares = self._worker.attributes.get("batches", False)
+        shares = self._worker.info_as(SttInfo).batches
         return RemoteSharingUtterance(remote) if shares else RemoteUtterance(remote)
 
 
@@ -187,7 +195,6 @@ class RemoteConversation:
         # A warm-up and a reply may come at once; they share one object.
         async with self._opening:
             if self._remote is None or not self._remote.usable:
-                await self._worker.back()
                 self._remote = await self._engine.open("open", work=work)
             if self._closed:
                 self.close()
@@ -204,39 +211,19 @@ class RemoteLlm:
 
 
 class RemoteTts:
-    def __init__(self, worker: Worker, language: str = "", spoken: Spoken | None = None) -> None:
-        """``language``: of all texts, ISO 639-1; empty: the engine's own."""
+    def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._engine = worker.engine
-        self._language = language
-        self._spoken = spoken or Spoken()
-
-    @property
-    def languages(self) -> Sequence[str]:
-        """What it speaks; empty where the engine does not tell."""
-        return tuple(self._worker.attributes.get("languages", ()))
-
-    def in_language(self, language: str) -> RemoteTts:
-        """The same engine for text in another language."""
-        return RemoteTts(self._worker, language, self._spoken)
+        self._spoken = Spoken()
 
     @property
     def rate(self) -> int:
-        return int(self._worker.attributes["rate"])
+        return self._worker.info_as(TtsInfo).rate
 
     @property
     def voices(self) -> Sequence[str]:
-        return tuple(self._worker.attributes["voices"])
+        return self._worker.info_as(TtsInfo).voices
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        await self._worker.back()
-        named: dict[str, Any] = {"attempt": attempt} if attempt else {}
-        languages = self.languages
-        if languages and (language := self._spoken.choose(self._language, languages)):
-            named["language"] = language
-        stream = self._engine.stream("synthesize", text, voice, speed, work=work, named=named)
-        async with aclosing(stream) as chunks:
-            async for pcm in chunks:
-                yield pcm
+    def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        language = self._spoken.choose(request.language, self._worker.info_as(TtsInfo).languages)
+        return self._engine.stream("synthesize", replace(request, language=language), work=work)

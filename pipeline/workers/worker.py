@@ -12,10 +12,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pipeline.engines.contract import EngineInfo
 from pipeline.engines.readiness import Readiness
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed
@@ -32,12 +33,13 @@ from pipeline.workers.host import (
     Request,
     Submit,
     build_engine,
-    describe,
 )
 from pipeline.workers.left_threads import begin, leave, set_exception, set_result, teller
 from pipeline.workers.watchdog import Watchdog
 
 log = logging.getLogger("reachy_voice.worker")
+
+Info = TypeVar("Info", bound=EngineInfo)
 
 STOP_TIMEOUT_S = 3.0
 """How long an engine may go on with its step once it is told to end."""
@@ -84,12 +86,10 @@ class Remote:
             raise pending.done.error
         return pending.done.value
 
-    async def stream(
-        self, method: str, *args: Any, work: Work, named: Mapping[str, Any] | None = None
-    ) -> AsyncGenerator[Any, None]:
-        """Iterate over a generator method; leaving the loop cancels it. ``named``: arguments behind
-        the ``CancelToken``."""
-        job, pending = self._submit(method, args, work, True, None, named)
+    async def stream(self, method: str, *args: Any, work: Work) -> AsyncGenerator[Any, None]:
+        """Iterate over a generator method; leaving the loop cancels it."""
+        await self._back()
+        job, pending = self._submit(method, args, work, True, None)
         try:
             while True:
                 while pending.items:
@@ -107,6 +107,7 @@ class Remote:
 
     async def open(self, method: str, *args: Any, work: Work) -> Remote:
         """Call a method that returns an object, and keep that object inside the worker."""
+        await self._back()
         target = self._worker.new_id()
         generation = self._worker.generation
         job, pending = self._submit(method, args, work, False, target)
@@ -128,18 +129,17 @@ class Remote:
         if self.alive:
             self._worker.post(Drop(self._target))
 
+    async def _back(self) -> None:
+        """Wait for an engine that is being restarted; what was opened on it does not come back."""
+        if self._target == 0:
+            await self._worker.back()
+
     def _submit(
-        self,
-        method: str,
-        args: tuple[Any, ...],
-        work: Work,
-        cancellable: bool,
-        keep: int | None,
-        named: Mapping[str, Any] | None = None,
+        self, method: str, args: tuple[Any, ...], work: Work, cancellable: bool, keep: int | None
     ) -> tuple[int, _Pending]:
         if not self.alive:
             raise EngineCrashed(f"The {self._worker.name} engine was restarted under this call")
-        return self._worker.submit(self._target, method, args, work, cancellable, keep, named)
+        return self._worker.submit(self._target, method, args, work, cancellable, keep)
 
 
 class Worker(Readiness):
@@ -149,14 +149,20 @@ class Worker(Readiness):
         super().__init__()
         self.name = f"{spec.kind} {spec.name}"
         self.generation = 0
-        self.attributes: dict[str, Any] = {}
-        """The engine's plain attributes, once it is ready."""
+        self.info: EngineInfo = None
+        """What the engine can do, once it is ready."""
         self.engine = Remote(self, 0, 0)
         self._spec = spec
         self._options = options
         self._weights = weights
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
+
+    def info_as(self, kind: type[Info]) -> Info:
+        """Raises ``EngineCrashed`` if the engine was never ready."""
+        if not isinstance(self.info, kind):
+            raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem or "")
+        return self.info
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Build the engine, call ``ready``, then live until ``close``."""
@@ -179,7 +185,6 @@ class Worker(Readiness):
         work: Work,
         cancellable: bool,
         keep: int | None,
-        named: Mapping[str, Any] | None = None,
     ) -> tuple[int, _Pending]:
         if self.problem:
             raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem)
@@ -188,7 +193,7 @@ class Worker(Readiness):
         work.job_began()
         work.watch(job, lambda changed: self._work_changed(job, changed))
         priority = int(work.priority)
-        call = (job, target, method, args, priority, cancellable, keep, work.client, named or {})
+        call = (job, target, method, args, priority, cancellable, keep, work.client)
         self.post(Submit(*call))
         if work.cancelled:
             self.post(Cancel(job))
@@ -232,12 +237,12 @@ class InlineWorker(Worker):
         self._closed = asyncio.Event()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        engine = await self._build()
+        built = await self._build()
         if self._closed.is_set():
             self.problem = "is closed"
             return
+        engine, self.info = built
         self._host = EngineHost(engine, self._answer)
-        self.attributes = describe(engine)
         self.problem = None
         ready()
         try:
@@ -336,11 +341,10 @@ class ThreadWorker(Worker):
 
     def _thread(self, tell: Callable[..., None], built: asyncio.Future[None]) -> None:
         try:
-            engine = build_engine(self._spec, self._options, self._weights)
+            engine, self.info = build_engine(self._spec, self._options, self._weights)
         except BaseException as error:
             tell(set_exception, built, error)
         else:
-            self.attributes = describe(engine)
             self._host = host = EngineHost(engine, lambda answer: tell(self._heard, answer))
             if self._closed.is_set():
                 host.close()

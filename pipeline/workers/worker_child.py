@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any, BinaryIO
 
 from pipeline.errors import ReachyVoiceError
-from pipeline.workers.host import EngineHost, Ping, Pong, build_engine, describe
+from pipeline.workers.host import EngineHost, Ping, Pong, build_engine
 from pipeline.workers.process_worker import LENGTH_BYTES, Build, Built, Ruined, encode
 
 log = logging.getLogger("reachy_voice.worker")
@@ -74,13 +74,13 @@ def _serve(build: Build, requests: BinaryIO, answers: Answers) -> None:
     )
     reader.start()
     try:
-        engine = build_engine(build.spec, build.options, build.weights)
+        engine, info = build_engine(build.spec, build.options, build.weights)
     except ReachyVoiceError as error:
-        answers.send(Built(error, {}))
+        answers.send(Built(error))
         return
     host = EngineHost(engine, answers.send, build.hang_timeout_s)
     built.set_result(host)
-    answers.send(Built(None, describe(engine)))
+    answers.send(Built(None, info))
     host.run()
     if host.ruined:
         answers.send(Ruined(host.ruined))

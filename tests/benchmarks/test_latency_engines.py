@@ -47,7 +47,7 @@ from pipeline.commands import AppendAudio, SessionConfig
 from pipeline.engines.contract import Finished, TextDelta, Warmed
 from pipeline.engines.registry import Kind, engine_spec
 from pipeline.engines.stages import Stages
-from pipeline.messages import Message, Sampling, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, SpeechRequest, ToolChoice, Usage
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from pipeline.work import Cancelled
@@ -182,7 +182,7 @@ def test_a_cancelled_answer_ends_and_is_noted(clock: Clock, tmp_path: Path) -> N
 def test_the_first_speech_comes_after_two_steps(clock: Clock, tmp_path: Path) -> None:
     tts = SlowTts(ScriptedOptions(engine=NAME, log=tmp_path / "log"))
     began = clock.now
-    pieces = tts.synthesize("one two three four", "", 1.0, Token())
+    pieces = tts.synthesize(SpeechRequest("one two three four"), Token())
     slices = list(itertools.takewhile(lambda piece: piece is None, pieces))
     assert slices == [None]
     assert clock.now - began == pytest.approx(TTS_START_S + 2 * TTS_STEP_S, rel=0.1)

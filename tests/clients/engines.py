@@ -25,7 +25,7 @@ from pipeline.engines.contract import (
     Warmed,
 )
 from pipeline.engines.stages import Stages, TtsStage
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import Work
 from tests.support.scripted import LevelVad, Noise
 
@@ -209,12 +209,10 @@ class NoiseTts:
     said: list[tuple[str, str]] = field(default_factory=list)
     noise: Noise = field(default_factory=lambda: Noise(2))
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        self.said.append((text, voice))
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        self.said.append((request.text, request.voice))
         await asyncio.sleep(0.005)
-        seconds = self.seconds_per_word * len(text.split()) / speed
+        seconds = self.seconds_per_word * len(request.text.split()) / request.speed
         yield self.noise(1000, round(seconds * self.rate))
 
 

@@ -23,6 +23,7 @@ from app.settings.load import config_dir, load_settings
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_names, engine_spec
 from pipeline.engines.third_party import find
 from pipeline.errors import ConfigError
+from pipeline.messages import SpeechRequest
 from tests.support.recordings import Uncancelled
 
 ROOT = config_dir().parent
@@ -155,7 +156,7 @@ class Voice:
     def __init__(self, loud: int = 0) -> None:
         self.loud = loud
 
-    def synthesize(self, text: str, voice: str, speed: float, cancel: Any) -> Any:
+    def synthesize(self, request: Any, cancel: Any) -> Any:
         yield np.full(2, self.loud, np.int16)
 
 
@@ -177,7 +178,7 @@ def test_options_are_checked_as_ours_are(offer: Offer) -> None:
     options = load_settings(None, ["tts={engine: theirs, loud: 3}"], {}).settings.tts
     assert isinstance(options, EngineOptions)
     assert options.model_dump() == {"engine": "theirs", "run_in": None, "loud": 3, "names": ["a"]}
-    (sound,) = spec.build(options, None).synthesize("Hi.", "", 1.0, Uncancelled())
+    (sound,) = spec.build(options, None).synthesize(SpeechRequest("Hi."), Uncancelled())
     assert sound.tolist() == [3, 3]
     for wrong, why in [
         ("", "tts.loud: field required"),

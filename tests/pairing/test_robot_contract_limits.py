@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from pipeline.audio import Pcm
 from pipeline.engines.contract import ToolCall
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.messages import SpeechRequest
 from pipeline.work import CancelToken
 from pipeline.workers.remote_stages import RemoteTts
 from pipeline.workers.worker import Worker, worker_for
@@ -100,9 +101,7 @@ class BlockingTts:
         self.entered = threading.Event()
         self.let = threading.Event()
 
-    def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
-    ) -> Iterator[Pcm | None]:
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         self.entered.set()
         self.let.wait()
         yield tone(1000, 0.1)

@@ -17,6 +17,7 @@ from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDetection
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
+from pipeline.messages import SpeechRequest
 from pipeline.recording.difference import compare
 from pipeline.recording.replay import replay
 from pipeline.recording.tape import Tape
@@ -48,10 +49,8 @@ class RecordedTts:
     voices: Sequence[str] = ("joe",)
     at: int = field(default=0)
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        count = round(0.3 * len(text.split()) * self.rate)
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        count = round(0.3 * len(request.text.split()) * self.rate)
         begin, self.at = self.at, self.at + count
         yield np.take(self.pcm, range(begin, begin + count), mode="wrap")
 

@@ -20,14 +20,17 @@ from app.settings.load import load_settings, profile_names
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import SessionConfig
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.engines.stages import MOST_TOLD, Spoken, TtsStage, spoken_in
+from pipeline.engines.stages import MOST_TOLD, Spoken, TtsStage
 from pipeline.engines.stt.parakeet import V3_LANGUAGES
 from pipeline.engines.tts import espeak_ng, piper
 from pipeline.engines.tts.qwen3_codes import LANGUAGES
 from pipeline.engines.tts.qwen3_official import Clause
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
+from pipeline.errors import EngineError
 from pipeline.events import ReplyFinished
-from pipeline.recording.engine_calls import RecordedTts
+from pipeline.messages import SpeechRequest
+from pipeline.recording.engine_calls import Recorder
+from pipeline.recording.taped_stages import TapedTts
 from pipeline.speaking.apology import KeptSentence
 from pipeline.spoken.language import SMALL_WORDS, language_of
 from pipeline.work import CancelToken, Work
@@ -127,16 +130,10 @@ class Polyglot(ScriptedTts):
     """Writes down in which language it is asked to speak."""
 
     asked: list[tuple[str, str]] = field(default_factory=list)
-    language: str = "none"
 
-    def in_language(self, language: str) -> Polyglot:
-        return Polyglot(asked=self.asked, language=language)
-
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        self.asked.append((self.language, text))
-        async for pcm in super().synthesize(text, voice, speed, work, attempt):
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        self.asked.append((request.language, request.text))
+        async for pcm in super().synthesize(request, work):
             yield pcm
 
 
@@ -175,13 +172,9 @@ def test_without_one_it_is_the_language_of_what_is_answered() -> None:
     assert asked_in("", "Hm.", answer="Zimmer 5!") == [("", "Zimmer 5!")], "nobody knows it"
 
 
-def test_a_voice_that_knows_no_languages_stays_as_it_is() -> None:
-    plain = ScriptedTts()
-    assert spoken_in(plain, "de") is plain
-
-
-async def collected(tts: TtsStage, text: str = "Hi.", voice: str = "") -> list[Pcm]:
-    return [pcm async for pcm in tts.synthesize(text, voice, 1.0, Work())]
+async def collected(tts: TtsStage, language: str, text: str = "Hi.", voice: str = "") -> list[Pcm]:
+    request = SpeechRequest(text, voice, language=language)
+    return [pcm async for pcm in tts.synthesize(request, Work())]
 
 
 def test_what_is_kept_or_recorded_passes_it_on() -> None:
@@ -189,11 +182,11 @@ def test_what_is_kept_or_recorded_passes_it_on() -> None:
         voice = Polyglot()
         kept = KeptSentence(voice, "Sorry.", "en")
         await kept.keep()
-        await collected(kept.in_language("de"))
-        await collected(RecordedTts(kept, Nowhere()).in_language("fr"))
-        voice.error = RuntimeError()
+        await collected(kept, "de")
+        await collected(TapedTts(kept, Recorder(Nowhere())), "fr")
+        voice.error = EngineError("It broke")
         assert voice.asked == [("en", "Sorry."), ("de", "Hi."), ("fr", "Hi.")]
-        assert await collected(kept.in_language("de"), "Sorry.")
+        assert await collected(kept, "de", "Sorry.")
 
     run_virtual(ask())
 
@@ -213,28 +206,18 @@ class Bilingual:
     voices = ("joe",)
     languages = ("de", "en")
 
-    def synthesize(
-        self,
-        text: str,
-        voice: str,
-        speed: float,
-        cancel: CancelToken,
-        attempt: int = 0,
-        language: str = "",
-    ) -> Iterator[Pcm | None]:
-        yield np.full(1, ("", *self.languages).index(language), np.int16)
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
+        yield np.full(1, ("", *self.languages).index(request.language), np.int16)
 
 
 class Plain:
-    """Was written before there were languages."""
+    """Names no languages, and fails if it is asked for one."""
 
     rate = 16_000
     voices = ("joe",)
 
-    def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken
-    ) -> Iterator[Pcm | None]:
-        yield np.full(1, 7, np.int16)
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
+        yield np.full(1, 0 if request.language else 7, np.int16)
 
 
 def build_bilingual(options: EngineOptions, weights: Path | None) -> Bilingual:
@@ -254,7 +237,7 @@ async def first_samples(kind: type[Worker], build: Any, *languages: str) -> list
         group.create_task(worker.run(ready.set))
         await ready.wait()
         for language in languages:
-            found += [int(pcm[0]) for pcm in await collected(spoken_in(tts, language))]
+            found += [int(pcm[0]) for pcm in await collected(tts, language)]
         worker.close()
     return found
 
@@ -287,7 +270,7 @@ def test_espeak_speaks_each_language_with_its_own_voice() -> None:
     text = "Der Zug nach Berlin hat 21 Minuten."
 
     def made(voice: str, language: str, engine: espeak_ng.Espeak = tts) -> bytes:
-        chunks = engine.synthesize(text, voice, 1.0, Uncancelled(), language=language)
+        chunks = engine.synthesize(SpeechRequest(text, voice, language=language), Uncancelled())
         return b"".join(chunk.tobytes() for chunk in chunks if chunk is not None)
 
     assert {"de", "en", "fr", "zh", "no", "pt"} <= set(tts.languages)
@@ -316,10 +299,8 @@ async def test_espeak_through_a_worker_speaks_german() -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
         await ready.wait()
-        spoken = [
-            np.concatenate(await collected(spoken_in(tts, at), "Ja, 5.")) for at in ("de", "")
-        ]
-        named = np.concatenate(await collected(tts, "Ja, 5.", "de"))
+        spoken = [np.concatenate(await collected(tts, at, "Ja, 5.")) for at in ("de", "")]
+        named = np.concatenate(await collected(tts, "", "Ja, 5.", "de"))
         worker.close()
     assert np.array_equal(spoken[0], named)
     assert not np.array_equal(spoken[0], spoken[1])
@@ -347,7 +328,8 @@ def test_piper_takes_the_voice_that_speaks_the_language(
 
     tts._voice = noted  # type: ignore[method-assign]
     for voice, language in [("", "de"), ("joe", "de"), ("ute", "de"), ("ute", "en"), ("", "en")]:
-        chunks = tts.synthesize("Ja.", voice, 1.0, Uncancelled(), language=language)
+        asked = SpeechRequest("Ja.", voice, language=language)
+        chunks = tts.synthesize(asked, Uncancelled())
         assert any(chunk is not None and len(chunk) for chunk in chunks)
     assert chosen == ["hans", "hans", "ute", "ute", "joe"]
 
@@ -374,7 +356,7 @@ def test_qwen_is_told_the_name_of_the_language() -> None:
     backend = Clauses()
     tts = Qwen3Tts(backend, ["ryan"], Qwen3TtsOptions(), "english", ["de", "en"])
     for language in ("de", "en", "", "pl"):
-        list(tts.synthesize("Ja.", "ryan", 1.0, Uncancelled(), language=language))
+        list(tts.synthesize(SpeechRequest("Ja.", "ryan", language=language), Uncancelled()))
     synthesize(tts, "Ja.")
     names = [clause.language for clause in backend.said]
     assert names == ["german", "english", "english", "english", "english"]
@@ -384,13 +366,13 @@ async def test_a_server_is_told_its_own_word_for_the_language() -> None:
     far, words = FarServer("speech"), {"de": "German", "en": "English"}
     async with serving(far), running(Kind.TTS, "openai-speech", far.url, languages=words) as engine:
         for language in ("de", "fr", ""):
-            await collected(spoken_in(engine.stage, language))
+            await collected(engine.stage, language)
     told = [asked.json.get("language") for asked in far.asked("/v1/audio/speech")]
     assert told[-3:] == ["German", None, None]
 
     silent = FarServer("speech")
     async with serving(silent), running(Kind.TTS, "openai-speech", silent.url) as engine:
-        await collected(spoken_in(engine.stage, "de"))
+        await collected(engine.stage, "de")
     assert "language" not in silent.asked("/v1/audio/speech")[-1].json
 
 

@@ -30,10 +30,11 @@ from pipeline.events import (
     ReplyText,
 )
 from pipeline.items import AudioPart, MessageItem, TextPart
+from pipeline.messages import SpeechRequest
 from pipeline.speaking.apology import KEPT_AFTER_S, KeptSentence
 from pipeline.speaking.replies import SessionSettings
 from pipeline.turn_record import TurnRecord
-from pipeline.work import Cancelled
+from pipeline.work import Cancelled, Work
 from tests.support.gated import gated
 from tests.support.moody_voice import MoodyTts, speechlike
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
@@ -100,7 +101,7 @@ def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
             config=CONFIG,
             settings=APOLOGISING,
             llm=llm,
-            tts=_fails_at(2),  # type: ignore[arg-type]
+            tts=_fails_at(2),
         ) as it:
             await it.do(AddItem(user_text("Hi")), CreateResponse())
             await asyncio.sleep(8)
@@ -123,16 +124,16 @@ def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
     run_virtual(main())
 
 
-def _fails_at(call: int) -> KeptSentence:
+def _fails_at(call: int) -> ScriptedTts:
     """A voice whose ``call``-th clause fails, and that speaks again then."""
 
     class Once(ScriptedTts):
-        async def synthesize(self, *asked: Any, **named: Any) -> Any:
+        async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
             self.error = BROKEN if len(self.said) + 1 == call else None
-            async for pcm in super().synthesize(*asked, **named):
+            async for pcm in super().synthesize(request, work):
                 yield pcm
 
-    return KeptSentence(Once(), SORRY)
+    return Once()
 
 
 def test_a_recogniser_that_fails_is_told() -> None:
@@ -159,7 +160,8 @@ def test_a_voice_that_fails_says_the_sentence_that_was_kept(kept: bool) -> None:
         async with scene(
             config=CONFIG,
             settings=APOLOGISING,
-            tts=voice,  # type: ignore[arg-type]
+            tts=tts,
+            kept=voice,
         ) as it:
             await it.do(AddItem(user_text("Hi")), CreateResponse())
             await asyncio.sleep(5)
@@ -167,6 +169,24 @@ def test_a_voice_that_fails_says_the_sentence_that_was_kept(kept: bool) -> None:
         assert (SORRY in words(it)) == kept
         (finished,) = it.events(ReplyFinished)
         assert (finished.status, finished.error) == ("failed", "It broke")
+
+    run_virtual(main())
+
+
+def test_an_answer_in_the_words_of_the_apology_is_not_the_apology() -> None:
+    async def main() -> None:
+        tts = ScriptedTts()
+        kept = KeptSentence(tts, SORRY)
+        await kept.keep()
+        tts.error = BROKEN
+        silent = SessionSettings(apology="")
+        async with scene(
+            config=CONFIG, settings=silent, llm=ScriptedLlm([SORRY]), tts=tts, kept=kept
+        ) as it:
+            await it.do(AddItem(user_text("Hi")), CreateResponse())
+            await asyncio.sleep(5)
+        assert audio_s(it) == 0.0
+        assert it.events(ReplyFinished)[0].status == "failed"
 
     run_virtual(main())
 
@@ -180,7 +200,8 @@ def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
         async with scene(
             config=CONFIG,
             settings=APOLOGISING,
-            tts=voice,  # type: ignore[arg-type]
+            tts=tts,
+            kept=voice,
         ) as it:
             await it.do(AddItem(user_text("Hi")), CreateResponse())
             await asyncio.sleep(30)
@@ -199,13 +220,13 @@ def test_a_sentence_that_cannot_be_kept_is_none() -> None:
             voice = KeptSentence(tts, SORRY)
             await voice.keep()
             with pytest.raises(type(error)):
-                [pcm async for pcm in voice.synthesize(SORRY, "", 1.0, None)]  # type: ignore[arg-type]
+                [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), None)]  # type: ignore[arg-type]
             tts.error = None
             await voice.keep()
             tts.error = BROKEN
-            assert [pcm async for pcm in voice.synthesize(SORRY, "", 1.0, None)]  # type: ignore[arg-type]
+            assert [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), None)]  # type: ignore[arg-type]
             with pytest.raises(EngineError):
-                [pcm async for pcm in voice.synthesize("No.", "", 1.0, None)]  # type: ignore[arg-type]
+                [pcm async for pcm in voice.synthesize(SpeechRequest("No."), None)]  # type: ignore[arg-type]
         silent = ScriptedTts()
         await KeptSentence(silent, "").keep()
         assert silent.said == []
@@ -253,8 +274,7 @@ def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
         tts = ScriptedTts(error=BROKEN)
         voice = KeptSentence(ScriptedTts(), SORRY)
         await voice.keep()
-        voice._tts = tts
-        async with gated(voice, ["Hello."], apology=SORRY) as (reply, log):
+        async with gated(tts, ["Hello."], apology=SORRY, kept=voice) as (reply, log):
             await asyncio.sleep(30)
             assert log == []
             assert reply.broken
@@ -331,13 +351,12 @@ def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
         asked = []
 
         class Listening(MoodyTts):
-            async def synthesize(
-                self, text: str, voice: str, speed: float, work: Any, attempt: int = 0
-            ) -> Any:
-                asked.append((text, voice, speed))
+            async def synthesize(self, request: SpeechRequest, work: Any) -> Any:
+                asked.append((request.text, request.voice, request.speed))
                 yield speechlike(1.0)
 
-        voice = KeptSentence(Listening(), SORRY)
+        tts = Listening()
+        voice = KeptSentence(tts, SORRY)
         await voice.keep()
         config = replace(CONFIG, voice="ann", speed=1.2)
         llm = ScriptedLlm(errors=[BROKEN])
@@ -345,7 +364,8 @@ def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
             config=config,
             settings=APOLOGISING,
             llm=llm,
-            tts=voice,  # type: ignore[arg-type]
+            tts=tts,
+            kept=voice,
         ) as it:
             await it.do(AddItem(user_text("Hi")), CreateResponse())
             await asyncio.sleep(5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pipeline.commands import AddItem, CreateResponse
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.events import ClauseFault
 from pipeline.items import MessageItem, TextPart
+from pipeline.messages import SpeechRequest
 from pipeline.recording.difference import compare
 from pipeline.recording.plain import key_of, spoken_key
 from pipeline.recording.replay import replay
@@ -33,27 +35,23 @@ SETTINGS = SessionSettings(watched=True, apology="Sorry.")
 
 
 class Seeded:
-    """Its sound is the number of the attempt."""
+    """Its sound is the number of the take."""
 
     rate = 16_000
     voices = ("joe",)
 
-    def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
-    ) -> Iterator[Pcm | None]:
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         assert not cancel.cancelled
-        yield np.full(10, attempt, np.int16)
+        yield np.full(10, request.take, np.int16)
 
 
 class Seedless:
-    """Was written before there were attempts."""
+    """Its sound is the same each time."""
 
     rate = 16_000
     voices = ("joe",)
 
-    def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken
-    ) -> Iterator[Pcm | None]:
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         yield np.full(10, 7, np.int16)
 
 
@@ -65,8 +63,8 @@ def build_seedless(options: EngineOptions, weights: Path | None) -> Seedless:
     return Seedless()
 
 
-async def sounds(kind: type[Worker], build: Any, *attempts: int) -> list[int]:
-    """The first sample of what the engine makes at each attempt."""
+async def sounds(kind: type[Worker], build: Any, *takes: int) -> list[int]:
+    """The first sample of what the engine makes at each take."""
     spec = EngineSpec("seeded", Kind.TTS, EngineOptions, build)
     worker = kind(spec, EngineOptions(engine="seeded"), None)
     tts, ready, found = RemoteTts(worker), asyncio.Event(), []
@@ -74,8 +72,8 @@ async def sounds(kind: type[Worker], build: Any, *attempts: int) -> list[int]:
         group.create_task(worker.run(ready.set))
         await ready.wait()
         try:
-            for attempt in attempts:
-                async for pcm in tts.synthesize("Hi.", "", 1.0, Work(), attempt):
+            for take in takes:
+                async for pcm in tts.synthesize(SpeechRequest("Hi.", take=take), Work()):
                     found.append(int(pcm[0]))
         finally:
             worker.close()
@@ -83,17 +81,18 @@ async def sounds(kind: type[Worker], build: Any, *attempts: int) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", [InlineWorker, ThreadWorker, ProcessWorker])
-async def test_an_engine_is_told_which_attempt_it_is(kind: type[Worker]) -> None:
+async def test_an_engine_is_told_which_take_it_is(kind: type[Worker]) -> None:
     assert await sounds(kind, build_seeded, 0, 1) == [0, 1]
 
 
-async def test_an_engine_that_knows_no_attempts_still_speaks() -> None:
+async def test_an_engine_may_ignore_the_take() -> None:
     assert await sounds(ThreadWorker, build_seedless, 0, 0) == [7, 7]
 
 
 def test_recordings_from_before_are_found_by_the_same_key() -> None:
-    assert spoken_key("Hi.", "joe", 1.0, 0) == key_of("Hi.", "joe", 1.0)
-    assert spoken_key("Hi.", "joe", 1.0, 1) != spoken_key("Hi.", "joe", 1.0, 0)
+    request = SpeechRequest("Hi.", "joe")
+    assert spoken_key(request) == key_of("Hi.", "joe", 1.0)
+    assert spoken_key(replace(request, take=1)) != spoken_key(request)
 
 
 @pytest.mark.parametrize("lost", [False, True])

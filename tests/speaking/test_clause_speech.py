@@ -53,7 +53,7 @@ def written(played: Scene) -> str:
 
 
 def faults(played: Scene) -> list[tuple[str, int, bool]]:
-    return [(e.fault, e.attempt, e.left_out) for e in played.events(ClauseFault)]
+    return [(e.fault, e.take, e.left_out) for e in played.events(ClauseFault)]
 
 
 def finished(played: Scene) -> ReplyFinished:

@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.audio import Pcm
 from pipeline.engines.tts.not_speech import NotSpeech, Wrong
+from pipeline.messages import SpeechRequest
 from pipeline.speaking.replies import SessionSettings
 from pipeline.work import Work
 from tests.speaking.test_clause_speech import (
@@ -26,7 +27,7 @@ from tests.support.virtual_time import run_virtual
 
 
 class SelfAwareTts(MoodyTts):
-    """Fine, but for its first ``times`` attempts at the second clause, which it gives up after a
+    """Fine, but for its first ``times`` takes of the second clause, which it gives up after a
     chunk."""
 
     def __init__(self, wrong: Wrong, times: int) -> None:
@@ -34,11 +35,9 @@ class SelfAwareTts(MoodyTts):
         self._wrong: Wrong = wrong
         self._times = times
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        fails = "robot" in text and attempt < self._times
-        async for chunk in super().synthesize(text, voice, speed, work, attempt):
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        fails = "robot" in request.text and request.take < self._times
+        async for chunk in super().synthesize(request, work):
             yield chunk
             if fails:
                 raise NotSpeech(self._wrong, 0.0)
@@ -54,7 +53,7 @@ def test_it_is_said_again_and_left_out_at_last(wrong: Wrong, times: int, watched
         async with scene(config=CONFIG, settings=settings, llm=brain(), tts=tts) as it:
             await asked(it)
         assert faults(it) == [(wrong, at, at == 1) for at in range(times)]
-        again = [attempt for text, attempt in tts.said if "robot" in text]
+        again = [take for text, take in tts.said if "robot" in text]
         assert again[-1] == 1
         assert written(it) == WORDS
         assert finished(it).status == "completed"

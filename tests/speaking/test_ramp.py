@@ -22,7 +22,7 @@ from pipeline.audio import Pcm
 from pipeline.commands import CreateResponse
 from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText
-from pipeline.messages import Usage
+from pipeline.messages import SpeechRequest, Usage
 from pipeline.speaking.ramp import MARGIN_S, Ramp, Spoken
 from pipeline.work import Work
 from tests.support.scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
@@ -53,12 +53,10 @@ class PacedTts(ScriptedTts):
     chunk_s: float = 0.0
     stalls: Iterator[float] = field(default_factory=lambda: iter(()))
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        self.said.append(text)
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        self.said.append(request.text)
         await asyncio.sleep(self.fixed_s)
-        left_s = SECONDS_PER_CHAR * len(text)
+        left_s = SECONDS_PER_CHAR * len(request.text)
         while left_s > 1e-6:
             now_s = min(self.chunk_s or left_s, left_s)
             await asyncio.sleep(now_s * self.rtf + next(self.stalls, 0.0))

@@ -32,9 +32,10 @@ from pipeline.events import (
     SpeculationDiscarded,
 )
 from pipeline.items import MessageItem, TextPart
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.settings import Filler, SessionSettings
 from pipeline.speaking.silent_answers import ALOUD, NOTHING_HEARD, aloud, left
+from pipeline.work import Work
 from tests.support.gated import gated
 from tests.support.scripted import (
     Scene,
@@ -274,9 +275,9 @@ def test_a_model_that_breaks_when_it_is_asked_again(problem: Exception) -> None:
 
 def test_a_voice_that_makes_no_sound_is_told() -> None:
     class Mute(ScriptedTts):
-        async def synthesize(self, text: str, *asked: Any, **named: Any) -> Any:
-            if text == SORRY:
-                async for pcm in super().synthesize(text, *asked, **named):
+        async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
+            if request.text == SORRY:
+                async for pcm in super().synthesize(request, work):
                     yield pcm
             else:
                 yield np.zeros(0, np.int16)

@@ -20,7 +20,7 @@ from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedT
 
 @asynccontextmanager
 async def gated(
-    tts: TtsStage, answer: Sequence[str], *, apology: str = ""
+    tts: TtsStage, answer: Sequence[str], *, apology: str = "", kept: TtsStage | None = None
 ) -> AsyncIterator[tuple[Reply, list[Event]]]:
     """A speculative reply that runs, and all that it publishes."""
     plan = ReplyPlan(
@@ -44,7 +44,7 @@ async def gated(
         plan,
         prompt,
         llm.open(),
-        Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), llm, tts),
+        Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), llm, tts, kept=kept),
         bus,
         delivery,
         work=Work(Priority.SPECULATIVE),

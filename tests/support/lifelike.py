@@ -27,7 +27,7 @@ from pipeline.engines.contract import (
 )
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineCrashed
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import Cancelled, Work
 from tests.support.scripted import LevelVad, Noise
 from tests.support.spoken_tape import Tape
@@ -302,13 +302,11 @@ class Voice(Engine):
         self.seconds_per_word = seconds_per_word
         self._noise = Noise(2)
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        self.tell(f"voices {text!r}")
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        self.tell(f"voices {request.text!r}")
         with self.job(work) as job:
             await job.take(self.first_s)
-            for number, _ in enumerate(text.split()):
+            for number, _ in enumerate(request.text.split()):
                 if number:
                     await job.take(self.per_word_s)
                 yield self._noise(1_000, round(self.seconds_per_word * self.rate))

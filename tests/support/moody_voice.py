@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from pipeline.audio import Pcm
+from pipeline.messages import SpeechRequest
 from pipeline.work import Work
 
 RATE = 16_000
@@ -70,16 +71,14 @@ class MoodyTts:
     rate: int = RATE
     voices: Sequence[str] = ("joe",)
     said: list[tuple[str, int]] = field(default_factory=list)
-    """Text and attempt."""
+    """Text and take."""
     running: int = 0
     error: Exception | None = None
     faulty_s: list[float] = field(default_factory=list)
     """How long each faulty call went on after it had begun to fail, in the loop's time."""
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        self.said.append((text, attempt))
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        self.said.append((request.text, request.take))
         mood = self.moods.pop(0) if self.moods else "fine"
         self.running += 1
         fails_at: float | None = None
@@ -91,8 +90,8 @@ class MoodyTts:
             if mood == "broken":
                 assert self.error
                 raise self.error
-            pcm = self._sound(mood, text)
-            fine_s = self._fine_s(mood, text)
+            pcm = self._sound(mood, request.text)
+            fine_s = self._fine_s(mood, request.text)
             size = round(self.chunk_s * self.rate)
             for start in range(0, len(pcm), size):
                 chunk = pcm[start : start + size]

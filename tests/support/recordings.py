@@ -23,6 +23,7 @@ import soxr
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import Tts
+from pipeline.messages import SpeechRequest
 
 POCKETSPHINX = Path("/usr/share/pocketsphinx/test/data")
 
@@ -104,7 +105,9 @@ def spoken(tts: Tts, voice: str, texts: Sequence[str] = QUESTIONS) -> list[Recor
 
 def synthesize(tts: Tts, text: str, voice: str = "") -> Pcm:
     """What ``tts`` makes of ``text``, at 16 kHz."""
-    chunks = [pcm for pcm in tts.synthesize(text, voice, 1.0, Uncancelled()) if pcm is not None]
+    chunks = [
+        pcm for pcm in tts.synthesize(SpeechRequest(text, voice), Uncancelled()) if pcm is not None
+    ]
     whole = np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.int16)
     return _at_listen_rate(whole, tts.rate)
 

@@ -25,10 +25,10 @@ from pipeline.engines.contract import (
     Transcript,
     Warmed,
 )
-from pipeline.engines.stages import Stages, VadStage
+from pipeline.engines.stages import Stages, TtsStage, VadStage
 from pipeline.events import Event
 from pipeline.hearing.client import Hearing
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, SessionSettings
 from pipeline.turn_record import TurnRecord
@@ -214,14 +214,12 @@ class ScriptedTts:
     said: list[str] = field(default_factory=list)
     noise: Noise = field(default_factory=lambda: Noise(2))
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        self.said.append(text)
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        self.said.append(request.text)
         await asyncio.sleep(self.first_s)
         if self.error:
             raise self.error
-        seconds = self.seconds_per_word * len(text.split()) / speed
+        seconds = self.seconds_per_word * len(request.text.split()) / request.speed
         yield self.noise(1000, round(seconds * self.rate))
 
 
@@ -283,7 +281,8 @@ async def scene(
     turn: ScriptedTurn | None = None,
     stt: ScriptedStt | None = None,
     llm: ScriptedLlm | None = None,
-    tts: ScriptedTts | None = None,
+    tts: TtsStage | None = None,
+    kept: TtsStage | None = None,
     memory: Memory | None = None,
     vad: VadStage | None = None,
     hearing: Hearing | None = None,
@@ -294,6 +293,7 @@ async def scene(
         stt or ScriptedStt(),
         llm or ScriptedLlm(),
         tts or ScriptedTts(),
+        kept=kept,
     )
     bus = Bus()
     log: list[Published] = []

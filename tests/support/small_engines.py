@@ -15,7 +15,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import Delta, Finished, Partial, TextDelta, Transcript, Warmed
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineError
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import CancelToken
 
 GATE = threading.Event()
@@ -119,10 +119,8 @@ class LevelTts:
         self.rate = options.rate
         self._level = options.level
 
-    def synthesize(
-        self, text: str, voice: str, speed: float, cancel: CancelToken, attempt: int = 0
-    ) -> Iterator[Pcm | None]:
-        for _ in text.split():
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
+        for _ in request.text.split():
             yield np.full(self.rate // 5, self._level, np.int16)
 
 

@@ -16,6 +16,7 @@ from pipeline.engines.stages import Stages
 from pipeline.errors import EngineCrashed
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText, TranscriptPartial, TranscriptReady
 from pipeline.hearing.recognition import Recognition
+from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
 from pipeline.work import Work
 from tests.support.scripted import (
@@ -233,9 +234,9 @@ def test_a_language_model_that_ends_is_asked_again_once_if_nothing_was_answered(
 def test_a_voice_that_ends_says_the_rest_of_its_clause(ends: set[int], ending: str) -> None:
     async def main() -> None:
         class Mortal(ScriptedTts):
-            async def synthesize(self, *asked: Any, **named: Any) -> Any:
+            async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
                 self.error = CRASHED if len(self.said) + 1 in ends else None
-                async for pcm in super().synthesize(*asked, **named):
+                async for pcm in super().synthesize(request, work):
                     yield pcm
 
         tts = Mortal()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.engines.contract import TtsInfo
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError, WeightsError
 from pipeline.work import Cancelled, CancelToken, Priority, Work
@@ -129,6 +130,11 @@ def build(options: Options, weights: Path | None) -> ToyEngine:
     return ToyEngine()
 
 
+def build_mute(options: Options, weights: Path | None) -> object:
+    """A voice without voices."""
+    return object()
+
+
 def build_nothing(options: Options, weights: Path | None) -> ToyEngine:
     raise WeightsError("The weights are damaged", fix="Pull them again")
 
@@ -171,7 +177,7 @@ async def test_calls_streams_and_objects(kind: type[Worker]) -> None:
     assert worker.problem
     async with running(worker) as engine:
         assert worker.problem is None
-        assert worker.attributes == {"rate": 16_000, "voices": ("a", "b")}
+        assert worker.info == TtsInfo(16_000, ("a", "b"))
         assert await engine.call("echo", {"x": [1, 2]}, work=Work()) == {"x": [1, 2]}
         items = [item async for item in engine.stream("count", 100, "s", work=Work())]
         assert items == list(range(100))
@@ -199,6 +205,13 @@ async def test_errors_arrive_as_errors_that_a_person_can_read(kind: type[Worker]
 async def test_a_failing_build_is_the_workers_failure(kind: type[Worker]) -> None:
     worker = kind(spec(build_nothing), Options(), None)
     with pytest.raises(WeightsError, match="Pull them again"):
+        await worker.run(lambda: None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_engine_that_does_not_say_what_it_can_do_is_not_built(kind: type[Worker]) -> None:
+    worker = kind(spec(build_mute), Options(), None)
+    with pytest.raises(EngineError, match=r"could not be built.*no attribute 'voices'"):
         await worker.run(lambda: None)
 
 

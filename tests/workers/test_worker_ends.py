@@ -11,6 +11,7 @@ import threading
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ class Conversation:
 
 
 class ToyEngine:
+    rate, voices = 16_000, ("toy",)
+
     def __init__(self) -> None:
         self.log: list[str] = []
 
@@ -297,7 +300,8 @@ async def test_a_child_finds_what_only_the_parents_path_has(
 ) -> None:
     (tmp_path / "their_engine.py").write_text("def build(options, weights):\n    return []\n")
     monkeypatch.syspath_prepend(tmp_path)
-    worker = ProcessWorker(spec(import_module("their_engine").build), Options(), None)
+    theirs = replace(spec(import_module("their_engine").build), kind=Kind.LLM)
+    worker = ProcessWorker(theirs, Options(), None)
     async with running(worker):
         assert await worker.engine.call("__len__", work=Work()) == 0
 

@@ -33,6 +33,8 @@ NEVER = threading.Event()
 
 
 class ToyEngine:
+    rate, voices, window_samples = 16_000, ("toy",), 512
+
     window_samples = 512
 
     def __init__(self) -> None:

@@ -18,6 +18,7 @@ from pydantic import Field
 from pipeline.audio import Pcm, pcm_from_bytes
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineError
+from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled, CancelToken
 
 PROGRAM = "espeak-ng"
@@ -49,27 +50,19 @@ class Espeak:
         self._by_language = by_language(voices)
         self.languages: Sequence[str] = tuple(sorted(self._by_language))
 
-    def synthesize(
-        self,
-        text: str,
-        voice: str,
-        speed: float,
-        cancel: CancelToken,
-        attempt: int = 0,
-        language: str = "",
-    ) -> Iterator[Pcm | None]:
-        """Speech in chunks of 0.1 s as int16 at 22,050 Hz. It is the same at each ``attempt``.
-        ``language`` chooses the voice, unless one is asked for that is not the configured one.
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
+        """Speech in chunks of 0.1 s as int16 at 22,050 Hz; every take is the same. The language
+        chooses the voice, unless the request names a voice that is not the configured one.
 
         Raises ``EngineError``."""
-        if not speakable(text):
+        if not speakable(request.text):
             return
-        with self._start(self._voice(voice, language), speed) as program:
+        with self._start(self._voice(request.voice, request.language), request.speed) as program:
             assert program.stdin
             assert program.stdout
             try:
                 with program.stdin as stdin:
-                    stdin.write(without_phoneme_blocks(text).encode())
+                    stdin.write(without_phoneme_blocks(request.text).encode())
                 yield from _read(program.stdout.fileno(), cancel)
                 if status := program.wait():
                     raise EngineError("espeak-ng failed", why=f"exit status {status}")

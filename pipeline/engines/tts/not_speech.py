@@ -13,7 +13,7 @@ Wrong = Literal["runaway", "repetition"]
 
 class NotSpeech(EngineError):
     """The clause is no speech from ``since_s`` seconds of its audio on. What is not sent by then
-    is dropped, and the rest is said again with ``attempt`` 1."""
+    is dropped, and the rest is said again as take 1."""
 
     def __init__(self, fault: Wrong, since_s: float) -> None:
         super().__init__(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from copy import copy
 from typing import Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import Kind, UrlEngineSpec
 from pipeline.engines.stages import Spoken
+from pipeline.messages import SpeechRequest
 from pipeline.work import Work
 
 LEAST_S = 0.02
@@ -51,18 +51,11 @@ class UrlTts:
     def __init__(self, engine: UrlEngine, options: SpeechOptions) -> None:
         self._engine = engine
         self._options = options
-        self._language = ""
         self._spoken = Spoken()
         engine.warm_up = self._warm_up
 
-    def in_language(self, language: str) -> UrlTts:
-        """The same server for text in another language (ISO 639-1; empty: the server's own)."""
-        other = copy(self)
-        other._language = language
-        return other
-
     async def _warm_up(self) -> None:
-        async with aclosing(self.synthesize("Hello.", "", 1.0, Work())) as pieces:
+        async with aclosing(self.synthesize(SpeechRequest("Hello."), Work())) as pieces:
             async for _ in pieces:
                 pass
 
@@ -74,25 +67,23 @@ class UrlTts:
     def voices(self) -> Sequence[str]:
         return self._options.voices
 
-    async def synthesize(
-        self, text: str, voice: str, speed: float, work: Work, attempt: int = 0
-    ) -> AsyncGenerator[Pcm, None]:
-        """Speech as it comes: int16 mono, shape ``(n,)``, at ``rate`` Hz. A second ``attempt`` is
-        the same request; servers draw other random numbers by themselves.
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        """Speech as it arrives: int16 mono, shape ``(n,)``, at ``rate`` Hz. The server is asked for
+        each take in the same way; it draws new random numbers by itself.
 
         Raises ``EngineError``, ``Cancelled``."""
-        options = self._options
+        options, text = self._options, request.text
         if not any(character.isalnum() for character in text):
             return
-        pace = max(0.25, min(4.0, speed * options.speed))
+        pace = max(0.25, min(4.0, request.speed * options.speed))
         body = options.with_extra(
             {
                 "model": self._engine.found.model or None,
                 "input": text,
-                "voice": self._voice(voice),
+                "voice": self._voice(request.voice),
                 "response_format": "pcm",
                 "speed": None if pace == 1.0 else pace,
-                "language": self._language_name(),
+                "language": self._language_name(request.language),
                 "stream": True if options.stream else None,
             }
         )
@@ -101,9 +92,9 @@ class UrlTts:
             async for pcm in pieces:
                 yield pcm
 
-    def _language_name(self) -> str | None:
+    def _language_name(self, language: str) -> str | None:
         names = self._options.languages
-        return names.get(self._spoken.choose(self._language, tuple(names))) if names else None
+        return names.get(self._spoken.choose(language, tuple(names))) if names else None
 
     def _voice(self, name: str) -> str:
         options = self._options

@@ -26,6 +26,7 @@ from pipeline.engines.tts.espeak_ng import speakable, without_phoneme_blocks
 from pipeline.engines.tts.onnx_parts import CannotCut, cut
 from pipeline.engines.tts.vits import Samples, Vocoder, limited
 from pipeline.errors import ConfigError, WeightsError
+from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled, CancelToken
 
 _SENTENCE_ENDS = (".", "!", "?")
@@ -63,27 +64,19 @@ class Piper:
         self._loaded: dict[str, _Speaker] = {}
         self.rate = self._voice(self._default).rate
 
-    def synthesize(
-        self,
-        text: str,
-        voice: str,
-        speed: float,
-        cancel: CancelToken,
-        attempt: int = 0,
-        language: str = "",
-    ) -> Iterator[Pcm | None]:
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         """int16 chunks at ``rate``, the first one after 0.2 s of audio. Raises ``Cancelled``.
 
-        An unknown ``voice`` means the default one, or where that does not speak ``language``, the
-        first that does; text without letters or digits is silent.
-        The network draws its noise anew each time, so ``attempt`` changes nothing here.
+        An unknown voice means the default one, or if that does not speak the language, the first
+        that does. Text without letters or digits is silent. Every take differs by itself: the
+        network draws new noise each time.
         """
-        if not speakable(text):
+        if not speakable(request.text):
             return
-        speaker = self._voice(self._chosen(voice, language))
-        for phonemes in speaker.phonemize(without_phoneme_blocks(text)):
+        speaker = self._voice(self._chosen(request.voice, request.language))
+        for phonemes in speaker.phonemize(without_phoneme_blocks(request.text)):
             resampler = Resampler(speaker.rate, self.rate)
-            for samples in speaker.say(phonemes, self._options.speed * speed):
+            for samples in speaker.say(phonemes, self._options.speed * request.speed):
                 if cancel.cancelled:
                     raise Cancelled
                 yield resampler.feed(samples)
@@ -236,7 +229,7 @@ def build(options: PiperOptions, weights: Path | None) -> Piper:
             fix="Set tts.voice to one of them",
         )
     piper = Piper(options, models)
-    for _ in piper.synthesize(_WARM_UP, "", 1.0, _Never()):
+    for _ in piper.synthesize(SpeechRequest(_WARM_UP), _Never()):
         pass
     return piper
 

@@ -24,12 +24,13 @@ from pipeline.engines.tts.qwen3_codes import LANGUAGES, RATE, language_name, mos
 from pipeline.engines.tts.qwen3_loading import Place, check_directory, load, place
 from pipeline.engines.tts.qwen3_official import Clause, Official
 from pipeline.errors import ConfigError, MissingExtra, WeightsError
+from pipeline.messages import SpeechRequest
 from pipeline.work import CancelToken
 
 _WARM_UP = "Hello there, this is how I sound."
 _WARM_UP_STEPS = 24
-_BETWEEN_ATTEMPTS = 7919
-"""Added to the seed for each further attempt; clauses next to each other may have near seeds."""
+_BETWEEN_TAKES = 7919
+"""Added to the seed for each further take; clauses next to each other may have near seeds."""
 
 log = logging.getLogger("reachy_voice.tts")
 
@@ -91,35 +92,28 @@ class Qwen3Tts:
         self._default = preferred if preferred in self.voices else self.voices[0]
         self._told_of_speed = False
 
-    def synthesize(
-        self,
-        text: str,
-        voice: str,
-        speed: float,
-        cancel: CancelToken,
-        attempt: int = 0,
-        language: str = "",
-    ) -> Iterator[Pcm | None]:
+    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         """int16 at 24 kHz, the first chunk after ``first_frames`` of 80 ms. Raises ``Cancelled``
         within a frame, and ``NotSpeech`` when the codes say nothing.
 
-        An unknown ``voice`` means the default one; text without letters or digits is silent. The
-        model has no pace, so ``speed`` changes nothing. ``attempt`` changes the random numbers.
+        An unknown voice means the default one; text without letters or digits is silent. The model
+        has only one pace, so the speed changes nothing. Each take draws other random numbers.
         """
-        text = spoken(text)
+        text = spoken(request.text)
         if not speakable(text):
             return
-        if speed != 1.0 and not self._told_of_speed:
+        if request.speed != 1.0 and not self._told_of_speed:
             self._told_of_speed = True
-            log.warning("Qwen3-TTS has one pace; the speed %g is not used", speed)
-        wanted, seed = voice.lower(), self._options.seed
+            log.warning("Qwen3-TTS has one pace; the speed %g is not used", request.speed)
+        wanted, seed = request.voice.lower(), self._options.seed
+        language = request.language
         clause = Clause(
             text,
             voice=wanted if wanted in self.voices else self._default,
             language=language_name(language) if language in self.languages else self._language,
             instruct=self._options.instruct,
             limit=most_frames(text),
-            seed=None if seed is None else seed + attempt * _BETWEEN_ATTEMPTS,
+            seed=None if seed is None else seed + request.take * _BETWEEN_TAKES,
         )
         yield from self.backend.say(clause, cancel)
 
@@ -229,7 +223,7 @@ def _check_voice(options: Qwen3TtsOptions, voices: Sequence[str], directory: Pat
 def _warm_up(engine: Qwen3Tts) -> None:
     """The first two seconds of a sentence. What it says does not matter yet."""
     # closing: a generator, whatever the protocol calls it.
-    steps: Any = engine.synthesize(_WARM_UP, "", 1.0, _Never())
+    steps: Any = engine.synthesize(SpeechRequest(_WARM_UP), _Never())
     with suppress(NotSpeech), closing(steps):
         for _ in islice(steps, _WARM_UP_STEPS):
             pass

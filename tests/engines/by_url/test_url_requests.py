@@ -17,7 +17,7 @@ from app.server.tls import tls_generated
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
-from pipeline.messages import Sampling, ToolChoice
+from pipeline.messages import Sampling, SpeechRequest, ToolChoice
 from pipeline.work import Cancelled, Priority, Work
 from tests.support.far_answers import data
 from tests.support.far_server import FarServer, Mood, free_port, problem, serving, stream
@@ -37,7 +37,7 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 def begun(engine: UrlEngine, work: Work) -> Any:
     """A stream of whatever the engine makes."""
     if engine.place.kind is Kind.TTS:
-        return engine.stage.synthesize("Hello there.", "", 1.0, work)
+        return engine.stage.synthesize(SpeechRequest("Hello there."), work)
     return engine.stage.open().reply(HELLO, (), ToolChoice(), Sampling(), work)
 
 

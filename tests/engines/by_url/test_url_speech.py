@@ -16,6 +16,7 @@ from pipeline.engines.contract import Partial
 from pipeline.engines.registry import Kind
 from pipeline.engines.stt.openai_transcriptions import spoken
 from pipeline.errors import EngineError
+from pipeline.messages import SpeechRequest
 from pipeline.work import Work
 from tests.support.far_server import TONE, FarServer, Mood, serving
 from tests.support.url_engines import running
@@ -150,7 +151,9 @@ def test_notes_about_what_is_no_speech_are_left_out(text: str, words: str) -> No
 
 
 async def spoken_by(engine: UrlEngine, text: str = "Hi.", voice: str = "", speed: float = 1) -> Pcm:
-    pieces = [pcm async for pcm in engine.stage.synthesize(text, voice, speed, Work())]
+    pieces = [
+        pcm async for pcm in engine.stage.synthesize(SpeechRequest(text, voice, speed), Work())
+    ]
     assert all(piece.dtype == np.int16 for piece in pieces)
     assert all(len(piece) >= 480 for piece in pieces[:-1]), "20 ms, however it is sent"
     return np.concatenate([np.zeros(0, np.int16), *pieces])

@@ -17,6 +17,7 @@ from pipeline.engines.registry import Kind, engine_spec
 from pipeline.engines.stt import moonshine
 from pipeline.engines.tts.espeak_ng import CHUNK_SAMPLES, Espeak, EspeakOptions, build
 from pipeline.errors import EngineError
+from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled
 from tests.support.recordings import QUESTIONS, Uncancelled, spoken, synthesize
 
@@ -58,7 +59,7 @@ def test_what_it_says_is_understood(espeak: Espeak, weights: Weights) -> None:
 
 @needs_espeak
 def test_chunks_are_small_whole_samples(espeak: Espeak) -> None:
-    chunks = list(espeak.synthesize("Hello there.", "", 1.0, Uncancelled()))
+    chunks = list(espeak.synthesize(SpeechRequest("Hello there."), Uncancelled()))
     assert chunks
     for chunk in chunks:
         assert chunk is not None
@@ -69,7 +70,7 @@ def test_chunks_are_small_whole_samples(espeak: Espeak) -> None:
 @needs_espeak
 def test_the_wav_header_is_not_heard(espeak: Espeak) -> None:
     """Read as samples, "RIFF" is a loud click where there should be silence."""
-    first = next(espeak.synthesize("Hello there.", "", 1.0, Uncancelled()))
+    first = next(espeak.synthesize(SpeechRequest("Hello there."), Uncancelled()))
     assert first is not None
     assert np.abs(first[:10].astype(int)).max() < 200
 
@@ -77,7 +78,7 @@ def test_the_wav_header_is_not_heard(espeak: Espeak) -> None:
 @needs_espeak
 @pytest.mark.parametrize("text", ["", "  ", "?!", "***", "😀"])
 def test_text_without_words_is_silent(espeak: Espeak, text: str) -> None:
-    assert list(espeak.synthesize(text, "", 1.0, Uncancelled())) == []
+    assert list(espeak.synthesize(SpeechRequest(text), Uncancelled())) == []
 
 
 @needs_espeak
@@ -99,7 +100,7 @@ def test_a_text_larger_than_the_pipes_is_read_to_the_end(espeak: Espeak) -> None
 @needs_espeak
 def test_cancel_kills_the_program(espeak: Espeak) -> None:
     switch = Switch()
-    chunks = espeak.synthesize(LONG, "", 1.0, switch)
+    chunks = espeak.synthesize(SpeechRequest(LONG), switch)
     assert next(chunks) is not None
     assert len(children()) == 1
     switch.cancelled = True
@@ -110,7 +111,7 @@ def test_cancel_kills_the_program(espeak: Espeak) -> None:
 
 @needs_espeak
 def test_a_closed_generator_leaves_no_program(espeak: Espeak) -> None:
-    chunks = espeak.synthesize(LONG, "", 1.0, Uncancelled())
+    chunks = espeak.synthesize(SpeechRequest(LONG), Uncancelled())
     assert next(chunks) is not None
     chunks.close()  # type: ignore[attr-defined]
     assert children() == []
@@ -150,7 +151,7 @@ def test_a_program_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_p
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(EngineError, match="exit status 3"):
-        list(Espeak(EspeakOptions(), ["en-us"]).synthesize("Hello.", "", 1.0, Uncancelled()))
+        list(Espeak(EspeakOptions(), ["en-us"]).synthesize(SpeechRequest("Hello."), Uncancelled()))
 
 
 def test_it_is_registered() -> None:

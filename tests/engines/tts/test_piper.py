@@ -19,6 +19,7 @@ from pipeline.engines.registry import Kind, engine_spec
 from pipeline.engines.stt import moonshine
 from pipeline.engines.tts.piper import SPEC, Piper, PiperOptions, build, find_models
 from pipeline.errors import ConfigError, WeightsError
+from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled, Work
 from pipeline.workers.remote_stages import RemoteTts
 from pipeline.workers.worker import worker_for
@@ -55,14 +56,16 @@ def test_what_it_says_is_understood(piper: Piper, stt: moonshine.Moonshine) -> N
 
 def whole(piper: Piper, text: str, voice: str = "") -> Pcm:
     """What it makes of ``text``, at its own rate."""
-    chunks = piper.synthesize(text, voice, 1.0, Uncancelled())
+    chunks = piper.synthesize(SpeechRequest(text, voice), Uncancelled())
     return np.concatenate([chunk for chunk in chunks if chunk is not None])
 
 
 @pytest.mark.real
 def test_a_sentence_is_heard_before_it_is_made(piper: Piper, stt: moonshine.Moonshine) -> None:
     chunks = [
-        c for c in piper.synthesize(TWO_SENTENCES, "joe", 1.0, Uncancelled()) if c is not None
+        c
+        for c in piper.synthesize(SpeechRequest(TWO_SENTENCES, "joe"), Uncancelled())
+        if c is not None
     ]
     assert {chunk.dtype for chunk in chunks} == {np.dtype(np.int16)}
     assert len(chunks) >= 4
@@ -74,7 +77,7 @@ def test_a_sentence_is_heard_before_it_is_made(piper: Piper, stt: moonshine.Moon
 @pytest.mark.real
 @pytest.mark.parametrize("text", ["", "   ", "...", "!?", "* # _", "😀", "—"])
 def test_text_without_words_is_silent(piper: Piper, text: str) -> None:
-    assert list(piper.synthesize(text, "joe", 1.0, Uncancelled())) == []
+    assert list(piper.synthesize(SpeechRequest(text, "joe"), Uncancelled())) == []
 
 
 @pytest.mark.real
@@ -114,7 +117,7 @@ def test_short_and_long_sentences_are_as_loud(piper: Piper) -> None:
 @pytest.mark.real
 def test_cancel_stops_within_a_sentence(piper: Piper) -> None:
     switch = Switch()
-    chunks = piper.synthesize(TWO_SENTENCES, "joe", 1.0, switch)
+    chunks = piper.synthesize(SpeechRequest(TWO_SENTENCES, "joe"), switch)
     assert next(chunks) is not None
     switch.cancelled = True
     with pytest.raises(Cancelled):
@@ -203,7 +206,7 @@ async def test_it_speaks_from_its_own_process(weights: Weights, stt: moonshine.M
         group.create_task(worker.run(ready.set))
         await ready.wait()
         tts = RemoteTts(worker)
-        chunks = [pcm async for pcm in tts.synthesize(TWO_SENTENCES, "joe", 1.0, Work())]
+        chunks = [pcm async for pcm in tts.synthesize(SpeechRequest(TWO_SENTENCES, "joe"), Work())]
         worker.close()
     assert tts.rate == 22_050
     assert tts.voices == ("joe",)

@@ -17,6 +17,7 @@ from pipeline.engines.tts.not_speech import NotSpeech
 from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, most_frames
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, build
 from pipeline.errors import ConfigError, EngineError, WeightsError
+from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled
 from tests.support.recordings import Uncancelled
 from tests.support.tiny_models.qwen3_tts import CODES, VOICES
@@ -41,13 +42,14 @@ pytestmark = [
 ]
 
 
-def say(tts: Qwen3Tts, text: str = TEXT, voice: str = "", attempt: int = 0) -> Pcm:
-    return joined(tts.synthesize(text, voice, 1.0, Uncancelled(), attempt))
+def say(tts: Qwen3Tts, text: str = TEXT, voice: str = "", take: int = 0) -> Pcm:
+    return joined(tts.synthesize(SpeechRequest(text, voice, take=take), Uncancelled()))
 
 
-def beginning(tts: Qwen3Tts, attempt: int = 0, language: str = "") -> Pcm:
+def beginning(tts: Qwen3Tts, take: int = 0, language: str = "") -> Pcm:
     """The first frames, which do not depend on whether the model ends."""
-    stream: Any = tts.synthesize(TEXT, "", 1.0, Uncancelled(), attempt, language)
+    asked = SpeechRequest(TEXT, language=language, take=take)
+    stream: Any = tts.synthesize(asked, Uncancelled())
     with closing(stream):
         return joined(islice(stream, 8))
 
@@ -75,7 +77,9 @@ def batch(tts: Qwen3Tts, seed: int) -> Pcm:
 @pytest.mark.parametrize("seed", ENDING)
 def test_the_pieces_are_what_the_package_makes_at_once(seed: int) -> None:
     tts = engine(seed=seed)
-    chunks = [c for c in tts.synthesize(TEXT, "ryan", 1.0, Uncancelled()) if c is not None]
+    chunks = [
+        c for c in tts.synthesize(SpeechRequest(TEXT, "ryan"), Uncancelled()) if c is not None
+    ]
     assert all(chunk.dtype == np.int16 and chunk.ndim == 1 for chunk in chunks)
     sizes = [len(chunk) / FRAME_SAMPLES for chunk in chunks]
     assert sizes[:4] == [1, 1, 1, 1][: len(sizes)]
@@ -112,20 +116,20 @@ def test_voices_are_asked_of_the_model() -> None:
     assert np.array_equal(say(engine(seed=4, voice="Serena"), voice="alloy"), serena)
 
 
-def test_attempts_differ_and_seeds_make_the_same_again() -> None:
+def test_takes_differ_and_seeds_make_the_same_again() -> None:
     tts, free = engine(seed=4), engine()
     first = beginning(tts)
     assert np.array_equal(beginning(tts), first)
-    assert not np.array_equal(beginning(tts, attempt=1), first)
+    assert not np.array_equal(beginning(tts, take=1), first)
     assert not np.array_equal(beginning(free), beginning(free))
 
 
 def test_an_urgent_clause_between_two_frames_changes_nothing() -> None:
     tts = engine(seed=4)
     alone = say(tts, voice="ryan"), say(tts, voice="serena")
-    first = tts.synthesize(TEXT, "ryan", 1.0, Uncancelled())
+    first = tts.synthesize(SpeechRequest(TEXT, "ryan"), Uncancelled())
     begun = [next(first) for _ in range(3)]
-    urgent = tts.synthesize(TEXT, "serena", 1.0, Uncancelled())
+    urgent = tts.synthesize(SpeechRequest(TEXT, "serena"), Uncancelled())
     between = [next(urgent) for _ in range(2)]
     begun += [next(first)]
     assert np.array_equal(joined(between + list(urgent)), alone[1])
@@ -165,7 +169,9 @@ def test_it_says_nothing_where_there_is_nothing_to_say() -> None:
 def test_it_has_one_pace_and_tells_so_once(caplog: pytest.LogCaptureFixture) -> None:
     tts = build(options(seed=4), None)
     with caplog.at_level(logging.WARNING, "reachy_voice.tts"):
-        fast = [joined(tts.synthesize(TEXT, "", 1.5, Uncancelled())) for _ in range(2)]
+        fast = [
+            joined(tts.synthesize(SpeechRequest(TEXT, "", 1.5), Uncancelled())) for _ in range(2)
+        ]
     assert np.array_equal(fast[0], say(tts))
     assert caplog.text.count("one pace") == 1
 
@@ -219,7 +225,7 @@ def test_it_stops_within_a_frame(looks: int) -> None:
     layers = official(tts).layers
     before = say(tts)
     with counted(layers[0]) as first, counted(layers[-1]) as last, pytest.raises(Cancelled):
-        joined(tts.synthesize(TEXT, "", 1.0, StopsAfter(looks)))
+        joined(tts.synthesize(SpeechRequest(TEXT), StopsAfter(looks)))
     assert first[0] + last[0] <= looks
     assert threads() == 0
     assert np.array_equal(say(tts), before)
@@ -228,7 +234,7 @@ def test_it_stops_within_a_frame(looks: int) -> None:
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_a_clause_that_is_dropped_leaves_nothing_behind(steps: int) -> None:
     tts = engine(seed=4)
-    stream: Any = tts.synthesize(TEXT, "", 1.0, Uncancelled())
+    stream: Any = tts.synthesize(SpeechRequest(TEXT), Uncancelled())
     for _ in range(steps):
         next(stream)
     assert threads() == 1
@@ -259,7 +265,7 @@ def test_a_code_that_repeats_ends_the_clause_at_once() -> None:
     tts = engine(seed=4)
     made: list[Pcm | None] = []
     with biased(tts, code_5=99.0, end=-99.0), pytest.raises(NotSpeech) as caught:
-        made.extend(tts.synthesize(TEXT, "", 1.0, Uncancelled()))
+        made.extend(tts.synthesize(SpeechRequest(TEXT), Uncancelled()))
     assert caught.value.fault == "repetition"
     assert len(joined(made)) <= 6 * FRAME_SAMPLES
     assert caught.value.since_s == 0
@@ -271,7 +277,7 @@ def test_a_clause_without_an_end_is_cut_at_its_limit() -> None:
     tts = engine(seed=4)
     made: list[Pcm | None] = []
     with biased(tts, end=-99.0), pytest.raises(NotSpeech) as caught:
-        made.extend(tts.synthesize(TEXT, "", 1.0, Uncancelled()))
+        made.extend(tts.synthesize(SpeechRequest(TEXT), Uncancelled()))
     assert caught.value.fault == "runaway"
     frames = len(joined(made)) // FRAME_SAMPLES
     assert most_frames(TEXT) - 9 <= frames < most_frames(TEXT)

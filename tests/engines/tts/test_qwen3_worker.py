@@ -15,6 +15,7 @@ from pipeline.audio import Pcm
 from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES
 from pipeline.engines.tts.qwen3_tts import SPEC
 from pipeline.errors import EngineCrashed
+from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled, Work
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.remote_stages import RemoteTts
@@ -40,7 +41,7 @@ class Running:
         self.ready: asyncio.Queue[None] = asyncio.Queue()
 
     async def say(self, work: Work) -> Pcm:
-        async with aclosing(self.tts.synthesize(TEXT, "", 1.0, work)) as chunks:
+        async with aclosing(self.tts.synthesize(SpeechRequest(TEXT), work)) as chunks:
             return np.concatenate([chunk async for chunk in chunks])
 
 
@@ -77,7 +78,7 @@ async def test_it_speaks_stops_and_comes_back_each_time_it_is_killed() -> None:
 
 async def a_clause_that_is_cancelled(it: Running) -> None:
     work = Work()
-    async with aclosing(it.tts.synthesize(TEXT, "", 1.0, work)) as chunks:
+    async with aclosing(it.tts.synthesize(SpeechRequest(TEXT), work)) as chunks:
         assert len(await anext(chunks)) == FRAME_SAMPLES
         work.cancel()
         with pytest.raises(Cancelled):
@@ -88,7 +89,7 @@ async def a_clause_that_is_cancelled(it: Running) -> None:
 async def a_death_in_the_middle_of_a_clause(it: Running) -> None:
     before = it.worker.pid
     assert before
-    async with aclosing(it.tts.synthesize(TEXT, "", 1.0, Work())) as chunks:
+    async with aclosing(it.tts.synthesize(SpeechRequest(TEXT), Work())) as chunks:
         await anext(chunks)
         os.kill(before, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
