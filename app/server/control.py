@@ -76,7 +76,7 @@ async def answer_requests(path: Path, carry: Carry, on_listening: Callable[[], N
                 connection.setblocking(False)
                 try:
                     await _answer(connection, carry)
-                except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+                except Exception as error:  # whatever it was made of
                     what = type(error).__name__
                     log.warning("a request was not understood: %s: %s", what, error)
     finally:
