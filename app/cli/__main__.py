@@ -1,15 +1,24 @@
-"""Where the program begins. Nothing is imported before Ctrl-C ends it quietly."""
+"""Where the program begins. Ctrl-C ends it quietly from the first moment."""
 
 from __future__ import annotations
+
+import signal
 
 INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command line; raises ``SystemExit``."""
-    try:
-        from app.cli.command_line import run
+    # While modules load, the signal itself ends the process: an exception would be raised within
+    # some library, which may print it and go on.
+    asks = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if asks:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from app.cli.command_line import run
 
+    try:
+        if asks:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = run()
     except KeyboardInterrupt:
         code = INTERRUPTED
