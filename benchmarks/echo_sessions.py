@@ -486,7 +486,12 @@ def main() -> None:
     with ProcessPoolExecutor(given.jobs, mp_context=spawn) as pool:
         futures = [
             pool.submit(
-                *(play, seed, given.seconds, voices, tuple(given.corpus), tuple(given.sets)),
+                play,
+                seed,
+                given.seconds,
+                voices,
+                tuple(given.corpus),
+                tuple(given.sets),
                 given.echo,
             )
             for seed in range(given.seed, given.seed + given.scenes)

@@ -110,6 +110,7 @@ async def talk(live: LiveSettings, assistant: Assistant, url: str, options: Any)
         await app.update({"instructions": "Be brief."})
         await app.event("session.updated", before + 1)
         (session,) = assistant.sessions
+        assert session._live is not None
         # The last window may be incomplete.
         missing = app.sent_samples - session._live._listener.heard_end
         report.dropped_samples = missing if missing >= assistant.stages.vad.window_samples else 0

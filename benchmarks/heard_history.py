@@ -143,7 +143,7 @@ async def _interrupt(
         settings=SessionSettings(lead_ms=each.lead_ms, barge_in=policy),
         llm=ScriptedLlm(deltas=deltas),
         stt=ScriptedStt(("Stop talking now please.",)),
-        tts=tts,  # type: ignore[arg-type]
+        tts=tts,
     ) as played:
         await played.do(CreateResponse())
         await asyncio.sleep(BEGUN_S + after_s)

@@ -80,7 +80,11 @@ def scenes(
         heard = acoustics.to_signal(turn.pcm[turn.onset : turn.end])
         source = f"{turn.speaker}: {turn.text}"
         yield _scene("question", source, turn.text, heard, rng)
-    for kind, texts in (("command", COMMANDS[part]), ("backchannel", BACKCHANNELS[part])):
+    spoken: tuple[tuple[Kind, Sequence[str]], ...] = (
+        ("command", COMMANDS[part]),
+        ("backchannel", BACKCHANNELS[part]),
+    )
+    for kind, texts in spoken:
         for text, name in ((text, name) for text in texts for name in VOICES[part]):
             said = voices.say(name, text)
             for _ in range(2):
@@ -199,7 +203,7 @@ def _burst(rng: np.random.Generator, seconds: float) -> Signal:
     spectrum = np.fft.rfft(rng.normal(size=length))
     hz = np.fft.rfftfreq(length, 1 / LISTEN_RATE)
     centres: Sequence[float] = (rng.uniform(400, 700), rng.uniform(1200, 1800), 2800.0)
-    shape = sum(1 / (1 + ((hz - centre) / 250) ** 2) for centre in centres)
+    shape = np.sum([1 / (1 + ((hz - centre) / 250) ** 2) for centre in centres], axis=0)
     noise = np.fft.irfft(spectrum * shape, length)
     envelope = np.minimum(1, np.arange(length) / 80) * np.exp(-np.arange(length) / (length / 3))
-    return (noise * envelope).astype(np.float32)
+    return np.asarray(noise * envelope, np.float32)

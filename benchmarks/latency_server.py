@@ -57,6 +57,7 @@ from pipeline.events import (
     Timeline,
     TurnJudged,
 )
+from pipeline.hearing.client import Hearing
 from pipeline.messages import SpeechRequest
 from pipeline.session import Session
 from pipeline.work import Work
@@ -268,10 +269,15 @@ class TracedAssistant(Assistant):
                 task.cancel()  # no session closes its bus
 
     def session(
-        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
+        self,
+        bus: Bus,
+        config: SessionConfig,
+        memory: Memory | None = None,
+        place: str = "",
+        hearing: Hearing | None = None,
     ) -> Session:
         self._watching.add(self._watchers.create_task(watch(self._trace, bus.subscribe())))
-        return super().session(bus, config, memory)
+        return super().session(bus, config, memory, place, hearing)
 
 
 async def watch(trace: Trace, events: Subscription) -> None:

@@ -43,7 +43,7 @@ class Machine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        told, _ = self._watcher.communicate()
+        told, _errors = self._watcher.communicate()
         self.stops = [(begin, end) for begin, end in json.loads(told)]
         lasted_s = [end - begin for begin, end in self.stops]
         self.report = {

@@ -53,7 +53,7 @@ class DriftingEcho:
         self._cushion = np.zeros(round(_CUSHION_S * RATE), np.int16)
 
     def __call__(self, pcm: Pcm) -> Pcm:
-        out = np.rint(self._stretch.feed(pcm * 0.25)).astype(np.int16)
+        out = np.rint(self._stretch.feed(np.multiply(pcm, 0.25, dtype=np.float64))).astype(np.int16)
         cushion, self._cushion = self._cushion, self._cushion[:0]
         return np.concatenate((cushion, out))
 

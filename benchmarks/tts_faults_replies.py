@@ -166,7 +166,7 @@ async def _talk(voice: FailingVoice, spoken: Sequence[str], found: Found) -> Non
         config=config,
         settings=SessionSettings(watched=True),
         llm=ScriptedLlm(answers=[_deltas(text) for text in spoken]),
-        tts=voice,  # type: ignore[arg-type]
+        tts=voice,
     ) as played:
         for _ in spoken:
             voice.calls.clear()

@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 from app.models.weights import WeightsCache
 from app.settings.model import Settings
 from pipeline.audio import Pcm
-from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_spec, require_modules
+from pipeline.engines.registry import (
+    EngineOptions,
+    EngineSpec,
+    Kind,
+    UrlEngineSpec,
+    engine_spec,
+    require_modules,
+)
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
 from pipeline.errors import ConfigError
 from pipeline.messages import Message
@@ -221,8 +228,11 @@ class Ears:
             # The server's own files are not for us to fill.
             options = options.model_copy(update={"saved_prefix_mb": 0})
         name = getattr(options, "weights", None)
+        spec = engine_spec(kind, options.engine)
+        if isinstance(spec, UrlEngineSpec):
+            raise ValueError(f"{kind} {options.engine} has no digest of its own")
         return (
-            engine_spec(kind, options.engine),
+            spec,
             options,
             self._weights.path(name) if name else None,
         )

@@ -71,7 +71,7 @@ def yaw_deg(state: State) -> float:
 
 def antennas(state: State) -> float:
     """How far the farther one is from upright, in rad."""
-    return max(map(abs, state["antennas_position"]))
+    return max(abs(float(position)) for position in state["antennas_position"])
 
 
 def is_neutral(state: State) -> bool:

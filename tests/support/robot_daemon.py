@@ -117,18 +117,19 @@ async def robot_daemon(
             "PYTHONUNBUFFERED": "1",
         },
     )
-    assert process.stdout is not None
+    output = process.stdout
+    assert output is not None
     said: list[str] = []
 
     async def until_ready() -> None:
-        while (line := (await process.stdout.readline()).decode(errors="replace")) != "":
+        while (line := (await output.readline()).decode(errors="replace")) != "":
             said.append(line)
             if READY in line:
                 return
         raise AssertionError("the daemon ended:\n" + "".join(said))
 
     async def drain() -> None:
-        while await process.stdout.read(65536):
+        while await output.read(65536):
             pass
 
     url = f"http://127.0.0.1:{port}"

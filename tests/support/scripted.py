@@ -268,7 +268,7 @@ class Scene:
     def names(self, *without: type[Any]) -> list[str]:
         """Names of the events in order, but those in ``without`` and turn records; neighbours of
         one name count once."""
-        left_out = (TurnRecord, *without)
+        left_out: tuple[type[Any], ...] = (TurnRecord, *without)
         names = [type(event).__name__ for _, event in self.log if not isinstance(event, left_out)]
         return [name for name, _ in itertools.groupby(names)]
 

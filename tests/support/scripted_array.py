@@ -54,12 +54,13 @@ class ScriptedArray:
             "AEC_SPENERGY_VALUES": (1.0, 0.0, 2.0, 3.0),
             "AEC_AECCONVERGED": (1,),
         }
-        answer = {**usual, **self.answers}[name]
+        answer: Any = {**usual, **self.answers}[name]
         if isinstance(answer, list):
             answer = answer.pop(0) if len(answer) > 1 else answer[0]
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        values: Values | str = answer
+        return values
 
     def write(self, name: str, *values: float) -> None:
         if isinstance(answer := self.answers.get(f"write {name}"), Exception):

@@ -46,8 +46,8 @@ async def answer(tts: Any) -> dict[str, Any]:
     async with servers() as serve:
         served = await serve(StagedAssistant(llm, tts))
         async with connect(served.url, max_size=None) as client:
-            item = {"type": "message", "role": "user", "content": []}
-            item["content"] = [{"type": "input_text", "text": "What time is it?"}]
+            content = [{"type": "input_text", "text": "What time is it?"}]
+            item = {"type": "message", "role": "user", "content": content}
             await client.send(json.dumps({"type": "conversation.item.create", "item": item}))
             await client.send(json.dumps({"type": "response.create"}))
             sound, words = b"", ""

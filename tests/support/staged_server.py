@@ -9,7 +9,7 @@ from app.compose import new_id
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
 from pipeline.conversation.memory import Memory
-from pipeline.engines.stages import Stages, TtsStage, VadStage
+from pipeline.engines.stages import Stages, VadStage
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
@@ -56,7 +56,7 @@ class StagedAssistant:
     def __init__(
         self,
         llm: CountedLlm | None = None,
-        tts: TtsStage | None = None,
+        tts: ScriptedTts | None = None,
         vad: VadStage | None = None,
     ) -> None:
         self.llm = llm or CountedLlm()

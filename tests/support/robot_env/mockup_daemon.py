@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 
 
 class _Anything(ModuleType):
-    __path__: tuple[str, ...] = ()
+    __path__ = []  # noqa: RUF012
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -54,7 +54,7 @@ class Dimensions:
     codec_decoder: Mapping[str, Any] = field(default_factory=lambda: CODEC_DECODER)
 
 
-CODEC_ENCODER = {
+CODEC_ENCODER: dict[str, Any] = {
     "hidden_size": 16,
     "num_filters": 2,
     "num_residual_layers": 1,
@@ -71,7 +71,7 @@ CODEC_ENCODER = {
     "upsample_groups": 16,
 }
 """It is never used for these voices."""
-CODEC_DECODER = {
+CODEC_DECODER: dict[str, Any] = {
     "codebook_size": CODES,
     "codebook_dim": 16,
     "hidden_size": 32,
