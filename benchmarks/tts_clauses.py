@@ -27,6 +27,7 @@ from pipeline.speaking.chunker import SpeechChunker
 from pipeline.speaking.joints import Joint
 from pipeline.speaking.ramp import Ramp, Spoken
 from pipeline.spoken.borders import Border
+from pipeline.spoken.length import spoken_letters
 
 _TEXTS = Path(__file__).parent / "turns" / "texts"
 _MARKS = re.compile(r"\s*[/|~+]\s*|\[[^\]]*\]")
@@ -129,13 +130,13 @@ def _plain(line: str) -> str:
     return " ".join(_MARKS.sub(" ", line).split()).strip("'\"")
 
 
-def _cut(answer: str, longest_chars: int) -> list[str]:
+def _cut(answer: str, longest_letters: int) -> list[str]:
     """The spoken pieces of an answer; the first one is early, as it always is."""
     chunker = SpeechChunker("en")
     chunker.feed(answer)
     chunker.close()
     found: list[str] = []
-    while piece := chunker.take(longest_chars if found else 0):
+    while piece := chunker.take(longest_letters if found else 0):
         if piece.spoken:
             found.append(piece.spoken)
     return found
@@ -231,4 +232,4 @@ def said_by(voice: Voice, spoken: Sequence[str]) -> Iterator[Said]:
             pcm = voice.say(text)
             yield Said(voice.name, text, pcm, voice.rate, ramp.speech_s(1), ramp.known)
             heard_s = len(Joint(voice.rate, Border.SENTENCE).feed(pcm)) / voice.rate
-            ramp.learn(Spoken(len(text), heard_s, heard_s / 10, heard_s, heard_s / 10))
+            ramp.learn(Spoken(spoken_letters(text), heard_s, heard_s / 10, heard_s, heard_s / 10))

@@ -1,7 +1,6 @@
 """Encryption: a certificate of the owner's, or one that is made here and renewed in time.
 
-The certificate is made by the ``openssl`` program, so that no Python package is needed for it. It
-signs itself: clients either trust that very file or compare its fingerprint.
+Our own signs itself: clients either trust that very file or compare its fingerprint.
 """
 
 from __future__ import annotations
@@ -12,17 +11,21 @@ import ipaddress
 import logging
 import os
 import re
-import shutil
 import ssl
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.settings.model import TlsFiles
 from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
 
 VALID_DAYS = 397
 """Longer ones are refused by browsers (CA/Browser Forum, Apple: 398 days)."""
@@ -34,26 +37,7 @@ DAY_S = 86_400
 RETRY_S = 60
 """After a renewal that failed: who renews writes two files, and the next look finds both."""
 
-_OPENSSL_TIMEOUT_S = 60
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
-_HEAD = "# reachy-voice; expires {expires}; names {names}\n"
-_HEAD_READ = re.compile(r"# reachy-voice; expires (\d+); names (\S*)\n")
-_REQUEST = """\
-[req]
-distinguished_name = subject
-x509_extensions = extensions
-prompt = no
-[subject]
-CN = reachy-voice
-[extensions]
-subjectAltName = {names}
-basicConstraints = critical, CA:FALSE
-keyUsage = critical, digitalSignature
-extendedKeyUsage = serverAuth
-subjectKeyIdentifier = hash
-"""
-"""No authority: who trusts this certificate trusts this server and nobody else."""
-
 
 logger = logging.getLogger(__name__)
 
@@ -152,74 +136,81 @@ def _fingerprint(pem: str) -> str:
 
 def _good(both: Path, names: Sequence[str], now: float) -> bool:
     """Whether the certificate that is there still does."""
+    from cryptography import x509
+
     try:
-        head = _HEAD_READ.match(both.read_text(encoding="ascii"))
-    except (OSError, ValueError):
+        certificate = x509.load_pem_x509_certificate(both.read_bytes())
+        listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
         return False
-    if head is None or int(head[1]) - now < RENEW_DAYS * DAY_S:
+    if certificate.not_valid_after_utc.timestamp() - now < RENEW_DAYS * DAY_S:
         return False
-    return set(_usable(names)) <= set(head[2].split(","))
+    return set(_alternative_names(names)) <= set(listed)
 
 
-def _usable(names: Sequence[str]) -> list[str]:
-    """What can stand in a certificate, each once."""
-    return list(dict.fromkeys(n for n in map(str.lower, names) if _is_address(n) or _is_name(n)))
+def _alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:
+    """Those that can stand in a certificate, each once."""
+    from cryptography import x509
 
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return "%" not in name
-
-
-def _is_name(name: str) -> bool:
-    return len(name) <= 253 and _NAME.fullmatch(name) is not None
+    found: dict[x509.GeneralName, None] = {}
+    for name in map(str.lower, names):
+        try:
+            if "%" not in name:
+                found[x509.IPAddress(ipaddress.ip_address(name))] = None
+        except ValueError:
+            if len(name) <= 253 and _NAME.fullmatch(name):
+                found[x509.DNSName(name)] = None
+    return list(found)
 
 
 def _make(directory: Path, names: Sequence[str], now: float) -> None:
     """Write ``server.pem`` (key and certificate, 0600) and ``certificate.pem`` (0644)."""
-    usable = _usable(names)
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    key_pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    pem = _certificate(key, names, now).public_bytes(serialization.Encoding.PEM)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=directory) as name:  # mode 0700
-            work = Path(name)
-            _openssl(work, usable)
-            certificate = (work / "certificate").read_text(encoding="ascii")
-            key = (work / "key").read_text(encoding="ascii")
-            expires = int(now) + VALID_DAYS * DAY_S
-            head = _HEAD.format(expires=expires, names=",".join(usable))
-            both = work / "server.pem"
+        with tempfile.TemporaryDirectory(dir=directory) as work:  # mode 0700
+            both, certificate = Path(work, "server.pem"), Path(work, "certificate.pem")
             both.touch(mode=0o600)
-            both.write_text(head + key + certificate, encoding="ascii")
-            (work / "certificate").chmod(0o644)
-            os.replace(work / "certificate", directory / "certificate.pem")
-            os.replace(both, directory / "server.pem")
+            both.write_bytes(key_pem + pem)
+            certificate.write_bytes(pem)
+            certificate.chmod(0o644)
+            for made in (certificate, both):
+                os.replace(made, directory / made.name)
     except OSError as error:
         fix = "Make the cache directory writable (paths.cache_dir)"
         raise TlsError("The certificate cannot be written", why=str(error), fix=fix) from error
 
 
-def _openssl(work: Path, names: Sequence[str]) -> None:
-    """A P-256 key and its certificate, as files ``key`` and ``certificate`` in ``work``."""
-    program = shutil.which("openssl")
-    if program is None:
-        raise TlsError(
-            "A certificate cannot be made",
-            why="the program openssl is not installed",
-            fix="sudo apt install openssl, or set server.tls to {certificate: FILE, key: FILE}",
-        )
-    listed = ", ".join(f"{'IP' if _is_address(name) else 'DNS'}:{name}" for name in names)
-    (work / "request").write_text(_REQUEST.format(names=listed), encoding="ascii")
-    command = [program, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-sha256", "-days", str(VALID_DAYS), "-config", str(work / "request")]
-    command += ["-keyout", str(work / "key"), "-out", str(work / "certificate")]
-    try:
-        subprocess.run(
-            command, check=True, capture_output=True, text=True, timeout=_OPENSSL_TIMEOUT_S
-        )
-    except subprocess.SubprocessError as error:
-        said = str(getattr(error, "stderr", "") or error).strip().splitlines()
-        fix = "Set server.tls to {certificate: FILE, key: FILE}"
-        raise TlsError("openssl made no certificate", why=said[-1], fix=fix) from error
+def _certificate(
+    key: ec.EllipticCurvePrivateKey, names: Sequence[str], now: float
+) -> x509.Certificate:
+    """No authority: who trusts this certificate trusts this server and nobody else."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "reachy-voice")])
+    begin = datetime.fromtimestamp(int(now), UTC)
+    usage = x509.KeyUsage(True, *[False] * 8)  # digital_signature alone
+    for_servers = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    public = key.public_key()
+    return (
+        x509.CertificateBuilder(subject, subject, public, x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + timedelta(days=VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName(_alternative_names(names)), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(for_servers, critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .sign(key, hashes.SHA256())
+    )

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 from pipeline.spoken import speakable
 from pipeline.spoken.borders import Border, End, ends
+from pipeline.spoken.length import spoken_letters
 from pipeline.spoken.markup import LINE_START
 
-EARLY_CHARS = 30
+EARLY_LETTERS = 30
 """A piece that may be no longer than this ends as soon as it can."""
 _FEWEST_WORDS = {
     Border.SILENCE: 0,
@@ -68,6 +69,11 @@ class SpeechChunker:
         return len(self._held)
 
     @property
+    def held_letters(self) -> int:
+        """How long it takes to say (``pipeline.spoken.length``)."""
+        return spoken_letters(self._held)
+
+    @property
     def over(self) -> bool:
         """No more text is to come, and all of it was taken."""
         return self._closed and not self._held
@@ -96,18 +102,18 @@ class SpeechChunker:
         self._before = LINE_START
         self._begun = self._closed = self._spoke
 
-    def take(self, longest_chars: int = 0, *, hurry: bool = False) -> Piece | None:
+    def take(self, longest_letters: int = 0, *, hurry: bool = False) -> Piece | None:
         """The next piece; ``None`` if more text should be waited for, or none is left.
 
-        ``longest_chars``: of speech, as much as will be ready in time. Whole sentences that are
-        there and fit are taken together. What is longer is cut as well as may be; with little
-        time (up to ``EARLY_CHARS``), as soon as may be. ``hurry``: no more text can be waited for.
+        ``longest_letters``: as much speech as will be ready in time. Whole sentences that have
+        arrived and fit are taken together. A longer one is cut where it sounds best; with little
+        time (up to ``EARLY_LETTERS``), as early as possible. ``hurry``: do not wait for more text.
         """
         found = ends(self._held, self._before, closed=self._closed, language=self.language)
-        if longest_chars <= EARLY_CHARS:
+        if longest_letters <= EARLY_LETTERS:
             best = _early(found)
         else:
-            best = _fitting(found, longest_chars, hurry=hurry)
+            best = _fitting(found, longest_letters, hurry=hurry)
         if best is None and self._closed and self._held:
             best = found[-1] if found else None
         if best is None:
@@ -141,10 +147,10 @@ def _early(found: Sequence[End]) -> End | None:
     return None
 
 
-def _fitting(found: Sequence[End], longest_chars: int, *, hurry: bool) -> End | None:
+def _fitting(found: Sequence[End], longest_letters: int, *, hurry: bool) -> End | None:
     """The last end of a sentence that fits. If none does, because the sentence is longer or more
     of it cannot be waited for: the best other end."""
-    fitting = [end for end in found if end.chars <= longest_chars]
+    fitting = [end for end in found if end.letters <= longest_letters]
     whole = [end for end in fitting if end.border >= Border.SENTENCE]
     if whole:
         return whole[-1]

@@ -26,6 +26,7 @@ from pipeline.speaking.delivery import Clause, ReplyPlan
 from pipeline.speaking.joints import Joint
 from pipeline.speaking.ramp import Ramp, Spoken
 from pipeline.spoken.borders import Border
+from pipeline.spoken.length import spoken_letters, word_ends
 from pipeline.work import Work
 
 TAKES = 2
@@ -132,7 +133,7 @@ class ClauseSpeech:
         """
         text, kept_s = piece.spoken, 0.0
         for number in range(TAKES):
-            take = Take(self._ramp.speech_s(len(text)))
+            take = Take(self._ramp.speech_s(spoken_letters(text)))
             last = number == TAKES - 1
             asked = SpeechRequest(text, self._plan.voice, self._plan.speed, piece.language, number)
             try:
@@ -199,7 +200,7 @@ class ClauseSpeech:
         await self._pass_on(resampler.flush(), take)
         if lengths_s:
             made_s = sum(lengths_s)
-            self._ramp.learn(Spoken(len(text), made_s, work_s, lengths_s[0], first_s))
+            self._ramp.learn(Spoken(spoken_letters(text), made_s, work_s, lengths_s[0], first_s))
         return None
 
     def _watch(self, text: str, take: Take, rate: int) -> ClauseWatch | None:
@@ -216,8 +217,8 @@ class ClauseSpeech:
     ) -> Pcm | None:
         """Raises ``TimeoutError`` when it takes far longer than usual. While nobody waits, it may
         take any time: more urgent work goes first."""
-        chars = len(text)
-        usual_s = self._ramp.ready_s(chars) if first else self._ramp.work_s(chars) - work_s
+        letters = spoken_letters(text)
+        usual_s = self._ramp.ready_s(letters) if first else self._ramp.work_s(letters) - work_s
         self._patience_s = max(LEAST_PATIENCE_S, SLOWER * usual_s)
         try:
             async with asyncio.timeout(None) as self._patience:
@@ -279,7 +280,7 @@ def _now() -> float:
 _SENTENCE_ENDS = re.compile(r"[.!?…][\"'”’)]*\s*$")
 _WHOLE = 0.93
 """Who has heard so much of a clause has heard all of it: how long it lasts is a guess."""
-_NEAR = 0.12
+_NEAR = 0.05
 """A mark that is so near, as a share of the text, is rather where the voice was."""
 
 
@@ -288,10 +289,9 @@ def _left(text: str, heard_s: float, expected_s: float) -> str:
     share = heard_s / expected_s if expected_s > 0 else 0.0
     if share >= _WHOLE:
         return ""
-    ends = [found.end() for found in re.finditer(r"\S+\s*", text)]
-    marks = [end for end in ends if text[:end].rstrip()[-1] in ".,;:!?…"]
-    near = [end for end in marks if end < len(text) and abs(end / len(text) - share) <= _NEAR]
-    if near and share > _NEAR:
-        return text[min(near, key=lambda end: abs(end / len(text) - share)) :]
-    said = [end for end in ends if end <= share * len(text)]
-    return text[said[-1] if said else 0 :]
+    ends = word_ends(text)
+    marks = [(abs(over - share), end) for end, over in ends if text[end - 1] in ".,;:!?…"]
+    near = min((mark for mark in marks if mark[1] < len(text)), default=(1.0, 0))
+    if near[0] <= _NEAR < share:
+        return text[near[1] :].lstrip()
+    return text[max((end for end, over in ends if over <= share), default=0) :].lstrip()

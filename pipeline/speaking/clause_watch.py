@@ -41,7 +41,7 @@ _LIMIT_FACTOR_UNKNOWN = 4.5
 """Before the voice has said anything: it may be set to a quarter of the usual pace."""
 _PAUSE_S = 0.8
 """Longest silence, at the start and in the middle, at the usual pace."""
-_USUAL_S_PER_CHAR = 0.065
+_USUAL_S_PER_LETTER = 0.065
 
 _SAME_FRAMES = 40
 """So much sound must be like what was a period before."""
@@ -74,18 +74,16 @@ class Fault:
 class ClauseWatch:
     """Follows the audio of one clause. ``feed`` it chunk by chunk, int16 mono at ``rate`` Hz."""
 
-    def __init__(
-        self, text: str, rate: int, seconds_per_char: float, *, known: bool = True
-    ) -> None:
-        """``text``: what is spoken. ``seconds_per_char``: this voice's pace; ``known``: whether
+    def __init__(self, text: str, rate: int, s_per_letter: float, *, known: bool = True) -> None:
+        """``text``: what is spoken. ``s_per_letter``: this voice's pace; ``known``: whether
         it was measured, or is a guess."""
         self._speaks = any(char.isalnum() for char in text)
-        self.expected_s = spoken_letters(text) * seconds_per_char
+        self.expected_s = spoken_letters(text) * s_per_letter
         factor = _LIMIT_FACTOR if known else _LIMIT_FACTOR_UNKNOWN
         self._limit_frames = round((_LIMIT_S + factor * self.expected_s) * FRAMES_PER_S)
-        slow = max(1.0, seconds_per_char / _USUAL_S_PER_CHAR)
+        slow = max(1.0, s_per_letter / _USUAL_S_PER_LETTER)
         self._pause_frames = round(_PAUSE_S * slow * FRAMES_PER_S)
-        own_s = repeated_letters(text) * seconds_per_char * _OWN_FACTOR
+        own_s = repeated_letters(text) * s_per_letter * _OWN_FACTOR
         self._same_frames = _SAME_FRAMES + round(own_s * FRAMES_PER_S)
         self._hop = rate // FRAMES_PER_S
         self._spectrum = _spectrum(rate)

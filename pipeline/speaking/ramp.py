@@ -20,7 +20,7 @@ MARGIN_S = 0.06
 machine; on a busy one, what is learned shows it."""
 _SHORTEST_WAIT_S = 0.005
 _PACES = 0.01, 0.5
-"""Seconds of speech that a character can be; English is at 0.065."""
+"""Seconds of speech that a letter can be; English is at 0.065."""
 _KEPT = 12
 _FORGETTING = 0.85
 """Weight of each observation against the one after it."""
@@ -28,17 +28,18 @@ _FORGETTING = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """One piece that a voice has made: ``chars`` of text became ``audio_s``, in ``work_s``; the
-    first chunk, of ``first_chunk_s``, was there after ``first_s``. Waits of ours do not count."""
+    """One piece that a voice has made: so many ``letters`` (``pipeline.spoken.length``) became
+    ``audio_s``, in ``work_s``; the first chunk, of ``first_chunk_s``, was there after ``first_s``.
+    Our own waits do not count."""
 
-    chars: int
+    letters: int
     audio_s: float
     work_s: float
     first_chunk_s: float
     first_s: float
 
 
-_AT_FIRST = (Spoken(0, 0.0, 0.1, 0.0, 0.1), Spoken(62, 4.0, 0.7, 4.0, 0.7))
+_AT_FIRST = (Spoken(0, 0.0, 0.1, 0.0, 0.1), Spoken(66, 4.0, 0.7, 4.0, 0.7))
 """Before anything is known: 0.1 s and 0.15 s per second of speech, a little more than Piper needs
 on a busy core, and all of a piece at once."""
 _TRUST_S = 0.1, 0.3
@@ -54,7 +55,7 @@ class Ramp:
         self._seen: deque[Spoken] = deque(maxlen=_KEPT)
         self._fixed_s = 0.0
         self._per_second = 0.0
-        self._seconds_per_char = 0.0
+        self.s_per_letter = 0.0
         self._fit()
 
     def of(self, voice: object) -> None:
@@ -67,13 +68,13 @@ class Ramp:
 
     def learn(self, spoken: Spoken) -> None:
         """Take one more piece into account."""
-        if spoken.chars > 0 and spoken.audio_s > 0:
+        if spoken.letters > 0 and spoken.audio_s > 0:
             self._seen.append(spoken)
             self._fit()
 
-    def ready_s(self, chars: int) -> float:
+    def ready_s(self, letters: int) -> float:
         """How long it may take until the first audio of such a piece, in seconds."""
-        expected = self._fixed_s + self._per_second * chars * self._seconds_per_char
+        expected = self._fixed_s + self._per_second * letters * self.s_per_letter
         return CAUTION * expected + MARGIN_S
 
     @property
@@ -81,34 +82,34 @@ class Ramp:
         """Whether the voice has spoken yet."""
         return bool(self._seen)
 
-    def work_s(self, chars: int) -> float:
+    def work_s(self, letters: int) -> float:
         """How long all of such a piece usually takes, in seconds."""
         seen = self._seen or _AT_FIRST
         audio_s = sum(s.audio_s for s in seen)
-        return self._fixed_s + sum(s.work_s for s in seen) / audio_s * self.speech_s(chars)
+        return self._fixed_s + sum(s.work_s for s in seen) / audio_s * self.speech_s(letters)
 
-    def speech_s(self, chars: int) -> float:
+    def speech_s(self, letters: int) -> float:
         """How many seconds of speech such a piece will be."""
-        return chars * self._seconds_per_char
+        return letters * self.s_per_letter
 
-    def longest_chars(self, buffered_s: float) -> int:
+    def longest_letters(self, buffered_s: float) -> int:
         """The longest piece that is ready in time if it is begun now; 0 if none is.
 
         ``buffered_s``: audio that the listener has still to hear.
         """
-        most = int(MOST_S / self._seconds_per_char)
+        most = int(MOST_S / self.s_per_letter)
         if self.streams and buffered_s > 0:
             return most
         if self.ready_s(0) > buffered_s:
             return 0
-        per_char = CAUTION * self._per_second * self._seconds_per_char
-        if per_char <= 0:
+        per_letter = CAUTION * self._per_second * self.s_per_letter
+        if per_letter <= 0:
             return most
-        return min(most, int((buffered_s - self.ready_s(0)) / per_char))
+        return min(most, int((buffered_s - self.ready_s(0)) / per_letter))
 
-    def patience_s(self, buffered_s: float, chars: int) -> float:
+    def patience_s(self, buffered_s: float, letters: int) -> float:
         """How long a piece can wait for more text before it has to be begun; 0 if it is no use."""
-        patience_s = buffered_s - self.ready_s(chars)
+        patience_s = buffered_s - self.ready_s(letters)
         return patience_s if patience_s >= _SHORTEST_WAIT_S else 0.0
 
     @property
@@ -125,8 +126,8 @@ class Ramp:
             (_FORGETTING ** (len(seen) - 1 - n), s.audio_s, s.first_s if streams else s.work_s)
             for n, s in enumerate(seen)
         ]
-        per_char = sum(s.audio_s for s in seen) / sum(s.chars for s in seen)
-        self._seconds_per_char = min(max(per_char, _PACES[0]), _PACES[1])
+        per_letter = sum(s.audio_s for s in seen) / sum(s.letters for s in seen)
+        self.s_per_letter = min(max(per_letter, _PACES[0]), _PACES[1])
         self._fixed_s, self._per_second = _line([*points, (_TRUST_S[1], 0.0, _TRUST_S[0])])
 
 

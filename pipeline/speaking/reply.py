@@ -38,6 +38,7 @@ from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.silent_answers import NOTHING_HEARD
 from pipeline.speaking.text_ahead import TextAhead
 from pipeline.spoken.language import language_of_talk
+from pipeline.spoken.length import spoken_letters
 from pipeline.work import Cancelled, Priority, Work
 
 PIECES_AHEAD = 500
@@ -306,7 +307,7 @@ class Reply:
     async def _speak(self) -> None:
         await self._equipped.wait()
         while piece := await self._next_piece():
-            clause = Clause(piece.text, self._ramp.speech_s(len(piece.spoken)))
+            clause = Clause(piece.text, self._ramp.speech_s(spoken_letters(piece.spoken)))
             self._answer.audibility.held.append(clause)
             if piece.spoken:
                 await self._put_clauses()

@@ -71,8 +71,8 @@ class TextAhead:
         async with self._changed:
             while True:
                 ahead_s = buffered_s()
-                patience_s = self._ramp.patience_s(ahead_s, self._chunker.held_chars)
-                longest = self._ramp.longest_chars(ahead_s)
+                patience_s = self._ramp.patience_s(ahead_s, self._chunker.held_letters)
+                longest = self._ramp.longest_letters(ahead_s)
                 hurry = playing() and not patience_s
                 if piece := self._chunker.take(longest, hurry=hurry):
                     self._changed.notify_all()

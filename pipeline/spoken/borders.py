@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from pipeline.spoken.abbreviations import TITLES
 from pipeline.spoken.addresses import LINKS, NUMBERED
+from pipeline.spoken.length import spoken_letters
 from pipeline.spoken.markup import LINE_START, Span, spans
 from pipeline.spoken.phrases import (
     ABBREVIATIONS,
@@ -49,12 +50,13 @@ class Border(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A piece may end at ``at``; ``words`` and ``chars`` count what is said before it."""
+    """A piece may end at ``at``. ``words`` and ``letters``: what is said before it
+    (``pipeline.spoken.length``)."""
 
     at: int
     border: Border
     words: int
-    chars: int
+    letters: int
 
 
 def ends(text: str, before: str = LINE_START, *, closed: bool, language: str = "en") -> list[End]:
@@ -64,17 +66,17 @@ def ends(text: str, before: str = LINE_START, *, closed: bool, language: str = "
     """
     units = list(_units(text, before, closed=closed))
     found: list[End] = []
-    words = chars = 0
+    words = letters = 0
     titled = False
     for number, unit in enumerate(units):
         words += len(_WORD.findall(unit.said)) + len(_NO_SPACES.findall(unit.said)) // 2
-        chars += len(unit.said) + 1
+        letters += spoken_letters(f"{unit.said} ")
         if _WORD.search(unit.said):
             titled = _is_title(unit.said.rstrip(_CLOSERS))
         english = language == "en"
         border = _border(units[number:], words, closed=closed, english=english, titled=titled)
         if border is not None:
-            found.append(End(unit.end, border, words, chars))
+            found.append(End(unit.end, border, words, letters))
     return found
 
 

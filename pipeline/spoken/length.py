@@ -1,34 +1,60 @@
-"""How long a text takes to say, counted in lower-case letters."""
+"""How long a text takes to say, counted in lower-case letters. Pure."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from functools import lru_cache
+from itertools import accumulate
+
 import numpy as np
 
-_SYMBOL_CHARS, _DIGIT_CHARS, _CAPITAL_CHARS, _IDEOGRAPH_CHARS, _PAUSE_CHARS = 8, 6, 4, 4, 4
-"""How many letters it takes to say such a sign; a capital that no small letter follows is spelled,
-and behind a mark there is a pause."""
+_SIGN, _DIGIT, _SPELLED, _IDEOGRAPH, _PAUSE = 8, 6, 4, 4, 4
+"""How many letters it takes to say such a character. Capitals that stand together are spelled, and
+behind a mark there is a pause."""
 
 _MARKS = ".,;:!?…-–—\n"
+_SILENT = "*_`~|#<>[]{}\\"
+"""Markup, which is written and not said."""
+_WORD = re.compile(r"\S+")
 
 
 def spoken_letters(text: str) -> int:
-    """Characters that speech of the same length would have if it were all lower-case letters."""
-    text = text.strip()
-    return sum(_letters(char, text[at + 1 : at + 2]) for at, char in enumerate(text))
+    """Lower-case letters that would take as long to say."""
+    return sum(_letters(text))
 
 
-def _letters(char: str, after: str) -> int:
+def word_ends(text: str) -> list[tuple[int, float]]:
+    """Of each word of ``text``: the index behind it, and the share of the speech that is over when
+    it has been said, without the pause behind it."""
+    lead, stripped = len(text) - len(text.lstrip()), text.strip()
+    over = list(accumulate(_letters(stripped)))
+    whole = max(over[-1], 1) if over else 1
+    return [(lead + w.end(), over[w.end() - 1] / whole) for w in _WORD.finditer(stripped)]
+
+
+def _letters(text: str) -> list[int]:
+    """Of each character."""
+    return [
+        _of(char, before, after)
+        for before, char, after in zip(f" {text}", text, f"{text[1:]} ", strict=False)
+    ]
+
+
+@lru_cache(4096)
+def _of(char: str, before: str = " ", after: str = " ") -> int:
     if char.isdigit():
-        return _DIGIT_CHARS
-    if char.isupper() and not after.islower():
-        return _CAPITAL_CHARS
+        return _DIGIT
+    if char.isupper() and not after.islower() and (before.isalnum() or after.isalnum()):
+        return _SPELLED
     if "\u2e80" <= char <= "\uffdc":
-        return _IDEOGRAPH_CHARS
-    if char in _MARKS and after.isspace():
-        return _PAUSE_CHARS
-    if char.isalpha() or char.isspace() or char in _MARKS or char in "'\"()’“”":
+        return _IDEOGRAPH
+    if char.isspace():
+        return _PAUSE if before in _MARKS else 1
+    if char.isalpha() or char in _MARKS or char in "'\"()’“”":
         return 1
-    return _SYMBOL_CHARS
+    picture = char != "°" and unicodedata.category(char) in ("So", "Mn", "Cf")
+    return 0 if picture or char in _SILENT else _SIGN
 
 
 _MOST_CHARS_APART = 60
@@ -45,9 +71,9 @@ def repeated_letters(text: str) -> int:
     for char in text.lower():
         if char.isalnum():
             said.append(ord(char))
-            weights.append(_letters(char, ""))
+            weights.append(_of(char))
         elif weights and char in _MARKS:
-            weights[-1] += _PAUSE_CHARS
+            weights[-1] += _PAUSE
     codes, cost = np.array(said), np.array(weights)
     most = 0
     for apart in range(1, min(_MOST_CHARS_APART, len(said) - _FEWEST_CHARS_ALIKE) + 1):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import shutil
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -16,7 +15,6 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from app.server import tls
 from app.server.serving import tls_for
 from app.server.tls import (
     DAY_S,
@@ -251,22 +249,6 @@ def test_it_is_for_this_server_and_nothing_else(generated: ServerTls) -> None:
         assert name in shown
     assert "not a name" not in shown
     assert "Public-Key: (256 bit)" in shown
-
-
-def test_without_openssl_it_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(TlsError, match="openssl is not installed") as error:
-        tls_generated(tmp_path, NAMES)
-    assert "certificate: FILE" in error.value.fix
-
-
-def test_when_openssl_fails_it_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "_REQUEST", "nonsense = {names}\n")
-    with pytest.raises(TlsError, match="made no certificate") as error:
-        tls_generated(tmp_path, NAMES)
-    assert error.value.why
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:

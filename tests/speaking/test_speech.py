@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.speaking.chunker import EARLY_CHARS, Piece, SpeechChunker
+from pipeline.speaking.chunker import EARLY_LETTERS, Piece, SpeechChunker
 from pipeline.spoken import speakable
 from pipeline.spoken.borders import Border
 from pipeline.spoken.phrases import LEANING
@@ -21,16 +21,16 @@ def deltas(text: str) -> list[str]:
     return re.findall(r"\s*\S+|\s+$", text)
 
 
-def pieces(*texts: str, longest_chars: int = 0, language: str = "en") -> list[Piece]:
+def pieces(*texts: str, longest_letters: int = 0, language: str = "en") -> list[Piece]:
     """Taken as soon as they can be."""
     chunker = SpeechChunker(language)
     taken = []
     for text in texts:
         chunker.feed(text)
-        while piece := chunker.take(longest_chars):
+        while piece := chunker.take(longest_letters):
             taken.append(piece)
     chunker.close()
-    while piece := chunker.take(longest_chars):
+    while piece := chunker.take(longest_letters):
         taken.append(piece)
     assert chunker.over
     return taken
@@ -82,8 +82,8 @@ def test_the_first_piece_is_early_and_sounds_well(answer: str, piece: str, words
 
 def test_with_time_whole_sentences_are_taken_together() -> None:
     text = "It is, I think, about ten metres. Is that far? Bye for now and see you."
-    assert [p.text for p in pieces(text + " ", longest_chars=200)] == [text]
-    assert [p.text for p in pieces(text + " ", longest_chars=50)] == [
+    assert [p.text for p in pieces(text + " ", longest_letters=200)] == [text]
+    assert [p.text for p in pieces(text + " ", longest_letters=60)] == [
         "It is, I think, about ten metres. Is that far?",
         " Bye for now and see you.",
     ]
@@ -91,7 +91,7 @@ def test_with_time_whole_sentences_are_taken_together() -> None:
 
 def test_a_sentence_that_is_too_long_is_cut_where_it_breathes() -> None:
     text = "The old clock on the wall, which nobody had wound for years, began to strike twelve."
-    assert [p.text for p in pieces(text, longest_chars=65)] == [
+    assert [p.text for p in pieces(text, longest_letters=70)] == [
         "The old clock on the wall, which nobody had wound for years,",
         " began to strike twelve.",
     ]
@@ -151,7 +151,7 @@ def test_languages_without_spaces_have_borders() -> None:
 
 
 def test_other_languages_get_their_numbers_as_they_are() -> None:
-    (piece,) = pieces("**Um 15:30 Uhr** sind es 20 °C.", language="de", longest_chars=100)
+    (piece,) = pieces("**Um 15:30 Uhr** sind es 20 °C.", language="de", longest_letters=100)
     assert piece.spoken == "Um 15:30 Uhr sind es 20 °C."
 
 
@@ -172,14 +172,16 @@ def test_pieces_are_the_exact_text_however_it_comes(
 ) -> None:
     at = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     split = [text[a:b] for a, b in itertools.pairwise(at)]
-    assert "".join(p.text for p in pieces(*split, longest_chars=longest)) == text.strip()
+    assert "".join(p.text for p in pieces(*split, longest_letters=longest)) == text.strip()
 
 
 @given(TEXT, st.lists(st.integers(0, 400), max_size=12))
 def test_early_pieces_do_not_depend_on_how_the_text_comes(text: str, cuts: list[int]) -> None:
     at = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     split = [text[a:b] for a, b in itertools.pairwise(at)]
-    assert pieces(*split, longest_chars=EARLY_CHARS) == pieces(text, longest_chars=EARLY_CHARS)
+    assert pieces(*split, longest_letters=EARLY_LETTERS) == pieces(
+        text, longest_letters=EARLY_LETTERS
+    )
 
 
 def words(spoken: str) -> list[str]:
