@@ -1,7 +1,6 @@
 """How well ``pipeline.speaking.clause_watch`` tells speech from what a voice makes when it fails.
 
     python -m benchmarks.tts_faults --clauses 2500 --out benchmarks/results/DATE-tts-faults.json
-    python -m benchmarks.tts_faults --clauses 2000 --share 0.05     # in answers of a session
 
 First every healthy clause (``benchmarks.tts_clauses``): how many are cut, which is the price. Then
 each fault is put into healthy speech, at a random place: how many are found, and how much audio
@@ -275,23 +274,15 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=400, help="of each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--share", type=float, help="of the clauses of answers, that fail")
     options = parser.parse_args()
-    report = _alone(options) if options.share is None else _in_replies(options)
+    report = _report(options)
     text = json.dumps(report, indent=2, ensure_ascii=False)
     print(text)
     if options.out:
         options.out.write_text(f"{text}\n", encoding="utf-8")
 
 
-def _in_replies(options: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks import tts_faults_replies
-
-    found = tts_faults_replies.replies(_voices(), options.clauses, options.share, options.seed)
-    return tts_faults_replies.report(found, options.share, options.seed)
-
-
-def _alone(options: argparse.Namespace) -> dict[str, Any]:
+def _report(options: argparse.Namespace) -> dict[str, Any]:
     clauses = clauses_of(options.clauses, options.seed)
     draw = random.Random(options.seed)
     long = [said for said in clauses if said.seconds > 0.8]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ from benchmarks.turns.baselines import (
 from benchmarks.turns.features import Site, sites
 from benchmarks.turns.metrics import PauseScore, score_scene
 from benchmarks.turns.play import play
-from benchmarks.turns.plot import Point, Series, bar, best, panels_of, svg
 from benchmarks.turns.report import figures, table, value_at
 from benchmarks.turns.scene import save
 from benchmarks.turns.score import swept
@@ -162,42 +160,6 @@ def test_sweeps_are_combined() -> None:
     assert swept(["a=1,2", "b=x"]) == [("a=1", "b=x"), ("a=2", "b=x")]
 
 
-# --- the picture -------------------------------------------------------------------------------
-
-
-def test_the_line_runs_along_the_points_that_no_other_one_beats() -> None:
-    points = [
-        Point(300, 900, 0.2),
-        Point(250, 950, 0.3),
-        Point(400, 500, 0.25),
-        Point(500, 990, 0.1),
-    ]
-    assert [p.mean_ms for p in best(points)] == [250, 300, 500]
-
-
-def test_the_picture_marks_the_default() -> None:
-    said = scored(scene(640, 512, 640), 320)
-    report = figures([said])
-    results = [
-        {"corpus": corpus, "overrides": overrides, "figures": report}
-        for corpus in ("tuning", "frozen")
-        for overrides in ([], ["a=<1>"])
-    ]
-    picture = ElementTree.fromstring(svg(panels_of(results, "synthetic"), "A & B"))
-    circles = [e for e in picture.iter() if e.tag.endswith("circle")]
-    assert sum("ring" in e.get("class", "") for e in circles) == 2  # one a panel
-    assert "A & B" in [e.text for e in picture.iter()]
-
-
-def test_the_bar_follows_smart_turn_and_is_never_above_12_percent() -> None:
-    alone = Series("Smart Turn once", [Point(300, 900, 0.5), Point(600, 900, 0.2)])
-    better = Series("Smart Turn again", [Point(500, 900, 0.25)])
-    timers = Series("VAD timer", [Point(250, 900, 0.0)])
-    limits = bar([Series("reachy-voice"), alone, better, timers])
-    assert limits == [(300, 0.12), (500, pytest.approx(0.1)), (600, pytest.approx(0.08))]
-    assert bar([timers]) == []
-
-
 # --- the program -------------------------------------------------------------------------------
 
 
@@ -224,8 +186,6 @@ def test_the_program_scores_a_corpus_and_sweeps(
         "b",
     ]
     assert "CUT OFF" in capsys.readouterr().out
-    drawn = svg(panels_of([one, other], "all"), "t")
-    assert "asked again and again" in drawn
 
 
 def swept_texts(swept_text: str) -> list[str]:

@@ -1,7 +1,4 @@
-"""Clients that vanish at random moments of a reply, and what is left of them.
-
-Used by ``test_disconnects`` and ``benchmarks.disconnects``.
-"""
+"""Clients that vanish at random moments of a reply, and what is left of them."""
 
 from __future__ import annotations
 
