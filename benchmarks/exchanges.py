@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib
 import json
 import os
 import random
@@ -36,6 +35,8 @@ from app.server.serving import local_server
 from app.settings.load import load_settings
 from app.settings.model import Loaded
 from benchmarks.wer import word_errors
+from tests.clients import robot_app as robot
+from tests.support.recordings import real_recordings
 
 EXCHANGES = (
     ("tts=espeak-ng", False),
@@ -88,12 +89,7 @@ class Report:
 
 
 async def talk(live: LiveSettings, assistant: Assistant, url: str, options: Any) -> Report:
-    robot = importlib.import_module("tests.clients.robot_app")
-    recordings = [
-        each
-        for each in importlib.import_module("tests.support.recordings").real_recordings()
-        if each.seconds <= MAX_SECONDS
-    ]
+    recordings = [each for each in real_recordings() if each.seconds <= MAX_SECONDS]
     rng, report = random.Random(options.seed), Report()
     notice = assistant.settings.conversation.exchange_notice
     async with robot.robot_app(url) as app:

@@ -9,7 +9,6 @@ punctuation, titles, and how a number is written do not count as errors.
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import re
 import time
@@ -22,6 +21,7 @@ from typing import Protocol
 from pipeline.audio import Pcm
 from pipeline.engines.contract import Stt
 from pipeline.engines.stt import moonshine
+from tests.support import recordings
 
 # fmt: off
 _UNITS = [
@@ -164,7 +164,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Word error rate on recordings of people")
     parser.add_argument("--weights", type=Path, default=_DEFAULT_WEIGHTS)
     stt = moonshine.build(moonshine.MoonshineOptions(), parser.parse_args().weights.expanduser())
-    recordings = importlib.import_module("tests.support.recordings")
     report(measure(stt, recordings.real_recordings()))
 
 

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from benchmarks.turns.features import Site, milliseconds, samples
+from benchmarks.harness.pauses import Site, milliseconds, samples
+from benchmarks.harness.played_scene import CHUNK_SAMPLES
+from benchmarks.harness.statistics import Bootstrap, Estimate, Floats, interval, quotient
+from benchmarks.harness.virtual_engines import EMBEDDED, Delays
 from benchmarks.turns.metrics import LONGEST_S, SHORTEST_S, SceneScore
-from benchmarks.turns.play import CHUNK_SAMPLES
-from benchmarks.turns.statistics import Bootstrap, Estimate, Floats, interval, quotient
-from benchmarks.turns.virtual_engines import EMBEDDED, Delays
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
 
 _WINDOW_MS = milliseconds(WINDOW_SAMPLES)

@@ -17,12 +17,12 @@ from zlib import crc32
 
 import numpy as np
 
+from benchmarks.harness.scene import Part, Scene, save
 from benchmarks.turns.clips import Clip
 from benchmarks.turns.compose import compose
 from benchmarks.turns.listen import Listener
 from benchmarks.turns.people import Packages, actors, allison, queen, readers, sky, with_borders
 from benchmarks.turns.plan import Pauses, conditions, interleaved, pausing_first, with_speed
-from benchmarks.turns.scene import Part, Scene, save
 from benchmarks.turns.splice import utterance
 from benchmarks.turns.voices import Flite, Piper, Voice
 from benchmarks.turns.wording import read

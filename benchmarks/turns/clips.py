@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.turns.acoustics import Signal
-from benchmarks.turns.scene import PauseKind, SceneKind
+from benchmarks.harness.acoustics import Signal
+from benchmarks.harness.scene import PauseKind, SceneKind
 
 
 @dataclass(frozen=True)

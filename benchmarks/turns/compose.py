@@ -7,7 +7,7 @@ from zlib import crc32
 
 import numpy as np
 
-from benchmarks.turns.acoustics import (
+from benchmarks.harness.acoustics import (
     Mask,
     NoiseKind,
     Signal,
@@ -21,7 +21,7 @@ from benchmarks.turns.acoustics import (
     room_tone,
     to_pcm,
 )
-from benchmarks.turns.scene import Part, Pause, Scene
+from benchmarks.harness.scene import Part, Pause, Scene
 from benchmarks.turns.splice import Utterance
 from pipeline.audio import LISTEN_RATE
 

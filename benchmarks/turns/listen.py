@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.turns.acoustics import Signal, to_pcm
+from benchmarks.harness.acoustics import Signal, to_pcm
+from benchmarks.harness.scene import PauseKind
 from benchmarks.turns.clips import Border, Clip
-from benchmarks.turns.scene import PauseKind
 from benchmarks.wer import word_errors, words
 from pipeline.audio import LISTEN_RATE
 from pipeline.engines.stt import moonshine

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from benchmarks.turns.features import group_of, milliseconds
-from benchmarks.turns.play import Played
-from benchmarks.turns.scene import Pause, PauseKind, Scene
+from benchmarks.harness.pauses import group_of, milliseconds
+from benchmarks.harness.played_scene import Played
+from benchmarks.harness.scene import Pause, PauseKind, Scene
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE
 from pipeline.events import (

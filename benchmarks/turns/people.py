@@ -15,12 +15,12 @@ from typing import Protocol
 import numpy as np
 from ruamel.yaml import YAML
 
-from benchmarks.turns.acoustics import Signal, gained, rms_dbfs, to_signal
+from benchmarks.harness.acoustics import Signal, gained, rms_dbfs, to_signal
+from benchmarks.harness.energy import FRAME_SAMPLES, frame_db, quietest, silences, speech_span
+from benchmarks.harness.scene import SceneKind
 from benchmarks.turns.clips import Border, Clip, Line
-from benchmarks.turns.energy import FRAME_SAMPLES, frame_db, quietest, silences, speech_span
 from benchmarks.turns.listen import Listener, border_kind, likely_token_after
 from benchmarks.turns.queen import Queen
-from benchmarks.turns.scene import SceneKind
 from benchmarks.turns.sky import Sky
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from benchmarks.turns.acoustics import at_speed
+from benchmarks.harness.acoustics import at_speed
+from benchmarks.harness.energy import silences
 from benchmarks.turns.clips import Border, Clip
 from benchmarks.turns.compose import Conditions
-from benchmarks.turns.energy import silences
 from benchmarks.turns.splice import Cut
 from pipeline.audio import LISTEN_RATE
 

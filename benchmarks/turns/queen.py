@@ -18,7 +18,7 @@ from pathlib import Path
 import soundfile
 import soxr
 
-from benchmarks.turns.acoustics import Signal
+from benchmarks.harness.acoustics import Signal
 from benchmarks.turns.clips import Line
 from pipeline.audio import LISTEN_RATE
 

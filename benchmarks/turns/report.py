@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 
+from benchmarks.harness.statistics import Bootstrap, Estimate
 from benchmarks.turns.metrics import LONGEST_S, PauseScore, SceneScore
-from benchmarks.turns.statistics import Bootstrap, Estimate
 
 Figures = dict[str, object]
 

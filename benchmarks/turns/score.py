@@ -24,6 +24,12 @@ from pathlib import Path
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
+from benchmarks.harness.ears import Ears, Memo
+from benchmarks.harness.pauses import SILENCES_MS, Site, dump, sites
+from benchmarks.harness.played_scene import play, session_settings
+from benchmarks.harness.scene import Scene, load
+from benchmarks.harness.statistics import Bootstrap
+from benchmarks.harness.virtual_engines import EMBEDDED, NO_DELAYS, Delays
 from benchmarks.turns.baselines import (
     ASKED_AT_MS,
     Curve,
@@ -32,14 +38,8 @@ from benchmarks.turns.baselines import (
     curves,
     drawable,
 )
-from benchmarks.turns.cache import Ears, Memo
-from benchmarks.turns.features import SILENCES_MS, Site, dump, sites
 from benchmarks.turns.metrics import SceneScore, score_scene
-from benchmarks.turns.play import play, session_settings
 from benchmarks.turns.report import PARTS, Figures, baseline_lines, figures, table
-from benchmarks.turns.scene import Scene, load
-from benchmarks.turns.statistics import Bootstrap
-from benchmarks.turns.virtual_engines import EMBEDDED, NO_DELAYS, Delays
 from pipeline.errors import ReachyVoiceError
 
 _GROWING_MS = tuple(range(320, 961, 128))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from benchmarks.turns.acoustics import Signal
+from benchmarks.harness.acoustics import Signal
 from benchmarks.turns.clips import Line
 from benchmarks.turns.rnc import unpacked
 from pipeline.audio import LISTEN_RATE

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.turns.acoustics import Signal
+from benchmarks.harness.acoustics import Signal
+from benchmarks.harness.energy import Span, silences, speech_span
+from benchmarks.harness.scene import Pause, PauseKind
 from benchmarks.turns.clips import Border, Clip
-from benchmarks.turns.energy import Span, silences, speech_span
-from benchmarks.turns.scene import Pause, PauseKind
 from pipeline.audio import LISTEN_RATE
 
 FADE_SAMPLES = LISTEN_RATE * 8 // 1000

@@ -18,9 +18,9 @@ import numpy as np
 import soundfile
 import soxr
 
-from benchmarks.turns.acoustics import Signal
+from benchmarks.harness.acoustics import Signal
+from benchmarks.harness.energy import quietest, silences
 from benchmarks.turns.clips import Border, Clip
-from benchmarks.turns.energy import quietest, silences
 from benchmarks.turns.wording import Written
 from pipeline.audio import LISTEN_RATE
 from pipeline.engines.onnx import model_file

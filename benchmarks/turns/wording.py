@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from ruamel.yaml import YAML
 
-from benchmarks.turns.scene import Part, PauseKind, SceneKind
+from benchmarks.harness.scene import Part, PauseKind, SceneKind
 
 _TEXTS = Path(__file__).parent / "texts"
 _MARKS: dict[str, PauseKind] = {"/": "word", "|": "clause", "~": "filler", "+": "sentence"}

@@ -3,7 +3,7 @@
 A VAD takes what is left of an echo for speech, a likelihood ratio takes a burst of it for somebody.
 They are seldom wrong together. ``Evidence`` adds up what they say, so that one that is sure makes
 up for one that hesitates: in 5.1 h of simulated robot speech it was wrong a third as often as a
-vote of each (``benchmarks.echo_rules``), and noticed 15 to 20 points more of the interruptions
+vote of each (``benchmarks.echo.rules``), and noticed 15 to 20 points more of the interruptions
 within 250 ms (``docs/echo.md``).
 """
 

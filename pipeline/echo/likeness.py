@@ -5,8 +5,8 @@ comes from a person, even in an unknown room. Both signals are whitened, so that
 voices are not alike because both are voices, and compared at every delay by their normalised
 cross-correlation, whose square is the share of the sound's energy that arrives by the direct path.
 
-Measured on 80 simulated first answers (``benchmarks.echo_rooms``; loudspeakers that bend, RT60 of
-0.2 to 0.6 s), 192 ms after the voice activity detector noticed. The lowest of each: echoes 0.39,
+Measured on 80 simulated first answers (``benchmarks.harness.rooms``; loudspeakers that bend, RT60
+of 0.2 to 0.6 s), 192 ms after the voice activity detector noticed. The lowest of each: echoes 0.39,
 12 dB softer 0.36, through 8 kHz 0.24, with pink noise 10 dB under the echo 0.23. The highest of 77
 people over them: 0.14.
 """

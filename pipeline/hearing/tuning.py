@@ -2,7 +2,7 @@
 
 python -m benchmarks.onsets -n 1000       where speech began (seeds 2 to 4; checked on others)
 python -m benchmarks.turns.score DIR      when a voice fades (tuning part of the corpus)
-python -m benchmarks.echo_sessions        speech under the robot's own voice
+python -m benchmarks.echo.sessions        speech under the robot's own voice
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HARDLY_SPEECH_DB = 15.0
 CLOSURE_MS = 192
 """A voice that has faded for this long and still scores as speech has only become softer."""
 
-# --- speech under the robot's own voice (``listening``, ``vad_memory``; benchmarks.echo_sessions) -
+# --- speech under the robot's own voice (``listening``, ``vad_memory``; benchmarks.echo.sessions) -
 
 NO_SPEECH = 0.25
 """The highest score of a window that the echo explains; and at most half of the threshold."""

@@ -32,7 +32,7 @@ _FLOOR_DB = -60.0
 """Of one band: what lies below sounds like silence."""
 
 # All figures below are fitted on 2,568 healthy clauses of Piper, espeak-ng and flite, with room to
-# what any of them reached: see benchmarks/tts_faults.py.
+# what any of them reached: see benchmarks/voices/faults.py.
 
 _LIMIT_S = 0.9
 _LIMIT_FACTOR = 1.3

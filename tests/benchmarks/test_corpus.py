@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.turns.acoustics import (
+from benchmarks.harness.acoustics import (
     rms_dbfs,
     to_signal,
 )
+from benchmarks.harness.energy import quietest, silences, speech_span
+from benchmarks.harness.scene import Part, Pause, SceneKind, load, save
 from benchmarks.turns.build import VOICES
 from benchmarks.turns.clips import Border
 from benchmarks.turns.compose import Conditions, active_samples
-from benchmarks.turns.energy import quietest, silences, speech_span
 from benchmarks.turns.plan import PAUSES_S, SNRS_DB, Deck, Pauses, conditions
-from benchmarks.turns.scene import Part, Pause, SceneKind, load, save
 from benchmarks.turns.splice import Cut, utterance
 from benchmarks.turns.wording import parsed, read
 from pipeline.audio import LISTEN_RATE
-from tests.support.corpus_speech import FRAME, buzz, clip, one_border, samples, scene, silence
+from tests.benchmarks.corpus_speech import FRAME, buzz, clip, one_border, samples, scene, silence
 
 # --- labels ------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from benchmarks.turns.acoustics import (
+from benchmarks.harness.acoustics import (
     NoiseKind,
     at_snr,
     at_speed,
@@ -25,7 +25,7 @@ from benchmarks.turns.compose import Conditions, active_samples
 from benchmarks.turns.plan import SNRS_DB, with_speed
 from benchmarks.turns.splice import Cut, stretched, utterance
 from pipeline.audio import LISTEN_RATE
-from tests.support.corpus_speech import FRAME, buzz, one_border, samples, scene, silence
+from tests.benchmarks.corpus_speech import FRAME, buzz, one_border, samples, scene, silence
 
 # --- sound -------------------------------------------------------------------------------------
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.turns.acoustics import (
+from benchmarks.harness.acoustics import (
     Signal,
 )
+from benchmarks.harness.energy import silences
 from benchmarks.turns.clips import Line
-from benchmarks.turns.energy import silences
 from benchmarks.turns.listen import Listener, Sides, border_kind, likely_token_after
 from benchmarks.turns.people import Packages, actors, kind_of, plausible, sky
 from benchmarks.turns.queen import Queen
 from benchmarks.turns.rnc import unpacked
 from benchmarks.turns.sky import Sky
 from benchmarks.turns.voices import _flite_ends
-from tests.support.corpus_speech import FRAME, buzz, samples, silence
+from tests.benchmarks.corpus_speech import FRAME, buzz, samples, silence
 
 # --- sources -----------------------------------------------------------------------------------
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from benchmarks.echo import of_alone, of_events, of_interruptions
-from benchmarks.echo_listen import Alone, Spoken, triggers
-from benchmarks.echo_rooms import LOUDSPEAKERS, SPEED_OF_SOUND, draw_room, played
-from benchmarks.echo_scenes import Clip, EchoSceneMaker, active_dbfs, onset, seeds
+from benchmarks.echo.canceller import of_alone, of_events, of_interruptions
+from benchmarks.echo.listen import Alone, Spoken, triggers
+from benchmarks.echo.scenes import Clip, EchoSceneMaker, active_dbfs, onset, seeds
+from benchmarks.harness.rooms import LOUDSPEAKERS, SPEED_OF_SOUND, draw_room, played
 from pipeline.audio import LISTEN_RATE, Pcm
 from tests.support.echo_sound import pcm, speechlike
 

@@ -1,4 +1,4 @@
-"""A small run of ``benchmarks.fuzz``: hostile messages hurt nobody, and each is told so once."""
+"""A small run of ``benchmarks.hostile``: hostile messages hurt nobody, and each is told so once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 # Imported here, because reading a file blocks the loop.
 import tests.support.scripted_server
 import tests.support.staged_server  # noqa: F401
-from benchmarks.client_messages import VALID
-from benchmarks.fuzz import Direct, Loopback, Result
-from benchmarks.hostile import Hostile
+from benchmarks.hostile.__main__ import Direct, Loopback, Result
+from benchmarks.hostile.messages import Hostile
+from benchmarks.hostile.shapes import VALID
 
 
 def require_clean(result: Result) -> None:

@@ -7,8 +7,8 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from benchmarks.heard_history import HOWS, How, Interruption, play
-from benchmarks.heard_history_voice import (
+from benchmarks.interruptions.heard_history import HOWS, How, Interruption, play
+from benchmarks.interruptions.heard_voice import (
     AlignedPiper,
     AlignedTts,
     Said,

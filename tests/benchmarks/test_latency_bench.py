@@ -16,8 +16,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 
 from app.talk.realtime_client import RATE, SpokenTurn, TurnFailed
-from benchmarks import latency_run
-from benchmarks.latency_clips import (
+from benchmarks.harness import acoustics
+from benchmarks.harness.scene import Pause, Scene, save
+from benchmarks.latency import run as latency_run
+from benchmarks.latency.clips import (
     Recorded,
     Take,
     perform,
@@ -29,7 +31,7 @@ from benchmarks.latency_clips import (
     two_sentences,
     with_inner_pause,
 )
-from benchmarks.latency_report import (
+from benchmarks.latency.report import (
     interval,
     judged,
     machine_data,
@@ -37,9 +39,7 @@ from benchmarks.latency_report import (
     spread,
     summary,
 )
-from benchmarks.latency_run import Machine, NotedClient, play
-from benchmarks.turns import acoustics
-from benchmarks.turns.scene import Pause, Scene, save
+from benchmarks.latency.run import Machine, NotedClient, play
 from pipeline.audio import LISTEN_RATE, pcm_to_bytes
 
 # --- recordings --------------------------------------------------------------------------------

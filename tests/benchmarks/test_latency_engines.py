@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 
 from app.settings.load import load_settings
-from benchmarks import scripted_engines
-from benchmarks.latency_server import Trace, traced, watch
-from benchmarks.latency_trace import TraceLog
-from benchmarks.scripted_engines import (
+from benchmarks.harness import scripted_engines
+from benchmarks.harness.scripted_engines import (
     LLM_COLD_FACTOR,
     LLM_FIRST_TOKEN_S,
     NAME,
@@ -32,15 +30,17 @@ from benchmarks.scripted_engines import (
     read_cue,
     write_cue,
 )
-from benchmarks.scripted_engines import (
+from benchmarks.harness.scripted_engines import (
     ScriptedLlm as SlowLlm,
 )
-from benchmarks.scripted_engines import (
+from benchmarks.harness.scripted_engines import (
     ScriptedStt as SlowStt,
 )
-from benchmarks.scripted_engines import (
+from benchmarks.harness.scripted_engines import (
     ScriptedTts as SlowTts,
 )
+from benchmarks.latency.server import Trace, traced, watch
+from benchmarks.latency.trace import TraceLog
 from pipeline.audio import LISTEN_RATE, AudioFormat
 from pipeline.bus import Bus
 from pipeline.commands import AppendAudio, SessionConfig

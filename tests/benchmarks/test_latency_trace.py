@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from app.talk.realtime_client import RATE, SpokenTurn
-from benchmarks import latency_trace
-from benchmarks.latency_clips import Take
-from benchmarks.latency_report import answered_as_one, traced_row, turn_row
-from benchmarks.latency_run import Played
-from benchmarks.latency_trace import Moments, Sent, TraceLog, breakdown, critical_path, steps
-from benchmarks.latency_waste import engine_time
+from benchmarks.latency import trace as latency_trace
+from benchmarks.latency.clips import Take
+from benchmarks.latency.report import answered_as_one, traced_row, turn_row
+from benchmarks.latency.run import Played
+from benchmarks.latency.trace import Moments, Sent, TraceLog, breakdown, critical_path, steps
+from benchmarks.latency.waste import engine_time
 
 Rows = list[dict[str, Any]]
 

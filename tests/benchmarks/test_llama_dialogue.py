@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.llama_sessions import alternate, figures
-from benchmarks.warm_dialogue import Dialogue, Turn
-from benchmarks.warm_turns import asked, share, summary
+from benchmarks.language.dialogue import Dialogue, Turn
+from benchmarks.language.sessions import alternate, figures
+from benchmarks.language.warm_turns import asked, share, summary
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import Usage
 from tests.support.llama_talk import MODEL

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.soak import Memory, slope, soak
-from benchmarks.soak_engines import PHRASES, level_of, seconds_of, words_of
-from benchmarks.soak_links import MAY_FAIL, Gone, Link, Report
-from benchmarks.soak_scenes import CodedVoice, virtual_soak
+from benchmarks.soak.__main__ import Memory, slope, soak
+from benchmarks.soak.engines import PHRASES, level_of, seconds_of, words_of
+from benchmarks.soak.links import MAY_FAIL, Gone, Link, Report
+from benchmarks.soak.scenes import CodedVoice, virtual_soak
 from pipeline.audio import LISTEN_RATE
 from tests.support.virtual_time import run_virtual
 
@@ -21,7 +21,7 @@ MINUTES = 1
 
 
 def test_minutes_of_several_clients_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.soak.SAMPLES", 2)
+    monkeypatch.setattr("benchmarks.soak.__main__.SAMPLES", 2)
     report, memory = Report(), Memory()
 
     async def play() -> dict[str, Any]:

@@ -11,6 +11,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from benchmarks.harness.pauses import Site, sites
+from benchmarks.harness.played_scene import play
+from benchmarks.harness.scene import save
+from benchmarks.harness.statistics import Bootstrap
+from benchmarks.harness.virtual_engines import NO_DELAYS
 from benchmarks.turns import score
 from benchmarks.turns.baselines import (
     Due,
@@ -22,15 +27,10 @@ from benchmarks.turns.baselines import (
     outcomes,
     timer,
 )
-from benchmarks.turns.features import Site, sites
 from benchmarks.turns.metrics import PauseScore, score_scene
-from benchmarks.turns.play import play
 from benchmarks.turns.report import figures, table, value_at
-from benchmarks.turns.scene import save
 from benchmarks.turns.score import swept
-from benchmarks.turns.statistics import Bootstrap
-from benchmarks.turns.virtual_engines import NO_DELAYS
-from tests.support.turn_scenes import LevelEars, arrival_ms, scene, scored, settings, waits
+from tests.benchmarks.turn_scenes import LevelEars, arrival_ms, scene, scored, settings, waits
 
 # --- baselines ---------------------------------------------------------------------------------
 

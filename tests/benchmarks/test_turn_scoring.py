@@ -10,18 +10,18 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from benchmarks.turns.cache import Memo, engine_digest, key_of
-from benchmarks.turns.features import AFTER_S, played, sites
+from benchmarks.harness.ears import Memo, engine_digest, key_of
+from benchmarks.harness.pauses import AFTER_S, played, sites
+from benchmarks.harness.played_scene import play
+from benchmarks.harness.scene import Pause
+from benchmarks.harness.virtual_engines import NO_DELAYS, Computer, Delays
 from benchmarks.turns.metrics import PauseScore, TwoSentences, score_scene
-from benchmarks.turns.play import play
-from benchmarks.turns.scene import Pause
-from benchmarks.turns.virtual_engines import NO_DELAYS, Computer, Delays
 from pipeline.audio import LISTEN_RATE
 from pipeline.engines.turn.smart_turn import SPEC as SMART_TURN
 from pipeline.engines.turn.smart_turn import SmartTurnOptions
 from pipeline.messages import Message
 from pipeline.work import Cancelled, Priority, Work
-from tests.support.turn_scenes import (
+from tests.benchmarks.turn_scenes import (
     WINDOW_MS,
     LevelEars,
     arrival_ms,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.echo_rules import Interruption, Rule, RuleD
+from benchmarks.echo.rules import Interruption, Rule, RuleD
 from pipeline.audio import LISTEN_RATE, Framer, Pcm, to_float
 from pipeline.echo.canceller import EchoCanceller, EchoFree
 from pipeline.echo.detector import Evidence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.sound_card_drift import offline
+from tests.support.clock_drift import offline
 
 
 @pytest.mark.parametrize("ppm", [-100.0, 100.0])

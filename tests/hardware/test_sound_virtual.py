@@ -1,5 +1,4 @@
-"""The real PortAudio on a virtual card (``virtual_sound.py``); ``benchmarks/sound_card.py`` has the
-bars, these have room for a busy machine."""
+"""The real PortAudio on a virtual card (``virtual_sound``), with room for a busy machine."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from benchmarks.onset_false import turns_in
-from benchmarks.onset_play import fixed_padding_only, outcome, play
-from benchmarks.onset_scenes import OnsetScene
-from benchmarks.onset_speech import bounds
-from benchmarks.turns.acoustics import noise
+from benchmarks.harness.acoustics import noise
+from benchmarks.harness.heard_speech import bounds
+from benchmarks.onsets.false_starts import turns_in
+from benchmarks.onsets.play import fixed_padding_only, outcome, play
+from benchmarks.onsets.scenes import OnsetScene
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS, ClearAudio, CreateResponse

@@ -12,8 +12,8 @@ from typing import cast
 import numpy as np
 import pytest
 
-from benchmarks.onset_play import InlineVad
-from benchmarks.turns.acoustics import gained, noise, to_pcm
+from benchmarks.harness.acoustics import gained, noise, to_pcm
+from benchmarks.onsets.play import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm
 from pipeline.echo.path import EchoWindow
 from pipeline.engines.stages import Stages

@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.onset_play import fixed_padding_only
-from benchmarks.onset_speech import bounds
-from benchmarks.turns.acoustics import NoiseKind, Signal, gained, noise, rms_dbfs, to_pcm, to_signal
+from benchmarks.harness.acoustics import (
+    NoiseKind,
+    Signal,
+    gained,
+    noise,
+    rms_dbfs,
+    to_pcm,
+    to_signal,
+)
+from benchmarks.harness.heard_speech import bounds
+from benchmarks.onsets.play import fixed_padding_only
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
 from pipeline.engines.vad.noise import NoiseReducer, SecondOpinion
 from pipeline.engines.vad.silero import SileroOptions, SileroVad, build

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.beta.realtime import realtime_client_event
 
-from benchmarks.hostile import Hostile
+from benchmarks.hostile.messages import Hostile
 from tests.support.beta_client import BetaClient
 
 

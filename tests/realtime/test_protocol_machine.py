@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from benchmarks.hostile import Hostile
+from benchmarks.hostile.messages import Hostile
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
 from tests.support.virtual_time import VirtualLoop

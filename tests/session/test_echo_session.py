@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from benchmarks.echo_sessions import PIECE, RoomClient
-from benchmarks.onset_play import InlineVad
+from benchmarks.echo.sessions import PIECE, RoomClient
+from benchmarks.onsets.play import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, to_float
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDetection

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.machine import Machine
+from tests.support.machine import Machine
 
 TRIES = 6
 

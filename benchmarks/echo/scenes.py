@@ -1,0 +1,282 @@
+"""Seeded echo scenes: a robot speaks in a room, with or without somebody who interrupts it.
+
+The same seed, voices and corpus give the same scenes. Seeds below 100 are for tuning, figures come
+from seeds of 1000 and more; the robot says other sentences there. Robot: Piper and flite. People:
+the recordings of the conversation corpus that have neither noise nor a room of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from benchmarks.harness.acoustics import (
+    Signal,
+    at_speed,
+    gained,
+    noise,
+    to_pcm,
+    to_signal,
+)
+from benchmarks.harness.rooms import (
+    LOUDSPEAKERS,
+    Loudspeaker,
+    Room,
+    draw_room,
+    moved,
+    played,
+    through,
+)
+from pipeline.audio import LISTEN_RATE, Pcm
+
+FIRST_REPORTED_SEED = 1000
+Event = Literal["none", "gap", "skip", "jump", "wander"]
+"""``gap``: 10 ms of silence are put into the playback, the reference does not know. ``skip``: 10 ms
+are left out of it. ``jump``: the microphone moves by 5 cm at once. ``wander``: by 3 cm in 2 s."""
+
+_PEAK = 0.7
+_ECHO_DBFS = (-26.0, -18.0)
+_NEAR_DBFS = (-30.0, -22.0)
+"""As people speak to a robot (``pipeline/engines/vad/noise.py`` has -34 to -20)."""
+_NOISE_UNDER_ECHO_DB = 35.0
+_PAUSE_S = (0.15, 0.6)
+_DELAY_S = (0.02, 0.12)
+_LATER_S = 0.06
+_GAP = LISTEN_RATE // 100
+_EVENT_EVERY_S = 12.0
+_WANDER_S = 2.0
+_FRAME = LISTEN_RATE // 100
+
+TUNING_TEXTS = (
+    "I have been thinking about your question for a while.",
+    "The weather is going to be sunny all day, with a light wind from the west.",
+    "Let me tell you a story about a small boat and a very large whale.",
+    "You can find the keys on the shelf next to the front door.",
+    "There are eight planets, and the largest of them is Jupiter.",
+    "I am sorry, but I do not know the answer to that.",
+    "First you boil the water, then you add the pasta and some salt.",
+    "That sounds like a wonderful idea!",
+    "My favourite colour is green, because it reminds me of the forest.",
+    "The train leaves at quarter past nine from platform four.",
+    "Did you know that honey never goes bad?",
+    "Now I will turn my head to the right, and look out of the window.",
+    "It takes about twenty minutes to walk there.",
+    "Once upon a time there lived a king who could not sleep.",
+    "Yes, I can hear you quite well.",
+    "The recipe needs two eggs, a cup of sugar, and half a pound of flour.",
+)
+FRESH_TEXTS = (
+    "Good morning! I hope that you have slept well.",
+    "Your next appointment is with the dentist, on Thursday at half past three.",
+    "A group of crows is called a murder, which is rather unfair to the crows.",
+    "If you multiply seven by eight, you get fifty six.",
+    "The museum opens at ten, and on Mondays it is closed.",
+    "I would start with the corners, and then look for the edges of the puzzle.",
+    "Somebody rang the bell while you were in the garden.",
+    "Paper was invented in China about two thousand years ago.",
+    "I have set a timer for twelve minutes.",
+    "In the evening the temperature will fall below zero, so take a warm coat.",
+    "She asked whether you would like to join them for dinner tomorrow.",
+    "This song was written by a band from Liverpool in nineteen sixty seven.",
+    "Please put the books back on the table when you are done.",
+    "The shortest way is through the park and across the old stone bridge.",
+    "Dolphins sleep with one half of their brain at a time.",
+    "Of course! Which of the two shall I read to you?",
+    "Be careful, the floor in the kitchen is still wet.",
+    "An hour has sixty minutes, and a day has fourteen hundred and forty.",
+    "When the ice melts, the water level in the glass stays the same.",
+    "I cannot see very much in here, because it is too dark.",
+    "He climbed up the ladder, picked three apples, and fell right into the hedge.",
+    "The battery is almost full, it needs another quarter of an hour.",
+    "Would you like me to go on, or shall we stop here for today?",
+    "Long ago, people thought that the sun moved around the earth.",
+    "Your sister sent a photograph of a very fluffy cat.",
+    "To make a paper plane, fold the sheet in the middle first.",
+)
+ROBOT_VOICES = (
+    "piper-joe 0.9", "piper-joe 1.0", "piper-joe 1.2", "piper-joe 1.0",
+    "flite awb", "flite rms", "flite slt", "flite kal16",
+)  # fmt: skip
+"""Half of the scenes by the project's own voice."""
+
+
+class Clip(NamedTuple):
+    """Somebody who interrupts. ``onset``: sample of ``signal`` in which speech begins."""
+
+    name: str
+    text: str
+    text_by: str
+    signal: Signal
+    onset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EchoScene:
+    """``reference`` and ``microphone``: int16, 16 kHz, the same length, whole blocks of 10 ms.
+
+    ``echo_dbfs``: level of the echo where the robot speaks. ``events``: samples at which something
+    happened. ``near``: response from the talker to the microphone.
+    """
+
+    seed: int
+    voice: str
+    room: Room
+    loudspeaker: Loudspeaker
+    ppm: float
+    delay_s: float
+    reference: Pcm
+    echo: Signal
+    noise: Signal
+    echo_dbfs: float
+    robot_s: float
+    events: tuple[int, ...]
+    near: Signal
+
+    @property
+    def microphone(self) -> Pcm:
+        return to_pcm(self.echo + self.noise)
+
+    def heard(self, clip: Clip, ser_db: float) -> Signal:
+        """``clip`` in this room, its active parts ``ser_db`` over the echo's."""
+        said = through(np.concatenate((clip.signal, np.zeros(4800, np.float32))), self.near)
+        return gained(said, self.echo_dbfs + ser_db - active_dbfs(said))
+
+
+def active_dbfs(signal: Signal) -> float:
+    """Level where somebody speaks: of the 10 ms frames within 30 dB of the loudest."""
+    frames = signal[: len(signal) // _FRAME * _FRAME].reshape(-1, _FRAME)
+    power = np.square(frames, dtype=np.float64).mean(axis=1)
+    active = power > power.max() * 1e-3
+    return float(10 * np.log10(power[active].mean() + 1e-12))
+
+
+class EchoSceneMaker:
+    """``voices``: ``benchmarks.harness.heard_speech.Voices`` or whatever has its ``say``."""
+
+    def __init__(self, voices: Any) -> None:
+        self._voices = voices
+
+    def make(
+        self, seed: int, seconds: float, event: Event = "none", ser_db: float | None = None
+    ) -> EchoScene:
+        """One scene; ``events`` from 10 s on. ``ser_db``: the echo is so much softer than people
+        who speak to the robot, whose level is the same in all scenes of a seed; else any level."""
+        rng = np.random.default_rng([seed, 77])
+        room = draw_room(rng)
+        voice = ROBOT_VOICES[int(rng.integers(len(ROBOT_VOICES)))]
+        loudspeaker = LOUDSPEAKERS[int(rng.integers(len(LOUDSPEAKERS)))]
+        ppm = float(rng.choice([0.0, 100.0, -100.0]))
+        # Four skips must not bring the echo before what is played.
+        delay_s = float(rng.uniform(_LATER_S if event == "skip" else _DELAY_S[0], _DELAY_S[1]))
+        speech = self.speech(voice, seed, seconds, rng)
+        loud = at_speed(played(speech, loudspeaker), 1 + ppm * 1e-6)
+        loud = np.pad(loud, (0, max(0, len(speech) - len(loud))))[: len(speech)]
+        times = _event_times(event, len(speech), rng)
+        late = np.pad(_with_gaps(loud, event, times), (round(delay_s * LISTEN_RATE), 0))
+        echo = _echo(late[: len(speech)].astype(np.float32), room, event, times, rng)
+        level_dbfs = float(rng.uniform(*_ECHO_DBFS))
+        if ser_db is not None:
+            level_dbfs = float(rng.uniform(*_NEAR_DBFS)) - ser_db
+        echo = gained(echo, level_dbfs - active_dbfs(echo))
+        floor = gained(noise("pink", len(speech), rng), level_dbfs - _NOISE_UNDER_ECHO_DB)
+        return EchoScene(
+            seed, voice, room, loudspeaker, ppm, delay_s, to_pcm(speech), echo, floor, level_dbfs,
+            _active_s(speech), times, room.response(room.talker),
+        )  # fmt: skip
+
+    def speech(self, voice: str, seed: int, seconds: float, rng: np.random.Generator) -> Signal:
+        texts = FRESH_TEXTS if seed >= FIRST_REPORTED_SEED else TUNING_TEXTS
+        count = int(seconds * LISTEN_RATE) // _FRAME * _FRAME
+        whole = np.zeros(count, np.float32)
+        at = LISTEN_RATE // 4
+        while at < count:
+            said = to_signal(self._voices.say(voice, texts[int(rng.integers(len(texts)))]).spoken)
+            said = said * np.float32(_PEAK / (np.abs(said).max() + 1e-9))
+            part = said[: count - at]
+            whole[at : at + len(part)] = part
+            at += len(said) + int(rng.uniform(*_PAUSE_S) * LISTEN_RATE)
+        return whole
+
+
+def _active_s(speech: Signal) -> float:
+    frames = np.square(speech.reshape(-1, _FRAME)).mean(axis=1)
+    return float(np.count_nonzero(frames > frames.max() * 1e-4)) * _FRAME / LISTEN_RATE
+
+
+def _event_times(event: Event, count: int, rng: np.random.Generator) -> tuple[int, ...]:
+    if event == "none":
+        return ()
+    every_s = _WANDER_S if event == "wander" else _EVENT_EVERY_S
+    first = 10.0 + float(rng.uniform(0, 2))
+    return tuple(int(at * LISTEN_RATE) for at in np.arange(first, count / LISTEN_RATE - 3, every_s))
+
+
+def _with_gaps(loud: Signal, event: Event, times: tuple[int, ...]) -> Signal:
+    if event not in ("gap", "skip"):
+        return loud
+    parts, begin = [], 0
+    for at in times:
+        parts.append(loud[begin:at])
+        if event == "gap":
+            parts.append(np.zeros(_GAP, np.float32))
+        begin = at if event == "gap" else at + _GAP
+    parts.append(loud[begin:])
+    joined = np.concatenate(parts)
+    return np.pad(joined, (0, max(0, len(loud) - len(joined))))[: len(loud)].astype(np.float32)
+
+
+def _echo(
+    late: Signal, room: Room, event: Event, times: tuple[int, ...], rng: np.random.Generator
+) -> Signal:
+    if event not in ("jump", "wander"):
+        return through(late, room.response(room.loudspeaker))
+    by_m = 0.05 if event == "jump" else 0.03
+    fade = LISTEN_RATE // 50 if event == "jump" else int(_WANDER_S * LISTEN_RATE)
+    echo = through(late, room.response(room.loudspeaker))
+    for at in times:
+        place = moved(room.microphone, by_m, rng)
+        after = through(late, room.response(room.loudspeaker, place))
+        new = np.clip((np.arange(len(late)) - at) / fade, 0, 1).astype(np.float32)
+        echo = echo + new * (after - echo)
+    return echo.astype(np.float32)
+
+
+# --- people ------------------------------------------------------------------------------------
+
+
+def clips_of_people(corpora: Sequence[Path]) -> list[Clip]:
+    """Every recording of a person that has neither noise nor a room put on it."""
+    from benchmarks.harness.scene import load
+
+    found: dict[str, Clip] = {}
+    for corpus in corpora:
+        for scene in load(corpus):
+            if not scene.real or scene.snr_db is not None or scene.rt60_s is not None:
+                continue
+            speech = to_signal(scene.pcm[scene.onset - _FRAME : scene.end + 2 * _FRAME])
+            speech = speech[: int(_LONGEST_S * LISTEN_RATE)]
+            name = f"{scene.source.removeprefix('real:')} {scene.id}"
+            found[scene.id] = Clip(name, scene.text, scene.text_by, speech, onset(speech))
+    return [found[each] for each in sorted(found)]
+
+
+_LONGEST_S = 8.0
+
+
+def onset(signal: Signal) -> int:
+    """First 10 ms frame within 32 dB of the loudest, as in the prototype's figures."""
+    frames = signal[: len(signal) // _FRAME * _FRAME].reshape(-1, _FRAME)
+    power = np.square(frames, dtype=np.float64).mean(axis=1)
+    return int(np.flatnonzero(power > power.max() * 10**-3.2)[0]) * _FRAME
+
+
+def seeds(first: int, count: int) -> Iterator[int]:
+    """Of the scenes of one part: they never meet the other part's."""
+    last = first + count - 1
+    if first < FIRST_REPORTED_SEED <= last:
+        raise ValueError(f"seeds {first} to {last} are of both parts: begin at 1000 or end below")
+    yield from range(first, last + 1)

@@ -1,0 +1,509 @@
+"""A robot that hears itself, as a whole: real sessions whose clients are in rooms.
+
+    python -m benchmarks.echo.sessions [--seconds 120] [--scenes 10] [--seed N] [--jobs N]
+                                       [--corpus DIR] [--set K=V] [--out FILE]
+
+Each scene is one session in virtual time with answers of some 18 s. Its client plays them 30 to
+300 ms later through a loudspeaker that bends them, in a simulated room
+(``benchmarks.harness.rooms``), and sends its microphone in 20 ms pieces that come up to 15 ms late.
+Silero, Moonshine and Smart Turn are the real ones; calls take the time that they were measured to
+take (``benchmarks.harness.virtual_engines``). The reference is what was sent: nobody tells when it
+is played.
+
+- Alone: how often an hour an answer is cut off (``stopped``), held back for a moment (``held``) or
+  answered as if somebody had spoken (``answered``). ``later`` leaves the first 10 s out.
+- With ``--corpus``: each answer is interrupted, at +6, 0 and -6 dB to the echo; the first one, in a
+  room that is unknown, apart. ``stopped``: from the onset until the answer is cancelled;
+  ``silent``: until the client's loudspeaker is. ``--no-echo``: the loudspeaker is not heard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.models.weights import WeightsCache
+from app.settings.load import load_settings
+from app.settings.model import Settings
+from benchmarks.echo.scenes import (
+    FRESH_TEXTS,
+    ROBOT_VOICES,
+    Clip,
+    EchoSceneMaker,
+    active_dbfs,
+    clips_of_people,
+)
+from benchmarks.echo.voices import RobotVoices, say_all
+from benchmarks.harness.acoustics import Signal, gained, noise, to_pcm, to_signal
+from benchmarks.harness.played_scene import session_settings
+from benchmarks.harness.played_session import played_session
+from benchmarks.harness.rooms import LOUDSPEAKERS, Loudspeaker, bent, draw_room, in_band
+from benchmarks.harness.virtual_engines import EMBEDDED, Computer, HeardStt, HeardTurn, ScriptedLlm
+from benchmarks.onsets.play import InlineVad
+from benchmarks.turns.score import ears_of, opened_memo
+from benchmarks.wer import word_errors, words
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.bus import Published
+from pipeline.commands import AppendAudio, CreateResponse
+from pipeline.engines.contract import Delta
+from pipeline.engines.stages import Stages
+from pipeline.engines.vad.silero import SileroOptions, build
+from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
+from pipeline.messages import SpeechRequest
+from pipeline.work import Work
+from tests.support.virtual_time import run_virtual
+
+PIECE = LISTEN_RATE // 50
+SER_DB = (6, 0, -6)
+DOWN_S = (0.03, 0.3)
+UP_S = 0.02
+JITTER_S = 0.015
+ECHO_DBFS = (-26.0, -18.0)
+NOISE_UNDER_ECHO_DB = 35.0
+BETWEEN_S = 1.5
+SENTENCES = 6
+INTERRUPT_S = (1.0, 6.0)
+COLD_S = 10.0
+NOTICED_S = 2.5
+
+
+@dataclass
+class SpokenTts:
+    """Says the sentences of ``FRESH_TEXTS``, or such parts of them as an answer is cut into."""
+
+    said: RobotVoices
+    voice: str
+    computer: Computer
+    rate: int = LISTEN_RATE
+    voices: Sequence[str] = ("robot",)
+
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        await self.computer.work("tts", self.computer.delays.tts_clause_s, work)
+        whole = " ".join(FRESH_TEXTS)
+        # Numbers and signs are put into words; then its beginning tells.
+        text = request.text.strip()
+        start = next(text[:n] for n in range(len(text), 0, -1) if text[:n] in whole)
+        begin = whole.index(start)
+        end = min(begin + len(text), len(whole))
+        place = 0
+        for sentence in FRESH_TEXTS:
+            first, last = max(begin, place), min(end, place + len(sentence))
+            if first < last:
+                yield self._part(sentence, first - place, last - place)
+            place += len(sentence) + 1
+
+    def _part(self, sentence: str, first: int, last: int) -> Pcm:
+        """As much of it as there are letters."""
+        speech = to_signal(self.said.say(self.voice, sentence).spoken)
+        loud = speech * np.float32(0.7 / (np.abs(speech).max() + 1e-9))
+        begin, end = (len(loud) * letter // len(sentence) for letter in (first, last))
+        return np.concatenate((to_pcm(loud[begin:end]), np.zeros(3000, np.int16)))
+
+
+@dataclass
+class TellingLlm(ScriptedLlm):
+    """Another six sentences for each answer."""
+
+    answers: int = 0
+
+    def reply(self, *asked: Any) -> AsyncGenerator[Delta, None]:
+        first = self.answers * SENTENCES % (len(FRESH_TEXTS) - SENTENCES)
+        self.answers += 1
+        text = " ".join(FRESH_TEXTS[first : first + SENTENCES])
+        self.answer = tuple(f"{word} " for word in text.split())
+        return super().reply(*asked)
+
+
+@dataclass
+class RoomClient:
+    """Plays what it is sent, and hears it again. Samples are counted from the session's begin."""
+
+    response: Signal
+    loudspeaker: Loudspeaker
+    floor: Signal
+    down_s: float
+    gain: float = 1.0
+    played: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
+    said: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
+    silent_s: dict[float, float] = field(default_factory=dict)
+    """When it was silent, by when it was told to be."""
+
+    def play(self, pcm: Pcm, at_s: float) -> None:
+        start = max(round((at_s + self.down_s) * LISTEN_RATE), len(self.played))
+        silence = np.zeros(start - len(self.played), np.float32)
+        loud = bent(to_signal(pcm), self.loudspeaker)
+        self.played = np.concatenate((self.played, silence, loud))
+
+    def flush(self, at_s: float) -> None:
+        self.played = self.played[: round((at_s + self.down_s) * LISTEN_RATE)]
+        self.silent_s[at_s] = len(self.played) / LISTEN_RATE
+
+    def say(self, signal: Signal, at: int) -> None:
+        if len(self.said) < at + len(signal):
+            grown = np.zeros(at + len(signal), np.float32)
+            grown[: len(self.said)] = self.said
+            self.said = grown
+        self.said[at : at + len(signal)] += signal
+
+    def hear(self, start: int) -> Pcm:
+        """The piece that begins there."""
+        end = start + PIECE
+        first = max(0, start - len(self.response) + 1)
+        source = self.played[first:end]
+        sound = self.floor[start % len(self.floor) :][:PIECE].copy()
+        sound = np.pad(sound, (0, PIECE - len(sound)))
+        if len(source) and np.any(source):
+            size = 1 << (end - first + len(self.response)).bit_length()
+            spectrum = np.fft.rfft(source, size) * self._spectrum(size)
+            echo = np.fft.irfft(spectrum, size)[start - first : end - first]
+            sound += self.gain * echo.astype(np.float32)
+        said = self.said[start:end]
+        sound[: len(said)] += said
+        return to_pcm(sound)
+
+    def _spectrum(self, size: int) -> Any:
+        held = self.__dict__.setdefault("_spectra", {})
+        if size not in held:
+            held[size] = np.fft.rfft(self.response, size)
+        return held[size]
+
+
+@dataclass
+class Interrupted:
+    """``first``: it is the session's first answer. ``stopped_ms``: from the onset until the answer
+    ends; ``None``: it goes on. ``silent_ms``: until the loudspeaker is silent."""
+
+    clip: str
+    ser_db: int
+    first: bool
+    stopped_ms: float | None
+    silent_ms: float | None
+    before: bool
+    """Whether it ended before anybody spoke."""
+    errors: tuple[int, int] | None
+    first_word: bool | None
+
+
+@dataclass
+class Scene:
+    """``*_s``: when something happened; nobody spoke but the robot, or only after ``COLD_S``."""
+
+    seed: int
+    seconds: float
+    robot_s: float
+    delay_ms: int | None
+    true_delay_ms: int
+    stopped_s: list[float]
+    held_s: list[float]
+    answered_s: list[float]
+    interrupted: list[Interrupted]
+
+
+# --- one scene ---------------------------------------------------------------------------------
+
+
+def play(
+    seed: int,
+    seconds: float,
+    voices: Path,
+    corpora: tuple[Path, ...],
+    sets: tuple[str, ...],
+    echo: bool,
+) -> Scene:
+    settings = load_settings("default", list(sets)).settings
+    rng = np.random.default_rng([seed, 79])
+    room, loudspeaker = draw_room(rng), LOUDSPEAKERS[int(rng.integers(len(LOUDSPEAKERS)))]
+    voice = ROBOT_VOICES[int(rng.integers(len(ROBOT_VOICES)))]
+    robot = RobotVoices.load(voices)
+    speech = EchoSceneMaker(robot).speech(voice, 1000 + seed, 10, rng)
+    response = in_band(np.pad(room.response(room.loudspeaker), (0, 64)))
+    echo_dbfs = float(rng.uniform(*ECHO_DBFS))
+    client = RoomClient(
+        response,
+        loudspeaker,
+        gained(noise("pink", 10 * LISTEN_RATE, rng), echo_dbfs - NOISE_UNDER_ECHO_DB),
+        float(rng.uniform(*DOWN_S)),
+    )
+    sample = bent(speech[: 10 * LISTEN_RATE], loudspeaker)
+    level = active_dbfs(np.convolve(sample, response[:2000])[: len(sample)].astype(np.float32))
+    client.gain = float(10 ** ((echo_dbfs - level) / 20)) if echo else 0.0
+    near = room.response(room.talker)
+    talk = _Talk(seed, _clips(corpora), near, echo_dbfs, np.random.default_rng([seed, 80]))
+    with opened_memo(settings) as memo:
+        ears = ears_of(settings, memo)
+        computer = Computer(EMBEDDED)
+        stages = Stages(
+            InlineVad(_vad(settings)),
+            HeardTurn(ears, computer),
+            HeardStt(ears, computer),
+            TellingLlm(ears, computer),
+            SpokenTts(robot, voice, computer),
+        )
+        log, delay_ms = run_virtual(_run(stages, settings, client, talk, seconds, rng))
+        return _scene(seed, seconds, log, delay_ms, client, talk, ears)
+
+
+@dataclass
+class _Talk:
+    """Who interrupts, and what came of it."""
+
+    seed: int
+    clips: list[Clip]
+    near: Signal
+    echo_dbfs: float
+    rng: np.random.Generator
+    done: list[tuple[Clip, int, int, int]] = field(default_factory=list)
+    """Clip, ratio, sample of its onset, sample of its end."""
+
+    def begin(self, client: RoomClient, now: int) -> None:
+        """Somebody speaks in 2 to 6 s."""
+        clip = self.clips[int(self.rng.integers(len(self.clips)))]
+        ser_db = SER_DB[(self.seed + len(self.done)) % 3]
+        at = now + int(self.rng.uniform(*INTERRUPT_S) * LISTEN_RATE)
+        said = np.convolve(clip.signal, self.near)[: len(clip.signal) + 4800].astype(np.float32)
+        said = gained(said, self.echo_dbfs + ser_db - active_dbfs(said))
+        client.say(said, at)
+        arrival = int(np.abs(self.near).argmax())
+        self.done.append((clip, ser_db, at + clip.onset + arrival, at + len(said)))
+
+
+async def _run(
+    stages: Stages,
+    settings: Settings,
+    client: RoomClient,
+    talk: _Talk,
+    seconds: float,
+    rng: np.random.Generator,
+) -> tuple[list[Published], int | None]:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    log: list[Published] = []
+    active: set[str] = set()
+    quiet_from = 0.0
+
+    def note(published: Published) -> None:
+        nonlocal quiet_from
+        log.append(published)
+        at, event = published
+        match event:
+            case ReplyAudio():
+                client.play(event.pcm, at)
+                active.add(event.reply_id)
+            case SpeechStarted():
+                client.flush(at)
+            case ReplyFinished():
+                active.discard(event.reply_id)
+                if event.status == "cancelled":
+                    client.flush(at)
+                quiet_from = len(client.played) / LISTEN_RATE
+
+    answers = 0
+    async with played_session(stages, session_settings(settings), note) as session:
+        for start in range(0, int(seconds * LISTEN_RATE), PIECE):
+            now = start / LISTEN_RATE
+            last = talk.done[-1][3] / LISTEN_RATE if talk.done else 0.0
+            if not active and now > max(quiet_from, last) + BETWEEN_S:
+                answers += 1
+                quiet_from = now + BETWEEN_S
+                await session.submit(CreateResponse())
+                if talk.clips:
+                    talk.begin(client, start)
+            captured = (start + PIECE) / LISTEN_RATE
+            late_s = UP_S + float(rng.uniform(0, JITTER_S))
+            await asyncio.sleep(began + captured - loop.time())
+            piece = client.hear(start)
+            await asyncio.sleep(max(0.0, began + captured + late_s - loop.time()))
+            await session.submit(AppendAudio(piece, LISTEN_RATE))
+        return log, session.echo_delay_ms
+
+
+def _scene(
+    seed: int,
+    seconds: float,
+    log: list[Published],
+    delay_ms: int | None,
+    client: RoomClient,
+    talk: _Talk,
+    ears: Any,
+) -> Scene:
+    spoken = [(onset, end) for _, _, onset, end in talk.done]
+    stopped = [
+        at
+        for at, event in log
+        if isinstance(event, ReplyFinished) and event.reason == "turn_detected"
+    ]
+    ignored = [at for at, event in log if isinstance(event, SpeechIgnored)]
+    texts = [(at, event.text) for at, event in log if isinstance(event, TranscriptReady)]
+    found = [
+        _interrupted(each, number == 0, stopped, texts, client, ears)
+        for number, each in enumerate(talk.done)
+    ]
+
+    def nobodys(times: Sequence[float]) -> list[float]:
+        return [
+            round(at, 2)
+            for at in times
+            if not any(o / LISTEN_RATE - 0.1 < at < e / LISTEN_RATE + 4 for o, e in spoken)
+        ]
+
+    direct = int(np.abs(client.response).argmax()) / LISTEN_RATE
+    robot = sum(len(e.pcm) / e.rate for _, e in log if isinstance(e, ReplyAudio))
+    return Scene(
+        *(seed, seconds, round(robot, 1), delay_ms),
+        round((client.down_s + UP_S + direct) * 1000),
+        *(nobodys(stopped), nobodys(ignored), nobodys([at for at, _ in texts])),
+        found,
+    )
+
+
+def _interrupted(
+    done: tuple[Clip, int, int, int],
+    first_answer: bool,
+    stopped: Sequence[float],
+    texts: Sequence[tuple[float, str]],
+    client: RoomClient,
+    ears: Any,
+) -> Interrupted:
+    clip, ser_db, onset, end = done
+    onset_s = onset / LISTEN_RATE
+    at = next((s for s in stopped if onset_s < s < onset_s + NOTICED_S), None)
+    before = any(onset_s - INTERRUPT_S[1] < s <= onset_s for s in stopped)
+    read = " ".join(text for when, text in texts if onset_s < when < end / LISTEN_RATE + 3)
+    clean = to_pcm(client.said[max(0, onset - 3200) : end] + np.float32(0))
+    ideal = ears.transcribe(clean)
+    errors = None
+    if clip.text_by == "source":
+        found = word_errors(clip.text, read)
+        errors = (found.errors, found.words)
+    first = words(ideal)[:1]
+    known = bool(first) and first == words(clip.text)[:1]
+
+    def since(moment: float | None) -> float | None:
+        return None if moment is None else round((moment - onset_s) * 1000)
+
+    return Interrupted(
+        *(clip.name, ser_db, first_answer, since(at)),
+        since(None if at is None else client.silent_s[at]),
+        *(before, errors),
+        (words(read)[:1] == first) if known and at is not None else None,
+    )
+
+
+@cache
+def _clips(corpora: tuple[Path, ...]) -> list[Clip]:
+    return clips_of_people(corpora)
+
+
+@cache
+def _vad_from(weights: Path) -> Any:
+    return build(SileroOptions(), weights)
+
+
+def _vad(settings: Settings) -> Any:
+    return _vad_from(WeightsCache(settings.paths.cache(os.environ)).path("silero-vad"))
+
+
+# --- figures -----------------------------------------------------------------------------------
+
+
+def figures(scenes: Sequence[Scene]) -> dict[str, Any]:
+    hours = sum(scene.robot_s for scene in scenes) / 3600
+    found: dict[str, Any] = {
+        "scenes": len(scenes),
+        "robot_hours": round(hours, 3),
+        "found": sum(scene.delay_ms is not None for scene in scenes),
+        "delay_error_ms": [
+            scene.delay_ms - scene.true_delay_ms for scene in scenes if scene.delay_ms is not None
+        ],
+    }
+    for name in ("stopped_s", "held_s", "answered_s"):
+        times = [getattr(scene, name) for scene in scenes]
+        later = sum(sum(at >= COLD_S for at in each) for each in times)
+        found[name.removesuffix("_s")] = {
+            "an_hour": round(sum(map(len, times)) / hours, 2),
+            "later": round(later / hours, 2),
+            "n": sum(map(len, times)),
+        }
+    everybody = [each for scene in scenes for each in scene.interrupted]
+    of_kind = {
+        "the first answer interrupted": [each for each in everybody if each.first],
+        **{
+            f"interrupted at {ser_db} dB": [each for each in everybody if each.ser_db == ser_db]
+            for ser_db in SER_DB
+        },
+    }
+    for kind, of in of_kind.items():
+        if not of:
+            continue
+        # Who was interrupted before they spoke found the robot silent.
+        of = [each for each in of if not each.before]
+        late = [each.stopped_ms for each in of if each.stopped_ms is not None]
+        silent = [each.silent_ms for each in of if each.silent_ms is not None]
+        errors = [each.errors for each in of if each.errors and each.stopped_ms is not None]
+        firsts = [each.first_word for each in of if each.first_word is not None]
+        found[kind] = {
+            "n": len(of),
+            "stopped": round(len(late) / len(of), 3),
+            "stopped_ms": [round(float(np.percentile(late, p))) for p in (50, 95) if late],
+            "silent_ms": [round(float(np.percentile(silent, p))) for p in (50, 95) if silent],
+            "wer": round(sum(e for e, _ in errors) / max(1, sum(n for _, n in errors)), 3),
+            "first_word": [sum(firsts), len(firsts)],
+        }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--scenes", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0, help="below 100: for tuning")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--corpus", type=Path, action="append", default=[])
+    parser.add_argument("--no-echo", action="store_false", dest="echo")
+    parser.add_argument("--set", action="append", default=[], metavar="K=V", dest="sets")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    began = time.monotonic()
+    settings = load_settings("default").settings
+    voices = Path(tempfile.gettempdir()) / "reachy-voice-echo-voices.npz"
+    say_all(WeightsCache(settings.paths.cache(os.environ)).path("piper-joe"), voices)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(given.jobs, mp_context=spawn) as pool:
+        futures = [
+            pool.submit(
+                play,
+                seed,
+                given.seconds,
+                voices,
+                tuple(given.corpus),
+                tuple(given.sets),
+                given.echo,
+            )
+            for seed in range(given.seed, given.seed + given.scenes)
+        ]
+        scenes = [future.result() for future in futures]
+    report = {"set": given.sets, "echo": given.echo, "first_seed": given.seed, **figures(scenes)}
+    report["took_s"] = round(time.monotonic() - began, 1)
+    print(json.dumps(report, indent=1))
+    if given.out:
+        report["scenes_played"] = [asdict(scene) for scene in scenes]
+        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

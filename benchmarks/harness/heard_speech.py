@@ -1,0 +1,350 @@
+"""What the onsets benchmark is made of: short first words and what follows.
+
+People: Debian's ``asterisk-core-sounds-en-g722`` (one professional speaker, CC-BY-SA 3.0; single
+words and short prompts; needs the program ``ffmpeg``), the recordings of
+``tests/support/recordings.py`` and, if directories are given, the real speakers of the conversation
+corpus. Voices: Piper, and ``flite`` and ``espeak-ng`` where they are installed.
+
+    apt-get install asterisk-core-sounds-en-g722 ffmpeg flite espeak-ng pocketsphinx-testdata
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import soxr
+from numpy.typing import NDArray
+
+from benchmarks.harness.scene import load
+from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
+from pipeline.engines.tts import piper
+from pipeline.messages import SpeechRequest
+from tests.support import recordings
+from tests.support.recordings import Uncancelled
+
+ASTERISK = Path("/usr/share/asterisk/sounds/en_US_f_Allison")
+
+FIRST_AND_REST = (
+    ("No", "that is not what I meant."),
+    ("Stop", "right there."),
+    ("Please", "turn your head to the left."),
+    ("Hey", "can you hear me?"),
+    ("Reachy", "what time is it?"),
+    ("Yes", "I would like that."),
+    ("So", "what do you think of it?"),
+    ("I", "think it is going to rain."),
+    ("It", "is very cold in here."),
+    ("For", "how long can you dance?"),
+    ("Sixty", "minutes is too long."),
+    ("Hello", "how are you today?"),
+    ("What", "do you see in front of you?"),
+    ("Who", "is standing at the door?"),
+    ("How", "far away is the moon?"),
+    ("Thanks", "that was very kind."),
+    ("If", "it rains, go inside."),
+    ("Play", "some music for us."),
+    ("Turn", "around and look at me."),
+    ("Fine", "then we do it tomorrow."),
+    ("Put", "your antennas up."),
+    ("Two", "plus two makes four."),
+    ("She", "wants to talk to you."),
+    ("Think", "about it for a moment."),
+)
+"""First words as people say them to a robot: short ones, soft ones (s, f, h, p, th), vowels."""
+
+# fmt: off
+_WORDS = (
+    "hello", "for", "is", "with", "your", "minute", "second", "number", "hours", "minutes",
+    "seconds", "time", "calling", "added", "removed", "enabled", "disabled", "cancelled",
+    "activated", "sorry", "goodbye", "extension", "location",
+)
+_ALPHABET = (
+    "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet",
+    "kilo", "lima", "mike", "november", "oscar", "papa", "quebec", "romeo", "sierra", "tango",
+    "uniform", "victor", "whiskey", "x-ray", "yankee", "zulu",
+)
+# fmt: on
+_PROMPTS = {
+    **{word: word for word in _WORDS},
+    "vm-no": "no",
+    "vm-press": "press",
+    "vm-and": "and",
+    "vm-from": "from",
+    "vm-first": "first",
+    "vm-last": "last",
+    "vm-for": "for",
+    "vm-message": "message",
+    "vm-messages": "messages",
+    "vm-password": "password",
+    "vm-received": "received",
+    "vm-saved": "saved",
+    "vm-Work": "work",
+    "vm-Family": "family",
+    "vm-Friends": "friends",
+    "vm-Urgent": "urgent",
+    "vm-youhave": "you have",
+    "im-sorry": "I'm sorry",
+    "you-entered": "you entered",
+    "hello-world": "hello world",
+    "please-try-again": "please try again",
+    "one-moment-please": "one moment please",
+    "do-not-disturb": "do not disturb",
+    "digits/today": "today",
+    "digits/tomorrow": "tomorrow",
+    "digits/yesterday": "yesterday",
+    "digits/hundred": "hundred",
+    "digits/thousand": "thousand",
+    "digits/million": "million",
+    "digits/pound": "pound",
+    "digits/star": "star",
+    **{f"digits/{number}": str(number) for number in (*range(20), *range(20, 100, 10))},
+    **{f"letters/{letter}": letter for letter in "abcdefghijklmnopqrstuvwxyz"},
+    **{f"phonetic/{word[0]}_p": word for word in _ALPHABET},
+}
+"""Short prompts by file name. A letter or digit alone is a first word, too."""
+# fmt: off
+_RESTS = (
+    "vm-pls-try-again", "queue-thankyou", "number-not-answering", "from-unknown-caller",
+    "vm-isonphone", "agent-loginok", "conf-full", "followme/call-from", "dictate/forhelp",
+    "vm-unknown-caller", "please-try-again", "vm-nomore", "conf-thereare", "to-extension",
+    "telephone-number",
+)
+# fmt: on
+"""Longer prompts that follow a first word."""
+
+_ESPEAK_VOICES = ("en-us", "en-gb-x-rp+f3", "en-gb-scotland+m5")
+_FLITE_VOICES = ("awb", "rms", "slt", "kal16")
+_PIPER_PACES = (0.9, 1.0, 1.2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Speech:
+    """``pcm``: 16 kHz int16 mono, cut so that speech is in ``onset`` to ``end``. ``text``: what is
+    said, or nothing if that is not known. ``source`` begins with ``real`` or ``synthetic``."""
+
+    source: str
+    text: str
+    pcm: Pcm
+    onset: int
+    end: int
+
+    @property
+    def spoken(self) -> Pcm:
+        """From its first to its last speech sample."""
+        return self.pcm[self.onset : self.end]
+
+
+def cut(source: str, text: str, pcm: Pcm, around_ms: int = 20) -> Speech:
+    """A clip with what lies beyond ``around_ms`` of its speech cut off."""
+    onset, end = bounds(pcm)
+    around = around_ms * LISTEN_RATE // 1000
+    first = max(0, onset - around)
+    return Speech(source, text, pcm[first : end + around], onset - first, end - first)
+
+
+HOP = LISTEN_RATE // 400
+_WINDOW_HOPS = 4
+
+
+def levels_db(pcm: Pcm) -> NDArray[np.float64]:
+    """Level of each 10 ms window, 2.5 ms apart, in dB of full scale; at least -90."""
+    samples = pcm.astype(np.float64) / 32768
+    samples -= samples.mean() if len(samples) else 0.0
+    hops = len(samples) // HOP
+    power = (samples[: hops * HOP] ** 2).reshape(hops, HOP).mean(axis=1)
+    smooth = np.convolve(power, np.ones(_WINDOW_HOPS) / _WINDOW_HOPS, mode="valid")
+    return np.asarray(10 * np.log10(np.maximum(smooth, 1e-9)))
+
+
+def bounds(pcm: Pcm) -> tuple[int, int]:
+    """First speech sample and the one after the last, by the clip's own level.
+
+    From the first loud 20 ms back over all that lies less than 40 dB under the loud parts and
+    6 dB over what the room does before (in three quarters of the time), across gaps of up to
+    120 ms, as before the "t" of "stop". At most 10 ms early. Raises ``ValueError`` for silence.
+    """
+    found = levels_db(pcm)
+    first, last = _first(found), _first(found[::-1])
+    return first * HOP, min(len(pcm), (len(found) - last + _WINDOW_HOPS - 1) * HOP)
+
+
+def _first(found: NDArray[np.float64]) -> int:
+    """Hop in which speech begins."""
+    loud = float(np.percentile(found, 95))
+    loud_runs = _runs(found > loud - 15, 8)
+    if not len(loud_runs):
+        raise ValueError("the clip is silent")
+    threshold = loud - 40
+    if len(lead := found[: max(0, loud_runs[0] - 2 * _LEAD_HOPS)]) >= _LEAD_HOPS:
+        threshold = min(max(threshold, float(np.percentile(lead, 75)) + 6), loud - 22)
+    begin = int(loud_runs[0])
+    for run in _runs(found[:begin] > threshold, _WINDOW_HOPS)[::-1]:
+        if begin - run > _GAP_HOPS + _WINDOW_HOPS:
+            break
+        begin = int(run)
+    return begin
+
+
+_LEAD_HOPS = 20
+_GAP_HOPS = 48
+
+
+def _runs(true: NDArray[np.bool_], count: int) -> NDArray[np.intp]:
+    """Where ``count`` values in a row are true."""
+    if len(true) < count:
+        return np.zeros(0, dtype=np.intp)
+    return np.flatnonzero(np.convolve(true, np.ones(count), mode="valid") == count)
+
+
+# --- people ------------------------------------------------------------------------------------
+
+
+@cache
+def words_of_people() -> tuple[Speech, ...]:
+    """Single words and short prompts. Empty, with a message, if they are not installed."""
+    if not ASTERISK.is_dir() or not shutil.which("ffmpeg"):
+        print("No short words of people: run apt-get install asterisk-core-sounds-en-g722 ffmpeg")
+        return ()
+    return tuple(
+        cut("real: asterisk", text, _g722(ASTERISK / f"{name}.g722"))
+        for name, text in sorted(_PROMPTS.items())
+    )
+
+
+@cache
+def rests_of_people() -> tuple[Speech, ...]:
+    """What may follow such a word."""
+    if not words_of_people():
+        return ()
+    return tuple(cut("real: asterisk", "", _g722(ASTERISK / f"{name}.g722")) for name in _RESTS)
+
+
+def _g722(path: Path) -> Pcm:
+    command = ["ffmpeg", "-v", "error", "-f", "g722", "-i", str(path), "-f", "s16le", "-"]
+    return pcm_from_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
+MAX_SECONDS = 3.0
+"""Of a longer recording, only the beginning is said."""
+
+
+def phrases_of_people(corpora: Sequence[Path]) -> list[Speech]:
+    """Beginnings of recordings, and of their parts after a pause of 200 ms or more."""
+    found: list[Speech] = []
+    for each in recordings.real_recordings():
+        for start, end in _parts(each.pcm):
+            text = each.text if start == 0 else ""
+            phrase = _beginning(f"real: {each.source}", text, each.pcm[start:end])
+            if phrase.onset:  # it must begin within the clip
+                found.append(phrase)
+    for scene in _real_scenes(corpora):
+        pcm = scene.pcm[max(0, scene.onset - _LEAD_SAMPLES) : scene.end]
+        text = scene.text if scene.text_by == "source" else ""
+        found.append(_beginning(scene.source.replace("real:", "real: "), text, pcm))
+    return found
+
+
+_LEAD_SAMPLES = LISTEN_RATE * 4 // 10
+
+
+def _beginning(source: str, text: str, pcm: Pcm) -> Speech:
+    return cut(source, text, pcm[: int(MAX_SECONDS * LISTEN_RATE)])
+
+
+def _real_scenes(corpora: Sequence[Path]) -> Iterator[Any]:
+    """Those without noise or room."""
+    for scene in itertools.chain.from_iterable(load(corpus) for corpus in corpora):
+        if scene.real and scene.snr_db is None and scene.rt60_s is None:
+            yield scene
+
+
+def _parts(pcm: Pcm) -> list[tuple[int, int]]:
+    """A recording cut in the middle of its pauses of 200 ms or more, into parts with speech."""
+    found = levels_db(pcm)
+    loud = np.percentile(found, 95)
+    quiet = found < max(loud - 35, np.percentile(found, 5) + 6)
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], quiet.astype(int), [0]))))
+    cuts = [0]
+    for start, end in zip(edges[::2], edges[1::2], strict=True):
+        if (end - start) * HOP >= LISTEN_RATE // 5:
+            # Early enough to know the room, but without the tail of what was said before.
+            cuts.append(int(start + (end - start) * 2 // 5) * HOP)
+    cuts.append(len(pcm))
+    return [
+        (start, end)
+        for start, end in itertools.pairwise(cuts)
+        if np.count_nonzero(found[start // HOP : end // HOP] > loud - 12) * HOP > LISTEN_RATE // 10
+    ]
+
+
+# --- voices ------------------------------------------------------------------------------------
+
+
+class Voices:
+    """Every synthetic voice there is."""
+
+    def __init__(self, piper_weights: Path, robot_text: str) -> None:
+        """``robot_text``: what the assistant is heard to say."""
+        # Piper's network draws from a generator that begins with its session and goes on from text
+        # to text. Everything is said once, in one order: so every run has the same voices.
+        onnxruntime.set_seed(1)
+        self._piper = piper.build(piper.PiperOptions(), piper_weights)
+        self.names = [f"piper-joe {pace}" for pace in _PIPER_PACES]
+        if shutil.which("flite"):
+            self.names += [f"flite {voice}" for voice in _FLITE_VOICES]
+        if shutil.which("espeak-ng"):
+            self.names += [f"espeak-ng {voice}" for voice in _ESPEAK_VOICES]
+        self._said: dict[tuple[str, str], Speech] = {}
+        self.robot = self.say(self.names[1], robot_text)
+        for pace, text in itertools.product(_PIPER_PACES, _texts()):
+            self.say(f"piper-joe {pace}", text)
+
+    def say(self, name: str, text: str) -> Speech:
+        """``text`` by the voice ``name``."""
+        key = name, text
+        if key not in self._said:
+            program, voice = name.split(" ")
+            pcm = self._by_piper(text, float(voice)) if "piper" in program else _run(name, text)
+            self._said[key] = cut(f"synthetic: {name}", text, pcm)
+        return self._said[key]
+
+    def _by_piper(self, text: str, pace: float) -> Pcm:
+        never = Uncancelled()
+        said = [
+            pcm
+            for pcm in self._piper.synthesize(SpeechRequest(text, "", pace), never)
+            if pcm is not None
+        ]
+        return _at_listen_rate(np.concatenate(said), self._piper.rate)
+
+
+def _texts() -> Iterator[str]:
+    for first, rest in FIRST_AND_REST:
+        yield from (f"{first}.", rest, f"{first} {rest}")
+
+
+def _run(name: str, text: str) -> Pcm:
+    program, voice = name.split(" ")
+    options = ["-v", voice, "--stdout", text]
+    if program == "flite":
+        options = ["-voice", voice, "-t", text, "-o", "/dev/stdout"]
+    wav = subprocess.run([program, *options], check=True, capture_output=True).stdout
+    # Both write a header for a length that they do not know yet.
+    header, rate = 44, int.from_bytes(wav[24:28], "little")
+    return _at_listen_rate(pcm_from_bytes(wav[header : len(wav) - len(wav) % 2]), rate)
+
+
+def _at_listen_rate(pcm: Pcm, rate: int) -> Pcm:
+    if rate == LISTEN_RATE:
+        return pcm
+    converted: Pcm = soxr.resample(pcm, rate, LISTEN_RATE, quality="HQ")
+    return converted

@@ -1,0 +1,275 @@
+"""What is known about each pause of a scene, for fitting decisions and for baselines.
+
+A pause is what the session takes for one: silence by the VAD and the real ``TurnTaker``, in a turn
+that nothing has ended yet. It is matched with the label that it overlaps most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.settings.model import Settings
+from benchmarks.harness.ears import Ears
+from benchmarks.harness.scene import Pause, Scene
+from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
+from pipeline.conversation.chat import prompt
+from pipeline.engines.vad.silero import WINDOW_SAMPLES
+from pipeline.hearing.turn_signals import Paused, Resumed, Started, TurnTaker
+from pipeline.items import MessageItem, TextPart
+from pipeline.messages import Message
+from pipeline.settings import Endpointing
+
+AFTER_S = 4.0
+"""Seconds that are played after the last speech sample: time for the longest wait and an answer."""
+_TAIL_S = 1.0
+"""Room tone at a scene's end that is played back and forth to fill them."""
+SILENCES_MS = (32, 64, 96, 128, 160, 192)
+"""Silences at which the turn detector is asked: the VAD's windows from the first silent one."""
+_NEVER_MS = 3_600_000
+
+Label = Literal["end", "inner", "sentence", "unlabelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A pause as the VAD sees it. ``start``: index after the last speech sample. ``noticed``: index
+    after its first silent frames. ``resumed``: first sample of the window in which speech goes on;
+    ``None``: it does not."""
+
+    turn_start: int
+    start: int
+    noticed: int
+    resumed: int | None
+
+    def lasts(self, silence_ms: int) -> bool:
+        """Whether so much silence is heard before speech goes on."""
+        return self.resumed is None or self.resumed - self.start >= samples(silence_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One pause with everything that is known of it. Times in ms; of silence, from the VAD's end of
+    speech (``heard_end``, a sample index of the scene).
+
+    ``lag_ms``: how much later than the labelled end of speech that is. ``pause_ms``: labelled
+    length, ``None`` at an end. ``resumed_ms``: silence when the VAD hears speech go on. ``nth``: so
+    many pauses at this label before it. ``audio``: the turn detector's probability by the ms of
+    silence that it heard. ``text``: what is recognised at the first silent frames. ``complete``:
+    the language model's probability that these words are complete.
+    """
+
+    scene: str
+    part: str
+    real: bool
+    source: str
+    speaker: str
+    group: str
+    kind: str
+    said: str
+    said_by: str
+    asked: str
+    snr_db: float | None
+    rt60_s: float | None
+    stretched: bool
+    label: Label
+    pause_kind: str
+    pause_ms: float | None
+    heard_end: int
+    lag_ms: float | None
+    resumed_ms: float | None
+    nth: int
+    turn_ms: float
+    speech_ms: float
+    own_pauses_ms: tuple[int, ...]
+    audio: dict[int, float]
+    text: str
+    complete: float | None
+    vad: tuple[float, ...]
+
+
+def samples(ms: float) -> int:
+    return round(ms * LISTEN_RATE / 1000)
+
+
+def milliseconds(count: int) -> float:
+    return count * 1000 / LISTEN_RATE
+
+
+def group_of(scene: Scene) -> str:
+    """The same words by the same voice; scenes that share them are not independent."""
+    return f"{scene.source}/{scene.speaker}/{scene.text}"
+
+
+def played(scene: Scene) -> Pcm:
+    """The scene with ``AFTER_S`` of its own room behind the speech; int16 mono, 16 kHz."""
+    missing = scene.end + round(AFTER_S * LISTEN_RATE) - len(scene.pcm)
+    tail = scene.pcm[-round(_TAIL_S * LISTEN_RATE) :]
+    if missing <= 0:
+        return scene.pcm
+    there_and_back = np.concatenate((tail[::-1], tail))
+    return np.concatenate((scene.pcm, np.resize(there_and_back, missing)))
+
+
+def frames(pcm: Pcm) -> Iterator[AudioFrame]:
+    for at in range(0, len(pcm) - WINDOW_SAMPLES + 1, WINDOW_SAMPLES):
+        yield AudioFrame(pcm[at : at + WINDOW_SAMPLES], LISTEN_RATE, at)
+
+
+def silences(
+    pcm: Pcm, scores: NDArray[np.float64], settings: Endpointing, until: int
+) -> list[Silence]:
+    """All pauses of a turn that does not end before sample ``until``, in order.
+
+    A turn that the VAD opens behind ``until`` is noise; none of its pauses are given.
+    """
+    taker = TurnTaker(settings)
+    found: list[Silence] = []
+    turn_start, pause = 0, None
+    for frame, score in zip(frames(pcm), scores, strict=True):
+        for signal in (*taker.feed(float(score), frame), *taker.judge(_NEVER_MS)):
+            match signal:
+                case Started(start):
+                    if start >= until:
+                        return found
+                    turn_start = max(0, start - samples(settings.prefix_padding_ms))
+                case Paused(speech_end, noticed):
+                    pause = Silence(turn_start, speech_end, noticed, None)
+                case Resumed(start) if pause:
+                    found.append(Silence(turn_start, pause.start, pause.noticed, start))
+                    pause = None
+                    if start >= until:
+                        # Something was heard in the room after the speech; the end stands.
+                        last = found.pop()
+                        found.append(Silence(turn_start, last.start, last.noticed, None))
+                        return found
+    return [*found, pause] if pause else found
+
+
+def matched(scene: Scene, silence: Silence) -> Pause | Literal["end"] | None:
+    """The labelled pause, or the end, that a silence overlaps most; ``None``: neither."""
+    if silence.resumed is None:
+        return "end"
+    overlaps = [
+        (min(silence.resumed, pause.end) - max(silence.start, pause.start), pause)
+        for pause in scene.pauses
+    ]
+    most, pause = max(overlaps, key=lambda each: each[0], default=(0, None))
+    return pause if most > 0 else None
+
+
+def sites(
+    scene: Scene, ears: Ears, settings: Settings, silences_ms: Sequence[int] = SILENCES_MS
+) -> list[Site]:
+    """Every pause of ``scene``, in order."""
+    pcm = played(scene)
+    scores = ears.speech_scores(pcm)
+    found: list[Site] = []
+    own: list[int] = []
+    resumed = 0
+    for silence in silences(pcm, scores, settings.endpointing, scene.end):
+        match = matched(scene, silence)
+        at = silence.start // WINDOW_SAMPLES
+        text = ears.transcribe(pcm[silence.turn_start : silence.noticed])
+        asked = _prompt(settings.conversation.instructions, scene.asked, text)
+        site = Site(
+            **_of_scene(scene),
+            **_of_label(scene, silence, match, found),
+            resumed_ms=_between(silence.start, silence.resumed),
+            turn_ms=milliseconds(silence.start - silence.turn_start),
+            speech_ms=milliseconds(silence.start - max(resumed, silence.turn_start)),
+            own_pauses_ms=tuple(own),
+            audio=_heard(pcm, silence, ears, silences_ms),
+            text=text,
+            complete=ears.words_complete(asked) if text else None,
+            vad=tuple(float(score) for score in scores[max(0, at - 4) : at + 6]),
+        )
+        found.append(site)
+        if silence.resumed is not None:
+            own.append(round(milliseconds(silence.resumed - silence.start)))
+            resumed = silence.resumed
+    return found
+
+
+def _prompt(instructions: str, asked: str, said: str) -> list[Message]:
+    """As a session has it when ``said`` is all that the user has said."""
+    question = [MessageItem("", "assistant", (TextPart(asked),))] if asked else []
+    return prompt(instructions, [*question, MessageItem("", "user", (TextPart(said),))])
+
+
+def _of_scene(scene: Scene) -> dict[str, Any]:
+    return {
+        "scene": scene.id,
+        "part": scene.part,
+        "real": scene.real,
+        "source": scene.source,
+        "speaker": scene.speaker,
+        "group": group_of(scene),
+        "kind": scene.kind,
+        "said": scene.text,
+        "said_by": scene.text_by,
+        "asked": scene.asked,
+        "snr_db": scene.snr_db,
+        "rt60_s": scene.rt60_s,
+        "stretched": scene.stretched,
+    }
+
+
+def _of_label(
+    scene: Scene, silence: Silence, match: Pause | Literal["end"] | None, before: list[Site]
+) -> dict[str, Any]:
+    label: Label
+    if match == "end":
+        label, kind, spoken_to, length = "end", "", scene.end, None
+    elif match is None:
+        label, kind, spoken_to, length = "unlabelled", "", None, None
+    else:
+        label = "sentence" if match.kind == "sentence" else "inner"
+        kind, spoken_to, length = match.kind, match.start, match.seconds * 1000
+    lag_ms = None if spoken_to is None else milliseconds(silence.start - spoken_to)
+    place = None if spoken_to is None else (label, spoken_to)
+    nth = sum(1 for site in before if place and _place(site) == place)
+    return {
+        "label": label,
+        "pause_kind": kind,
+        "pause_ms": length,
+        "heard_end": silence.start,
+        "lag_ms": lag_ms,
+        "nth": nth,
+    }
+
+
+def _place(site: Site) -> tuple[Label, int] | None:
+    if site.lag_ms is None:
+        return None
+    return site.label, site.heard_end - samples(site.lag_ms)
+
+
+def _between(start: int, end: int | None) -> float | None:
+    return None if end is None else milliseconds(end - start)
+
+
+def _heard(pcm: Pcm, silence: Silence, ears: Ears, silences_ms: Sequence[int]) -> dict[int, float]:
+    """The turn detector's probability after each silence that the pause lasts for."""
+    return {
+        ms: ears.turn_over(pcm[silence.turn_start : silence.start + samples(ms)])
+        for ms in silences_ms
+        if silence.lasts(ms)
+    }
+
+
+def dump(all_sites: Iterable[Site], path: Path) -> int:
+    """Write one JSON line a pause; the number of lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for site in all_sites:
+            file.write(json.dumps(asdict(site), ensure_ascii=False) + "\n")
+            count += 1
+    return count

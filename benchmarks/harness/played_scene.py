@@ -1,0 +1,148 @@
+"""One scene through a real session, in virtual time.
+
+What is heard, and whether words are complete, is the real models' own (``cache.Ears``). Their
+calls, the answer and the voice take the time that they were measured to take
+(``virtual_engines``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from app.settings.model import Settings
+from benchmarks.harness.pauses import milliseconds, played
+from benchmarks.harness.played_session import played_session
+from benchmarks.harness.scene import Scene
+from benchmarks.harness.virtual_engines import (
+    EMBEDDED,
+    Computer,
+    Delays,
+    Heard,
+    HeardStt,
+    HeardTurn,
+    ScoredVad,
+    ScriptedLlm,
+    ScriptedTts,
+)
+from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
+from pipeline.bus import Published
+from pipeline.commands import AddItem, AppendAudio, SessionConfig, TurnDetection
+from pipeline.engines.stages import Stages
+from pipeline.events import ReplyAudio, ReplyFinished
+from pipeline.items import MessageItem, TextPart
+from pipeline.messages import Message
+from pipeline.session import Session
+from pipeline.settings import SessionSettings
+from pipeline.work import Priority
+from tests.support.virtual_time import run_virtual
+
+CHUNK_SAMPLES = LISTEN_RATE // 50
+"""20 ms, as the robot's app sends."""
+_AFTER_ANSWER_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """All that was published while a scene was played. Event times are seconds since its first
+    sample, as if it was heard in real time.
+
+    ``prompts``: of replies that were confirmed, oldest first. ``used_s``, ``wasted_s``,
+    ``ahead_s``: engine time for confirmed work, for speculation that came to nothing, for reading
+    ahead. ``passes``: of the recogniser.
+    """
+
+    scene: Scene
+    log: list[Published]
+    prompts: list[list[Message]]
+    used_s: float
+    wasted_s: float
+    ahead_s: float
+    passes: int
+
+
+def session_settings(settings: Settings) -> SessionSettings:
+    """As ``app.compose`` makes them."""
+    return SessionSettings(
+        endpointing=settings.endpointing,
+        speculation=settings.speculation,
+        barge_in=settings.barge_in,
+        echo=settings.echo,
+        lead_ms=settings.playback.lead_ms,
+        chunk_ms=settings.playback.chunk_ms,
+        partials=settings.conversation.partial_transcripts,
+    )
+
+
+def play(
+    scene: Scene,
+    ears: Heard,
+    settings: SessionSettings,
+    delays: Delays = EMBEDDED,
+    instructions: str = "Be brief.",
+    detection: TurnDetection | None = None,
+) -> Played:
+    """Say ``scene`` to a new session. Ends with the first sound of its last answer, or
+    ``features.AFTER_S`` after the speech. Raises ``RuntimeError`` if an answer fails."""
+    computer = Computer(delays)
+    pcm = played(scene)
+    before = len(ears.passes)
+    llm = ScriptedLlm(ears, computer)
+    config = SessionConfig(
+        instructions=instructions,
+        output_format=AudioFormat(rate=LISTEN_RATE),
+        turn_detection=detection or TurnDetection(),
+    )
+    stages = Stages(
+        ScoredVad(ears.speech_scores(pcm)),
+        HeardTurn(ears, computer),
+        HeardStt(ears, computer),
+        llm,
+        ScriptedTts(computer),
+    )
+    log = run_virtual(_say(scene, pcm, stages, settings, config))
+    return Played(
+        scene,
+        log,
+        [messages for work, messages in llm.prompts if work.priority is Priority.CONFIRMED],
+        computer.seconds(Priority.CONFIRMED),
+        computer.seconds(Priority.SPECULATIVE),
+        computer.seconds(Priority.WARM_UP),
+        len(ears.passes) - before,
+    )
+
+
+async def _say(
+    scene: Scene, pcm: Pcm, stages: Stages, settings: SessionSettings, config: SessionConfig
+) -> list[Published]:
+    log: list[Published] = []
+    answered = asyncio.Event()
+    began = 1.0  # the session has been warm for a while
+
+    def note(published: Published) -> None:
+        log.append(published)
+        if isinstance(published.event, ReplyAudio) and published.at * LISTEN_RATE > scene.end:
+            answered.set()
+
+    async with played_session(stages, settings, note, config, began) as session:
+        if scene.asked:
+            question = MessageItem("item_asked", "assistant", (TextPart(scene.asked),))
+            await session.submit(AddItem(question))
+        await _feed(session, pcm, began, answered)
+    for _, event in log:
+        if isinstance(event, ReplyFinished) and event.status == "failed":
+            raise RuntimeError(f"scene {scene.id}: an answer failed: {event.error}")
+    return log
+
+
+async def _feed(session: Session, pcm: Pcm, began: float, answered: asyncio.Event) -> None:
+    """Each chunk arrives when its last sample has been heard."""
+    loop = asyncio.get_running_loop()
+    for at in range(0, len(pcm), CHUNK_SAMPLES):
+        chunk = pcm[at : at + CHUNK_SAMPLES]
+        heard_at = began + milliseconds(at + len(chunk)) / 1000
+        await asyncio.sleep(heard_at - loop.time())
+        await session.submit(AppendAudio(chunk, LISTEN_RATE))
+        if answered.is_set():
+            await asyncio.sleep(_AFTER_ANSWER_S)
+            return

@@ -1,0 +1,274 @@
+"""The engines of a played scene: the real models' words and scores, in virtual time.
+
+One engine does one thing at a time, first come first served, and a pass of the recogniser cannot be
+stopped. What the language model and the voice say is scripted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.harness.ears import Uncancelled
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.contract import (
+    Delta,
+    EndOfTurn,
+    Finished,
+    Partial,
+    TextDelta,
+    Transcript,
+    Warmed,
+)
+from pipeline.engines.contract import Utterance as UtteranceEngine
+from pipeline.engines.stt.moonshine import Moonshine
+from pipeline.engines.vad.silero import WINDOW_SAMPLES
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.work import Cancelled, Priority, Work
+
+_ANSWER = (
+    *("Well, ", "let ", "me ", "think ", "about ", "that. "),
+    *("I ", "would ", "say ", "that ", "it ", "depends ", "on ", "the ", "day. "),
+    *("Shall ", "I ", "tell ", "you ", "more ", "about ", "it?"),
+)
+_SECONDS_PER_WORD = 0.3
+"""Of the scripted voice; Piper's joe says 3.2 words a second."""
+
+EngineName = Literal["stt", "turn", "llm", "tts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """What engines cost, in seconds. ``slowed``: factors on the first engine's time while the
+    second one is busy."""
+
+    stt_pass_s: float = 0.0
+    stt_per_audio_s: float = 0.0
+    turn_s: float = 0.0
+    llm_first_s: float = 0.0
+    llm_token_s: float = 0.0
+    llm_read_ahead_s: float = 0.0
+    tts_clause_s: float = 0.0
+    slowed: tuple[tuple[EngineName, EngineName, float], ...] = ()
+
+    def stt_s(self, audio_s: float) -> float:
+        """One pass over so much audio."""
+        return self.stt_pass_s + self.stt_per_audio_s * audio_s
+
+
+NO_DELAYS = Delays()
+EMBEDDED = Delays(
+    stt_pass_s=0.027,
+    stt_per_audio_s=0.020,
+    turn_s=0.045,
+    llm_first_s=0.078,
+    llm_token_s=0.012,
+    llm_read_ahead_s=0.030,
+    tts_clause_s=0.086,
+    slowed=(("stt", "turn", 1.45), ("turn", "stt", 2.0), ("llm", "turn", 1.3)),
+)
+"""The default models on 2 cores of a server CPU (AVX-512), load 0.6 to 0.9. ``stt``, ``turn``:
+least squares over 30 passes of 1 to 6 s of recordings of people, and medians of 30 calls,
+2026-11-21. ``llm``, ``tts``: medians of a prototype on such a machine (78 ms to the first token
+with nothing beside it and 102 ms beside the turn detector, 51 ms more to a first clause, 86 ms for
+its speech); reading ahead some words is one slice."""
+
+
+# --- listening ---------------------------------------------------------------------------------
+
+
+class Heard(Protocol):
+    """What models make of audio (``cache.Ears``); 16 kHz."""
+
+    passes: list[float]
+
+    @property
+    def stt(self) -> Moonshine: ...
+
+    def speech_scores(self, pcm: Pcm) -> NDArray[np.float64]: ...
+
+    def turn_over(self, pcm: Pcm) -> float: ...
+
+    def words_complete(self, messages: Sequence[Message]) -> float | None: ...
+
+
+@dataclass
+class Computer:
+    """Its engines take virtual time. ``spent``: for what, and how long."""
+
+    delays: Delays
+    spent: list[tuple[EngineName, Work, float]] = field(default_factory=list)
+    _busy_until: dict[EngineName, float] = field(default_factory=dict)
+
+    async def work(
+        self, engine: EngineName, seconds: float, work: Work, *, stoppable: bool = False
+    ) -> None:
+        """Be done when ``engine`` has worked for so long. Raises ``Cancelled``; what cannot be
+        stopped keeps the engine busy even then."""
+        if work.cancelled:
+            raise Cancelled
+        loop = asyncio.get_running_loop()
+        begins = max(loop.time(), self._busy_until.get(engine, 0.0))
+        for slow, beside, factor in self.delays.slowed:
+            if slow == engine and self._busy_until.get(beside, 0.0) > begins:
+                seconds *= factor
+        ends = self._busy_until[engine] = begins + seconds
+        stopped, watch = asyncio.Event(), object()
+        work.watch(watch, lambda changed: stopped.set() if changed.cancelled else None)
+        try:
+            async with asyncio.timeout_at(ends):
+                await stopped.wait()
+            raise Cancelled
+        except TimeoutError:
+            pass
+        finally:
+            work.unwatch(watch)
+            self._book(engine, work, begins, ends, stoppable)
+
+    def _book(
+        self, engine: EngineName, work: Work, begins: float, ends: float, stoppable: bool
+    ) -> None:
+        now = asyncio.get_running_loop().time()
+        stopped_at = ends if now >= ends or (not stoppable and now > begins) else max(begins, now)
+        if self._busy_until[engine] == ends:
+            self._busy_until[engine] = stopped_at
+        self.spent.append((engine, work, stopped_at - begins))
+        work.engine_seconds += stopped_at - begins
+
+    def seconds(self, priority: Priority) -> float:
+        """Spent on work that has ended up with this priority."""
+        return sum(seconds for _, work, seconds in self.spent if work.priority is priority)
+
+
+@dataclass
+class ScoredVad:
+    """The scores of the one stream that is played."""
+
+    scores: NDArray[np.float64]
+    window_samples: int = WINDOW_SAMPLES
+    _next: int = 0
+
+    async def open(self) -> ScoredVad:
+        return self
+
+    async def score(self, pcm: Pcm) -> float:
+        self._next += 1
+        return float(self.scores[self._next - 1]) if self._next <= len(self.scores) else 0.0
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class HeardTurn:
+    ears: Heard
+    computer: Computer
+    history_seconds: float = 8.0
+
+    async def score(self, pcm: Pcm, text: str, work: Work) -> float:
+        await self.computer.work("turn", self.computer.delays.turn_s, work)
+        return self.ears.turn_over(pcm)
+
+
+@dataclass
+class HeardStt:
+    ears: Heard
+    computer: Computer
+
+    @property
+    def streams(self) -> bool:
+        return self.ears.stt.streams
+
+    async def open(self, language: str, partials: bool, work: Work) -> HeardUtterance:
+        return HeardUtterance(self, self.ears.stt.open(language, partials))
+
+
+@dataclass
+class HeardUtterance:
+    """The engine's own utterance; each pass that it makes takes its time."""
+
+    stt: HeardStt
+    engine: UtteranceEngine
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        before = len(self.stt.ears.passes)
+        partial = self.engine.feed(pcm)
+        await self._take_time(before, work)
+        return partial
+
+    async def finish(self, work: Work) -> Transcript:
+        before = len(self.stt.ears.passes)
+        transcript = self.engine.finish(Uncancelled())
+        await self._take_time(before, work)
+        return transcript
+
+    async def _take_time(self, before: int, work: Work) -> None:
+        computer = self.stt.computer
+        for audio_s in self.stt.ears.passes[before:]:
+            await computer.work("stt", computer.delays.stt_s(audio_s), work)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class ScriptedLlm:
+    """Says the same each time, and the real model's mind on whether the user's words are complete.
+    ``prompts``: what it was asked, and for what."""
+
+    ears: Heard
+    computer: Computer
+    answer: Sequence[str] = _ANSWER
+    prompts: list[tuple[Work, list[Message]]] = field(default_factory=list)
+
+    def open(self) -> ScriptedLlm:
+        return self
+
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Warmed:
+        seconds = self.computer.delays.llm_read_ahead_s
+        await self.computer.work("llm", seconds, work, stoppable=True)
+        return Warmed()
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
+        work: Work,
+    ) -> AsyncGenerator[Delta, None]:
+        self.prompts.append((work, list(messages)))
+        delays = self.computer.delays
+        await self.computer.work("llm", delays.llm_first_s, work, stoppable=True)
+        if messages and messages[-1].role == "user":
+            probability = self.ears.words_complete(messages)
+            if probability is not None:
+                yield EndOfTurn(probability)
+        for word in self.answer:
+            yield TextDelta(word)
+            await self.computer.work("llm", delays.llm_token_s, work, stoppable=True)
+        yield Finished("stop", Usage())
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class ScriptedTts:
+    computer: Computer
+    rate: int = LISTEN_RATE
+    voices: Sequence[str] = ("joe",)
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
+
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        """Noise: a steady level is like any sound, and would pass for its echo."""
+        await self.computer.work("tts", self.computer.delays.tts_clause_s, work)
+        seconds = _SECONDS_PER_WORD * len(request.text.split())
+        yield self.rng.normal(0, 1000, round(seconds * self.rate)).astype(np.int16)

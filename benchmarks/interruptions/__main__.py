@@ -1,0 +1,287 @@
+"""Does speech over an answer stop it, and only if it is meant to? How fast, and what is heard?
+
+    python -m benchmarks.interruptions CORPUS [--part tuning|frozen] [--seed N] [--set K=V]
+                                       [--out FILE]
+
+Each scene (``benchmarks.interruptions.scenes``) is played to a real session in virtual time, in
+20 ms pieces, over a long answer. Silero and Moonshine are the real ones; their calls, the answer
+and the voice take the time that they were measured to take
+(``benchmarks.harness.virtual_engines``). The microphone hears no echo here.
+
+- **held**: from the onset until nothing more is sent, though there is more.
+- **verdict**: from the onset until the interruption is told, or the answer goes on.
+- **silent**: from the onset until a reference client with 120 ms of output latency is silent: it
+  flushes its player on ``speech_started``, or has played all it was sent.
+- **stopped**: share of scenes in which the answer was cancelled.
+- **first word**: of an interruption, in its transcript, among those that one pass from 0.2 s before
+  the onset up to the same end finds: nothing was lost at the beginning.
+
+Intervals are bootstrapped by source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from rich.console import Console
+
+from app.models.weights import WeightsCache
+from app.settings.load import load_settings
+from app.settings.model import Settings
+from benchmarks.harness.ears import Ears
+from benchmarks.harness.heard_speech import Voices
+from benchmarks.harness.played_scene import session_settings
+from benchmarks.harness.played_session import played_session
+from benchmarks.harness.statistics import Bootstrap
+from benchmarks.harness.virtual_engines import (
+    EMBEDDED,
+    Computer,
+    HeardStt,
+    HeardTurn,
+    ScoredVad,
+    ScriptedLlm,
+    ScriptedTts,
+)
+from benchmarks.interruptions.scenes import InterruptionScene, Kind, scenes
+from benchmarks.turns.score import ears_of, opened_memo
+from benchmarks.wer import words
+from pipeline.audio import LISTEN_RATE
+from pipeline.bus import Published
+from pipeline.commands import AppendAudio, CreateResponse
+from pipeline.engines.stages import Stages
+from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped, TranscriptReady
+from pipeline.speaking.playback import PlaybackClock
+from tests.support.virtual_time import run_virtual
+
+CHUNK_SAMPLES = LISTEN_RATE // 50
+CLIENT_LATENCY_S = 0.12
+"""Of the reference client's output."""
+IDEAL_LEAD_S = 0.2
+GAP_S = 0.06
+"""Audio is sent every 40 ms; a longer gap is one."""
+
+BARS = {
+    "held_ms": (150, 250),
+    "verdict_ms": (300, 500),
+    "silent_ms": (450, 700),
+}
+"""Issue 5, "Numbers": P50 and P95."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one scene. Times in ms from the onset; ``None``: it did not happen."""
+
+    kind: Kind
+    source: str
+    said: str
+    stopped: bool
+    held_ms: float | None
+    verdict_ms: float | None
+    silent_ms: float | None
+    read: str
+    first_word: bool | None
+
+
+def play(scene: InterruptionScene, ears: Ears, settings: Settings) -> Outcome:
+    computer = Computer(EMBEDDED)
+    llm = ScriptedLlm(ears, computer, answer=("Then ", "I ", "went ", "on. ") * 20)
+    stages = Stages(
+        ScoredVad(ears.speech_scores(scene.pcm)),
+        HeardTurn(ears, computer),
+        HeardStt(ears, computer),
+        llm,
+        ScriptedTts(computer),
+    )
+    log = run_virtual(_listen(scene, stages, settings))
+    return _outcome(scene, log, ears)
+
+
+async def _listen(scene: InterruptionScene, stages: Stages, settings: Settings) -> list[Published]:
+    log: list[Published] = []
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with played_session(stages, session_settings(settings), log.append) as session:
+        await session.submit(CreateResponse())
+        for at in range(0, len(scene.pcm), CHUNK_SAMPLES):
+            chunk = scene.pcm[at : at + CHUNK_SAMPLES]
+            await asyncio.sleep(began + (at + len(chunk)) / LISTEN_RATE - loop.time())
+            await session.submit(AppendAudio(chunk, LISTEN_RATE))
+    return log
+
+
+def _outcome(scene: InterruptionScene, log: Sequence[Published], ears: Ears) -> Outcome:
+    onset_s = scene.onset / LISTEN_RATE
+    first_reply = next(event.reply_id for _, event in log if isinstance(event, ReplyAudio))
+    sent = [
+        (at, len(event.pcm) / event.rate)
+        for at, event in log
+        if isinstance(event, ReplyAudio) and event.reply_id == first_reply
+    ]
+    stopped_at = next(
+        (
+            at
+            for at, event in log
+            if isinstance(event, ReplyFinished) and event.reason == "turn_detected"
+        ),
+        None,
+    )
+    told_at = next((at for at, event in log if isinstance(event, SpeechStarted)), None)
+    held_at, resumed_at = _gap(sent, onset_s, stopped_at)
+    verdict_at = told_at if stopped_at is not None else resumed_at
+
+    def since(at: float | None) -> float | None:
+        return None if at is None else round((at - onset_s) * 1000, 1)
+
+    silent_at = None
+    if stopped_at is not None:
+        silent_at = min(stopped_at, _played_until(sent)) + CLIENT_LATENCY_S
+    read = next((event.text for _, event in log if isinstance(event, TranscriptReady)), "")
+    return Outcome(
+        *(scene.kind, scene.source, scene.said, stopped_at is not None),
+        *(since(held_at), since(verdict_at), since(silent_at), read),
+        _first_word(scene, read, _end(log), ears),
+    )
+
+
+def _gap(
+    sent: list[tuple[float, float]], onset_s: float, stopped_at: float | None
+) -> tuple[float | None, float | None]:
+    """When sending stops after the onset, and when it goes on."""
+    for (at, _), (after, _) in itertools.pairwise(sent):
+        if after > onset_s and after - at > GAP_S:
+            return max(at, onset_s), after
+    return (max(sent[-1][0], onset_s) if stopped_at else None), None
+
+
+def _played_until(sent: list[tuple[float, float]]) -> float:
+    clock = PlaybackClock()
+    for at, seconds in sent:
+        clock.send(seconds, at)
+    last = sent[-1][0]
+    return last + clock.sent_seconds - clock.heard_seconds(last)
+
+
+def _end(log: Sequence[Published]) -> int | None:
+    """Of the first speech that was committed: its last sample."""
+    item_id = next((e.item_id for _, e in log if isinstance(e, TranscriptReady)), None)
+    for _, event in log:
+        if isinstance(event, SpeechStopped) and event.item_id == item_id:
+            return event.audio_ms * LISTEN_RATE // 1000
+    return None
+
+
+def _first_word(scene: InterruptionScene, read: str, end: int | None, ears: Ears) -> bool | None:
+    """``None`` where one pass does not find it either."""
+    if not scene.interrupts:
+        return None
+    start = scene.onset - int(IDEAL_LEAD_S * LISTEN_RATE)
+    ideal = words(ears.transcribe(scene.pcm[start:end]))
+    if ideal[:1] != words(scene.said)[:1]:
+        return None
+    return words(read)[:1] == ideal[:1]
+
+
+# --- figures -----------------------------------------------------------------------------------
+
+
+def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    bootstrap = Bootstrap([each.source for each in outcomes])
+    found: dict[str, Any] = {}
+    for kind in get_args(Kind):
+        of_kind = [each for each in outcomes if each.kind == kind]
+        if of_kind:
+            found[kind] = {"stopped": _share(bootstrap, of_kind, "stopped")}
+            for moment in BARS:
+                found[kind][moment] = _times(bootstrap, of_kind, moment)
+    meant = [each for each in outcomes if each.kind in ("question", "command")]
+    other = [each for each in outcomes if each.kind in ("backchannel", "noise")]
+    found["meant"] = {"stopped": _share(bootstrap, meant, "stopped")}
+    found["meant"] |= {moment: _times(bootstrap, meant, moment) for moment in BARS}
+    found["meant"]["first_word"] = _share(
+        bootstrap, [each for each in meant if each.first_word is not None], "first_word"
+    )
+    found["not meant"] = {"stopped": _share(bootstrap, other, "stopped")}
+    return found
+
+
+def _share(bootstrap: Bootstrap, outcomes: Sequence[Outcome], name: str) -> dict[str, Any]:
+    values = [float(getattr(each, name)) for each in outcomes]
+    return asdict(bootstrap.mean(values, [each.source for each in outcomes]))
+
+
+def _times(bootstrap: Bootstrap, outcomes: Sequence[Outcome], name: str) -> dict[str, Any]:
+    known = [each for each in outcomes if getattr(each, name) is not None]
+    values = [float(getattr(each, name)) for each in known]
+    sources = [each.source for each in known]
+    return {
+        f"p{percent}": asdict(bootstrap.percentile(values, percent, sources))
+        for percent in (50, 95)
+    }
+
+
+def _show(console: Console, found: dict[str, Any]) -> None:
+    def text(estimate: dict[str, Any], factor: float = 1, digits: int = 0) -> str:
+        if estimate["value"] is None:
+            return "-"
+        value, low, high = (estimate[key] * factor for key in ("value", "low", "high"))
+        return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}] n={estimate['n']}"
+
+    for kind, data in found.items():
+        console.print(f"[bold]{kind}[/bold]: stopped {text(data['stopped'], 100, 1)} %")
+        for moment in BARS:
+            if moment in data:
+                p50, p95 = (text(data[moment][each]) for each in ("p50", "p95"))
+                console.print(f"    {moment:12} P50 {p50}   P95 {p95}")
+        if "first_word" in data:
+            console.print(f"    first word {text(data['first_word'], 100, 1)} %")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--part", choices=("tuning", "frozen"), default="tuning")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], metavar="K=V", dest="sets")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    settings = load_settings("default", given.sets).settings
+    console = Console(highlight=False, soft_wrap=True)
+    with opened_memo(settings) as memo:
+        ears = ears_of(settings, memo)
+        voices = _voices(settings)
+        outcomes = [
+            play(scene, ears, settings)
+            for scene in scenes(given.part, given.corpus, voices, given.seed)
+        ]
+    found = figures(outcomes)
+    _show(console, found)
+    for each in outcomes:
+        if each.first_word is False:
+            console.print(f"  first word: {each.said!r} read {each.read!r} ({each.source})")
+        wrong = each.stopped != (each.kind in ("question", "command"))
+        if wrong and each.kind != "side speech":
+            console.print(f"  wrong: {each.kind} {each.said!r} read {each.read!r} ({each.source})")
+    if given.out:
+        data = {"part": given.part, "seed": given.seed, "set": given.sets, "figures": found}
+        data["scenes"] = [asdict(each) for each in outcomes]
+        given.out.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _voices(settings: Settings) -> Voices:
+    cache = WeightsCache(settings.paths.cache(os.environ))
+    return Voices(cache.path("piper-joe"), "Hello.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""What people do while a robot speaks: they interrupt it, agree, cough, knock, talk to others.
+
+Each scene is what a microphone hears while an answer is given, without the answer's echo: room
+tone, from ``onset`` to ``end`` one thing, room tone. Interruptions are turns of the corpus
+(``benchmarks.turns``) and spoken commands; listeners' words are said by synthetic voices, since
+nobody records them alone; "mm-hm" and noises are computed. What is synthetic is called so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from benchmarks.harness import acoustics
+from benchmarks.harness.acoustics import Signal
+from benchmarks.harness.heard_speech import Speech, Voices
+from benchmarks.harness.scene import Part, load
+from pipeline.audio import LISTEN_RATE, Pcm
+
+Kind = Literal["question", "command", "backchannel", "noise", "side speech"]
+
+COMMANDS: dict[Part, tuple[str, ...]] = {
+    "tuning": ("Stop.", "Wait.", "No.", "Stop talking.", "Wait a moment.", "Hey Reachy.", "Quiet."),
+    "frozen": ("Stop it.", "No, wait.", "Hold on.", "Be quiet.", "Enough.", "Stop.", "Wait!"),
+}
+BACKCHANNELS: dict[Part, tuple[str, ...]] = {
+    "tuning": ("Uh huh.", "Yeah.", "Right.", "Okay.", "I see.", "Yeah, right.", "Wow."),
+    "frozen": ("Aha.", "Yes.", "All right.", "Oh, okay.", "Really.", "Sure.", "Oh, nice."),
+}
+VOICES: dict[Part, tuple[str, ...]] = {
+    "tuning": ("flite slt", "flite rms", "piper-joe 1.0"),
+    "frozen": ("flite awb", "flite kal16"),
+}
+HUMS = 12
+ONSET_S = (2.5, 6.0)
+"""After the answer was asked for; it begins some 0.3 s later."""
+AFTER_S = 3.0
+LEVEL_DBFS = (-32.0, -20.0)
+SIDE_SPEECH_DB = -18.0
+"""Of somebody in the room who talks to others, against who talks to the robot."""
+SIDE_RT60_S = 0.6
+LONGEST_S = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class InterruptionScene:
+    """``pcm``: int16 mono at 16 kHz. ``onset``, ``end``: sample indexes of what is heard. ``said``:
+    its words, if it has any. ``source``: scenes that share it are not independent."""
+
+    kind: Kind
+    source: str
+    said: str
+    pcm: Pcm
+    onset: int
+    end: int
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether it is meant to stop the answer."""
+        return self.kind in ("question", "command")
+
+
+def scenes(
+    part: Part, corpus: Path, voices: Voices, seed: int, questions: int = 60, noises: int = 40
+) -> Iterator[InterruptionScene]:
+    """Every kind, in this order. Raises ``FileNotFoundError`` if there is no corpus."""
+    rng = np.random.default_rng(seed)
+    turns = [
+        scene
+        for scene in load(corpus / part)
+        if scene.snr_db is None and scene.rt60_s is None and not scene.pauses
+        if scene.end - scene.onset <= LONGEST_S * LISTEN_RATE and len(scene.text.split()) > 1
+    ]
+    for index in rng.permutation(len(turns))[:questions]:
+        turn = turns[index]
+        heard = acoustics.to_signal(turn.pcm[turn.onset : turn.end])
+        source = f"{turn.speaker}: {turn.text}"
+        yield _scene("question", source, turn.text, heard, rng)
+    spoken: tuple[tuple[Kind, Sequence[str]], ...] = (
+        ("command", COMMANDS[part]),
+        ("backchannel", BACKCHANNELS[part]),
+    )
+    for kind, texts in spoken:
+        for text, name in ((text, name) for text in texts for name in VOICES[part]):
+            said = voices.say(name, text)
+            for _ in range(2):
+                yield _scene(kind, f"synthetic {name}: {text}", text, _voice(said), rng)
+    for _ in range(HUMS):
+        yield _scene("backchannel", "synthetic hum", "Mm-hm.", hum(rng), rng)
+    for name, make in NOISES.items():
+        for _ in range(noises // len(NOISES)):
+            yield _scene("noise", f"synthetic {name}", "", make(rng), rng)
+    for index in rng.permutation(len(turns))[: questions // 3]:
+        turn = turns[index]
+        far = acoustics.in_room(
+            acoustics.to_signal(turn.pcm[turn.onset : turn.end]),
+            acoustics.room_response(SIDE_RT60_S, rng),
+        )
+        source = f"{turn.speaker}: {turn.text}"
+        yield _scene("side speech", source, turn.text, far, rng, SIDE_SPEECH_DB)
+
+
+def _voice(said: Speech) -> Signal:
+    return acoustics.to_signal(said.pcm[said.onset : said.end])
+
+
+def _scene(
+    kind: Kind,
+    source: str,
+    said: str,
+    heard: Signal,
+    rng: np.random.Generator,
+    softer_db: float = 0.0,
+) -> InterruptionScene:
+    level_dbfs = float(rng.uniform(*LEVEL_DBFS)) + softer_db
+    heard = acoustics.gained(heard, level_dbfs - acoustics.rms_dbfs(heard))
+    onset = int(rng.uniform(*ONSET_S) * LISTEN_RATE)
+    whole = acoustics.room_tone(onset + len(heard) + int(AFTER_S * LISTEN_RATE), rng)
+    whole[onset : onset + len(heard)] += heard
+    return InterruptionScene(kind, source, said, acoustics.to_pcm(whole), onset, onset + len(heard))
+
+
+# --- computed sounds ---------------------------------------------------------------------------
+
+
+def hum(rng: np.random.Generator) -> Signal:
+    """The sound of "mm-hm": two nasal syllables, which no synthetic voice can say."""
+    hz = float(rng.uniform(90, 230))
+    parts: list[Signal] = []
+    for factor in (1.0, float(rng.uniform(0.9, 1.35))):
+        length = int(rng.uniform(0.13, 0.24) * LISTEN_RATE)
+        glide = hz * factor * np.linspace(1.0, rng.uniform(0.9, 1.12), length)
+        phase = 2 * np.pi * np.cumsum(glide) / LISTEN_RATE
+        harmonics = range(1, 16)
+        weights = [1 / (1 + (n * hz * factor / 280) ** 2) for n in harmonics]
+        tone = sum(w * np.sin(n * phase) for n, w in zip(harmonics, weights, strict=True))
+        breath = 0.02 * rng.normal(size=length)
+        parts.append(((tone + breath) * np.hanning(length) ** 0.4).astype(np.float32))
+        parts.append((0.02 * rng.normal(size=int(0.05 * LISTEN_RATE))).astype(np.float32))
+    return np.concatenate(parts)
+
+
+def cough(rng: np.random.Generator) -> Signal:
+    """One to three bursts of noise with a throat's resonances, the first one abrupt."""
+    bursts = [_burst(rng, float(rng.uniform(0.12, 0.3))) for _ in range(int(rng.integers(1, 4)))]
+    gaps = [np.zeros(int(rng.uniform(0.05, 0.2) * LISTEN_RATE), np.float32) for _ in bursts]
+    return np.concatenate([part for pair in zip(bursts, gaps, strict=True) for part in pair])
+
+
+def laughter(rng: np.random.Generator) -> Signal:
+    """Four to eight short voiced breaths a fifth of a second apart, falling in pitch."""
+    hz = float(rng.uniform(140, 280))
+    parts: list[Signal] = []
+    for number in range(int(rng.integers(4, 9))):
+        length = int(0.11 * LISTEN_RATE)
+        at = np.arange(length) / LISTEN_RATE
+        pitch = hz * 0.96**number
+        tone = sum(np.sin(2 * np.pi * pitch * n * at) / n for n in range(1, 12))
+        breath = (tone * 0.5 + _burst(rng, 0.11)[:length]) * np.hanning(length)
+        parts += [breath.astype(np.float32), np.zeros(int(0.09 * LISTEN_RATE), np.float32)]
+    return np.concatenate(parts)
+
+
+def knocks(rng: np.random.Generator) -> Signal:
+    """Two to four blows on wood: a damped low resonance each."""
+    parts: list[Signal] = []
+    hz = float(rng.uniform(120, 400))
+    for _ in range(int(rng.integers(2, 5))):
+        at = np.arange(int(0.2 * LISTEN_RATE)) / LISTEN_RATE
+        blow = np.exp(-at * 45) * (np.sin(2 * np.pi * hz * at) + 0.3 * rng.normal(size=len(at)))
+        parts.append(blow.astype(np.float32))
+    return np.concatenate(parts)
+
+
+def keyboard(rng: np.random.Generator) -> Signal:
+    """A second or two of keys: clicks of some milliseconds."""
+    whole = np.zeros(int(rng.uniform(0.8, 2.0) * LISTEN_RATE), np.float32)
+    at = 0
+    while (at := at + int(rng.uniform(0.06, 0.25) * LISTEN_RATE)) < len(whole) - 400:
+        click = rng.normal(size=300) * np.exp(-np.arange(300) / rng.uniform(20, 80))
+        whole[at : at + 300] += click.astype(np.float32) * float(rng.uniform(0.3, 1))
+    return whole
+
+
+def breath(rng: np.random.Generator) -> Signal:
+    """A sigh: noise that swells and fades."""
+    length = int(rng.uniform(0.4, 1.0) * LISTEN_RATE)
+    return (acoustics.noise("pink", length, rng) * np.hanning(length)).astype(np.float32)
+
+
+NOISES: dict[str, Callable[[np.random.Generator], Signal]] = {
+    each.__name__: each for each in (cough, laughter, knocks, keyboard, breath)
+}
+
+
+def _burst(rng: np.random.Generator, seconds: float) -> Signal:
+    """Noise through three resonances, loud at once and fading."""
+    length = int(seconds * LISTEN_RATE)
+    spectrum = np.fft.rfft(rng.normal(size=length))
+    hz = np.fft.rfftfreq(length, 1 / LISTEN_RATE)
+    centres: Sequence[float] = (rng.uniform(400, 700), rng.uniform(1200, 1800), 2800.0)
+    shape = np.sum([1 / (1 + ((hz - centre) / 250) ** 2) for centre in centres], axis=0)
+    noise = np.fft.irfft(spectrum * shape, length)
+    envelope = np.minimum(1, np.arange(length) / 80) * np.exp(-np.arange(length) / (length / 3))
+    return np.asarray(noise * envelope, np.float32)

@@ -1,0 +1,250 @@
+"""What the latency benchmarks play: recordings of people, each time a little different.
+
+A ``Recorded`` is dry speech; a ``Take`` is one performance of it, ready to be streamed: at its own
+speed and level, in a small room or none, with noise that begins before it and goes on after it, and
+at a random place within the VAD's windows. The same seed gives the same samples.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import soxr
+
+from app.talk.realtime_client import RATE
+from benchmarks.harness import acoustics, energy
+from benchmarks.harness.acoustics import Signal
+from benchmarks.harness.scene import Scene, load
+from hardware.wav import speech_end
+from pipeline.audio import LISTEN_RATE, Pcm
+from tests.support.recordings import real_recordings
+
+MAX_SPEECH_S = 6.0
+"""Longer recordings are no questions."""
+LEAD_S = 0.5
+TAIL_S = 3.0
+"""Noise before and after the speech; answers begin within the tail."""
+GAIN_DB = (-12.0, 6.0)
+SPEED = (0.94, 1.06)
+SNR_DB = (25.0, 40.0)
+RT60_S = (0.15, 0.35)
+"""Small, furnished rooms."""
+ROOM_SHARE = 0.5
+HEADROOM_DBFS = -1.0
+"""No gain lifts a peak above this."""
+QUIET_SNR_DB = 20.0
+"""A corpus scene with two sentences is taken up to this much noise of its own."""
+WINDOW_S = 0.032
+"""The VAD's window: where in it speech ends decides when silence is known."""
+INNER_PAUSE_S = (0.3, 1.0)
+SENTENCE_PAUSE_S = (0.4, 1.2)
+
+INCOMPLETE = frozenset({"cards-004", "cards-005", "dhd.2934z", "librivox-0890"})
+"""Digits, a list, and half a sentence: nobody could tell that they are over."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Dry speech. ``signal``: 16 kHz, shape ``(n,)``. ``group``: performances of one recording, and
+    recordings that are not independent of it, share it. ``pauses``: silences in it, as sample
+    ranges, where the speaker was not done. ``texts``: what is said, one for each part between
+    ``pauses`` if it is known that finely, else one for all."""
+
+    name: str
+    group: str
+    signal: Signal
+    texts: tuple[str, ...]
+    pauses: tuple[tuple[int, int], ...] = ()
+    ends_plainly: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Take:
+    """One performance. ``pcm``: int16 mono at 24 kHz, shape ``(n,)``. ``end``: index after the last
+    speech sample, told by energy before room and noise. ``said``: what is said from when to when,
+    in seconds from the first sample. ``how``: what was done to the recording."""
+
+    name: str
+    group: str
+    pcm: Pcm
+    end: int
+    said: tuple[tuple[float, float, str], ...]
+    how: dict[str, float | str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return " ".join(text for _, _, text in self.said)
+
+
+# --- recordings --------------------------------------------------------------------------------
+
+
+@cache
+def recordings_of_people() -> tuple[Recorded, ...]:
+    """Those of ``tests/support/recordings.py`` with at most ``MAX_SPEECH_S`` of speech."""
+    found = []
+    for each in real_recordings():
+        if speech_end(each.pcm, LISTEN_RATE) <= MAX_SPEECH_S * LISTEN_RATE:
+            signal = acoustics.to_signal(each.pcm)
+            plainly = each.name not in INCOMPLETE
+            found.append(Recorded(each.name, each.name, signal, (each.text,), (), plainly))
+    return tuple(found)
+
+
+def recordings_of_corpus(directory: Path) -> Iterator[Recorded]:
+    """Clean real speech of a corpus as ``benchmarks.turns.build`` makes it, nothing spliced in.
+
+    Raises ``FileNotFoundError`` if there is none.
+    """
+    for scene in load(directory):
+        clean = scene.snr_db is None and scene.rt60_s is None
+        natural = all(pause.kind == "natural" for pause in scene.pauses)
+        if scene.real and clean and natural and _short(scene):
+            plainly = scene.kind in ("question", "command", "statement") and not scene.pauses
+            yield _of_scene(scene, plainly)
+
+
+def scenes_with_pauses(directory: Path) -> Iterator[Recorded]:
+    """Clean scenes of a corpus in which the speaker pauses without being done."""
+    for scene in load(directory):
+        inner = scene.pauses and all(pause.kind != "sentence" for pause in scene.pauses)
+        if inner and scene.snr_db is None and _short(scene):
+            yield _of_scene(scene, plainly=False)
+
+
+def scenes_of_two_sentences(directory: Path) -> Iterator[Recorded]:
+    """Scenes of a corpus with two sentences of one speaker and a pause between them, and little
+    noise."""
+    for scene in load(directory):
+        between = tuple(pause for pause in scene.pauses if pause.kind == "sentence")
+        texts = tuple(re.split(r"(?<=[.?!])\s+", scene.text))
+        quiet = scene.snr_db is None or scene.snr_db >= QUIET_SNR_DB
+        if len(between) == 1 and len(texts) == 2 and quiet:
+            yield replace(_of_scene(replace(scene, pauses=between), plainly=False), texts=texts)
+
+
+def _short(scene: Scene) -> bool:
+    return scene.end - scene.onset <= MAX_SPEECH_S * LISTEN_RATE
+
+
+def _of_scene(scene: Scene, plainly: bool) -> Recorded:
+    # The labels are where speech is 40 dB under its loud parts; a margin keeps what it fades to.
+    margin = LISTEN_RATE // 10
+    start = max(0, scene.onset - margin)
+    signal = acoustics.to_signal(scene.pcm[start : scene.end + margin])
+    pauses = tuple((pause.start - start, pause.end - start) for pause in scene.pauses)
+    group = f"{scene.speaker}: {scene.text}"
+    return Recorded(scene.id, group, signal, (scene.text,), pauses, plainly)
+
+
+# --- made of recordings ------------------------------------------------------------------------
+
+
+def with_inner_pause(recorded: Recorded, rng: np.random.Generator) -> Recorded:
+    """The same with a pause of ``INNER_PAUSE_S`` where its middle third is softest."""
+    signal = recorded.signal
+    span = energy.speech_span(signal)
+    third = span.samples // 3
+    at = energy.quietest(signal, span.start + third, span.end - third)
+    pause = _silence(rng, INNER_PAUSE_S)
+    whole = np.concatenate((signal[:at], pause, signal[at:]))
+    name = f"{recorded.name}+pause"
+    pauses = ((at, at + len(pause)),)
+    return Recorded(name, recorded.group, whole, recorded.texts, pauses, ends_plainly=False)
+
+
+def two_sentences(first: Recorded, second: Recorded, rng: np.random.Generator) -> Recorded:
+    """Both, one after the other, with a pause of ``SENTENCE_PAUSE_S`` from speech to speech."""
+    parts = [_trimmed(each.signal) for each in (first, second)]
+    pause = _silence(rng, SENTENCE_PAUSE_S)
+    whole = np.concatenate((parts[0], pause, parts[1]))
+    pauses = ((len(parts[0]), len(parts[0]) + len(pause)),)
+    name = f"{first.name}, {second.name}"
+    return Recorded(name, name, whole, (*first.texts, *second.texts), pauses, ends_plainly=False)
+
+
+def _silence(rng: np.random.Generator, seconds: tuple[float, float]) -> Signal:
+    return acoustics.room_tone(int(rng.uniform(*seconds) * LISTEN_RATE), rng)
+
+
+def _trimmed(signal: Signal) -> Signal:
+    span = energy.speech_span(signal)
+    return signal[span.start : span.end]
+
+
+def speaker(recorded: Recorded) -> str:
+    """Who it is, as far as the names of recordings tell."""
+    return re.split(r"[-:]", recorded.name)[0]
+
+
+# --- performances ------------------------------------------------------------------------------
+
+
+def takes(recordings: Sequence[Recorded], count: int, seed: int) -> list[Take]:
+    """``count`` performances in a random order, of each recording equally many, or one more."""
+    rng = np.random.default_rng(seed)
+    order: list[Recorded] = []
+    while len(order) < count:
+        order += [recordings[index] for index in rng.permutation(len(recordings))]
+    return [perform(recorded, rng) for recorded in order[:count]]
+
+
+def perform(recorded: Recorded, rng: np.random.Generator) -> Take:
+    """One performance; see the module."""
+    speed = float(rng.uniform(*SPEED))
+    dry = acoustics.at_speed(recorded.signal, speed)
+    end = speech_end(acoustics.to_pcm(dry), LISTEN_RATE)
+    headroom_db = HEADROOM_DBFS - 20 * float(np.log10(np.abs(dry).max() + 1e-9))
+    gain_db = min(float(rng.uniform(*GAIN_DB)), headroom_db)
+    dry = acoustics.gained(dry, gain_db)
+    rt60_s = float(rng.uniform(*RT60_S)) if rng.random() < ROOM_SHARE else 0.0
+    if rt60_s:
+        dry = acoustics.in_room(dry, acoustics.room_response(rt60_s, rng))
+    lead = int((LEAD_S + rng.uniform(0, WINDOW_S)) * LISTEN_RATE)
+    kind = "pink" if rng.random() < 0.5 else "room tone"
+    snr_db = float(rng.uniform(*SNR_DB))
+    whole = np.pad(dry, (lead, int(TAIL_S * LISTEN_RATE)))
+    active = energy.active(whole)
+    sound = (
+        acoustics.noise("pink", len(whole), rng)
+        if kind == "pink"
+        else acoustics.room_tone(len(whole), rng)
+    )
+    noisy = whole + acoustics.at_snr(whole, active, sound, snr_db)
+    how: dict[str, float | str] = {"speed": speed, "gain_db": gain_db, "rt60_s": rt60_s}
+    how |= {"noise": kind, "snr_db": snr_db}
+    pcm = acoustics.to_pcm(soxr.resample(noisy, LISTEN_RATE, RATE))
+    said = _said(recorded, speed, end, lead)
+    return Take(recorded.name, recorded.group, pcm, (lead + end) * RATE // LISTEN_RATE, said, how)
+
+
+def _said(
+    recorded: Recorded, speed: float, end: int, lead: int
+) -> tuple[tuple[float, float, str], ...]:
+    """Which words lie between which pauses: by time, where that is all that is known."""
+    onset = energy.speech_span(recorded.signal).start / speed
+    borders = [onset, *(at / speed for pause in recorded.pauses for at in pause), float(end)]
+    parts = [pair for pair in _pairs(borders) if pair[1] > pair[0]]
+    if len(recorded.texts) == len(parts):
+        texts: Sequence[str] = recorded.texts
+    else:
+        texts = _shared_out(" ".join(recorded.texts).split(), [b - a for a, b in parts])
+    seconds = [((lead + a) / LISTEN_RATE, (lead + b) / LISTEN_RATE) for a, b in parts]
+    return tuple((a, b, text) for (a, b), text in zip(seconds, texts, strict=True))
+
+
+def _pairs(borders: Iterable[float]) -> Iterator[tuple[float, float]]:
+    flat = iter(borders)
+    return zip(flat, flat, strict=True)
+
+
+def _shared_out(words: Sequence[str], lengths: Sequence[float]) -> list[str]:
+    """``words`` in order over parts of these lengths."""
+    ends = [round(len(words) * total / sum(lengths)) for total in itertools.accumulate(lengths)]
+    return [" ".join(words[a:b]) for a, b in itertools.pairwise([0, *ends])]

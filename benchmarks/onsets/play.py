@@ -1,0 +1,184 @@
+"""One scene of the onsets benchmark through a real session, in virtual time with the real VAD."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import soxr
+
+from benchmarks.harness.played_session import played_session
+from benchmarks.onsets.scenes import OnsetScene
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.bus import Published
+from pipeline.commands import AppendAudio, CreateResponse
+from pipeline.engines.contract import Partial, Transcript
+from pipeline.engines.stages import Stages
+from pipeline.engines.vad.noise import SecondOpinion
+from pipeline.engines.vad.silero import SileroVad
+from pipeline.events import InputCommitted, SpeechStarted, SpeechStopped
+from pipeline.hearing.onset import RecentScores
+from pipeline.session import Session
+from pipeline.settings import BargeIn, Endpointing, SessionSettings
+from pipeline.work import Work
+from tests.support import scripted
+
+CHUNKS_PER_SECOND = 50
+SAMPLES_PER_MS = LISTEN_RATE // 1000
+ORACLE_S = 0.06
+"""How long the oracle takes: as long as Moonshine on one free core."""
+
+
+@contextmanager
+def fixed_padding_only() -> Iterator[None]:
+    """As it was before: plain scores, and a range that begins a fixed time before them."""
+    with (
+        patch.object(RecentScores, "beginning", lambda recent, noticed, threshold: noticed),
+        patch.object(SecondOpinion, "together", lambda opinion, plain, *others: plain),
+    ):
+        yield
+
+
+class InlineVad:
+    """Silero without a worker: virtual time has no threads."""
+
+    def __init__(self, vad: SileroVad) -> None:
+        self._vad = vad
+        self.window_samples = vad.window_samples
+
+    async def open(self) -> InlineVadStream:
+        return InlineVadStream(self._vad)
+
+
+class InlineVadStream:
+    def __init__(self, vad: SileroVad) -> None:
+        self._stream = vad.open()
+
+    async def score(self, pcm: Pcm) -> float:
+        return self._stream.score(pcm)
+
+    def close(self) -> None:
+        pass
+
+
+AT_ONCE = BargeIn(policy="any-speech")
+"""The oracle knows utterances by what was told of them, and of one that is weighed nothing is."""
+
+
+class Oracle:
+    """Knows where speech is, so it recognises it: "words" or nothing."""
+
+    streams = False
+
+    def __init__(self, scene: OnsetScene, log: Sequence[Published]) -> None:
+        self._scene = scene
+        self._log = log
+        self._opened = itertools.count()
+
+    async def open(self, language: str, partials: bool, work: Work) -> OracleUtterance:
+        return OracleUtterance(self, next(self._opened))
+
+    def hears_speech(self, number: int, samples: int) -> bool:
+        """Whether somebody speaks in the first ``samples`` of that utterance."""
+        starts = [event for _, event in self._log if isinstance(event, SpeechStarted)]
+        start = starts[number].audio_ms * SAMPLES_PER_MS
+        return start < self._scene.end and start + samples > self._scene.onset
+
+
+@dataclass
+class OracleUtterance:
+    oracle: Oracle
+    number: int
+    samples: int = 0
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        self.samples += len(pcm)
+        return Partial()
+
+    async def finish(self, work: Work) -> Transcript:
+        await asyncio.sleep(ORACLE_S)
+        spoken = self.oracle.hears_speech(self.number, self.samples)
+        return Transcript("words" if spoken else "", self.samples / LISTEN_RATE)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one scene. Times in ms; ``early_ms``: from the start of the committed range
+    to the onset; ``late_ms``: from the onset to the first ``SpeechStarted`` at or behind it."""
+
+    covered: bool
+    early_ms: float | None
+    late_ms: float | None
+    began_before: int
+    """Turns that began while nobody spoke."""
+    committed: tuple[int, int] | None
+    """Range of the committed turn with the onset in it, or of the first one. 16 kHz samples."""
+
+
+class Ranges:
+    """The ranges of a session's turns, in samples at ``LISTEN_RATE``, from its events."""
+
+    def __init__(self, log: Iterable[Published]) -> None:
+        self.started: list[tuple[float, int]] = []
+        starts, stops, committed = {}, {}, []
+        for at, event in log:
+            match event:
+                case SpeechStarted():
+                    starts[event.item_id] = event.audio_ms * SAMPLES_PER_MS
+                    self.started.append((at, event.audio_ms * SAMPLES_PER_MS))
+                case SpeechStopped():
+                    stops[event.item_id] = event.audio_ms * SAMPLES_PER_MS
+                case InputCommitted():
+                    committed.append(event.item_id)
+        self.committed = [(starts[name], stops[name]) for name in committed if name in starts]
+
+
+def outcome(scene: OnsetScene, log: Sequence[Published]) -> Outcome:
+    ranges = Ranges(log)
+    onset_s = scene.onset / LISTEN_RATE
+    holding = [each for each in ranges.committed if each[0] <= scene.onset < each[1]]
+    found = next(iter(holding or ranges.committed), None)
+    after = [at - onset_s for at, _ in ranges.started if at >= onset_s]
+    return Outcome(
+        bool(holding),
+        (scene.onset - found[0]) / SAMPLES_PER_MS if found else None,
+        after[0] * 1000 if after else None,
+        sum(at < onset_s for at, _ in ranges.started),
+        found,
+    )
+
+
+async def play(scene: OnsetScene, vad: SileroVad, endpointing: Endpointing) -> list[Published]:
+    """The events of a session that hears the scene in real (virtual) time."""
+    log: list[Published] = []
+    stages = Stages(
+        InlineVad(vad),
+        scripted.ScriptedTurn(),
+        Oracle(scene, log),
+        scripted.ScriptedLlm(deltas=("Then I went on. ",) * 30),
+        scripted.ScriptedTts(),
+    )
+    settings = SessionSettings(endpointing, barge_in=AT_ONCE)
+    async with played_session(stages, settings, log.append, began=0.0) as session:
+        if scene.playing:
+            await session.submit(CreateResponse())
+        await _speak(session, scene)
+    return log
+
+
+async def _speak(session: Session, scene: OnsetScene) -> None:
+    pcm = scene.pcm
+    if scene.rate != LISTEN_RATE:
+        pcm = soxr.resample(pcm, LISTEN_RATE, scene.rate, quality="HQ")
+    chunk = scene.rate // CHUNKS_PER_SECOND
+    for start in range(0, len(pcm), chunk):
+        # A piece arrives when its last sample has been said.
+        await asyncio.sleep(1 / CHUNKS_PER_SECOND)
+        await session.submit(AppendAudio(pcm[start : start + chunk], scene.rate))

@@ -1,0 +1,328 @@
+"""A soak's way to the server: its messages, and what came back, checked and counted.
+
+``AsgiLink`` runs the whole server but uvicorn in this process, in virtual time; ``SocketLink`` is a
+WebSocket. Every event passes through ``tests/support/conformance.py``, whose memory is kept short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from app.server.websocket_link import LINK
+from tests.support import conformance
+
+MAY_FAIL = "may-fail"
+"""Begins the ``event_id`` of a message that the server may refuse."""
+STATUSES = ("completed", "cancelled", "incomplete", "failed")
+KEPT_PROBLEMS = 40
+KEPT_IDS = 50
+"""Of messages that were sent lately and may still be refused."""
+LOST = "responses lost with their connection"
+STUCK_S = 240.0
+"""No answer takes so long."""
+
+
+@dataclass
+class Report:
+    """What was counted, over all clients."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    """The first ones, in words; ``counts["problems"]`` is how many."""
+
+    def balance(self) -> None:
+        """Each response that was begun has ended once, or its connection was lost."""
+        ended = sum(self.counts[f"response {status}"] for status in STATUSES)
+        begun, lost = self.counts["responses"], self.counts[LOST]
+        if begun != ended + lost:
+            self.problem(f"{begun} responses, {ended} ends, {lost} lost with their connection")
+
+    def problem(self, what: str) -> None:
+        self.counts["problems"] += 1
+        if len(self.problems) < KEPT_PROBLEMS:
+            self.problems.append(what[:600])
+
+
+class Gone(Exception):
+    """The connection is over."""
+
+
+class Link:
+    """One connection. ``until`` waits for what was taken; ``response`` is the running one."""
+
+    def __init__(self, report: Report, *, beta: bool = False, fresh: bool = True) -> None:
+        """``fresh`` False: it may go on with a conversation whose items it was told of before."""
+        self.recorder = conformance.Recorder("beta" if beta else "ga", whole=fresh)
+        self.report = report
+        self.gone = False
+        self.open_responses: dict[str, float] = {}
+        """Since when, in the loop's time."""
+        self.last_response: dict[str, Any] = {}
+        self.last_item: str | None = None
+        self.audio_ms = 0.0
+        """Of the last item."""
+        self.calls: list[dict[str, Any]] = []
+        """Function calls that wait for their output."""
+        self._changed = asyncio.Event()
+        self._deleted: set[str] = set()
+
+    async def send(self, kind: str, *, may_fail: bool = False, **fields: Any) -> None:
+        """Raises ``Gone``."""
+        self.report.counts["sent"] += 1
+        if may_fail:
+            fields["event_id"] = f"{MAY_FAIL}-{self.report.counts['sent']}"
+        text = json.dumps({"type": kind, **fields})
+        self.recorder.sent(text)
+        await self.send_text(text)
+
+    async def send_text(self, text: str) -> None:
+        raise NotImplementedError
+
+    async def leave(self) -> None:
+        """Close politely; returns when it is closed."""
+        raise NotImplementedError
+
+    async def cut(self) -> None:
+        """Vanish."""
+        raise NotImplementedError
+
+    def take(self, text: str) -> None:
+        """A message of the server."""
+        try:
+            event = self.recorder.record(text)
+        except (AssertionError, ValueError, KeyError) as error:
+            event = json.loads(text)
+            self.report.problem(f"{type(error).__name__}: {error} at {event['type']}")
+        del self.recorder.events[1:]  # the first one matters
+        self.report.counts["events"] += 1
+        self._fold(event)
+        self._changed.set()
+
+    def lost(self) -> None:
+        """The connection is over."""
+        if not self.gone:
+            self.report.counts[LOST] += len(self.open_responses)
+        self.gone = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Have those who wait look again."""
+        self._changed.set()
+
+    async def until(self, what: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether it has come true in time. Raises ``Gone``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not what():
+                    if self.gone:
+                        raise Gone
+                    self._changed.clear()
+                    await self._changed.wait()
+        return what()
+
+    def look_for_stuck(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for response, since in list(self.open_responses.items()):
+            if now - since > STUCK_S:
+                self.report.problem(f"{response} has not ended after {now - since:.0f} s")
+                del self.open_responses[response]
+
+    def finish(self) -> None:
+        """It was left in peace, with nothing going on: all that was opened is closed."""
+        try:
+            self.recorder.finish()
+        except AssertionError as error:
+            self.report.problem(f"at the end: {error}")
+
+    def forget(self) -> None:
+        """Let go of ids that the checks keep for ever, once nothing can be told of them any more:
+        of what was deleted, those that were so at the last call."""
+        recorder = self.recorder
+        recorder._ids.clear()
+        told: dict[str, Any] = recorder._told or {}
+        for event_id in list(told)[:-KEPT_IDS]:
+            del told[event_id]
+        if (known := recorder._conversation) is not None:
+            known._over.clear()
+            known._deleted -= self._deleted
+            self._deleted = set(known._deleted)
+            kept = {*known._items, *known._deleted, known._speech}
+            kept.update(*(response.heard_before for response in known._active.values()))
+            known._outputs &= kept
+            known._speeches &= kept
+            known._committed = {k: v for k, v in known._committed.items() if k in kept}
+
+    def _fold(self, event: dict[str, Any]) -> None:
+        match event["type"]:
+            case "response.created":
+                self.report.counts["responses"] += 1
+                self.open_responses[event["response"]["id"]] = asyncio.get_running_loop().time()
+            case "response.done":
+                self._end(event["response"])
+            case "response.output_item.added" | "response.output_item.done":
+                if event["item"]["type"] == "message":
+                    self.last_item = event["item"]["id"]
+                    if event["type"].endswith("added"):
+                        self.audio_ms = 0.0
+            case "response.output_audio.delta" | "response.audio.delta":
+                self.audio_ms += len(event["delta"]) * 3 / 4 / 2 / 24
+                self.report.counts["audio deltas"] += 1
+            case "error":
+                self._judge(event["error"])
+            case "input_audio_buffer.speech_started":
+                self.report.counts["user turns"] += 1
+
+    def _end(self, response: dict[str, Any]) -> None:
+        if self.open_responses.pop(response["id"], None) is None:
+            self.report.problem(f"response.done of {response['id']}, which is not running")
+        self.last_response = response
+        self.report.counts[f"response {response['status']}"] += 1
+        calls = [item for item in response["output"] if item["type"] == "function_call"]
+        self.calls += [call for call in calls if call["status"] == "completed"]
+
+    def _judge(self, error: dict[str, Any]) -> None:
+        self.report.counts[f"refused: {error['code']}"] += 1
+        if not str(error["event_id"]).startswith(MAY_FAIL):
+            self.report.problem(f"error {error['code']}: {error['message']}")
+
+
+# --- in this process ---------------------------------------------------------------------------
+
+
+class _Wire:
+    """``app.server.websocket_link.WebSocketLink``, as far as the application uses it."""
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+        self.broken = False
+        self.close_timeout = 1.0
+        self.on_settled: Callable[[], None] = lambda: None
+
+    def abort(self) -> None:
+        self.broken = True
+        self.lost.set()
+
+    async def answers(self) -> bool:
+        return not self.lost.is_set()
+
+
+class AsgiLink(Link):
+    """``serve`` it in a task. The server reads one message after the other, and the client waits
+    meanwhile, as behind a full TCP window."""
+
+    def __init__(
+        self,
+        report: Report,
+        key: str,
+        query: str = "",
+        *,
+        beta: bool = False,
+        fresh: bool = True,
+    ) -> None:
+        super().__init__(report, beta=beta, fresh=fresh)
+        self._wire = _Wire()
+        self._unread: asyncio.Queue[dict[str, Any]] = asyncio.Queue(4)
+        self._unread.put_nowait({"type": "websocket.connect"})
+        self._ended = asyncio.Event()
+        headers = [(b"host", b"127.0.0.1:8765")]
+        if key:
+            headers.append((b"authorization", f"Bearer {key}".encode()))
+        if beta:
+            headers.append((b"openai-beta", b"realtime=v1"))
+        self._scope = {
+            "type": "websocket",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "scheme": "ws",
+            "path": "/v1/realtime",
+            "raw_path": b"/v1/realtime",
+            "root_path": "",
+            "query_string": query.encode(),
+            "headers": headers,
+            "client": ("127.0.0.1", 50_000),
+            "server": ("127.0.0.1", 8765),
+            "subprotocols": [],
+            "extensions": {LINK: self._wire, "websocket.http.response": {}},
+        }
+
+    async def serve(self, app: Starlette) -> None:
+        try:
+            await app(self._scope, self._unread.get, self._sent)
+        except Exception as error:
+            self.report.problem(f"the server raised {type(error).__name__}: {error}")
+        finally:
+            self._wire.lost.set()
+            self._ended.set()
+            self.lost()
+            while not self._unread.empty():  # who waits to be read waits no more
+                self._unread.get_nowait()
+
+    async def _sent(self, message: Any) -> None:
+        if message["type"] == "websocket.send":
+            if not self._wire.lost.is_set():
+                self.take(message["text"])
+        elif message["type"] == "websocket.close":
+            if message["code"] not in (1000, 1001):
+                self.report.problem(f"closed with {message['code']}: {message.get('reason')}")
+            self.lost()
+        elif message["type"] == "websocket.http.response.start":
+            self.report.problem(f"refused with {message['status']}")
+            self.lost()
+
+    async def send_text(self, text: str) -> None:
+        if self.gone:
+            raise Gone
+        await self._unread.put({"type": "websocket.receive", "text": text})
+
+    async def leave(self) -> None:
+        await self._unread.put({"type": "websocket.disconnect", "code": 1000})
+        await self._ended.wait()
+
+    async def cut(self) -> None:
+        self._wire.abort()
+        await self._ended.wait()
+
+
+# --- over a socket -----------------------------------------------------------------------------
+
+
+class SocketLink(Link):
+    """``serve`` it in a task."""
+
+    def __init__(self, report: Report, socket: ClientConnection, *, fresh: bool) -> None:
+        super().__init__(report, fresh=fresh)
+        self._socket = socket
+
+    async def serve(self) -> None:
+        try:
+            async for text in self._socket:
+                assert isinstance(text, str)
+                self.take(text)
+        except ConnectionClosed as closed:
+            if closed.rcvd and closed.rcvd.code not in (1000, 1001):
+                self.report.problem(f"closed with {closed.rcvd.code}: {closed.rcvd.reason}")
+        finally:
+            self.lost()
+
+    async def send_text(self, text: str) -> None:
+        try:
+            await self._socket.send(text)
+        except ConnectionClosed:
+            raise Gone from None
+
+    async def leave(self) -> None:
+        await self._socket.close()
+
+    async def cut(self) -> None:
+        self._socket.transport.abort()
+        await self._socket.wait_closed()

@@ -1,0 +1,304 @@
+"""What the clients of a soak do: they talk, interrupt, agree, call tools, write, vanish, come back.
+
+Each client lives until it is cancelled, one connection after the other. Everything is drawn from
+its own seed. It knows no transport: a ``Connect`` gives it links (``benchmarks.soak.links``), and
+its voice gives it audio as messages that are ready to be sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from benchmarks.soak.links import Gone, Link, Report
+
+Manner = Literal["robot", "long", "guest", "writer"]
+MANNERS: tuple[Manner, ...] = ("robot", "long", "guest", "writer")
+"""A robot is lost now and then, and comes back. ``long`` never leaves. Guests come for minutes. A
+writer pushes to talk and types."""
+ANSWER_S = 90.0
+QUIET_S = 6.0
+MOST_BEHIND_S = 1.0
+"""Audio that is later than this is not caught up with."""
+SAID_S = 120.0
+"""Nothing takes so long to say, also where the server reads slowly."""
+PAUSE_S = 10.0
+"""Between two turns, on average."""
+MINUTES = {"robot": (4.0, 40.0), "guest": (0.5, 5.0), "writer": (2.0, 20.0)}
+TOOL = {
+    "type": "function",
+    "name": "look",
+    "description": "Look somewhere.",
+    "parameters": {"type": "object", "properties": {"where": {"type": "string"}}},
+}
+
+
+class Voice(Protocol):
+    """Sounds as ``input_audio_buffer.append`` messages of ``frame_s`` seconds each."""
+
+    frame_s: float
+    rate: int
+
+    @property
+    def silence(self) -> str: ...
+
+    def question(self, rng: random.Random) -> Sequence[str]: ...
+
+    def interruption(self, rng: random.Random) -> Sequence[str]: ...
+
+    def backchannel(self, rng: random.Random) -> Sequence[str]: ...
+
+    def noise(self, rng: random.Random) -> Sequence[str]: ...
+
+
+Connect = Callable[[str, str, bool, bool], AbstractAsyncContextManager[Link]]
+"""``connect(key, query, beta, fresh)``: a link for as long as the context lasts."""
+
+
+class Microphone:
+    """Streams its tape in real time, and silence when that is empty. ``run`` it in a task."""
+
+    def __init__(self, link: Link, voice: Voice) -> None:
+        self.muted = False
+        self._link = link
+        self._voice = voice
+        self._tape: deque[str] = deque()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        with contextlib.suppress(Gone):
+            while True:
+                if self._tape:
+                    await self._link.send_text(self._tape.popleft())
+                    if not self._tape:
+                        self._link.wake()
+                elif not self.muted:
+                    await self._link.send_text(self._voice.silence)
+                due = max(due + self._voice.frame_s, loop.time() - MOST_BEHIND_S)
+                await asyncio.sleep(max(0.0, due - loop.time()))
+
+    async def say(self, sound: Sequence[str]) -> None:
+        """Returns when it has been said. Raises ``Gone``."""
+        self._tape.extend(sound)
+        await self._link.until(lambda: not self._tape, SAID_S)
+
+
+@dataclass
+class Client:
+    """``name`` is its key, too."""
+
+    name: str
+    manner: Manner
+    voice: Voice
+    connect: Connect
+    report: Report
+    rng: random.Random
+    link: Link | None = None
+    """The one that is open."""
+    vanished: bool = False
+    """Whether its last connection was lost, so that it comes back to its conversation."""
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set from outside: the last connection is to be left in peace."""
+
+    async def live(self) -> None:
+        """Until it is stopped."""
+        while not self.stopping.is_set():
+            await self._visit()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.rng.uniform(0.2, 20.0)):
+                    await self.stopping.wait()
+
+    async def _visit(self) -> None:
+        beta = self.manner == "guest" and self.rng.random() < 0.2
+        query = "timings=true" if self.rng.random() < 0.3 and not beta else ""
+        self.report.counts["connections"] += 1
+        ends_at = self._ends_at()
+        async with self.connect(self.name, query, beta, not self.vanished) as link:
+            self.link, self.vanished = link, True
+            with contextlib.suppress(Gone):
+                await self._begin(link, beta)
+                async with _streaming(link, self.voice) as microphone:
+                    microphone.muted = self.manner == "writer"
+                    while not self._over(ends_at):
+                        await self._act(link, microphone)
+                        link.look_for_stuck()
+                    await self._end(link, microphone)
+            self.link = None
+
+    def _over(self, ends_at: float) -> bool:
+        return self.stopping.is_set() or asyncio.get_running_loop().time() >= ends_at
+
+    def _ends_at(self) -> float:
+        if self.manner == "long":
+            return float("inf")
+        return asyncio.get_running_loop().time() + 60 * self.rng.uniform(*MINUTES[self.manner])
+
+    async def _begin(self, link: Link, beta: bool) -> None:
+        if not beta:
+            await link.send("session.update", session=self._session())
+
+    def _session(self) -> dict[str, Any]:
+        rng = self.rng
+        kinds: list[dict[str, Any]] = [{"type": "server_vad"}]
+        kinds.append({"type": "semantic_vad", "eagerness": "high"})
+        if rng.random() < 0.2:
+            kinds.append({"type": "server_vad", "idle_timeout_ms": 8000})
+        detection = None if self.manner == "writer" else rng.choice(kinds)
+        return {
+            "type": "realtime",
+            "instructions": f"Be brief. {rng.randrange(3)}",
+            "tools": [TOOL],
+            "audio": {
+                "input": {
+                    "format": {"type": "audio/pcm", "rate": self.voice.rate},
+                    "transcription": {"model": "whisper-1"},
+                    "turn_detection": detection,
+                },
+                "output": {"speed": rng.choice((0.9, 1.0, 1.2))},
+            },
+        }
+
+    async def _end(self, link: Link, microphone: Microphone) -> None:
+        """Vanish, or say goodbye when nothing goes on."""
+        if self.rng.random() < 0.6 and not self.stopping.is_set():
+            self.report.counts["vanished"] += 1
+            await link.cut()
+            return
+        await self.settle(link)
+        microphone.muted = True
+        await link.leave()
+        self.vanished = False
+
+    async def settle(self, link: Link) -> None:
+        """Wait until nothing goes on, and see that all was closed."""
+        for _ in range(30):
+            await asyncio.sleep(QUIET_S)
+            if await link.until(lambda: not link.open_responses, ANSWER_S):
+                break
+        await asyncio.sleep(QUIET_S)
+        if not link.open_responses:
+            link.finish()
+
+    # -- what it does
+
+    async def _act(self, link: Link, microphone: Microphone) -> None:
+        if self.manner == "writer":
+            await self._write(link, microphone)
+        else:
+            await self._talk(link, microphone)
+        while link.calls:
+            await self._answer_call(link, link.calls.pop(0))
+        await asyncio.sleep(self.rng.expovariate(1 / PAUSE_S))
+
+    async def _talk(self, link: Link, microphone: Microphone) -> None:
+        rng, voice = self.rng, self.voice
+        self.report.counts["spoken"] += 1
+        await microphone.say(voice.question(rng))
+        begun = await link.until(lambda: bool(link.open_responses), 8.0)
+        kind = rng.choices(_OVER, _OVER_WEIGHTS)[0] if begun else "listen"
+        self.report.counts[f"then: {kind}"] += 1
+        if kind != "listen":
+            await asyncio.sleep(rng.uniform(0.0, 5.0))
+        match kind:
+            case "interrupt":
+                await microphone.say(voice.interruption(rng))
+            case "agree":
+                await microphone.say(voice.backchannel(rng))
+            case "noise":
+                await microphone.say(voice.noise(rng))
+            case "cancel":
+                await link.send("response.cancel", may_fail=True)
+            case "truncate":
+                await self._truncate(link)
+            case "mute":
+                microphone.muted = True
+                await asyncio.sleep(rng.uniform(0.5, 5.0))
+                microphone.muted = False
+            case "odd":
+                await self._odd(link)
+        await link.until(lambda: not link.open_responses, ANSWER_S)
+
+    async def _truncate(self, link: Link) -> None:
+        if link.last_item is None:
+            return
+        end_ms = int(link.audio_ms * self.rng.random())
+        await link.send("response.cancel", may_fail=True)
+        await link.send(
+            *("conversation.item.truncate",),
+            may_fail=True,
+            item_id=link.last_item,
+            content_index=0,
+            audio_end_ms=end_ms,
+        )
+
+    async def _odd(self, link: Link) -> None:
+        """What a client seldom does."""
+        which = self.rng.randrange(5)
+        if which == 0:
+            await link.send("input_audio_buffer.clear")
+        elif which == 1 and link.last_item:
+            kind = self.rng.choice(("delete", "retrieve"))
+            await link.send(f"conversation.item.{kind}", may_fail=True, item_id=link.last_item)
+        elif which == 2:
+            await self._ask_aside(link)
+        elif which == 3 and link.recorder._dialect == "ga":
+            update = {"type": "realtime", "instructions": f"Be kind. {self.rng.randrange(3)}"}
+            await link.send("session.update", session=update)
+        elif which == 4:
+            await link.send("input_audio_buffer.commit", may_fail=True)
+
+    async def _ask_aside(self, link: Link) -> None:
+        """A text answer that is not of the conversation."""
+        if link.recorder._dialect == "ga":
+            asked = {"conversation": "none", "output_modalities": ["text"]}
+            await link.send("response.create", may_fail=True, response=asked)
+
+    async def _write(self, link: Link, microphone: Microphone) -> None:
+        rng = self.rng
+        if rng.random() < 0.4:
+            await microphone.say(self.voice.question(rng))
+            await link.send("input_audio_buffer.commit", may_fail=True)
+        else:
+            content = [{"type": "input_text", "text": "Hello, who are you?"}]
+            item = {"type": "message", "role": "user", "content": content}
+            await link.send("conversation.item.create", may_fail=True, item=item)
+        modality = rng.choice(("audio", "text"))
+        response = {"output_modalities": [modality]}
+        await link.send("response.create", may_fail=True, response=response)
+        if rng.random() < 0.2:
+            await self._ask_aside(link)
+        if rng.random() < 0.2:
+            await asyncio.sleep(rng.uniform(0.0, 3.0))
+            await rng.choice((self._truncate, self._odd))(link)
+        await link.until(lambda: not link.open_responses, ANSWER_S)
+
+    async def _answer_call(self, link: Link, call: dict[str, Any]) -> None:
+        self.report.counts["tool calls"] += 1
+        await asyncio.sleep(self.rng.expovariate(1 / 0.5))
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "a ship"}
+        await link.send("conversation.item.create", may_fail=True, item=output)
+        await link.send("response.create", may_fail=True)
+        await link.until(lambda: bool(link.open_responses), 2.0)
+        await link.until(lambda: not link.open_responses, ANSWER_S)
+
+
+_OVER = ("listen", "interrupt", "agree", "noise", "cancel", "truncate", "mute", "odd")
+_OVER_WEIGHTS = (45, 17, 15, 6, 5, 4, 3, 5)
+
+
+@asynccontextmanager
+async def _streaming(link: Link, voice: Voice) -> AsyncIterator[Microphone]:
+    microphone = Microphone(link, voice)
+    running = asyncio.create_task(microphone.run())
+    try:
+        yield microphone
+    finally:
+        running.cancel()
+        await asyncio.wait({running})

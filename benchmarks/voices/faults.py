@@ -1,0 +1,303 @@
+"""How well ``pipeline.speaking.clause_watch`` tells speech from what a voice makes when it fails.
+
+    python -m benchmarks.voices.faults --clauses 2500 --out benchmarks/results/DATE-tts-faults.json
+
+First every healthy clause (``benchmarks.voices.clauses``): how many are cut, which is the price.
+Then each fault is put into healthy speech, at a random place: how many are found, and how much
+audio after they began. The voices here never fail by themselves; how the faults of a network sound
+is known from reports only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.models.weights import WeightsCache
+from app.settings.load import load_settings
+from benchmarks.voices.clauses import Said, Voice, said_by, texts, voices
+from pipeline.audio import Pcm
+from pipeline.events import FaultKind
+from pipeline.speaking.clause_watch import ClauseWatch, Fault
+
+FAULT_S = 12.0
+"""How long a fault goes on."""
+Random = np.random.Generator
+Signal = NDArray[np.float64]
+
+
+def watched(said: Said, pcm: Pcm) -> Fault | None:
+    """The verdict on ``pcm`` as if it were ``said``."""
+    watch = ClauseWatch(said.text, said.rate, said.pace_s, known=said.known)
+    return watch.feed(pcm) or watch.finish()
+
+
+# --- faults ------------------------------------------------------------------------------------
+
+Injected = tuple[Pcm, float]
+"""Audio, and the second in which its fault begins."""
+
+
+def _pcm(signal: Signal) -> Pcm:
+    return np.clip(signal, -32768, 32767).astype(np.int16)
+
+
+def _level(said: Said) -> float:
+    return float(np.sqrt(np.mean(said.pcm.astype(np.float64) ** 2)))
+
+
+def _begin(draw: Random, said: Said, least: float = 0.0, most: float = 0.85) -> int:
+    return int(len(said.pcm) * draw.uniform(least, most))
+
+
+def _after(draw: Random, said: Said, noise: Signal, **where: float) -> Injected:
+    """Speech up to a random place, and from there ``noise`` as loud as the speech."""
+    at = _begin(draw, said, **where)
+    noise = noise / max(float(np.sqrt(np.mean(noise**2))), 1e-9) * _level(said)
+    return np.concatenate((said.pcm[:at], _pcm(noise))), at / said.rate
+
+
+def _seconds(said: Said) -> NDArray[np.float64]:
+    return np.arange(int(FAULT_S * said.rate)) / said.rate
+
+
+def _white(draw: Random, said: Said) -> Signal:
+    return draw.standard_normal(int(FAULT_S * said.rate))
+
+
+def _coloured(draw: Random, said: Said, slope: float) -> Signal:
+    """Noise whose power falls with the frequency to the power of ``slope``."""
+    spectrum = np.fft.rfft(_white(draw, said))
+    hz = np.fft.rfftfreq(int(FAULT_S * said.rate), 1 / said.rate)
+    shaped: Signal = np.fft.irfft(spectrum / np.maximum(hz, 80) ** (slope / 2))
+    return shaped
+
+
+def _tone(draw: Random, said: Said) -> Signal:
+    wave: Signal = np.sin(2 * np.pi * draw.uniform(90, 1200) * _seconds(said))
+    return wave
+
+
+def _buzz(draw: Random, said: Said) -> Signal:
+    pitch = draw.uniform(80, 250)
+    return sum(
+        (np.sin(2 * np.pi * pitch * n * _seconds(said)) / n for n in range(1, 20)),
+        np.zeros(int(FAULT_S * said.rate)),
+    )
+
+
+def _swelling(draw: Random, said: Said, signal: Signal) -> Signal:
+    """At the rhythm of syllables."""
+    swell: Signal = signal[: len(_seconds(said))] * (
+        0.55 + 0.45 * np.sin(2 * np.pi * draw.uniform(3, 6) * _seconds(said)[: len(signal)])
+    )
+    return swell
+
+
+def _garbage(draw: Random, said: Said) -> Signal:
+    """A codec that is fed random numbers: every 80 ms noise of another colour."""
+    size = said.rate * 80 // 1000
+    pieces = []
+    for _ in range(int(FAULT_S / 0.08)):
+        spectrum = np.fft.rfft(draw.standard_normal(size))
+        spectrum *= np.interp(
+            np.arange(len(spectrum)), np.linspace(0, len(spectrum), 8), draw.uniform(0, 1, 8) ** 2
+        )
+        pieces.append(np.fft.irfft(spectrum, size) * draw.uniform(0.3, 1.0))
+    return np.concatenate(pieces)
+
+
+def _silence(draw: Random, said: Said, level: float, at_start: bool = False) -> Injected:
+    at = 0 if at_start else _begin(draw, said, 0.1)
+    noise = level * draw.standard_normal(int(FAULT_S * said.rate))
+    return np.concatenate((said.pcm[:at], _pcm(noise))), at / said.rate
+
+
+def _loop(draw: Random, said: Said, exact: bool) -> Injected:
+    """The last half second to two seconds before a random place, again and again."""
+    period = int(draw.uniform(0.5, min(2.0, 0.9 * said.seconds)) * said.rate)
+    at = int(draw.uniform(period, max(period + 1, 0.95 * len(said.pcm))))
+    piece = said.pcm[at - period : at].astype(np.float64)
+    copies = []
+    for _ in range(int(FAULT_S * said.rate / period) + 1):
+        if exact:
+            copies.append(piece)
+            continue
+        off = int(draw.integers(-said.rate // 100, said.rate // 100))
+        noise = 10 ** (-30 / 20) * _level(said) * draw.standard_normal(period)
+        copies.append((np.roll(piece, off) + noise) * 10 ** (draw.uniform(-2, 2) / 20))
+    return np.concatenate((said.pcm[:at], _pcm(np.concatenate(copies)))), at / said.rate
+
+
+def _endless(draw: Random, said: Said, others: Sequence[Said]) -> Injected:
+    """Fluent speech of other words behind the clause."""
+    more = [each.pcm for each in others if each.voice == said.voice and each is not said]
+    taken = [more[int(n)] for n in draw.integers(0, len(more), 8)]
+    return np.concatenate((said.pcm, *taken)), said.seconds
+
+
+Inject = Callable[[Random, Said, Sequence[Said]], Injected]
+FAULTS: dict[str, tuple[FaultKind, Inject]] = {
+    "silence at the start": ("silence", lambda d, s, _: _silence(d, s, 0.0, at_start=True)),
+    "silence in the middle": ("silence", lambda d, s, _: _silence(d, s, 0.0)),
+    "faint hiss": ("silence", lambda d, s, _: _silence(d, s, 30.0)),
+    "exact loop": ("repetition", lambda d, s, _: _loop(d, s, True)),
+    "loop with jitter": ("repetition", lambda d, s, _: _loop(d, s, False)),
+    "white noise": ("gibberish", lambda d, s, _: _after(d, s, _white(d, s))),
+    "pink noise": ("gibberish", lambda d, s, _: _after(d, s, _coloured(d, s, 1.0))),
+    "brown noise": ("gibberish", lambda d, s, _: _after(d, s, _coloured(d, s, 2.0))),
+    "swelling noise": (
+        "gibberish",
+        lambda d, s, _: _after(d, s, _swelling(d, s, _coloured(d, s, 1.0))),
+    ),
+    "tone": ("gibberish", lambda d, s, _: _after(d, s, _tone(d, s))),
+    "buzz": ("gibberish", lambda d, s, _: _after(d, s, _buzz(d, s))),
+    "swelling buzz": ("gibberish", lambda d, s, _: _after(d, s, _swelling(d, s, _buzz(d, s)))),
+    "codec garbage": ("gibberish", lambda d, s, _: _after(d, s, _garbage(d, s))),
+    "endless speech": ("runaway", _endless),
+}
+
+
+# --- figures -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One fault that was put in. ``after_s``: audio from its begin until it was known."""
+
+    name: str
+    meant: FaultKind
+    fault: Fault | None
+    after_s: float | None
+    too_early: bool
+
+
+def inject(name: str, said: Said, others: Sequence[Said], seed: int) -> Found:
+    meant, make = FAULTS[name]
+    pcm, begins_s = make(np.random.default_rng(seed), said, others)
+    fault = watched(said, pcm)
+    after_s = fault.known_s - begins_s if fault else None
+    return Found(name, meant, fault, after_s, after_s is not None and after_s < 0)
+
+
+def healthy_report(clauses: Sequence[Said]) -> dict[str, Any]:
+    verdicts = [(said, watched(said, said.pcm)) for said in clauses]
+    cut = [(said, fault) for said, fault in verdicts if fault]
+    return {
+        "clauses": len(clauses),
+        "seconds": round(sum(said.seconds for said in clauses)),
+        "cut": len(cut),
+        "cut_percent": round(100 * len(cut) / len(clauses), 3),
+        "by_voice": {
+            voice: {"clauses": n, "cut": sum(said.voice == voice for said, _ in cut)}
+            for voice, n in Counter(said.voice for said in clauses).items()
+        },
+        "which": [
+            {
+                "voice": said.voice,
+                "text": said.text,
+                "fault": fault.kind,
+                "known_s": fault.known_s,
+                "seconds": round(said.seconds, 2),
+            }
+            for said, fault in cut
+        ],
+    }
+
+
+def faults_report(found: Iterable[Found]) -> dict[str, Any]:
+    by_name: dict[str, list[Found]] = {}
+    for each in found:
+        by_name.setdefault(each.name, []).append(each)
+    return {name: _figures(each) for name, each in by_name.items()}
+
+
+def _figures(found: Sequence[Found]) -> dict[str, Any]:
+    after = sorted(f.after_s for f in found if f.after_s is not None and not f.too_early)
+    quantiles = {
+        f"after_s_p{p}": round(float(np.quantile(after, p / 100)), 2) for p in (50, 95, 99) if after
+    }
+    return {
+        "n": len(found),
+        "found": len(after),
+        "found_percent": round(100 * len(after) / len(found), 2),
+        "within_1_s_percent": round(100 * sum(a <= 1.0 for a in after) / len(found), 2),
+        **quantiles,
+        "taken_as": dict(Counter(f.fault.kind for f in found if f.fault)),
+    }
+
+
+def cost_ms_per_s(clauses: Sequence[Said]) -> float:
+    """Of CPU, for each second of audio in chunks of 0.2 s."""
+    seconds, began = 0.0, time.process_time()
+    for said in clauses:
+        watch = ClauseWatch(said.text, said.rate, said.pace_s)
+        for start in range(0, len(said.pcm), said.rate // 5):
+            watch.feed(said.pcm[start : start + said.rate // 5])
+        seconds += said.seconds
+    return round((time.process_time() - began) / seconds * 1000, 2)
+
+
+def clauses_of(count: int, seed: int) -> list[Said]:
+    """``count`` healthy clauses, shared out evenly among the voices that are there."""
+    speakers = _voices()
+    each = -(-count // len(speakers))
+    spoken = texts(each * len(speakers), seed)
+    random.Random(seed).shuffle(spoken)
+    return [
+        said
+        for number, voice in enumerate(speakers)
+        for said in said_by(voice, spoken[number * each : (number + 1) * each])
+        if len(said.pcm)
+    ]
+
+
+def _voices() -> list[Voice]:
+    cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
+    return voices(cache.path("piper-joe"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--clauses", type=int, default=2500)
+    parser.add_argument("--faults", type=int, default=400, help="of each kind")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    report = _report(options)
+    text = json.dumps(report, indent=2, ensure_ascii=False)
+    print(text)
+    if options.out:
+        options.out.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _report(options: argparse.Namespace) -> dict[str, Any]:
+    clauses = clauses_of(options.clauses, options.seed)
+    draw = random.Random(options.seed)
+    long = [said for said in clauses if said.seconds > 0.8]
+    found = [
+        inject(name, draw.choice(long), clauses, options.seed + number)
+        for name in FAULTS
+        for number in range(options.faults)
+    ]
+    return {
+        "healthy": healthy_report(clauses),
+        "faults": faults_report(found),
+        "cost_ms_per_s_of_audio": cost_ms_per_s(clauses[:200]),
+        "seed": options.seed,
+    }
+
+
+if __name__ == "__main__":
+    main()
