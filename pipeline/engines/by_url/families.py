@@ -21,7 +21,7 @@ class Family:
     and ``context``: where it tells how many tokens fit, and what of the answer, for a model;
     ``slots``: how many requests it works on at once, from there, too. ``cuts``: a prompt that is
     too long is cut without a word. ``calls_by_schema``: an answer that must be a call is asked for
-    as JSON by its schema, or else by our grammar, which the server holds any model to."""
+    as JSON by its schema."""
 
     name: str
     owners: tuple[str, ...] = ()

@@ -214,6 +214,6 @@ SPEC = EngineSpec(
     build=build,
     summary="GGUF models in this process, on the CPU or a GPU (llama.cpp)",
     extra="embedded",
-    modules=("llama_cpp", "jinja2"),
+    modules=("llama_cpp", "jinja2", "llguidance"),
     run_in="thread",
 )

@@ -89,6 +89,8 @@ class LlamaSession:
         pictures = prompts.pictures(messages, self._known)
         run = self._run(tokens, prefix, cancel, probe, pictures, evaluate_last=False)
         try:
+            if tools:  # compiled now, a call does not wait for it
+                prompts.calls.matcher(tools)
             yield from run.fill()
             end = self._end_probability(run, probe)
             yield from run.save_prefix()

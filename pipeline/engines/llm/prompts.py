@@ -50,7 +50,7 @@ class Prompts:
         self._template = self._read(model.chat_template() or CHATML, arguments)
         with_tools = model.chat_template("tool_use")
         self._tool_template = self._read(with_tools, arguments) if with_tools else self._template
-        self.calls = CallGrammars(self._tool_template.syntax)
+        self.calls = CallGrammars(model, self._tool_template.syntax)
         self.thought_end = self._template.thought_end
         """What ends the thought inside of which prompts end; empty: they end in none."""
         self._prefixes: OrderedDict[tuple[Any, ...], list[int]] = OrderedDict()

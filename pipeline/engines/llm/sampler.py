@@ -1,22 +1,23 @@
-"""Picks tokens: llama.cpp's samplers, and a grammar for as long as one is set."""
+"""Picks tokens: llama.cpp's samplers, and llguidance's mask for as long as a grammar is set."""
 
 from __future__ import annotations
 
 import ctypes
 import logging
 import secrets
-import time
 import weakref
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engines.llm.llama_api import library, recent_problems
+from pipeline.engines.llm.llama_api import library
 from pipeline.engines.llm.llama_model import Model
-from pipeline.errors import EngineError
 from pipeline.messages import Sampling
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 log = logging.getLogger("reachy_voice.llm")
 
@@ -26,12 +27,6 @@ and nothing below the first 128 has a chance."""
 _PENALTY_TOKENS = 64
 """How far back a repetition counts (llama.cpp's default)."""
 _SEED_BITS = 32
-_MOST_SECONDS = 0.1
-"""Of processor time in which a grammar takes one token in: microseconds as a rule. Rules are made
-so that it stays so; this is for those that escape, before a token takes minutes."""
-_MOST_WALK_SECONDS = 5.0
-"""The same for looking at the whole vocabulary."""
-
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 """``llama_token_data``."""
 
@@ -40,23 +35,17 @@ class Sampler:
     """Chooses the tokens of one reply.
 
     Repetition counts within the reply only, never against what the prompt says; and not under
-    a grammar, whose signs have to repeat. ``hidden``: tokens that say nothing; llama.cpp's
-    grammars take their spelling for text, so they are not to be taken under one.
+    a grammar, whose signs have to repeat.
     """
 
-    def __init__(self, model: Model, sampling: Sampling, hidden: Collection[int] = ()) -> None:
+    def __init__(self, model: Model, sampling: Sampling) -> None:
         self._api = library()
         self._model = model
         self._sampling = sampling
         self._seed = secrets.randbits(_SEED_BITS) if sampling.seed is None else sampling.seed
         self._free_chain = self._chain(penalties=True)
         self._bound_chain: Any = None
-        self._grammar: Any = None
-        self._grammars: dict[str, Any] = {}
-        self._hidden = np.zeros(model.vocab_tokens, dtype=np.bool_)
-        self._hidden[list(hidden)] = True
-        self._seconds = 0.0
-        """What llama.cpp's grammar took last, of processor time."""
+        self._grammar: LLMatcher | None = None
         self._candidates = np.zeros(model.vocab_tokens, dtype=_CANDIDATE)
 
     # --- grammar
@@ -66,17 +55,9 @@ class Sampler:
         """Whether a grammar is set."""
         return self._grammar is not None
 
-    def bind(self, gbnf: str) -> None:
-        """Let only tokens through that ``gbnf`` allows, from its beginning on.
-
-        Raises ``EngineError`` if llama.cpp cannot read it.
-        """
-        if gbnf in self._grammars:
-            self._api.llama_sampler_reset(self._grammars[gbnf])
-        else:
-            self._grammars[gbnf] = self._parsed(gbnf)
-        self._grammar = self._grammars[gbnf]
-        self._seconds = 0.0
+    def bind(self, grammar: LLMatcher) -> None:
+        """Let only tokens through that ``grammar`` allows, from where it is."""
+        self._grammar = grammar
         if self._bound_chain is None:
             self._bound_chain = self._chain(penalties=False)
 
@@ -93,23 +74,22 @@ class Sampler:
         refused: Callable[[int], bool] | None = None,
         preferred: Sequence[int] = (),
     ) -> int | None:
-        """The next token; ``None`` if the grammar allows none at all, or takes too long.
+        """The next token; ``None`` if the grammar allows none, or is too complex to go on with.
 
         Float32 ``logits``, shape (vocabulary,). ``refused``: tokens that are not to be taken,
         where there is no grammar. ``preferred``: tokens that are taken before any other if the
         grammar allows them, the first that it does.
         """
-        if self.bound and self._seconds > _MOST_SECONDS:
-            log.warning("The grammar of a tool call takes too long, and the answer is ended")
-            return None
-        token = self._bound_choice(logits, preferred) if self.bound else self._free(logits, refused)
+        grammar = self._grammar
+        if grammar is None:
+            token = self._free(logits, refused)
+        else:
+            token = self._bound_choice(grammar, logits, preferred)
+            if token is None or not (self._model.ends(token) or grammar.consume_token(token)):
+                log.warning("A tool call cannot go on: %s", grammar.get_error() or "nothing fits")
+                return None
         if token is not None:
             self._api.llama_sampler_accept(self._free_chain, token)
-            # llama.cpp ends the process when a grammar is told of an end that it did not expect.
-            if self.bound and not self._model.ends(token):
-                start = time.thread_time()
-                self._api.llama_sampler_accept(self._grammar, token)
-                self._seconds = time.thread_time() - start
         return token
 
     def _free(
@@ -124,26 +104,16 @@ class Sampler:
                 return token
             without.append(token)
 
-    def _bound_choice(self, logits: NDArray[np.float32], preferred: Sequence[int]) -> int | None:
-        if wanted := [one for one in preferred if self._allowed(np.array([one])).size]:
+    def _bound_choice(
+        self, grammar: LLMatcher, logits: NDArray[np.float32], preferred: Sequence[int]
+    ) -> int | None:
+        bits = np.frombuffer(grammar.compute_bitmask(), np.uint8)
+        allowed = np.unpackbits(bits, count=len(logits), bitorder="little").view(np.bool_)
+        if grammar.is_error():
+            return None
+        if wanted := [token for token in preferred if allowed[token]]:
             return wanted[0]
-        token = self._pick(self._all(logits), self._bound_chain)
-        if token is not None and self._allowed(np.array([token])).size:
-            # Most tokens fit the grammar by themselves.
-            return token
-        # The walk over the whole vocabulary takes long, so the likely ones come first.
-        likely = np.argpartition(logits, -_TOP_K)[-_TOP_K:]
-        self._seconds = 0.0
-        for ids in (likely, np.arange(len(logits))):
-            if self._seconds * len(ids) / _TOP_K > _MOST_WALK_SECONDS:
-                log.warning("The grammar of a tool call takes too long, and the answer is ended")
-                return None
-            allowed = self._allowed(ids)
-            if allowed.size:
-                found = np.zeros(len(allowed), dtype=_CANDIDATE)
-                found["id"], found["logit"] = allowed, logits[allowed]
-                return self._pick(found, self._bound_chain)
-        return None
+        return self._pick(self._all(np.where(allowed, logits, -np.inf)), self._bound_chain)
 
     def _all(self, logits: NDArray[np.float32]) -> NDArray[np.void]:
         self._candidates["id"] = np.arange(len(self._candidates))
@@ -156,36 +126,11 @@ class Sampler:
         chosen = array.data[array.selected]
         return int(chosen.id) if array.selected >= 0 and chosen.logit > -np.inf else None
 
-    def _allowed(self, ids: NDArray[Any]) -> NDArray[np.int32]:
-        """Those of the tokens ``ids`` that the grammar lets through."""
-        found = np.zeros(len(ids), dtype=_CANDIDATE)
-        found["id"] = ids
-        array = self._array(found)
-        # Around llama.cpp alone: Python's garbage collector may take its time in between.
-        start = time.thread_time()
-        self._api.llama_sampler_apply(self._grammar, ctypes.byref(array))
-        self._seconds = time.thread_time() - start
-        allowed: NDArray[np.int32] = found["id"][np.isfinite(found["logit"])]
-        return allowed[~self._hidden[allowed]]
-
     def _array(self, candidates: NDArray[np.void]) -> Any:
         data = candidates.ctypes.data_as(self._api.llama_token_data_p)
         return self._api.llama_token_data_array(data, len(candidates), -1, False)
 
     # --- llama.cpp's objects
-
-    def _parsed(self, gbnf: str) -> Any:
-        recent_problems()
-        parse = self._api.llama_sampler_init_grammar
-        # llama.cpp takes an empty text for "no grammar".
-        parsed = parse(self._model.vocab, gbnf.encode(), b"root") if gbnf.strip() else None
-        if not parsed:
-            raise EngineError(
-                "The grammar for the answer cannot be used",
-                why=recent_problems() or "it is not valid GBNF, or has no rule called root",
-                fix="Correct the grammar",
-            )
-        return self._owned(parsed)
 
     def _chain(self, *, penalties: bool) -> Any:
         api, sampling = self._api, self._sampling

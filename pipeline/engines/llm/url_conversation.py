@@ -151,10 +151,12 @@ class UrlConversation:
                     async for delta in deltas:
                         yield delta
                 return
-            except (Refused, NoCall) as error:  # llama-server ignores the bounds of a "number"
-                log.warning("a call is asked for by our grammar: %s", error.what)
-                spent = error.usage if isinstance(error, NoCall) else spent
-            asked = replace(asked, form="grammar")
+            except Refused as error:
+                log.warning("a call is asked for without its schema: %s", error.what)
+                asked = replace(asked, form="any arguments")
+            except NoCall as error:  # llama-server ignores the bounds of a "number"
+                log.warning("a call is asked for once more: %s", error.what)
+                spent, asked = error.usage, replace(asked, form="schema")
         async with aclosing(self._answer(asked, work, spent)) as deltas:
             async for delta in deltas:
                 yield delta

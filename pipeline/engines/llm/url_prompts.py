@@ -12,10 +12,9 @@ from typing import Any, Literal, Protocol
 from pipeline.engines.by_url.families import Family
 from pipeline.engines.contract import FinishReason, ToolCall
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, seen
-from pipeline.engines.llm.tool_calls.grammar import call_grammar
 from pipeline.engines.llm.tool_calls.parser import CallParser, Part
 from pipeline.engines.llm.tool_calls.schema_check import fits
-from pipeline.engines.llm.tool_calls.syntax import BARE, HERMES
+from pipeline.engines.llm.tool_calls.syntax import HERMES
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 
 log = logging.getLogger("reachy_voice.llm")
@@ -35,7 +34,7 @@ class Asked:
     tools: Sequence[Tool] = ()
     choice: ToolChoice = field(default_factory=ToolChoice)
     sampling: Sampling = field(default_factory=Sampling)
-    form: Literal["free", "schema", "grammar"] = "free"
+    form: Literal["free", "schema", "any arguments"] = "free"
     """What the server is to hold the model to, where the answer must be a call."""
 
     @property
@@ -114,12 +113,13 @@ def sampling_fields(asked: Asked) -> dict[str, Any]:
 
 
 def format_fields(asked: Asked) -> dict[str, Any]:
-    """``response_format`` or ``grammar``, which llama-server takes at both of its APIs."""
+    """``response_format``, which llama-server takes at both of its APIs."""
     if asked.form == "free":
         return {}
-    if asked.form == "grammar":
-        return {"grammar": call_grammar(BARE, asked.callable, whole=True)}
-    schema = {"name": "call", "schema": call_schema(asked.callable)}
+    tools = asked.callable
+    if asked.form == "any arguments":
+        tools = [replace(tool, parameters={}) for tool in tools]
+    schema = {"name": "call", "schema": call_schema(tools)}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 

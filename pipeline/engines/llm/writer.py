@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,7 @@ class Writer:
         self._tools = _callable(tools, choice)
         self._forced = bool(self._tools) and choice.kind in ("required", "named")
         self._one_call = choice.kind == "named" or not choice.parallel
-        self._sampler = Sampler(model, sampling, self._unseen())
+        self._sampler = Sampler(model, sampling)
         self._parser = CallParser(
             self._syntax,
             self._tools,
@@ -163,9 +163,9 @@ class Writer:
         rest = self._tokens(self._parser.rest)
         if self._parser.named:
             name = self._parser.commit()
-            self._bind(self._grammars.bare, [tool for tool in self._tools if tool.name == name])
+            self._bind([tool for tool in self._tools if tool.name == name], bare=True)
         else:
-            self._bind(self._grammars, self._tools)
+            self._bind(self._tools)
         self._parser.feed(self._parser.rest)
         marked = [token] if length == len(text) else self._tokens(text[:length])
         return [*marked, *rest], parts
@@ -173,7 +173,7 @@ class Writer:
     def _begun(self) -> list[int]:
         """The tokens that a call begins with, from now on."""
         begin = self._parser.begin()
-        self._bind(self._grammars, self._tools)
+        self._bind(self._tools)
         return self._tokens(begin)
 
     def _again(self, tokens: int) -> list[int]:
@@ -211,33 +211,12 @@ class Writer:
                 break
         return wanted
 
-    def _bind(self, grammars: CallGrammars, tools: Sequence[Tool]) -> None:
+    def _bind(self, tools: Sequence[Tool], *, bare: bool = False) -> None:
         self._attempts += 1
         self._calls_before = self._parser.calls
-        self._quotes = self._single_tokens(QUOTE if grammars.syntax.values == "gemma" else '"')
-        attempts: tuple[Callable[[], str], ...] = (
-            lambda: grammars.of(tools),
-            lambda: grammars.without(tools, self._refused),
-            lambda: grammars.loose(tools),
-        )
-        for gbnf in attempts:
-            try:
-                self._sampler.bind(gbnf())
-                return
-            except EngineError as problem:
-                log.warning("A grammar of tool calls cannot be used: %s", problem.why)
-
-    def _refused(self, gbnf: str) -> bool:
-        try:
-            self._sampler.bind(gbnf)
-        except EngineError:
-            return True
-        return False
-
-    def _unseen(self) -> list[int]:
-        """Control tokens that are no part of a call."""
-        control, known = self._model.control_tokens, self._syntax.spelled
-        return [t for t, text in control.items() if text not in known and not self._model.ends(t)]
+        gemma = self._syntax.values == "gemma" and not bare
+        self._quotes = self._single_tokens(QUOTE if gemma else '"')
+        self._sampler.bind(self._grammars.matcher(tools, bare=bare))
 
     def _tokens(self, text: str) -> list[int]:
         return self._model.tokenize(text, special=True)

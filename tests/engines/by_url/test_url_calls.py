@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
 from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.engines.llm.url_prompts import Asked, Parts, RawCall, call_schema, format_fields
+from pipeline.engines.llm.vocabulary import Vocabulary
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import Sampling, Tool, ToolChoice
@@ -165,14 +166,14 @@ REFUSAL = problem(400, {"error": {"message": "failed to parse grammar", "code": 
 
 
 @APIS
-async def test_where_its_schema_is_refused_a_call_is_asked_for_by_our_grammar(api: str) -> None:
+async def test_where_its_schema_is_refused_a_call_is_asked_for_with_any_arguments(api: str) -> None:
     far = FarServer(words=[NOD_TEXT], moods={PATHS[api]: [REFUSAL]})
     async with serving(far), running(Kind.LLM, api, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD), choice=ToolChoice("required"))
         assert calls_of(deltas) == [NODDED]
         first, second = far.asked(PATHS[api])
-        assert ("response_format" in first.json, "grammar" in first.json) == (True, False)
-        assert ("response_format" in second.json, "grammar" in second.json) == (False, True)
+        assert '"steps"' in json.dumps(first.json["response_format"])
+        assert '"steps"' not in json.dumps(second.json["response_format"])
         assert first.json["tool_choice"] == second.json["tool_choice"] == "none"
         far.moods = {PATHS[api]: [REFUSAL, REFUSAL]}
         with pytest.raises(EngineError, match="refuses the request"):
@@ -183,13 +184,14 @@ class Careless(FarServer):
     """llama-server with a schema it holds the model to in part only."""
 
     def _answer(self, seen: Seen) -> Mood:
-        steps = 3 if "grammar" in seen.content.decode() else 300
+        asked = sum(b"response_format" in each.content for each in self.seen)
+        steps = 3 if asked > 1 else 300
         self.words = [DANCE_TEXT.replace("3", str(steps))]
         return super()._answer(seen)
 
 
 @APIS
-async def test_a_call_that_breaks_its_schema_is_asked_for_by_our_grammar(api: str) -> None:
+async def test_a_call_that_breaks_its_schema_is_asked_for_once_more(api: str) -> None:
     steps = {"steps": {"type": "number", "minimum": 0, "maximum": 10}}
     dance = Tool("dance", "", {"type": "object", "properties": steps, "required": ["steps"]})
     far = Careless()
@@ -237,31 +239,20 @@ def test_references_point_into_the_whole_schema() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("form", ["schema", "grammar"])
-def test_what_holds_a_server_to_calls_gives_calls(
-    weights: Any, form: Literal["schema", "grammar"]
-) -> None:
-    """A model that says anything at all says calls of robot tools. (Of the schema with the
-    package's own converter, which knows no bounds of numbers.)"""
-    from llama_cpp.llama_grammar import json_schema_to_gbnf
-
+def test_what_holds_a_server_to_calls_gives_calls(weights: Any) -> None:
+    """A model that says anything at all says calls of robot tools."""
     path: Path = next(weights(MODEL).glob("*.gguf"))
     model = Model(path, requantize=False)
     tools = robot_tools()
-    if form == "schema":
-        tools = [tool for tool in tools if "minimum" not in str(tool.parameters)]
-    assert len(tools) > 5
-    asked = Asked("", LLAMA_SERVER, [], tools, ToolChoice("required"), form=form)
-    fields = format_fields(asked)
-    gbnf = fields.get("grammar") or json_schema_to_gbnf(
-        json.dumps(fields["response_format"]["json_schema"]["schema"])
-    )
+    asked = Asked("", LLAMA_SERVER, [], tools, ToolChoice("required"), form="schema")
+    schema = format_fields(asked)["response_format"]["json_schema"]["schema"]
+    grammar = Vocabulary(model, ()).matcher(f"start: %json {json.dumps(schema)}")
     ends = [t for text in ('"', "}", "]", ",") for t in model.tokenize(text, special=False)]
     schemas = {tool.name: tool.parameters for tool in tools}
     for seed in range(4):
         chance, data = np.random.default_rng(seed), b""
         sampler = Sampler(model, Sampling(seed=seed, temperature=1))
-        sampler.bind(gbnf)
+        sampler.bind(grammar.deep_copy())
         for step in range(400):
             logits = chance.normal(size=model.vocab_tokens).astype(np.float32)
             logits[ends] += 7

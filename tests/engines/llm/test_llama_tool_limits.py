@@ -44,7 +44,12 @@ def written(
 ) -> tuple[list[Part], Writer]:
     """What comes of it if the model wants ``wishes``, token by token, whatever it may."""
     writer = Writer(
-        model, CallGrammars(HERMES), [tool], choice, Sampling(seed=1, max_tokens=steps), room=2_000
+        model,
+        CallGrammars(model, HERMES),
+        [tool],
+        choice,
+        Sampling(seed=1, max_tokens=steps),
+        room=2_000,
     )
     writer.begin()
     wanted = iter([token for wish in wishes for token in model.tokenize(wish, special=True)])
@@ -134,7 +139,7 @@ def test_a_left_recursive_tool_leaves_the_others_as_they_are(model: Model) -> No
     refused = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}
     move = {"type": "object", "properties": {"to": {"enum": ["left"]}}, "required": ["to"]}
     tools = [Tool("move", "", move), Tool("odd", "", refused)]
-    writer = Writer(model, CallGrammars(HERMES), tools, REQUIRED, Sampling(seed=1), room=500)
+    writer = Writer(model, CallGrammars(model, HERMES), tools, REQUIRED, Sampling(seed=1), room=500)
     writer.begin()
     wish = iter(model.tokenize('move", "arguments": {"up": 1', special=False))
     parts = list[Part]()

@@ -138,22 +138,6 @@ def test_a_schema_that_cannot_be_used(engine: LlamaCpp, caplog: pytest.LogCaptur
     assert "act cannot be used" in caplog.text
 
 
-def test_a_grammar_that_llama_cpp_refuses(
-    engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Arguments may be anything then, and are looked at when they are complete."""
-    monkeypatch.setattr(engine._parts.prompts.calls, "of", lambda _: "root ::= root")
-    anything = Tool("act", "Does it.", {})
-    (call,) = calls(items(engine, ToolChoice("named", "act"), tools=[anything]))
-    assert isinstance(json.loads(call.arguments), dict)
-    assert "A grammar of tool calls cannot be used" in caplog.text
-    *found, end = items(engine, ToolChoice("named", "head_tracking"))
-    assert isinstance(end, Finished)
-    for call in found:
-        assert isinstance(call, ToolCall)
-        check(call)
-
-
 # --- may call ----------------------------------------------------------------------------------
 
 

@@ -1,108 +1,163 @@
-"""The grammar of calls: names and arguments that tools accept, and nothing else."""
+"""The grammar of calls: names and arguments that tools accept, and nothing else.
+
+It is written in Lark for llguidance, which compiles the JSON schemas of the tools itself.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from pipeline.engines.llm.tool_calls.gbnf import GEMMA, JSON, Rules, literal
-from pipeline.engines.llm.tool_calls.schema_merge import UnusableSchema
-from pipeline.engines.llm.tool_calls.schema_rules import SchemaRules
+from pipeline.engines.llm.tool_calls import gemma_grammar
+from pipeline.engines.llm.tool_calls.schema_check import why_unusable
 from pipeline.engines.llm.tool_calls.syntax import Syntax
+from pipeline.engines.llm.vocabulary import Vocabulary
+from pipeline.errors import EngineError
 from pipeline.messages import Tool
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+    from pipeline.engines.llm.llama_model import Model
 
 log = logging.getLogger("reachy_voice.llm")
 
 _REMEMBERED = 16
 """Sets of tools; a session has one, and answers that override it have others."""
-_MOST_REFUSED = 256
-
-
-def call_grammar(
-    syntax: Syntax,
-    tools: Sequence[Tool],
-    *,
-    loose: Collection[str] = (),
-    named: bool = False,
-    whole: bool = False,
-) -> str:
-    """GBNF for one call of one of ``tools``, from the first letter of its name to the end;
-    ``named``: from its arguments on, where the name is known; ``whole``: from its beginning.
-
-    A schema that cannot be used becomes "any JSON object", a part of one "any value", with a line
-    in the log; so do those of the tools called ``loose``. Of tools with one name, the last counts.
-    """
-    rules = Rules(GEMMA if syntax.values == "gemma" else JSON)
-    end = literal(syntax.end + syntax.close)
-    calls = {}
-    for tool in {tool.name: tool for tool in tools}.values():
-        free = tool.name in loose
-        arguments = rules.any_object() if free else _arguments(rules, tool)
-        begin = "" if named else syntax.spelled_name(tool.name) + syntax.middle
-        calls[begin] = f"{arguments} {end}"
-    start = literal(syntax.begin) if whole else ""
-    return rules.grammar(f"{start} {rules.choice(calls)}".strip())
-
-
-def _arguments(rules: Rules, tool: Tool) -> str:
-    schema = SchemaRules(rules, tool.parameters)
-    try:
-        found = rules.add(schema.arguments())
-    except (UnusableSchema, ArithmeticError, RecursionError, TypeError, ValueError) as problem:
-        why = str(problem) if isinstance(problem, UnusableSchema) else "it is malformed"
-        log.warning("The schema of the tool %s cannot be used: %s", tool.name, why)
-        return rules.any_object()
-    if schema.unusable:
-        why = ", ".join(sorted(schema.unusable))
-        log.warning("A part of the schema of the tool %s cannot be used: %s", tool.name, why)
-    if schema.left_out:
-        why = ", ".join(sorted(schema.left_out))
-        log.warning("Calls of the tool %s leave out what it allows: %s", tool.name, why)
-    if schema.checked:
-        found_late = ", ".join(sorted(schema.checked))
-        log.info("Calls of the tool %s are left out if they break: %s", tool.name, found_late)
-    if schema.not_enforced:
-        ignored = ", ".join(sorted(schema.not_enforced))
-        log.warning("Calls of the tool %s may not respect: %s", tool.name, ignored)
-    return found
+_JSON = {
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "whitespace_flexible": False,
+    "coerce_one_of": True,
+    "lenient": True,
+}
+"""As ``json.dumps`` and chat templates write it, so that a call has the same tokens later. What
+llguidance cannot enforce, ``schema_check`` measures the whole call by."""
 
 
 class CallGrammars:
-    """Grammars of one model's calls, remembered for the sets of tools that were used last."""
+    """Compiled grammars of one model's calls, kept for the sets of tools that were used last."""
 
-    def __init__(self, syntax: Syntax, *, named: bool = False) -> None:
+    def __init__(self, model: Model, syntax: Syntax) -> None:
         self.syntax = syntax
-        self.bare = self if named else CallGrammars(syntax.bare, named=True)
-        """Of calls without marks, from where their name is known."""
-        self._named = named
-        self._grammars: OrderedDict[tuple[str, ...], str] = OrderedDict()
-        self._refused: list[Tool] = []
-        """Tools whose strict grammar llama.cpp cannot read."""
+        self._vocabulary = Vocabulary(model, syntax.spelled)
+        self._compiled: OrderedDict[tuple[str, ...], LLMatcher] = OrderedDict()
 
-    def of(self, tools: Sequence[Tool]) -> str:
-        """GBNF for one call of one of ``tools``."""
-        key = tuple(map(repr, tools))
-        if key not in self._grammars:
-            self._grammars[key] = self._written(tools, self._loose(tools))
-            if len(self._grammars) > _REMEMBERED:
-                self._grammars.popitem(last=False)
-        self._grammars.move_to_end(key)
-        return self._grammars[key]
+    def matcher(self, tools: Sequence[Tool], *, bare: bool = False) -> LLMatcher:
+        """Of one call of one of ``tools``, from the first letter of its name to the end. ``bare``:
+        of a call without marks, from its arguments on, where the name is known.
 
-    def without(self, tools: Sequence[Tool], refused: Callable[[str], bool]) -> str:
-        """The same, with any arguments for those tools whose own grammar is ``refused``."""
-        self._refused += [tool for tool in tools if refused(self._written([tool]))]
-        del self._refused[:-_MOST_REFUSED]
-        self._grammars.pop(tuple(map(repr, tools)), None)
-        return self.of(tools)
+        The arguments of a tool whose schema cannot be used may be any object, with a line in the
+        log. Of tools with one name, the last counts.
+        """
+        syntax = self.syntax.bare if bare else self.syntax
+        tools = list({tool.name: tool for tool in tools}.values())
+        key = (syntax.name, str(bare), *map(repr, tools))
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(syntax, tools, named=bare)
+            if len(self._compiled) > _REMEMBERED:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(key)
+        return self._compiled[key].deep_copy()
 
-    def loose(self, tools: Sequence[Tool]) -> str:
-        """The same with any arguments for all of them."""
-        return self._written(tools, {tool.name for tool in tools})
+    def _compile(self, syntax: Syntax, tools: Sequence[Tool], *, named: bool) -> LLMatcher:
+        schemas = [_usable(tool) for tool in tools]
+        try:
+            found = self._vocabulary.matcher(_lark(syntax, tools, schemas, named=named))
+        except EngineError:
+            schemas = [
+                self._compilable(syntax, tool, schema)
+                for tool, schema in zip(tools, schemas, strict=True)
+            ]
+            found = self._vocabulary.matcher(_lark(syntax, tools, schemas, named=named))
+        for warning in found.get_grammar_warnings():
+            log.info("Calls that break a part of their schema are left out: %s", warning)
+        return found
 
-    def _written(self, tools: Sequence[Tool], loose: Collection[str] = ()) -> str:
-        return call_grammar(self.syntax, tools, loose=loose, named=self._named)
+    def _compilable(self, syntax: Syntax, tool: Tool, schema: Any) -> Any:
+        """The schema, or what of it llguidance can use."""
+        for some in (schema, _shape(schema)):
+            try:
+                self._vocabulary.matcher(_lark(syntax, [tool], [some], named=True))
+                return some
+            except EngineError as error:
+                why = error.why
+        _say_unusable(tool, why or "it is too large")
+        return _ANY
 
-    def _loose(self, tools: Sequence[Tool]) -> Collection[str]:
-        return {tool.name for tool in tools if tool in self._refused}
+
+_ANY = {"type": "object"}
+_BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern"}
+_BOUNDS |= {"minLength", "maxLength", "minItems", "maxItems", "format"}
+
+
+def _shape(schema: Any) -> Any:
+    """The same without bounds."""
+    if isinstance(schema, list):
+        return [_shape(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        name: part if name in ("enum", "const") else _shape(part)
+        for name, part in schema.items()
+        if name not in _BOUNDS or isinstance(part, Mapping)
+    }
+
+
+def _usable(tool: Tool) -> Any:
+    """The schema of the tool's arguments; any object where that cannot be used."""
+    schema = tool.parameters
+    why = why_unusable(schema)
+    if not why and isinstance(schema, Mapping) and schema.get("type", "object") != "object":
+        why = "arguments are always an object"
+    if why:
+        _say_unusable(tool, why)
+        return _ANY
+    return closed({"properties": {}, **schema, "type": "object"})
+
+
+def _say_unusable(tool: Tool, why: str) -> None:
+    log.warning("The schema of the tool %s cannot be used: %s", tool.name, why)
+
+
+_COMBINED = {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "additionalProperties"}
+_COMBINED |= {"patternProperties", "unevaluatedProperties", "dependentSchemas"}
+
+
+def closed(schema: Any) -> Any:
+    """The same, without members that nobody declared: small models invent some."""
+    if not isinstance(schema, Mapping):
+        return schema
+    found = dict(schema)
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping):
+        found["properties"] = {name: closed(part) for name, part in properties.items()}
+        if not schema.keys() & _COMBINED and set(schema.get("required", ())) <= set(properties):
+            found["additionalProperties"] = False
+    if "items" in schema:
+        found["items"] = closed(schema["items"])
+    return found
+
+
+def _lark(syntax: Syntax, tools: Sequence[Tool], schemas: Sequence[Any], *, named: bool) -> str:
+    """``named``: from the arguments on."""
+    rules, calls = list[str](), list[str]()
+    for number, (tool, schema) in enumerate(zip(tools, schemas, strict=True)):
+        begin = "" if named else f"{literal(syntax.spelled_name(tool.name) + syntax.middle)} "
+        calls.append(f"{begin}arguments_{number}")
+        if syntax.values == "gemma":
+            rules += gemma_grammar.rules(f"arguments_{number}", schema)
+        else:
+            text = json.dumps({**schema, "x-guidance": _JSON})
+            rules.append(f"arguments_{number}: %json {text}")
+    end = syntax.end + syntax.close
+    start = f"start: ({' | '.join(calls)}) {literal(end) if end else ''}"
+    return "\n".join([start, *dict.fromkeys(rules)])
+
+
+def literal(text: str) -> str:
+    """``text`` itself in Lark."""
+    return json.dumps(text, ensure_ascii=False)
