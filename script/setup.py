@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from setup_steps import computer, early, options, plan
+from setup_steps import computer, options, plan
 from setup_steps.commands import Log
 from setup_steps.failures import (
     INTERRUPTED,
@@ -36,6 +36,7 @@ from setup_steps.failures import (
 )
 from setup_steps.needs import Needs, ask, unfit
 from setup_steps.place import Place, locked
+from setup_steps.profile import require_config
 from setup_steps.progress import Bar, clock
 from setup_steps.stack import STACKS, installed_stack, installed_torch, stack_steps
 from setup_steps.steps import (
@@ -75,9 +76,9 @@ def _serve(place: Place, arguments: list[str]) -> int:
         return _help(place)
     base = base_steps(place, with_tests=False)
     if not all(step.is_done(place) for step in base):
-        known = early.check(place.root, given.config, given.overrides, given.torch, os.environ)
+        require_config(place.root, given.config)
         if given.plan:
-            return _plan_of_base(place, base, known)
+            return _plan_of_base(place, base)
     set_up(place, base, ahead=[llama(place)])
     needs = ask(place, given.asked)
     steps = steps_of(place, needs, given.settings)
@@ -99,12 +100,9 @@ def _help(place: Place) -> int:
     return 0
 
 
-def _plan_of_base(place: Place, base: Sequence[Step], known: early.Known | None) -> int:
+def _plan_of_base(place: Place, base: Sequence[Step]) -> int:
     """What can be said where the program that reads the settings is not there yet."""
-    for line in known.lines() if known else ():
-        print(line, file=sys.stderr)
-    on_gpu = known is not None and known.gpu_mb > 0
-    _show(place, [*_to_do(place, base), *([] if on_gpu else [llama(place)])])
+    _show(place, _to_do(place, base))
     print(
         "What the settings need besides is only known when that is here. Start without --plan: it\n"
         "is shown then, and at a terminal you are asked before more than 1 GB is fetched."
