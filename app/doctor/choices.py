@@ -9,7 +9,7 @@ from app.models.catalogue import Catalogue
 from app.settings.model import Settings
 from pipeline.engines.registry import Kind
 
-FILES = ("model_file", "mmproj", "draft")
+FILES = ("model_file", "mmproj")
 """Options that name a file beside the others of the weights, or anywhere by its whole path."""
 
 

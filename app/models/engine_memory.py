@@ -208,8 +208,8 @@ class EngineMemory:
     def parts(self) -> Iterator[Part]:
         licence = self.entry.licence if self.entry and self._own is None else ""
         yield self._part(self.name, self._model_mb, licence)
-        if companions_mb := sum(_bytes_of(path) for path in self._companions) // 10**6:
-            yield self._part("mmproj, draft", companions_mb)
+        if projector_mb := self._projector_bytes // 10**6:
+            yield self._part("mmproj", projector_mb)
         if values := self._context_values:
             tokens = self.options.context_tokens
             megabytes = context_mb(self.options, values, self.on_gpu)
@@ -230,10 +230,10 @@ class EngineMemory:
         return self.entry.memory_mb
 
     @property
-    def _companions(self) -> list[Path]:
-        """Files of one's own beside the language model; the catalogue has counted the others."""
-        names = (getattr(self.options, option, None) for option in ("mmproj", "draft"))
-        return [path for name in names if name and (path := Path(name)).is_absolute()]
+    def _projector_bytes(self) -> int:
+        """Of a file of one's own; the catalogue has counted the others."""
+        name = getattr(self.options, "mmproj", None)
+        return _bytes_of(Path(name)) if name and Path(name).is_absolute() else 0
 
     @property
     def _context_values(self) -> int:

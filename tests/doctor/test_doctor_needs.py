@@ -115,7 +115,7 @@ def test_files_of_ones_own_count_by_their_size(environ: dict[str, str], tmp_path
 
 
 def test_an_own_gguf_has_companions_and_a_context(environ: dict[str, str], tmp_path: Path) -> None:
-    for name in ("own", "eyes", "small"):
+    for name in ("own", "eyes"):
         with (tmp_path / f"{name}.gguf").open("wb") as file:
             if name == "own":
                 file.write(gguf_of_qwen3_1_7b())
@@ -124,15 +124,14 @@ def test_an_own_gguf_has_companions_and_a_context(environ: dict[str, str], tmp_p
         "llm.weights=null",
         f"llm.model_file={tmp_path}/own.gguf",
         f"llm.mmproj={tmp_path}/eyes.gguf",
-        f"llm.draft={tmp_path}/small.gguf",
         "llm.gpu_layers=-1",
         "llm.context_tokens=65536",
     ]
     values = Catalogue.load()["qwen3-1.7b"].context_values
     context = round(values * 65536 * 34 / 32 / 1e6)
-    assert gpu_mb(needs(environ, *own)) == 6_000 + context + CONTEXT_MB
+    assert gpu_mb(needs(environ, *own)) == 4_000 + context + CONTEXT_MB
     # Over weights of the catalogue, one's own file wins: that is what is loaded.
-    assert gpu_mb(needs(environ, *own[1:])) == 6_000 + context + CONTEXT_MB
+    assert gpu_mb(needs(environ, *own[1:])) == 4_000 + context + CONTEXT_MB
 
 
 def test_layers_without_a_gpu_are_in_main_memory(environ: dict[str, str]) -> None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from pipeline.engines.contract import LlmSession
-from pipeline.engines.llm.draft import Draft, require_same_vocabulary
 from pipeline.engines.llm.eyes import Eyes
 from pipeline.engines.llm.kv_cache import KvCache
 from pipeline.engines.llm.llama_api import library
@@ -58,9 +56,8 @@ class LlamaCpp:
 def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     """Load the model and compute a first token. Raises ``WeightsError``, ``EngineError``."""
     path = model_path(options, weights)
-    for option, name in (("mmproj", options.mmproj), ("draft", options.draft)):
-        if name:
-            companion_path(option, name, weights)  # before anything large is loaded
+    if options.mmproj:
+        companion_path("mmproj", options.mmproj, weights)  # before anything large is loaded
     offload = _offload(options)
     model = Model(path, offload, requantize=options.requantize)
     shape = _shape(options, model, on_gpu=offload.layers != 0)
@@ -77,8 +74,7 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     if options.mmproj:
         eyes = _eyes(options, weights, model, shape, on_gpu=offload.layers != 0)
     prompts = Prompts(model, options.template_arguments, prompt_limit(context.tokens), eyes)
-    draft = _draft(options, weights, model, offload, shape) if options.draft else None
-    engine = LlamaCpp(Parts(model, prompts, shared, options.lookup_tokens, draft))
+    engine = LlamaCpp(Parts(model, prompts, shared, options.lookup_tokens))
     _warm_up(engine)
     return engine
 
@@ -108,7 +104,7 @@ def _shape(options: LlamaCppOptions, model: Model, *, on_gpu: bool) -> ContextSh
         threads=options.threads or max(1, _cores() - 1),
         kv_type=_kv_type(options.kv_type, model),
         flash=False if flash is None and not on_gpu else flash,
-        guesses=max(options.lookup_tokens, options.draft_tokens if options.draft else 0),
+        guesses=options.lookup_tokens,
         # Some families read a picture in one pass.
         batch_tokens=max(options.image_tokens, _PICTURE_TOKENS) if options.mmproj else 0,
         swa_full=options.swa_full,
@@ -133,33 +129,6 @@ def _eyes(
         most_tokens=options.image_tokens,
         room_tokens=max(shape.slice_tokens, shape.batch_tokens),
     )
-
-
-def _draft(
-    options: LlamaCppOptions,
-    weights: Path | None,
-    model: Model,
-    offload: Offload,
-    shape: ContextShape,
-) -> Draft:
-    """The model that guesses; on the same devices, with as many cells, of a kind that it can.
-
-    Raises ``WeightsError``, ``EngineError``.
-    """
-    assert options.draft
-    path = companion_path("draft", options.draft, weights)
-    guesser = Model(path, offload, requantize=options.requantize)
-    require_same_vocabulary(model, guesser)
-    for one in (model, guesser):
-        if not one.forgets_partly:
-            raise EngineError(
-                "llm.draft cannot be used",
-                why=f"{one.path.name} has recurrent layers, which cannot take wrong guesses back",
-                fix="Set llm.draft to null",
-            )
-    kv_type = shape.kv_type if _fits(shape.kv_type, guesser) else "f16"
-    context = Context(guesser, replace(shape, kv_type=kv_type, guesses=0))
-    return Draft(guesser, context, options.sequences, options.draft_tokens)
 
 
 def _kv_type(wanted: KvType | None, model: Model) -> KvType:

@@ -50,4 +50,4 @@ def companion_path(option: str, name: str, weights: Path | None) -> Path:
 
 
 def _is_other(name: str, options: LlamaCppOptions) -> bool:
-    return name in (options.mmproj, options.draft) or name.startswith(_PROJECTOR)
+    return name == options.mmproj or name.startswith(_PROJECTOR)

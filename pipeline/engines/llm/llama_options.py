@@ -53,13 +53,6 @@ class LlamaCppOptions(EngineOptions):
     interruption, or with several conversations, a whole prompt may have to be read anew."""
     lookup_tokens: int = Field(default=0, ge=0, le=16)
     """Tokens that are guessed from what was said before, and checked in one pass; 0: none."""
-    draft: str | None = None
-    """A small GGUF with the same vocabulary that guesses, where ``lookup_tokens`` finds nothing:
-    which one of the weights, or an absolute path. null: none. On a CPU it never gained (0.69 to
-    0.99 of the speed, six times smaller and nearly always right), because a pass of four to seven
-    tokens takes as long there as four passes of one."""
-    draft_tokens: int = Field(default=4, ge=1, le=16)
-    """The most that ``draft`` guesses at a time."""
     requantize: bool = True
     """Convert small Q4_1 weights to Q8_0 at start: twice the speed, for some memory."""
     template_arguments: dict[str, bool | int | float | str] = Field(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pipeline.engines.contract import Delta, EndOfTurn, Finished, Warmed
-from pipeline.engines.llm.draft import Draft
 from pipeline.engines.llm.eyes import EyesFailed, Picture
 from pipeline.engines.llm.known_texts import KnownTexts
 from pipeline.engines.llm.llama_context import Context
@@ -38,7 +37,6 @@ class Parts:
     shared: Shared
     lookup_tokens: int = 0
     """How many tokens are guessed from what stood before, and checked in one pass."""
-    draft: Draft | None = None
     """Who guesses where nothing of the kind stood before."""
 
     @property
@@ -94,8 +92,6 @@ class LlamaSession:
             yield from run.fill()
             end = self._end_probability(run, probe)
             yield from run.save_prefix()
-            if draft := self._parts.draft:
-                yield from draft.read(tokens, self, cancel)
             yield Warmed(run.usage(), end, len(prefix), self._share(len(prefix)))
         finally:
             run.close()
@@ -149,8 +145,6 @@ class LlamaSession:
         self._known.forget()
         self._end = ([], 0.0)
         self._parts.shared.cache.disown(self)
-        if draft := self._parts.draft:
-            draft.disown(self)
 
     def _share(self, fixed_tokens: int) -> int:
         """How long prompts may get, so that those who talk now all keep theirs in the cells.
@@ -202,14 +196,8 @@ class LlamaSession:
         run.tokens += writer.begin()
         while writer.may_go_on():
             run.guess = lookup.guess(run.tokens)
-            drafting = None if run.guess else self._parts.draft
-            if drafting:
-                run.guess = yield from drafting.guess(run.tokens, self, cancel)
             yield from run.fill()
-            before = len(run.tokens)
             parts = _write(run, writer, context)
-            if drafting:
-                drafting.count(run.guess[: run.checked], run.tokens[before:])
             end = self._end_probability(run, probe)
             probe = None
             if end is not None:

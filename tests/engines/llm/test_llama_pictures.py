@@ -225,9 +225,9 @@ def test_reading_ahead_and_tools(engine: LlamaCpp) -> None:
     assert usage.cached >= ahead.prompt - 2
 
 
-def test_beside_drafts_and_lookup(made: Callable[..., LlamaCpp]) -> None:
+def test_beside_lookup(made: Callable[..., LlamaCpp]) -> None:
     plain = made("gemma3")
-    guessing = made("gemma3", lookup_tokens=4, draft=str(plain._parts.model.path))
+    guessing = made("gemma3", lookup_tokens=4)
     for messages in ([shows(ONE)], [shows(ONE), Message("assistant", "Yes."), FRANCE[1]]):
         assert ask(guessing.open(), *messages) == ask(plain.open(), *messages)
 
