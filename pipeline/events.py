@@ -119,7 +119,7 @@ class InputCleared:
 
 @dataclass(frozen=True, slots=True)
 class IdleTimeout:
-    """Nobody has spoken for so long that the server speaks: it commits an empty item."""
+    """The idle timeout is over and the server speaks: it commits an empty item."""
 
     item_id: str
     audio_start_ms: int
@@ -249,7 +249,7 @@ class ReplyAudio:
 
 @dataclass(frozen=True, slots=True)
 class ReplyHeld:
-    """Somebody may be speaking over the answer; no more of it is sent until that is known.
+    """The user may be speaking over the answer; no more of it is sent until that is known.
     Internal, or told on request; ``talk`` plays more softly what it has."""
 
     reply_id: str
@@ -308,7 +308,7 @@ class ClauseFault:
     """An event: what the voice made of a clause was no speech, or did not come, and was cut.
 
     ``take`` 0: it is said again, unless all of it was heard. ``left_out``: words of it will not
-    be said. Internal; nothing goes over the wire, and nobody's words are in it."""
+    be said. Internal; it is never sent, and contains nothing that was said."""
 
     reply_id: str
     fault: FaultKind
@@ -330,7 +330,7 @@ class SilentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationDiscarded:
-    """A reply that nobody saw was thrown away; its engine time was wasted. Internal."""
+    """A speculative reply was discarded unheard; its engine time was wasted. Internal."""
 
     item_id: str
     engine_seconds: float

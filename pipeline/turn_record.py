@@ -35,7 +35,7 @@ Outcome = Literal[
     "dropped",
     "shutdown",
 ]
-"""How it ended: answered to the end; cut off by somebody who spoke; cancelled by the client; failed
+"""How it ended: answered to the end; interrupted by speech; cancelled by the client; failed
 at an engine; answered together with a later turn; never answered; noise without words; thrown away
 by the client before it was committed; the session ended in the middle of it."""
 
@@ -158,7 +158,7 @@ _FIGURES = (
 
 
 def as_metadata(record: TurnRecord) -> dict[str, str]:
-    """Its figures, the most telling first: flat strings with no words of anybody in them."""
+    """Its figures, the most telling first: flat strings without anything that was said."""
     shown = {name: getattr(record, name) for name in _FIGURES}
     if judged := record.judgement:
         shown["probability"] = judged.probability

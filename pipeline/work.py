@@ -93,7 +93,7 @@ class CancelToken(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Nobody wants the result any more: return or raise ``Cancelled`` as soon as possible."""
+        """The result is no longer wanted: return or raise ``Cancelled`` as soon as possible."""
         ...
 
     @property

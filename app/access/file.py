@@ -98,7 +98,7 @@ class AccessList(_Entry):
 
 
 def new_key() -> str:
-    """A key that nobody can guess."""
+    """A key that cannot be guessed."""
     return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
 
@@ -139,7 +139,8 @@ class AccessFile:
             raise self._error("cannot be understood", why, fix) from None
 
     def current(self) -> AccessList:
-        """``read``, but only if the file has changed; a bad file lets nobody in, and is logged."""
+        """``read``, but only if the file has changed; a bad file admits no client, and is
+        logged."""
         with self._reading:  # or a slow thread puts an old list under a new signature
             signature = self._sign()
             if signature != self._signature:
@@ -152,7 +153,7 @@ class AccessFile:
             return self._last
 
     def change(self, edit: Callable[[AccessList], AccessList]) -> AccessList:
-        """Write what ``edit`` makes of the list; nobody else changes it meanwhile.
+        """Write what ``edit`` makes of the list, under a lock.
 
         Raises ``AccessFileError``, and what ``edit`` raises; the file is then as it was.
         """

@@ -1,6 +1,6 @@
 """How much one client may ask of the server: pure arithmetic on times that the caller gives.
 
-Too many messages are not dropped. A dropped append is a hole in what somebody said, and a dropped
+Too many messages are not dropped. A dropped append is a hole in an utterance, and a dropped
 commit leaves a client waiting for ever. The server reads slower instead, so that TCP holds the
 sender back; the client is told so, and is disconnected if it goes on regardless.
 """

@@ -20,7 +20,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 OPEN_PATHS = frozenset({"/health"})
-"""Whoever reaches the port may ask whether somebody is there."""
+"""Any client may ask whether the server is there."""
 
 ORIGIN, HOST = "origin_not_allowed", "host_not_allowed"
 """Error codes of the two refusals that a web page meets."""
@@ -31,7 +31,7 @@ KEY_SUBPROTOCOL = b"openai-insecure-api-key."
 _PROXY_HEADERS = frozenset(
     {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"}
 )
-"""Whoever sends one of these speaks for somebody else."""
+"""A client that sends one of these speaks for another (a proxy)."""
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/@?#\\\[\]]+)(?::([0-9]{1,5}))?", re.ASCII)
@@ -109,7 +109,7 @@ class Caller:
     secure: bool = False
     """It came over TLS."""
     forwarded: bool = False
-    """A proxy says that it speaks for somebody else."""
+    """A proxy says that it speaks for another client."""
     reached: Address | None = None
     """That address of ours to which it came."""
 
@@ -128,7 +128,7 @@ class Caller:
 
     @property
     def from_here(self) -> bool:
-        """Whether the connection begins on this machine. Nobody else can pretend that: the
+        """Whether the connection begins on this machine. No other host can pretend that: the
         answers to such a connection never leave the machine."""
         if self.address is None:
             return False
@@ -201,7 +201,7 @@ def canonical_origin(text: str) -> str | None:
 
 
 class Way(StrEnum):
-    """How somebody came in."""
+    """How a client was admitted."""
 
     OPEN = "open"
     LOOPBACK = "loopback"
@@ -212,7 +212,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why somebody stays out; ``subject`` is the address, origin or host that it is about."""
+    """Why a client is refused; ``subject``: the address, origin or host concerned."""
 
     status: int
     code: str
@@ -237,7 +237,7 @@ class Rules:
     def decide(self, caller: Caller, *, has_secret: bool = False) -> Way | Refusal:
         """Let ``caller`` in or not. ``has_secret``: it shows a client secret that is good here.
 
-        A page from elsewhere needs such a secret, which somebody with access made for it; a key
+        A page from elsewhere needs such a secret, which a client with access made for it; a key
         does not help it, because long-lived keys do not belong into web pages.
         """
         if caller.origins and not self._page_may_ask(caller, has_secret):
@@ -272,7 +272,7 @@ class Rules:
         return place[0] in self.hosts or parse_address(place[0]) is not None
 
     def _page_may_ask(self, caller: Caller, has_secret: bool) -> bool:
-        """Whether the page that a browser shows is ours, or one that somebody let in."""
+        """Whether the page that a browser shows is ours, or one that was allowed."""
         origin = canonical_origin(caller.origins[0]) if len(caller.origins) == 1 else None
         if origin is None:  # malformed, or the "null" of files and sandboxes
             return False

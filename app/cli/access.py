@@ -16,7 +16,7 @@ from app.settings.model import AccessSettings
 from pipeline.errors import ReachyVoiceError
 
 WIDE = {4: 16, 6: 48}
-"""Prefix lengths; a shorter one is more than anybody's home network."""
+"""Prefix lengths; a shorter one is larger than a home network."""
 
 app = typer.Typer(no_args_is_help=True, help="Make, list and remove API keys.")
 
@@ -136,11 +136,11 @@ def _show(file: AccessFile, in_settings: tuple[str, ...]) -> None:
     for text in in_settings:
         typer.echo(f"{shown_network(parse_network(text)):<20} from the settings (access.addresses)")
     if not entries and not in_settings:
-        typer.echo("Nobody. Programs on this machine need no permission.")
+        typer.echo("None. Programs on this machine need no permission.")
 
 
 def _plain(text: str) -> str:
-    """On one line, whatever somebody wrote into the file."""
+    """On one line, whatever the file contains."""
     return text if text.isprintable() else ascii(text)
 
 

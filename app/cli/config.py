@@ -140,7 +140,7 @@ def explained(loaded: Loaded) -> list[tuple[str, Any, str]]:
 
 
 def _origin(loaded: Loaded, key: str) -> str:
-    """What nobody wrote down is the engine's (or our own) default."""
+    """What is not written down is the engine's (or our own) default."""
     if key in loaded.origins:
         return loaded.origins[key]
     section = getattr(loaded.settings, key.partition(".")[0])

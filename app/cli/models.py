@@ -176,7 +176,7 @@ def use(
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """Exchange engines of the server that runs on this machine; nobody is disconnected."""
+    """Exchange engines of the server that runs on this machine; no client is disconnected."""
     settings = load_settings(config, overrides or ()).settings
     path = socket_path(settings.server.port, os.environ)
     ask(path, Use(assignments, unload_first), typer.echo)

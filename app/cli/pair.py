@@ -126,7 +126,7 @@ def _run(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcome]) -> T:
 
 
 async def _until_stopped(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcome]) -> T:
-    """However often somebody presses Ctrl-C: Python's own handler would cut the undoing short at
+    """However often Ctrl-C is pressed: Python's own handler would cut the undoing short at
     the second time."""
     loop = asyncio.get_running_loop()
     working = asyncio.ensure_future(work)

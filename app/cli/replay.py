@@ -85,7 +85,7 @@ def _chosen(
     if not sessions:
         raise RecordingError(
             f"There is no session in {file}",
-            why="nobody has talked to that server",
+            why="no client has talked to that server",
             fix="Record one: reachy-voice serve --record FILE",
         )
     if name is None:
@@ -135,7 +135,7 @@ def print_records(console: Console, replayed: Replayed) -> None:
     rows += [(at, record, record.outcome) for at, record in replayed.records]
     rows += [(at, record, "unfinished") for at, record in replayed.unfinished_records]
     if not rows:
-        console.print("[dim]Nobody took a turn.[/]")
+        console.print("[dim]There was no turn.[/]")
     elif console.width >= WIDE:
         _print_beside(console, rows)
     else:
@@ -194,7 +194,7 @@ def _short(text: str, width: int) -> str:
 
 
 def _harmless(text: str) -> str:
-    """Of words that anybody may have typed: nothing that a terminal, or rich, acts upon."""
+    """Untrusted words without anything that a terminal, or rich, acts upon."""
     return escape("".join(char if char.isprintable() else "?" for char in text))
 
 

@@ -128,7 +128,7 @@ class Admitted:
         who += [", ".join(self.addresses)] if self.addresses else []
         if self.keys:
             who.append("whoever has the API key" if self.keys == 1 else f"{self.keys} API keys")
-        return "; ".join(who) or "nobody"
+        return "; ".join(who) or "no one"
 
 
 def banner(
@@ -138,7 +138,7 @@ def banner(
     tls: ServerTls | None = None,
     command: str = "reachy-voice allow ADDRESS",
 ) -> list[str]:
-    """What a person needs to know once the server is up. ``command`` lets somebody in."""
+    """What a person needs to know once the server is up. ``command`` admits a client."""
     admitted = admitted or Admitted()
     everywhere = host in ("0.0.0.0", "::", "")
     scheme = "ws" if tls is None else "wss"

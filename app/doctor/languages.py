@@ -56,7 +56,7 @@ def _english_left(conversation: ConversationSettings) -> list[str]:
 
 
 def known_languages(options: Any, catalogue: Catalogue) -> Sequence[str]:
-    """ISO 639-1, what an engine with these options hears or speaks; empty: nobody knows."""
+    """ISO 639-1, what an engine with these options hears or speaks; empty: unknown."""
     name = getattr(options, "weights", None)
     entry = catalogue.entries.get(name) if name else None
     return tuple(getattr(options, "languages", ())) or (entry.languages if entry else ())

@@ -57,7 +57,7 @@ class Needs:
     gpu_engines: tuple[str, ...]
     """Names of the engines that want one of NVIDIA's, or any where there is none."""
     kept_on_cpu: tuple[str, ...]
-    """Names of the engines with torch for which somebody chose the CPU."""
+    """Names of the engines with torch for which the owner chose the CPU."""
     gpu_loads: tuple[GpuLoad, ...]
     memory_mb: int
     """Main memory; with what a GPU takes that shares it."""

@@ -62,9 +62,10 @@ def cuda_order(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> 
     """Places in nvidia-smi's list, in the order in which CUDA counts.
 
     Unless CUDA_DEVICE_ORDER says PCI_BUS_ID, as nvidia-smi counts, the fastest is 0; which that is,
-    CUDA tells nobody: taken here is the newest, of these the largest. CUDA_VISIBLE_DEVICES leaves
-    some out; it ends at the first that does not exist. Names in it (GPU-...) are not understood,
-    and it is passed over then. ("CUDA C++ Programming Guide", environment variables.)
+    CUDA does not say which comes first: taken here is the newest, of these the largest.
+    CUDA_VISIBLE_DEVICES leaves some out; it ends at the first that does not exist. Names in it
+    (GPU-...) are not understood, and it is passed over then. ("CUDA C++ Programming Guide",
+    environment variables.)
     """
     order = list(range(len(gpus)))
     if order and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":

@@ -117,7 +117,7 @@ def _delete(directory: Path) -> int:
 @contextmanager
 def changing(directory: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Only one process at a time changes the cache; the others say so and wait here. Raises
-    ``WeightsError`` where nobody may."""
+    ``WeightsError`` where that is not possible."""
     with ExitStack() as held:
         try:
             directory.mkdir(parents=True, exist_ok=True)

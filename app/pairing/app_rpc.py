@@ -28,7 +28,7 @@ MAX_FRAME_BYTES = 2**20
 class Trouble(StrEnum):
     """Why there is no answer."""
 
-    NOBODY = "nobody listens"
+    REFUSED = "nothing listens"
     SILENT = "no answer"
     NO_RPC = "no /rpc"
     LOST = "connection lost"
@@ -121,7 +121,7 @@ def former(before: AppSays) -> dict[str, object] | None:
 
 
 class _Connection(connect):
-    """With the robot and nobody else: what another address answers is no word of this one's app."""
+    """With this robot only: what another address answers does not come from its app."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -171,7 +171,7 @@ class AppRpc:
         except WebSocketException as error:
             raise RpcFailed(Trouble.LOST) from error
         except OSError as error:
-            raise RpcFailed(Trouble.NOBODY, error.strerror or str(error)) from error
+            raise RpcFailed(Trouble.REFUSED, error.strerror or str(error)) from error
         return answer
 
 

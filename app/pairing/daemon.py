@@ -25,7 +25,7 @@ class RunningApp:
 
 
 class DaemonError(Exception):
-    """``status`` is that of HTTP; ``None``: nobody answers."""
+    """``status``: of HTTP; ``None``: no answer."""
 
     def __init__(self, detail: str, status: int | None = None) -> None:
         super().__init__(detail, status)
@@ -100,7 +100,7 @@ def last_words(error: object) -> str:
 
 
 def conversation_app(names: list[str]) -> str | None:
-    """The conversation app among those installed; somebody's own version counts if it is the only
+    """The conversation app among those installed; a modified version counts if it is the only
     one."""
     if CONVERSATION_APP in names:
         return CONVERSATION_APP

@@ -231,7 +231,7 @@ def _is_paired(robot: Robot, port: int, app: AppSays, sightings: Sightings | Non
 
 
 def _not_ours(now: AppSays, before: AppSays) -> Outcome:
-    """The app forgot our setting, or somebody has made another one meanwhile, who knows why."""
+    """The app forgot our setting, or another one was made meanwhile."""
     place = f"{now.mode} {now.host}:{now.port}" if now.mode == "local" else now.mode
     if (now.mode, now.host, now.port) == (before.mode, before.host, before.port):
         return Outcome(Step.SETTING, "undone", "The app has its former connection")

@@ -1,4 +1,4 @@
-"""JSON over HTTP with programs that may be slow, talk without end, or be somebody else's."""
+"""JSON over HTTP with programs that may be slow, talk without end, or be something else."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MAX_BODY_BYTES = 2**20
 
 
 class NoAnswer(Exception):
-    """``somebody``: the connection was taken, then nothing sensible came."""
+    """``connected``: the connection was accepted, then nothing sensible came."""
 
-    def __init__(self, detail: str, *, somebody: bool) -> None:
-        super().__init__(detail, somebody)
+    def __init__(self, detail: str, *, connected: bool) -> None:
+        super().__init__(detail, connected)
         self.detail = detail
-        self.somebody = somebody
+        self.connected = connected
 
 
 class JsonHttp:
@@ -60,11 +60,11 @@ class JsonHttp:
             ):
                 return answer.status_code, await _body(answer)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise NoAnswer(_said(error), somebody=False) from error
+            raise NoAnswer(_said(error), connected=False) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NoAnswer(_said(error), somebody=True) from error
+            raise NoAnswer(_said(error), connected=True) from error
         except TimeoutError as error:
-            raise NoAnswer("its answer does not end", somebody=True) from error
+            raise NoAnswer("its answer does not end", connected=True) from error
 
 
 async def _body(answer: httpx.Response) -> bytes:
@@ -72,7 +72,7 @@ async def _body(answer: httpx.Response) -> bytes:
     async for piece in answer.aiter_raw():  # unpacked, a small one may be without end
         body += piece
         if len(body) > MAX_BODY_BYTES:
-            raise NoAnswer("its answer is too long", somebody=True)
+            raise NoAnswer("its answer is too long", connected=True)
     return bytes(body)
 
 

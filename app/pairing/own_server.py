@@ -58,7 +58,7 @@ class OwnServer(JsonHttp):
         try:
             _, alive = await self._get("http", address, "/health")
         except NoAnswer as error:
-            if not error.somebody:
+            if not error.connected:
                 return Own.ABSENT
             return await self._look_through_tls(address)
         if alive != {"status": "ok"} or not await self._is_ours(address):
@@ -132,6 +132,6 @@ def unusable(found: Own, address: str, port: int) -> NoServer | None:
         case Own.ABSENT:
             return NoServer(
                 "No reachy-voice server runs on this machine",
-                why=f"nobody listens at {place}",
+                why=f"nothing listens at {place}",
                 fix=f"Start it with: {start} (or name its port with --port)",
             )

@@ -81,14 +81,14 @@ async def _came_true(adding: Awaitable[bool]) -> bool:
 
 
 def covered(network: Network, allowed: Sequence[Network]) -> bool:
-    """Whether somebody has let it in already."""
+    """Whether it was admitted already."""
     address = parse_address(str(network.network_address))
     return any(address in other for other in allowed)
 
 
 async def to_end(work: Awaitable[T]) -> T:
-    """Wait for it, however often somebody cancels meanwhile: it is bounded, and half of it is worse
-    than waiting. For the undoing after a first cancellation, which goes on afterwards."""
+    """Wait for it, however often the task is cancelled meanwhile: it is bounded, and half of it is
+    worse than waiting. For the undoing after a first cancellation, which goes on afterwards."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with suppress(asyncio.CancelledError):

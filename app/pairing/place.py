@@ -1,4 +1,4 @@
-"""Where is the robot? By what somebody typed, or by looking around."""
+"""Where is the robot? By the name or address given, or by mDNS."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def robot_at(
 
 
 def _the_one_called(name: str, around: Sequence[Found]) -> Found | None:
-    """Raises ``WhichRobot`` if several are: anybody in the network may take any name."""
+    """Raises ``WhichRobot`` if several are: any host in the network may take any name."""
     called = [one for one in around if _is_called(one, name)]
     places = dict.fromkeys(", ".join(one.addresses) for one in called)
     if len(places) > 1:
@@ -96,8 +96,9 @@ def _the_one_called(name: str, around: Sequence[Found]) -> Found | None:
 
 
 async def _announced(found: Found, ports: tuple[int, int], times: Times) -> Robot:
-    """Where it says; where nobody answers there, at its host's name: what a daemon announces is as
-    old as the daemon, and its network may be another one by now. Raises ``WhichRobot``."""
+    """At the address it announces; where nothing answers there, at its host's name: what a daemon
+    announces is as old as the daemon, and its network may be another one by now. Raises
+    ``WhichRobot``."""
     robot = None
     if found.addresses:
         robot = await _best(found.name, found.addresses, ports, times)
@@ -269,7 +270,7 @@ async def _listens(address: str, port: int, timeout_s: float) -> bool:
 async def look_up(host: str, timeout_s: float) -> list[str]:
     """The addresses of a name, IPv4 first; empty if it is not known in time.
 
-    A thread of its own that nobody waits for: a name service may take half a minute, and a thread
+    A thread of its own that is never joined: a name service may take half a minute, and a thread
     of the loop's pool would hold up the end of the program.
     """
     loop = asyncio.get_running_loop()

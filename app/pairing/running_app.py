@@ -22,7 +22,7 @@ async def reach_app(
     except RpcRefused as error:
         raise _other_version(robot, error) from error
     except RpcFailed as error:
-        if error.trouble not in (Trouble.NOBODY, Trouble.SILENT):
+        if error.trouble not in (Trouble.REFUSED, Trouble.SILENT):
             raise _no_rpc(robot, error) from error
         first = error
     try:
@@ -55,7 +55,7 @@ async def restart_app(robot: Robot, rpc: AppRpc, daemon: Daemon, times: Times) -
 async def _start(
     robot: Robot, daemon: Daemon, running: RunningApp | None, patience_s: float
 ) -> None:
-    """Nobody else's app is ended for it."""
+    """No other app is ended for it."""
     try:
         if running is not None and not running.over:
             _is_conversation(robot, running)
@@ -80,7 +80,7 @@ async def _start(
 async def _appears(
     robot: Robot, rpc: AppRpc, daemon: Daemon, patience_s: float, times: Times
 ) -> AppSays:
-    """Ask until it answers: nobody tells when an app is up."""
+    """Ask until it answers: no event says when an app is up."""
     try:
         async with asyncio.timeout(patience_s):
             while True:

@@ -14,7 +14,7 @@ APP_PORT = 7860
 """The conversation app's own page and its ``/rpc``; in its ``main.py`` as ``custom_app_url``."""
 
 CONVERSATION_APP = "reachy_mini_conversation_app"
-"""How the daemon knows the app, unless somebody installed another version of it."""
+"""How the daemon knows the app, unless the owner installed another version of it."""
 
 
 class Step(StrEnum):

@@ -126,8 +126,8 @@ def _by_another_address(seen: Evidence) -> PairError | None:
         if address == seen.robot.address or not knocks.refused or knocks.status != 401:
             continue
         return PairError(
-            f"Somebody knocked from {address} and was refused",
-            why=f"nobody came from {seen.robot.address}; a robot may have two addresses, as with "
+            f"A client knocked from {address} and was refused",
+            why=f"none came from {seen.robot.address}; a robot may have two addresses, as with "
             "Wi-Fi and cable",
             fix=f"If that is the robot: reachy-voice pair {address}",
         )

@@ -1,5 +1,5 @@
 """When this machine's addresses change: another Wi-Fi, a cable, a network that comes after the
-server. On Linux the kernel tells (rtnetlink(7)); elsewhere nobody does here.
+server. On Linux the kernel reports changes (rtnetlink(7)); elsewhere nothing does.
 """
 
 from __future__ import annotations

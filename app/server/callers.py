@@ -1,7 +1,7 @@
 """Who has knocked at this server, by address: so that ``pair`` can tell a robot that is refused
 from one that never arrives.
 
-Kept in memory, bounded, and shown to nobody but this machine.
+Kept in memory, bounded, and shown to this machine only.
 """
 
 from __future__ import annotations

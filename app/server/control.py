@@ -44,7 +44,7 @@ Carry = Callable[[Use, Tell], Awaitable[None]]
 
 
 def socket_path(port: int, environ: Mapping[str, str]) -> Path:
-    """Of the server on that port. Raises ``ConfigError`` if its folder is somebody else's."""
+    """Of the server on that port. Raises ``ConfigError`` if its folder belongs to another user."""
     base = environ.get("XDG_RUNTIME_DIR")
     if base:
         folder = Path(base) / "reachy-voice"
@@ -55,7 +55,7 @@ def socket_path(port: int, environ: Mapping[str, str]) -> Path:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise ConfigError(
             f"{folder} cannot be used",
-            why="it must be a folder of yours that nobody else may open",
+            why="it must be a folder of yours that no other user may open",
             fix=f"Remove it, or run: chmod 700 {folder}",
         )
     return folder / f"{port}.sock"
@@ -65,7 +65,7 @@ def socket_path(port: int, environ: Mapping[str, str]) -> Path:
 
 
 async def answer_requests(path: Path, carry: Carry, on_listening: Callable[[], None]) -> None:
-    """Until cancelled. Raises ``OSError`` if nobody can listen there."""
+    """Until cancelled. Raises ``OSError`` if the address cannot be bound."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         await asyncio.to_thread(_listen, listener, path)
@@ -173,7 +173,7 @@ def ask(path: Path, use: Use, tell: Tell) -> None:
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise NotRunning(
             "No server of yours runs on this machine at that port",
-            why=f"nobody answers at {path}",
+            why=f"nothing answers at {path}",
             fix=_another(path)
             or "Start it with `reachy-voice serve`, or name its settings with --config",
         ) from error

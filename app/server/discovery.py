@@ -62,7 +62,7 @@ class Found:
 
 
 class CannotAnnounce(ReachyVoiceError):
-    """Nobody can find this server by mDNS; everything else works."""
+    """Clients cannot find this server by mDNS; everything else works."""
 
 
 # --- looking -----------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ async def _next(changed: asyncio.Event) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches a server that listens on ``host``."""
+    """Whether only this machine reaches a server that listens on ``host``."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

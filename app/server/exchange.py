@@ -1,8 +1,8 @@
-"""One engine in another's place, while clients talk: nobody is disconnected, no turn is lost.
+"""Exchanges one engine for another while clients talk: none is disconnected, no turn is lost.
 
 Beside the old one where memory allows: answers and utterances that have begun end with the old
 engine, those that begin then have the new one. Else one after the other: sessions are told in a
-spoken sentence, and in a moment in which nobody is answered the old one is closed and the new one
+spoken sentence, and between two answers the old one is closed and the new one
 loaded; what is said meanwhile is heard, and answered then. If the new one cannot be loaded, the old
 one stays, or comes back.
 """
@@ -23,7 +23,7 @@ from pipeline.workers.worker import Worker
 OLD_ENDS_S = 120.0
 """So long an answer or an utterance that has begun may go on before its engine is unloaded."""
 MOMENT_S = 60.0
-"""So long a moment is waited for in which nobody is answered; then new turns wait for it, too."""
+"""How long a moment without an answer is waited for; after that new turns wait for it, too."""
 NOTICE_S = 10.0
 
 Tell = Callable[[str], None]
@@ -83,7 +83,7 @@ class Exchange:
         before = self._assistant.settings.engine(kind)
         leases = self._engines.stages.leases
         await self._notify()
-        tell("waiting for a moment in which nobody is answered")
+        tell("waiting for a moment between two answers")
         await _at_most(MOMENT_S, leases.none)
         leases.close()
         try:

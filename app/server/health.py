@@ -26,7 +26,7 @@ def unready(assistant: Assistant) -> Mapping[str, str]:
 
 
 def turned_away(assistant: Assistant) -> Mapping[str, str]:
-    """Why nobody can be let in now."""
+    """Why no client can connect now."""
     return {name: why for name, why in unready(assistant).items() if not why.startswith(EXCHANGED)}
 
 
@@ -62,7 +62,7 @@ async def models(request: Request) -> JSONResponse:
 
 
 async def upgrade_required(request: Request) -> JSONResponse:
-    """For somebody who opens the WebSocket's address in a browser."""
+    """For a person who opens the WebSocket's address in a browser."""
     text = "This is a WebSocket endpoint. Connect with an OpenAI Realtime client: ws://..."
     return JSONResponse({"error": {"message": text}}, 426, headers={"Upgrade": "websocket"})
 

@@ -112,13 +112,13 @@ class GuardedListener(socket.socket):
     of TLS, which the protocols above do not see."""
 
     def __init__(self, listener: socket.socket, room: WaitingRoom) -> None:
-        """The same one as ``listener``: nobody listens any more when both are closed."""
+        """A second handle of ``listener``: the port is free when both are closed."""
         super().__init__(fileno=os.dup(listener.fileno()))
         self.setblocking(False)
         self._room = room
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Raises ``ConnectionAbortedError`` when it has sent somebody away."""
+        """Raises ``ConnectionAbortedError`` for a connection that was turned away."""
         accepted, peer = super().accept()
         connection = _Connection(accepted, partial(self._room.leave, peer))
         if self._room.enter(peer, connection.cut):

@@ -1,6 +1,6 @@
 """How late the event loop is: a timer tells by how much it came after the moment it was due.
 
-One timer callback every 50 ms is all that it costs, and only while somebody watches.
+One timer callback every 50 ms is all that it costs, and only while metrics are read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One WebSocket, one protocol, one session: the only file that knows both ends.
 
-The session begins with the client's first message, because only then is it known whether somebody
+The session begins with the client's first message, because only then is it known whether a client
 comes back to a conversation (``app.server.reconnect``), or with its first that is no
 ``session.update`` while one waits for it. Everything runs in one TaskGroup: when one task ends, all
 do; a client that vanishes stops its reply at once.
@@ -246,7 +246,7 @@ class RealtimeSocket:
             await asyncio.sleep(left_s)
 
     async def _notice_loss(self) -> None:
-        """End even in the middle of a message: the rest of what was sent helps nobody."""
+        """End even in the middle of a message: the rest of what was sent is of no use."""
         await self._link.lost.wait()
         raise WebSocketDisconnect(1006)
 

@@ -1,9 +1,9 @@
 """Conversations whose client lost its connection, kept for a while in case it comes back.
 
 A client goes on in its conversation when it shows the same key, comes from the same address and
-brings the same tools. Nobody else ever does: two clients that were connected under one identity
-at the same time cannot be told apart (robots behind one router send the same fixed key), so from
-then on nothing is kept for that identity.
+brings the same tools. No other client ever gets it: two clients that were connected under one
+identity at the same time cannot be told apart (robots behind one router send the same fixed key),
+so from then on nothing is kept for that identity.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ParkedConversations:
                 del self._present[who]
 
     def keep(self, who: Identity | None, memory: Memory, tools: tuple[Tool, ...]) -> None:
-        """Park a conversation, or close it if nobody could be given it back."""
+        """Park a conversation, or close it if no client could resume it."""
         if who is None or who in self._shared or self._closed or self._keep_s <= 0:
             memory.close()
             return

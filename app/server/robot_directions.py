@@ -1,5 +1,5 @@
-"""From where somebody speaks to the robot whose app is served: its array tells, its daemon passes
-it on (``robot.url``), and the sessions of that robot's clients hear of it."""
+"""The direction of speech at the robot whose app is served: its array measures it, its daemon
+passes it on (``robot.url``), and the sessions of that robot's clients hear of it."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ async def robot_directions(
                     if place in places:
                         session.offer(NoteDirection(notice.direction))
             case ArrayFound():
-                log.info("the robot's array tells from where somebody speaks")
+                log.info("the robot's array reports the direction of speech")
             case ArrayLost():
-                log.warning("nobody tells from where somebody speaks: %s", notice.error)
+                log.warning("the direction of speech is not known: %s", notice.error)
 
     await ArrayWatch(opened, says).run()
 

@@ -73,7 +73,7 @@ class OpenSockets:
 
     def __init__(self, places: Places, reconnect_s: float) -> None:
         self.closing = False
-        """Nobody new comes in."""
+        """No new client is admitted."""
         self.metrics = Metrics()
         self.parked = ParkedConversations(reconnect_s)
         self._places = places
@@ -101,7 +101,7 @@ class OpenSockets:
     async def serve(self, websocket: WebSocket, assistant: Assistant, who: Identity | None) -> None:
         """Accept a WebSocket and serve it to its end.
 
-        Its place is taken before anything is awaited, so that nobody else takes it and
+        Its place is taken before anything is awaited, so that no other client takes it and
         ``close_all`` reaches it; it is free at once after the end.
         """
         limits = websocket.app.state.limits
@@ -122,7 +122,7 @@ class OpenSockets:
             self._changed.set()
 
     def close_all(self) -> None:
-        """Tell every client that the server goes away; nobody comes back."""
+        """Tell every client that the server goes away; no conversation is resumed."""
         self.closing = True
         self.parked.close()
         for link in self._open:

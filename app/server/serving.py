@@ -110,8 +110,8 @@ def _beside(
         yield robot_directions(assistant)
     elif settings.array.accepted:
         log.warning(
-            "array.accept_deg does nothing: without robot.url and array.control: auto nobody tells "
-            "from where somebody speaks, and everybody is answered"
+            "array.accept_deg does nothing: without robot.url and array.control: auto the "
+            "direction of speech is not known, and everyone is answered"
         )
     if settings.server.announce:
         yield _be_found(assistant, address, port, encrypted=tls is not None)

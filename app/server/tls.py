@@ -193,7 +193,7 @@ def _make(directory: Path, names: Sequence[str], now: float) -> None:
 def _certificate(
     key: ec.EllipticCurvePrivateKey, names: Sequence[str], now: float
 ) -> x509.Certificate:
-    """No authority: who trusts this certificate trusts this server and nobody else."""
+    """No authority: trusting this certificate means trusting this server only."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import ExtendedKeyUsageOID

@@ -31,7 +31,7 @@ class Conversation(Protocol):
         ...
 
     async def submit(self, command: Command) -> None:
-        """Hand a command over; waits while too many wait already. Lost while nobody is there."""
+        """Hand a command over; waits while too many wait already. Lost while not connected."""
         ...
 
     def events(self) -> AsyncIterator[Published | Connected | Disconnected]:

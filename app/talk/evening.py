@@ -47,7 +47,7 @@ ALL_ZERO = (
 
 HALF_DUPLEX = "half-duplex: you are not heard while the robot speaks, and 0.6 s longer"
 ALL_ACCEPTED = "array.accept_deg needs engines of this machine: that server answers everybody"
-NOBODY = "not connected: nobody has heard that"
+NOT_HEARD = "not connected: that was not heard"
 PUSH = "Press space, speak, and press it again when you are done."
 TOO_SHORT = f"too short: {PUSH[0].lower()}{PUSH[1:-1]}"
 
@@ -229,13 +229,13 @@ class Evening:
         if talking.pressed:
             sent = await talking.release()
             state.pressed = False
-            state.say(TOO_SHORT if not sent else "sent" if state.connected else NOBODY)
+            state.say(TOO_SHORT if not sent else "sent" if state.connected else NOT_HEARD)
         elif state.connected:
             await talking.press()
             state.pressed = True
             state.say("speak now")
         else:
-            state.say(NOBODY)
+            state.say(NOT_HEARD)
 
 
 def cancels_echo(opened: Opened) -> bool:

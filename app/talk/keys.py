@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 
 def has_keys() -> bool:
-    """Whether somebody can press keys here."""
+    """Whether there is a keyboard (a terminal)."""
     streams = (sys.stdin, sys.stdout)
     return sys.platform != "win32" and all(stream and stream.isatty() for stream in streams)
 

@@ -53,7 +53,7 @@ class NoServer(ReachyVoiceError):
 
 
 def room_tone(samples: int) -> Pcm:
-    """What a microphone hears when nobody speaks: the same faint white noise each time, int16."""
+    """What a microphone hears without speech: the same faint white noise each time, int16."""
     noise = np.random.default_rng(0).normal(0.0, ROOM_TONE_RMS, samples)
     return noise.round().astype(np.int16)
 
@@ -299,7 +299,7 @@ async def dial(
     """A WebSocket to the server at ``url``, in any form that ``realtime_url`` takes, with the key
     of ``KEY_VARIABLE`` if that is set. ``holds``: it tells when an answer is held back, too.
 
-    Raises ``NoServer`` when nobody answers there, or does not let us in.
+    Raises ``NoServer`` when nothing answers there, or it refuses us.
     """
     url = realtime_url(url)
     joint = "&" if "?" in url else "?"

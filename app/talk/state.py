@@ -61,8 +61,8 @@ class Line:
 
 @dataclass
 class TalkState:
-    """``level_db``: of the microphone, dBFS. ``direction_deg``: from where somebody spoke last;
-    ``None``: nobody tells. ``stages_ms``: the newest answer's, after the end of speech.
+    """``level_db``: of the microphone, dBFS. ``direction_deg``: of the last speech; ``None``:
+    unknown. ``stages_ms``: the newest answer's, after the end of speech.
     ``pressed``: the key of push to talk; ``None``: there is none. ``on_said`` is called after a
     word of our own, on any thread."""
 

@@ -1,6 +1,6 @@
 """Between a sound card and a conversation: what is heard goes in, what is said comes out.
 
-Nothing here waits for anything but the two of them. When somebody speaks over an answer the
+Nothing here waits for anything but the two of them. When the user speaks over an answer the
 loudspeaker plays it more softly at once, and is silenced as soon as it is known that they mean it;
 then the conversation is told how much was really heard.
 """
@@ -37,14 +37,14 @@ from pipeline.events import (
 )
 
 DUCKED_DB = 12.0
-"""How much softer an answer is while it is not known whether somebody interrupts it."""
+"""How much softer an answer is while a barge-in is undecided."""
 _LEAST_CUT_S = 0.05
 """What was left unheard of an answer by less than this was heard."""
 _LEAST_SAID_S = 0.15
-"""The Realtime API refuses to commit less than 100 ms; nobody says anything in so little."""
+"""The Realtime API refuses to commit less than 100 ms; no word is that short."""
 _CUT = "talk_cut"
 """The event id with which we end and cut answers. The session does so, too: where it has cut more
-already, or the answer has just ended, it refuses ours, and nobody needs to know."""
+already, or the answer has just ended, it refuses ours, which is harmless."""
 
 
 class Card(Protocol):
@@ -99,7 +99,7 @@ class Talking:
     # -- what a person does
 
     async def press(self) -> None:
-        """Somebody begins to speak, by push to talk; an answer ends."""
+        """The user begins to speak, by push to talk; an answer ends."""
         answering, self._answering = self._answering, False
         self._reply_id = ""  # what of it is still on its way is not played
         await self._interrupt()
@@ -120,7 +120,7 @@ class Talking:
         return True
 
     async def face(self, direction: Direction) -> None:
-        """An array says from where somebody speaks."""
+        """An array reports the direction of speech."""
         await self._conversation.submit(NoteDirection(direction))
 
     # -- in

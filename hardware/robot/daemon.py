@@ -62,7 +62,7 @@ def _client(base: str) -> httpx.AsyncClient:
 
 
 class Daemon:
-    """Every call raises ``RobotNotFound`` (nobody, or not ready), ``RobotLost`` (too late, or
+    """Every call raises ``RobotNotFound`` (no answer, or not ready), ``RobotLost`` (too late, or
     broken off) or ``RobotRefuses``."""
 
     def __init__(self, url: str, base: str, client: httpx.AsyncClient) -> None:
@@ -156,7 +156,7 @@ class Daemon:
         try:
             response = await self._client.request(method, path)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise RobotNotFound(self.url, f"nobody answers there ({_said(error)})") from error
+            raise RobotNotFound(self.url, f"nothing answers there ({_said(error)})") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise RobotLost(self.url, f"it does not answer ({_said(error)})") from error
         if response.status_code == httpx.codes.NOT_FOUND and none_if_unknown:

@@ -13,7 +13,7 @@ class RobotError(NamedError):
 
 
 class RobotNotFound(RobotError):
-    """Nobody answers at ``robot.url``, or it is no daemon of a Reachy Mini."""
+    """Nothing answers at ``robot.url``, or it is not the daemon of a Reachy Mini."""
 
     WHAT = "There is no Reachy Mini at {url}"
     FIX = (
@@ -30,7 +30,7 @@ class RobotNotReady(RobotNotFound):
 
 
 class RobotBusy(RobotError):
-    """An app, or somebody else, moves the robot; we keep still until that is over."""
+    """An app or a person moves the robot; we keep still until that is over."""
 
     WHAT = "The robot's body keeps still"
     FIX = "It moves with the conversation again as soon as that is over"

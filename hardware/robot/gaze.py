@@ -65,7 +65,7 @@ class Gaze:
         self._readings.clear()
 
     def yaw(self, now: float) -> float:
-        """In rad, against the robot's foot; 0 when nobody was heard for long."""
+        """In rad, against the robot's foot; 0 when no speech was heard for long."""
         if now - self._heard_at > FORGOTTEN_S:
             self._yaw = 0.0
         return self._yaw

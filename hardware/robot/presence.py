@@ -17,7 +17,7 @@ from hardware.robot.posture import Posture
 PERIOD_S = 0.02
 """As often as the daemon's own control loop looks at its target (50 Hz)."""
 LOOK_S = 1.0
-"""How often it asks who else moves the robot. The daemon tells nobody of itself."""
+"""How often it asks who else moves the robot. The daemon sends no event for that."""
 REST_S = 4.0
 """The longest way back to rest; then the robot stays as it is."""
 AFTER_APP_S = 30.0
@@ -33,7 +33,7 @@ class Found:
 
     motors_off: bool = False
     let_go: bool = False
-    """Somebody has switched its motors off meanwhile."""
+    """Its motors were switched off meanwhile."""
     pose: Pose = NEUTRAL
 
 
@@ -124,8 +124,8 @@ class Presence:
         self._found.let_go = mode == "disabled"
         if mode == "enabled":
             return None
-        somebody = "somebody has switched its motors off"
-        return somebody if mode == "disabled" else "somebody moves it by hand"
+        by_hand = "its motors were switched off"
+        return by_hand if mode == "disabled" else "it is moved by hand"
 
     async def _move(self, targets: Targets) -> None:
         due = self._clock()
@@ -148,7 +148,7 @@ class Presence:
 
     async def _rest(self, targets: Targets) -> None:
         """Back to neutral; or to where it was found without power, and without power again.
-        What somebody else has is left as it is."""
+        What another program holds is left as it is."""
         home = self._found.pose if self._found.motors_off else NEUTRAL
         self._posture.wobble.hush(self._clock())
         while self._motion is not None:
@@ -164,7 +164,7 @@ class Presence:
 
 async def _first_error(*works: Coroutine[Any, Any, None]) -> RobotError:
     """Runs all, for ever, until one fails. A task group by itself would let its errors win over
-    a cancellation in the same moment, and nobody could end what goes on after an error."""
+    a cancellation in the same moment, and nothing could end what goes on after an error."""
     failed: asyncio.Future[RobotError] = asyncio.get_running_loop().create_future()
 
     async def until_it_fails(work: Coroutine[Any, Any, None]) -> None:

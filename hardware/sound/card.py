@@ -1,4 +1,4 @@
-"""The microphone and the loudspeaker of this machine, for as long as somebody talks."""
+"""The microphone and the loudspeaker of this machine, for the length of a conversation."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ class SoundCard:
         return self._inbox.blocks()
 
     def forget(self) -> None:
-        """What was heard while nobody was there to listen, as while engines are loaded, is gone,
-        and nobody's loss."""
+        """What was heard without a listener, as while engines are loaded, is dropped and not
+        counted as lost."""
         self._inbox.forget()
 
     def play(self, pcm: Pcm, rate: int, sound_id: str) -> None:

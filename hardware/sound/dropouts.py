@@ -15,7 +15,7 @@ _WITHIN_S = 20.0
 _MOMENT_S = 1.0
 """Several xruns in a row are one moment."""
 QUIET_S = 1.0
-"""Nothing has sounded for so long: the stream can be opened anew, and nobody hears it."""
+"""After so much silence the stream can be reopened unheard."""
 
 
 class Dropouts:
@@ -26,7 +26,7 @@ class Dropouts:
         self._xruns = 0
         self._moments: deque[float] = deque(maxlen=_MOMENTS)
         self.due = False
-        """More is wanted, as soon as nobody hears how the stream is opened anew."""
+        """More is wanted, as soon as the stream can be reopened unheard."""
 
     @property
     def latency_s(self) -> float:
@@ -34,7 +34,7 @@ class Dropouts:
         return LATENCIES_S[self._step]
 
     def note(self, xruns: int, sounding: bool, now_s: float) -> None:
-        """``xruns``: so far. Those in silence nobody hears."""
+        """``xruns``: so far. Those in silence are not heard."""
         more, self._xruns = xruns > self._xruns, xruns
         if not (more and sounding) or self._step + 1 == len(LATENCIES_S):
             return

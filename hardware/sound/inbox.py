@@ -37,7 +37,7 @@ class BlockInbox:
         self._changed.set()
 
     def forget(self) -> None:
-        """What waits here has nobody missed."""
+        """Discard what waits here."""
         self._blocks.clear()
         self._lost, self._moved = 0, None
 

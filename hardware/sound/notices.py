@@ -44,7 +44,7 @@ class Sounds:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Microphone samples, at 16 kHz, that came to nobody because their reader was late."""
+    """Microphone samples, at 16 kHz, that were lost because their reader was late."""
 
     samples: int
 

@@ -30,7 +30,7 @@ _MOST_OFF_SAMPLES = 1.2 * BLOCK_SAMPLES
 """While something is played the reference is moved by whole blocks, and seldom."""
 _OFF_IN_SILENCE_SAMPLES = BLOCK_SAMPLES // 2
 _SILENCE_SAMPLES = 5_600
-"""350 ms: what the canceller needs until nobody minds that the reference moves."""
+"""350 ms: the canceller needs that long before the reference may move."""
 _KEPT_S = 2.0
 
 
@@ -42,7 +42,7 @@ class SoundBlock:
     was given then, after volume, ducking and silence; the same shape. Its echo follows it by about
     20 ms, and by what the devices delay without saying so. ``captured_at``: when the last sample
     was heard, seconds of the loop's clock. ``lost_samples``: 16 kHz, before this block, by the
-    driver or because nobody took them.
+    driver or because they were not read.
 
     ``reference_moved``: None mostly. A number where ``played`` does not simply go on: the echo
     follows it by so many samples more from this block on. 0: a gap in one of the streams, and

@@ -27,7 +27,7 @@ class Ring:
     """Keeps the newest ``capacity_samples``; what falls out is counted.
 
     One thread puts, another takes: each step is one operation of a ``deque``, which is atomic, so
-    that the driver's thread waits for nobody. A piece is taken whole.
+    that the driver's thread never waits. A piece is taken whole.
     """
 
     def __init__(self, capacity_samples: int) -> None:

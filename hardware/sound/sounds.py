@@ -65,7 +65,7 @@ class Sound:
             self._out_s += self._spans.popleft()[1] / self._device_hz
 
     def dropped(self, samples: int) -> None:
-        """They were queued, and nobody will hear them."""
+        """They were queued and will not be played."""
         self._waiting -= samples
         self.cut = True
 

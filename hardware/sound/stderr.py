@@ -62,6 +62,6 @@ def quiet_stderr() -> Iterator[None]:
 
 
 def stderr_is_flooded() -> None:
-    """Somebody prints without end: the descriptor stays shut for good, and from the end of every
+    """Something prints without end: the descriptor stays shut for good, and from the end of every
     ``quiet_stderr`` on Python's own words go where it led."""
     _stderr.flooded()

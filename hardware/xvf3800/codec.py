@@ -172,7 +172,7 @@ def check_status(parameter: Parameter, status: int) -> None:
         raise ArrayBusy(f"{parameter.name}: its queue is full (SERVICER_QUEUE_FULL)")
     if why := _REFUSED.get(status):
         raise ArrayRefused(f"{parameter.name}: {why}")
-    raise WrongAnswer(f"{parameter.name}: status {status}, which nobody has documented")
+    raise WrongAnswer(f"{parameter.name}: status {status}, which is not documented")
 
 
 _KEPT = {"PP_MGSCALE": 2, "AEC_AECSILENCELEVEL": 1}

@@ -120,7 +120,7 @@ class TransferFailed(DeviceError):
 
 
 class DaemonAway(DeviceError):
-    """Nobody answers at ``robot.url``, and there is no other way to an array."""
+    """Nothing answers at ``robot.url``, and there is no other way to an array."""
 
     WHAT = "No microphone array is here, and the robot, which has one, does not answer"
     FIX = "Switch the robot and its daemon on, correct robot.url, or plug an array in here"

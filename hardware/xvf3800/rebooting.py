@@ -66,7 +66,7 @@ async def reboot(
 
 
 async def _opened(open: Callable[[], ArrayControl], call: InThread) -> ArrayControl:
-    """Closes what a thread has opened for somebody who was cancelled."""
+    """Closes what a thread opened for a caller that was cancelled."""
     opened: list[ArrayControl] = []
     try:
         await call(lambda: opened.append(open()))

@@ -18,7 +18,7 @@ class InThread(Protocol):
 
 async def in_thread(function: Callable[[], T]) -> T:
     """Call ``function`` in a thread. Who is cancelled meanwhile waits for its end: a thread cannot
-    be stopped, and nobody else may use the device until then."""
+    be stopped, and nothing else may use the device until then."""
     call = asyncio.get_running_loop().run_in_executor(None, function)
     try:
         return await asyncio.shield(call)

@@ -193,7 +193,7 @@ class _View:
         return ArrayReading(direction, self._energies, self._converged, now)
 
     def _azimuth(self) -> tuple[float, bool]:
-        """Degrees, NaN for none; and whether somebody speaks."""
+        """Degrees, NaN for none; and whether there is speech."""
         name = self._direction
         try:
             values = numbers(self._control, name)

@@ -29,9 +29,9 @@ UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
 """What the model reads where speech could not be recognised."""
 
 CUT_OFF = " —"
-"""Ends an answer in the prompt whose rest nobody has heard: the model sees that it was cut."""
+"""Marks the end of an answer whose rest was not heard, so that the model sees it was cut."""
 BARELY_HEARD_S = 1.0
-"""Somebody who speaks within this time after an answer has begun was not done before it."""
+"""A user who speaks within this time after an answer began had not finished before it."""
 
 
 class UnknownItem(KeyError):

@@ -1,4 +1,4 @@
-"""How much of what is spoken somebody has heard: from seconds of audio to words. Pure."""
+"""How much of an answer was heard: from seconds of audio to words. Pure."""
 
 from __future__ import annotations
 

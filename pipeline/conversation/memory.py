@@ -15,5 +15,5 @@ class Memory:
     conversation: ConversationStage
 
     def close(self) -> None:
-        """Forget the model's state; nobody comes back."""
+        """Forget the model's state; the session will not be resumed."""
         self.conversation.close()

@@ -12,7 +12,7 @@ from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.messages import Message
 
 SILENCE = Message("user", "(The user has been silent for a while.)")
-"""What the model reads in place of words when it speaks because nobody else does."""
+"""What the model reads in place of words when the idle timeout makes it speak."""
 
 
 class ReplyPrompts:

@@ -43,7 +43,7 @@ _MOST = 0.5
 """Of the microphone's power."""
 _LEAST_POWER = 1e-8
 _LOUDER = 2.0
-"""What is left is seldom so much louder than what is heard, also where somebody speaks."""
+"""The residual is seldom so much louder than the microphone, even during speech."""
 NO_DOUBT = 15.0
 """The likelihood ratio where no echo can be."""
 

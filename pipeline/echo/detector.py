@@ -1,6 +1,6 @@
-"""Does somebody speak while the robot does? Pure.
+"""Is there near-end speech while the robot speaks? Pure.
 
-A VAD takes what is left of an echo for speech, a likelihood ratio takes a burst of it for somebody.
+A VAD takes residual echo for speech; a likelihood ratio takes a burst of it for a speaker.
 They are seldom wrong together. ``Evidence`` adds up what they say, so that one that is sure makes
 up for one that hesitates: in 5.1 h of simulated robot speech it was wrong a third as often as a
 vote of each (``benchmarks.echo.rules``), and noticed 15 to 20 points more of the interruptions

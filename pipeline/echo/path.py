@@ -37,7 +37,7 @@ _LOOKS_IN_VAIN = 12
 loud room, needs some seconds to be found. One that was known and is not taken off is searched for
 as long as the answer lasts: it may have jumped out of the filter's reach."""
 _FAILING_SAMPLES = LISTEN_RATE
-"""A canceller that has not worked for so much of an echo has lost it, or somebody is louder."""
+"""A canceller that has not worked for so much of an echo has lost it, or a speaker is louder."""
 _ANSWER_GAP_SAMPLES = LISTEN_RATE
 """After so much silence it is another one."""
 _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
@@ -54,7 +54,7 @@ KEPT_SAMPLES = 6 * LISTEN_RATE
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is worth knowing of a place when somebody comes back to it. ``delay_samples``: of the
+    """What is worth knowing of a place when a session returns to it. ``delay_samples``: of the
     echo. ``later_samples``: how much later than its reference it comes, as the state has learnt
     it."""
 
@@ -277,7 +277,7 @@ class EchoPath:
         return self._looks >= _LOOKS and not self._fails
 
     def _not_found(self) -> None:
-        # Later in an answer somebody else may be loud for long.
+        # Later in an answer a speaker may be loud for long.
         self._unfound += self._looks <= _LOOKS
         if self._unfound >= _UNFOUND and self._canceller:
             self._leave(self._canceller)

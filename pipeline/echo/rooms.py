@@ -23,7 +23,7 @@ class Rooms:
         return self._rooms.get(place)
 
     def keep(self, place: str, room: Room | None) -> None:
-        """Nothing is kept of somebody whose place is not known, or who hears no echo there any
+        """Nothing is kept where the place is unknown, or no echo is heard there any
         more."""
         if not place or room is None:
             self._rooms.pop(place, None)

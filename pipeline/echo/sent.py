@@ -109,7 +109,7 @@ class SentSound:
 
     def move(self, by: int) -> None:
         """All that is not past is played so much later; less than 0: earlier, and what would be
-        past then was played while nobody heard it."""
+        past then was played while the microphone was off."""
         held, self._ahead = self._ahead, deque()
         for start, pcm in held:
             early = max(0, self._past.end - start - by)

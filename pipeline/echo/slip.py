@@ -23,12 +23,12 @@ _WORKS = 0.12
 """Share of the microphone's power that is left, over 40 ms, and over some seconds."""
 _DOUBT_BLOCKS = 30
 """So long (300 ms) a filter that fails learns nothing: it knew better before, after a gap as well
-as under somebody's voice."""
+as under a voice."""
 _FAILING_BLOCKS = 100
 """So long (1 s) what it fails at does not count for how it works."""
 _LOST_BLOCKS = 60
 _MIDDLE, _LOST = 0.01, 1.0
-"""It has failed for 0.6 s, and over 1 s more is left than there was. Not even somebody who speaks
+"""It has failed for 0.6 s, and over 1 s more is left than there was. Not even a person who speaks
 does that."""
 _LEARNT_BLOCKS = 500
 """Of echo (5 s): before, a filter's failures are its own."""

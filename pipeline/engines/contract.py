@@ -171,7 +171,7 @@ class Stt(Protocol):
 
     def open(self, language: str, partials: bool) -> Utterance:
         """``language``: ISO 639-1, or empty for the model's default. ``partials``: whether
-        anybody reads what ``feed`` returns; without, it may return nothing and cost less."""
+        partials are wanted from ``feed``; without, it may return nothing and cost less."""
         ...
 
 

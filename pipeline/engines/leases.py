@@ -1,7 +1,7 @@
 """Who uses the engines now, so that one of them can be exchanged between two turns.
 
 A part of a turn that needs the same engines from its beginning to its end holds a lease: an
-utterance that is recognised, an answer that is thought and spoken. Nobody waits for anybody while
+utterance being recognised, an answer being generated and spoken. No session waits for another while
 holding one, but for engines.
 """
 

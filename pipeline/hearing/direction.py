@@ -1,4 +1,4 @@
-"""From where somebody speaks, as a microphone array hears it. Pure: times are given."""
+"""The direction of speech, as a microphone array hears it. Pure: times are given."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Directions:
         self._told.append((now, direction))
 
     def now_deg(self, now: float) -> float | None:
-        """From where somebody speaks now; ``None``: nobody knows, or not yet."""
+        """The direction of speech now; ``None``: unknown, or not known yet."""
         return self._azimuth_deg(now - _FRESH_S)
 
     def lately_deg(self, now: float) -> float | None:
-        """From where the utterance came that is just over; ``None``: nobody knows."""
+        """The direction of the utterance that has just ended; ``None``: unknown."""
         return self._azimuth_deg(now - _PAUSE_S)
 
     def _azimuth_deg(self, since: float) -> float | None:
@@ -42,14 +42,14 @@ class Directions:
         return next(heard, None)
 
     def elsewhere(self, now: float) -> bool:
-        """Whether what is heard now is for somebody else: the array works, and hears nobody speak
+        """Whether what is heard now is not for the robot: the array works, and hears no speech
         from where who is meant would."""
         if self._accepted is None or not self._told or now - self._told[-1][0] > _LOST_S:
             return False
         return not any(azimuth_deg in self._accepted for azimuth_deg in self._spoken_from(now))
 
     def others(self, now: float) -> bool:
-        """Whether it is somebody else who speaks, ``elsewhere``. If not, nobody does as far as the
+        """Whether another person speaks, ``elsewhere``. If not, there is no speech as far as the
         array has noticed: it is later to notice than a voice activity detector."""
         return next(self._spoken_from(now), None) is not None
 

@@ -43,7 +43,7 @@ class Fading:
                 self._quiet_from = frame.index + number * self._block
 
     def forget_speaker(self) -> None:
-        """Somebody else may speak now, or the same person softer."""
+        """Another person may speak now, or the same one more softly."""
         self._speech_db = self._quiet_from = None
 
     @property

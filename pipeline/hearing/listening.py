@@ -28,7 +28,7 @@ a late onset may last up to a second before it counts."""
 
 
 class SpeechScores:
-    """How likely each window is somebody's speech, and not the echo of an answer.
+    """How likely each window is speech, and not the echo of an answer.
 
     Where the engine fails all is silence, so that a turn that is open ends and is answered."""
 

@@ -14,7 +14,7 @@ from pipeline.hearing import tuning
 
 
 class VadMemory:
-    """One stream of windows, and whether somebody speaks in it."""
+    """One stream of windows, and whether there is speech in it."""
 
     def __init__(self, vad: VadStreamStage) -> None:
         self._vad = vad
@@ -26,7 +26,7 @@ class VadMemory:
 
     @property
     def silent(self) -> bool:
-        """Whether nobody has spoken for 256 ms."""
+        """Whether there was no speech for 256 ms."""
         return self._silent_samples >= tuning.SILENT_SAMPLES
 
     async def score(self, pcm: Pcm) -> float:

@@ -100,7 +100,7 @@ class RealtimeConnection:
 
     ``new_id(prefix)`` makes unique ids of letters, digits and underscores. ``now`` is the wall
     clock in seconds. ``timings`` adds the event ``reachy_voice.timeline``, which strict clients
-    would refuse, ``holds`` those that tell when an answer is held back because somebody may be
+    would refuse, ``holds`` those that tell when an answer is held back because the user may be
     speaking over it. ``turn_records`` adds the figures of its record to every ``response.done``.
     """
 

@@ -7,7 +7,7 @@ Arguments are kept as a key only (``plain.key_of``), since a replay makes them a
     {"kind": "item", "at": 1.4, "call": 7, "item": {"is": "TextDelta", ...}}     gives something,
     {"kind": "done", "at": 1.9, "call": 7}                                       and ends
 
-What ends otherwise has an ``error``, or ``left``: nobody waited for it any more. ``at_once``: the
+What ends otherwise has an ``error``, or ``left``: the caller had stopped waiting. ``at_once``: the
 caller did not even wait for the event loop. Engine time has lines of its own, because it is booked
 when the engine is done, which may be before or after the caller is:
 

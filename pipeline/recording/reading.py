@@ -32,7 +32,7 @@ class HeldCall:
     ended: float | None = None
     """``None``: the recording ends before it does."""
     left: bool = False
-    """Nobody waited for its end."""
+    """The caller stopped waiting before its end."""
     error: Mapping[str, Any] | None = None
     costs: list[tuple[float, float]] = field(default_factory=list)
     """When engine time was booked, and how many seconds."""

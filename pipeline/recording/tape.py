@@ -130,7 +130,7 @@ def _prepare(descriptor: int, path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise _cannot_record(path, "it is not a regular file")
     if status.st_uid != os.getuid():
-        raise _cannot_record(path, "it belongs to somebody else")
+        raise _cannot_record(path, "it belongs to another user")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -50,7 +50,7 @@ class Calls(Protocol):
         ask: Callable[[Work], Awaitable[T]],
         otherwise: T | None = None,
     ) -> T:
-        """``otherwise``: what will do if nobody knows the answer."""
+        """``otherwise``: the default where the recording has no answer."""
         ...
 
     async def opened(self, asked: Question, work: Work, ask: Callable[[Work], Awaitable[T]]) -> T:

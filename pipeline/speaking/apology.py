@@ -23,7 +23,7 @@ from pipeline.work import Cancelled, Priority, Work
 log = logging.getLogger("reachy_voice.tts")
 
 MOST_S = 4.0
-"""Longer nobody waits for it."""
+"""The longest that a session waits for it."""
 KEPT_AFTER_S = 2.0
 """After this time without audio, what was kept is taken."""
 

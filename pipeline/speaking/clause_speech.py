@@ -40,7 +40,7 @@ LEAST_PATIENCE_S = 5.0
 
 SOUNDS_AHEAD = 64
 """A clause is begun when no more sounds wait to be sent. It is then made as fast as the voice can:
-what is wrong with it is known, and said again, before anybody hears it."""
+a fault is found, and the clause said again, before any of it is heard."""
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class ClauseSpeech:
         """Clauses in a row."""
 
     def confirm(self) -> None:
-        """From now on somebody waits for it."""
+        """From now on the user waits for it."""
         if self._untold is None:
             return
         untold, self._untold = self._untold, None
@@ -215,8 +215,8 @@ class ClauseSpeech:
     async def _next(
         self, chunk: Awaitable[Pcm | None], text: str, work_s: float, first: bool
     ) -> Pcm | None:
-        """Raises ``TimeoutError`` when it takes far longer than usual. While nobody waits, it may
-        take any time: more urgent work goes first."""
+        """Raises ``TimeoutError`` when it takes far longer than usual. While the user does not
+        wait, it may take any time: more urgent work goes first."""
         letters = spoken_letters(text)
         usual_s = self._ramp.ready_s(letters) if first else self._ramp.work_s(letters) - work_s
         self._patience_s = max(LEAST_PATIENCE_S, SLOWER * usual_s)

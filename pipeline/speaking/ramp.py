@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_S = 12.0
-"""Longest piece: more would be thrown away when somebody interrupts."""
+"""Longest piece: more would be wasted at an interruption."""
 CAUTION = 1.3
 """A piece may take so many times as long as expected."""
 MARGIN_S = 0.06

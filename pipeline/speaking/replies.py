@@ -41,7 +41,7 @@ MAX_RUNNING = 8
 
 @dataclass(frozen=True, slots=True)
 class _Owed:
-    """An answer that waits until another reply is over, or until it is known whether somebody goes
+    """An answer that waits until another reply is over, or until it is known whether the user goes
     on. ``since``: end of the speech, or request, that it answers, in the loop's time."""
 
     since: float
@@ -196,7 +196,7 @@ class Replies:
 
     @property
     def asked(self) -> str:
-        """What the assistant said last, if nobody has answered yet."""
+        """What the assistant said last, if the user has not replied yet."""
         last = self._chat.items[-1] if self._chat.items else None
         spoken = isinstance(last, MessageItem) and last.role == "assistant"
         return last.text if spoken and isinstance(last, MessageItem) else ""
@@ -250,7 +250,7 @@ class Replies:
         self._confirm(self._start(options, messages, Work(), now), options)
 
     def break_silence(self) -> None:
-        """Speak because nobody else does."""
+        """Speak because the user does not (idle timeout)."""
 
         async def messages() -> list[Message]:
             return [*self.prompts.conversation(), SILENCE]
@@ -324,7 +324,7 @@ class Replies:
         return any(r.truncate(item_id, heard_s) for r in running if r.plan.in_conversation)
 
     def interrupt(self) -> None:
-        """Somebody speaks: every reply to the conversation ends, out-of-band ones go on. Of one
+        """The user speaks: every reply to the conversation ends, out-of-band ones go on. Of one
         that has been sent, and not played to its end, the conversation keeps what was heard."""
         latest = self._latest
         detection = self.prompts.config.turn_detection

@@ -70,11 +70,11 @@ class TurnRecorder:
         self._typed: dict[str, str] = {}
         self._replies: dict[str, OpenReply] = {}
         self._unheard: OpenTurn | None = None
-        """What was asked when somebody spoke and the answer had hardly begun: it waits again."""
+        """The question whose answer had hardly begun when the user spoke on: it waits again."""
         self._silences: set[str] = set()
         self._spoke_at = 0.0
         self._interruption: Interruption | None = None
-        """When somebody began to speak last."""
+        """When speech last began."""
         self._stopped_last: OpenTurn | None = None
         self._done: list[TurnRecord] = []
         self._handlers: Mapping[type, Callable[[float, Any], None]] = {

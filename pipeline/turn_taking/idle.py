@@ -1,4 +1,4 @@
-"""The idle timeout: nobody has spoken for a while after an answer, so the server speaks again."""
+"""The idle timeout: after a silence behind an answer the server speaks again."""
 
 from __future__ import annotations
 

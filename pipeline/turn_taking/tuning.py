@@ -70,7 +70,7 @@ ECHOED = 0.6
 ALIKE = 0.8
 """Likeness of two words that count as the same, said once and heard again."""
 FEWEST_ECHOED = 2
-"""One word alone is nobody's echo."""
+"""A single word does not count as an echo."""
 READ_WITHIN_MS = 800
 """If the words take longer than this to read, the length of the speech decides."""
 LOOKS_IN_A_ROW = 3

@@ -245,7 +245,7 @@ class EngineHost:
             if job:
                 job.preempted = False
             self._running = job
-            # What came before the line above found nobody to interrupt, and is in the inbox.
+            # What came before the line above found no job to interrupt, and is in the inbox.
             if self._inbox.empty():
                 break
         if job:

@@ -39,7 +39,7 @@ LONGEST_STEP_S = {
     Kind.TTS: 15.0,
 }
 """A step that lasts longer hangs: ten times what the slowest ones took on two busy cores, and no
-longer than somebody waits for an answer. The child then ends itself, with a traceback on stderr."""
+longer than a user waits for an answer. The child then ends itself, with a traceback on stderr."""
 RESTART_DELAYS_S = (0.0, 1.0, 5.0, 30.0)
 """Wait before the n-th restart in a row; the last one repeats."""
 STEADY_LIFE_S = 10.0

@@ -52,6 +52,10 @@ WORKSTATION_MODULES = ("nemo", "qwen_tts", "torch")
 """Where one is not here, the tests that are marked ``nemo`` and ``qwen`` are skipped."""
 
 
+TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
+"""More would disturb the tests that run in real time."""
+
+
 def in_ci() -> bool:
     """Nothing may be skipped there."""
     return os.environ.get("CI", "").lower() in ("1", "true")
@@ -68,9 +72,9 @@ def missing_modules(place: Place, modules: Sequence[str] = WORKSTATION_MODULES) 
 
 def run(place: Place, pytest_arguments: Sequence[str], missing: Sequence[str]) -> int:
     """With arguments only pytest, from where the caller is; returns the exit code."""
-    pytest = [str(place.venv / "bin" / "pytest"), *pytest_arguments]
+    pytest = str(place.venv / "bin" / "pytest")
     if pytest_arguments:
-        return subprocess.run(pytest, check=False).returncode
+        return subprocess.run([pytest, *pytest_arguments], check=False).returncode
     failed = [check.name for check in CHECKS if not check.passes(place)]
     absent = missing_modules(place)
     if in_ci():
@@ -79,7 +83,7 @@ def run(place: Place, pytest_arguments: Sequence[str], missing: Sequence[str]) -
     elif absent:
         print(f"Tests that need {' and '.join(absent)} are skipped.")
         print("  To run them: script/test --workstation    (--plan says how much that fetches)")
-    tests = subprocess.run(pytest, cwd=place.root, check=False).returncode
+    tests = subprocess.run([pytest, *TWO_AT_ONCE], cwd=place.root, check=False).returncode
     if failed:
         print(f"Failed before the tests: {', '.join(failed)}")
     return tests or (1 if failed else 0)

@@ -12,7 +12,7 @@ from setup_steps.progress import clock
 
 LINE_MBIT_S = 50
 ASK_FROM_MB = 1000
-"""Somebody at a terminal is asked before more than that is fetched."""
+"""At a terminal the user is asked before more than that is fetched."""
 INDEX = "pip's package index"
 
 

@@ -165,7 +165,7 @@ def weights(
     missing = needs.missing if needs is not None else ()
 
     def inputs() -> str:
-        # Its cache's listing is an input too: weights that somebody deleted are pulled again.
+        # Its cache's listing is an input too: weights that were deleted are pulled again.
         config = place.root / "config"
         here = sorted(path.name for path in (place.cache / "weights").glob("*"))
         chosen = sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("REACHY_VOICE"))

@@ -199,7 +199,7 @@ def run(
 
 
 def test_allow_list_remove(run: Run, file: AccessFile) -> None:
-    assert "Nobody" in run("allow", "--list")[1]
+    assert "None. " in run("allow", "--list")[1]
     code, printed = run("allow", "::ffff:192.168.1.7", "fd00::/8", "--note", "Reachy")
     assert code == 0
     assert "192.168.1.7 may connect" in printed

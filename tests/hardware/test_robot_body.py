@@ -150,7 +150,7 @@ async def test_a_daemon_that_is_killed_and_comes_back_moves_again(
     port = free_port()
     notices = Notices()
     async with moving(f"127.0.0.1:{port}", notices) as body:
-        assert "nobody answers" in str(await notices.until(RobotNotFound))
+        assert "nothing answers" in str(await notices.until(RobotNotFound))
         async with robot_daemon(python, tmp_path, port) as robot:
             await robot.reaches(is_neutral)
             body.note(STARTED)

@@ -192,7 +192,7 @@ async def test_what_is_no_address_is_said(url: str) -> None:
 
 async def test_nobody_is_there() -> None:
     async with open_daemon(f"127.0.0.1:{free_port()}") as daemon:
-        with pytest.raises(RobotNotFound, match="nobody answers") as raised:
+        with pytest.raises(RobotNotFound, match="nothing answers") as raised:
             await daemon.check()
         with pytest.raises(RobotLost, match="takes no targets"):
             async with daemon.targets():

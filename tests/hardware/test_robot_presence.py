@@ -119,7 +119,7 @@ async def test_it_keeps_still_while_somebody_has_the_motors_off(robot: RobotDaem
         await robot.reaches(listens)
         await robot.post("motors/set_mode/disabled")
         said = await notices.until(RobotBusy)
-        assert "switched its motors off" in str(said)
+        assert "motors were switched off" in str(said)
         body.note(STOPPED)
         before = await robot.get("state/full")
         await robot.post("motors/set_mode/enabled")

@@ -263,7 +263,7 @@ async def test_no_server_runs(here: Scene) -> None:
     async with fake_robot() as robot:
         what, why, fix = await failure(here, robot, port=free_port(ADDRESS))
     assert what == "No reachy-voice server runs on this machine"
-    assert why.startswith("nobody listens at 127.0.0.1:")
+    assert why.startswith("nothing listens at 127.0.0.1:")
     # This robot comes from this machine.
     assert fix == "Start it with: script/serve (or name its port with --port)"
 

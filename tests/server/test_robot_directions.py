@@ -99,7 +99,7 @@ def test_that_everybody_is_answered_is_said_where_no_array_tells(
     for task in tasks:
         task.close()
     assert len(tasks) == runs
-    assert ("everybody is answered" in caplog.text) != runs
+    assert ("everyone is answered" in caplog.text) != runs
 
 
 def test_a_name_that_nobody_knows(caplog: pytest.LogCaptureFixture) -> None:

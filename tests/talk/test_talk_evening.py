@@ -10,7 +10,7 @@ import pytest
 
 from app.settings.load import load_settings
 from app.talk.conversation import Connected, Disconnected
-from app.talk.evening import NOBODY, PUSH, Evening, cancels_echo
+from app.talk.evening import NOT_HEARD, PUSH, Evening, cancels_echo
 from app.talk.remote import RemoteConversation
 from app.talk.state import TalkState
 from app.talk.talking import Talking
@@ -79,7 +79,7 @@ async def test_who_presses_a_key_while_nobody_is_there_is_told(tmp_path: Path) -
     talking._said_s = 1.0
     told._state.note(Disconnected("gone", 1.0))
     await told._push(talking)
-    assert [line.text for line in told._state.lines] == [NOBODY, "speak now", NOBODY]
+    assert [line.text for line in told._state.lines] == [NOT_HEARD, "speak now", NOT_HEARD]
 
 
 @pytest.mark.parametrize("push_to_talk", [True, False])

@@ -4,7 +4,7 @@
         async for event in exchange.events(): ...
 
 Leaving the block, in whatever way, closes the request; where its answer was not over, the
-connection closes with it, by which the server knows that nobody waits any more.
+connection closes with it, which tells the server that the result is no longer wanted.
 """
 
 from __future__ import annotations

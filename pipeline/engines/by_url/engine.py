@@ -165,7 +165,7 @@ class UrlEngine:
         self.problem = None
 
     def _doubt(self, error: EngineError, gone: bool) -> None:
-        """A request has found nobody there, or nobody who answers: look at once."""
+        """A request was not answered: probe at once."""
         if gone and not self._closing:
             self.problem = str(error)
         self._doubtful = True
@@ -174,7 +174,7 @@ class UrlEngine:
     # -- when
 
     def use(self) -> None:
-        """Somebody speaks: open connections before they are needed."""
+        """A user speaks: open connections before they are needed."""
         self._pool.use()
 
     def _used(self) -> None:

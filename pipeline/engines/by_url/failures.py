@@ -220,7 +220,7 @@ _HARMLESS_TEXT = (
     "should size supported template that the then this to token tokens too tool tools try type "
     "unknown use value was when with you your"
 )
-"""Words that servers need, and that give nobody away."""
+"""Words that servers need and that reveal nothing about a conversation."""
 _HARMLESS = frozenset(_HARMLESS_TEXT.split())
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 

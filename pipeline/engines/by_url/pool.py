@@ -116,7 +116,7 @@ class Pool:
         self._making = asyncio.Lock()
         self._open = False
         self.used_at = -math.inf
-        """When somebody last used an engine of it, in the loop's time."""
+        """When one of its engines was last used, in the loop's time."""
         self.on_use: set[Callable[[], None]] = set()
         """Called then."""
 
@@ -136,7 +136,7 @@ class Pool:
             self._client = None
 
     def use(self) -> None:
-        """Somebody speaks, or waits for an answer: all engines will be needed."""
+        """A user speaks or waits for an answer: all engines will be needed."""
         self.used_at = asyncio.get_running_loop().time()
         for told in list(self.on_use):
             told()

@@ -2,7 +2,7 @@
 
 A picture becomes a few ordinary tokens (marks around it) and cells whose content no token has. In
 lists of tokens such cells stand as negative numbers, made of a digest of the picture: so whatever
-compares prompts token by token knows a picture again, and nobody else's is taken for it.
+compares prompts token by token recognises a picture, and never takes another for it.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class Eyes:
 
     def look(self, media: Media) -> Future[NDArray[np.float32]]:
         """Begin to look at one part, in a thread of the eyes' own."""
-        # The thread must not keep what nobody wants any more, so it gets no ``Media``. These eyes
-        # are kept while it looks.
+        # The thread must not keep alive what is no longer wanted, so it gets no ``Media``. These
+        # eyes are kept while it looks.
         work = functools.partial(self._look, media.chunk, (media.cells, self._inputs))
         job = self._looking.submit(work)
         # Until then the C objects that it works with are needed; a callback of the job that had

@@ -32,8 +32,8 @@ class Sequence:
     """One KV sequence. ``tokens``: exactly what its cells hold.
 
     ``owner``: the session whose conversation it is. ``holder``: whoever works on it right now;
-    nobody else may touch it then. ``shared_tokens``: how many of its first tokens say nothing
-    about anybody (instructions and tools), and may outlive the session.
+    no other session may touch it then. ``shared_tokens``: how many of its first tokens are
+    not of the conversation (instructions and tools), and may outlive the session.
     """
 
     id: int
@@ -51,12 +51,12 @@ class KvCache:
         self._memory = memory
         self._all = [Sequence(i) for i in range(sequences)]
         self.clock = 0
-        """Counts uses; whoever sees it stand still knows that nobody else got to work."""
+        """Counts uses; as long as it stands still, no other run has worked."""
 
     def acquire(self, tokens: Tokens[int], owner: object, holder: object) -> Sequence | None:
         """A sequence that starts as ``tokens`` do, as long as possible, and holds nothing else.
 
-        ``None`` if somebody works on every one of them.
+        ``None`` if all of them are in use.
         """
         target = self._choose(tokens, owner)
         if target is None:
@@ -109,7 +109,7 @@ class KvCache:
     def revoke(self, holder: object) -> bool:
         """Take the least recently used sequence from who works on it, except from ``holder``.
 
-        The loser finds out by looking at ``Sequence.holder``. False: nobody else has one.
+        The loser finds out by looking at ``Sequence.holder``. False: no other session has one.
         """
         others = [s for s in self._all if s.holder not in (None, holder)]
         if others:
@@ -117,7 +117,7 @@ class KvCache:
         return bool(others)
 
     def _choose(self, tokens: Tokens[int], owner: object) -> Sequence | None:
-        """The owner's own sequence, else one whose loss hurts nobody, else the stalest.
+        """The owner's own sequence, else one without a conversation, else the stalest.
 
         A sequence that would lose much stays as it is where another can be had for nothing: what
         is read may be a shorter history that is not in use yet, or a question in between.

@@ -225,7 +225,7 @@ def _parameters(api: Any, shape: ContextShape) -> Any:
     params.n_ctx = shape.cells
     params.n_batch = params.n_ubatch = max(shape.slice_tokens, shape.batch_tokens)
     params.n_seq_max = shape.sequences
-    # The default reserves logits for a whole batch, 100 MB that nobody reads.
+    # The default reserves logits for a whole batch, 100 MB that are never read.
     params.n_outputs_max = max(shape.sequences, shape.guesses + 2)
     params.n_threads = params.n_threads_batch = shape.threads
     params.kv_unified = True

@@ -170,7 +170,7 @@ def _warm_up(engine: LlamaCpp) -> None:
 
 
 class _Never:
-    """A ``CancelToken`` that nobody pulls."""
+    """A ``CancelToken`` that is never cancelled."""
 
     cancelled = False
     preempted = False

@@ -87,7 +87,7 @@ class Prompts:
         return [picture for picture in found if picture]
 
     def prefix(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
-        """The part before anybody has said anything: instructions and tools."""
+        """The part before the conversation: instructions and tools."""
         system = tuple(takewhile(lambda message: message.role == "system", messages))
         key = (tuple(m.content for m in system), tuple(map(repr, tools)))
         if key not in self._prefixes:

@@ -35,7 +35,7 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all runs of one engine work with. ``scratch``: a sequence that nobody owns."""
+    """What all runs of one engine work with. ``scratch``: a sequence without an owner."""
 
     context: Context
     cache: KvCache
@@ -230,7 +230,7 @@ class Run:
     def _make_room(self) -> Iterator[None]:
         """Free cells: those of idle sequences, else wait for who is at work, else take theirs.
 
-        When the scheduler comes back to us and nobody else has worked in between, then we are
+        When the scheduler comes back to us and no other run has worked in between, then we are
         more urgent than whoever holds the rest, and waiting would last for ever.
         """
         if self._cache.evict():

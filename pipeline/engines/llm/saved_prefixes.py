@@ -23,7 +23,7 @@ _HEADER = struct.Struct("<8s32sQI")
 _MAGIC = b"RVPREFX1"
 _SLICE_BYTES = 4 * 2**20
 _ABANDONED_SECONDS = 3600
-"""An unfinished file this old belongs to nobody any more."""
+"""An unfinished file this old has been abandoned."""
 
 
 class SavedPrefixes:

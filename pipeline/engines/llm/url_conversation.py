@@ -80,7 +80,7 @@ class UrlLlm:
 
     @property
     def context_tokens(self) -> int:
-        """0: nobody knows."""
+        """0: unknown."""
         return self.options.context_tokens or self.engine.found.context_tokens
 
     @property

@@ -21,7 +21,7 @@ _SENTENCE_ENDS = (".", "?", "!", "...", ".\n", "?\n", "!\n", ".\n\n", "?\n\n", "
 
 def without_end_marks(text: str) -> str:
     """``text`` with single spaces, and without punctuation at its end: a recogniser sets it
-    whether somebody is done or not, and changes it when somebody goes on."""
+    whether the speaker is done or not, and changes when the speaker goes on."""
     return " ".join(text.split()).rstrip(f" {_PUNCTUATION}")
 
 

@@ -2,7 +2,7 @@
 
 The host runs an engine's jobs one step at a time, and equals take turns. So a call says what it
 wants and yields once: everybody else who waits for the engine then says the same, and whoever comes
-first again runs the pass for all. Nobody waits for company that is not there.
+first again runs the pass for all. No call waits for others to join it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Asked = TypeVar("Asked")
 Got = TypeVar("Got")
 
 Stop = Callable[[], bool]
-"""True when nobody wants the results of a pass any more."""
+"""True once the results of a pass are no longer wanted."""
 
 
 @dataclass(slots=True, eq=False)

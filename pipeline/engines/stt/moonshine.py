@@ -24,7 +24,7 @@ from pipeline.work import Cancelled, CancelToken
 MIN_SAMPLES = LISTEN_RATE // 10
 """The encoder fails on less than about 70 ms; shorter audio is padded with silence to this."""
 NO_SPEECH = "You"
-"""What the model writes, with no full stop, when nobody speaks: silence, a cough, a hum. A spoken
+"""What the model writes, with no full stop, without speech: silence, a cough, a hum. A spoken
 "you" comes with punctuation or as another word."""
 _FILES = ("encoder_model.ort", "decoder_model_merged.ort", "tokenizer.bin")
 
@@ -40,7 +40,7 @@ class MoonshineOptions(EngineOptions):
     vad_threshold: float = Field(default=0.0, ge=0, le=1)
     """The runtime's own voice detection; 0 takes all audio as speech."""
     partial_interval_ms: int = Field(default=700, ge=0)
-    """Audio between two partial transcripts, where somebody reads them; 0 makes none. Each one
+    """Audio between two partial transcripts, where a client reads them; 0 makes none. Each one
     costs a whole pass."""
     single_thread: bool = True
     """Run on one core: half the CPU time, and not slower even on two idle cores."""
@@ -105,7 +105,7 @@ class Recogniser:
 
 
 def is_speech(text: str) -> bool:
-    """Whether ``text`` has words that somebody said; the model also writes notes for a hum."""
+    """Whether ``text`` has spoken words; the model also writes notes for a hum."""
     return text != NO_SPEECH and any(character.isalnum() for character in text)
 
 

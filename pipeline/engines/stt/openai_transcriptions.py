@@ -30,7 +30,7 @@ from pipeline.work import Work
 MIN_SAMPLES = LISTEN_RATE // 5
 """Shorter audio is padded with silence to this; OpenAI's own API refuses less than 0.1 s."""
 _NOTE = re.compile(r"\s*(\[[^\]]*\]|\([^)]*\)|\*[^*]*\*|♪[^♪]*♪?)\s*")
-"""What Whisper writes where nobody speaks: ``[BLANK_AUDIO]``, ``(music)``."""
+"""What Whisper writes where there is no speech: ``[BLANK_AUDIO]``, ``(music)``."""
 
 
 class TranscriptionsOptions(UrlOptions):
@@ -38,7 +38,7 @@ class TranscriptionsOptions(UrlOptions):
     language_hint: bool = True
     """Tell the server the language of the conversation; false lets it find out."""
     partial_interval_ms: int = Field(default=0, ge=0)
-    """Audio between two partial transcripts, where somebody reads them; 0 makes none. Each one
+    """Audio between two partial transcripts, where a client reads them; 0 makes none. Each one
     costs a whole request."""
 
 

@@ -1,6 +1,6 @@
 """Parakeet-TDT and other transducers of NeMo's: speech to text in 25 languages, made for a GPU.
 
-While somebody speaks, windows of the newest audio are decoded
+During speech, windows of the newest audio are decoded
 (``pipeline.engines.stt.nemo_streaming``). The final text is one pass over the whole utterance, with
 every word's time. Utterances that wait for the model at the same time share a pass
 (``pipeline.engines.stt.gathering``).
@@ -55,7 +55,7 @@ class ParakeetOptions(EngineOptions):
     languages: tuple[str, ...] = V3_LANGUAGES
     """ISO 639-1: what the weights know. The model finds out which of them is spoken."""
     partials: bool | None = None
-    """Transcribe while somebody speaks; null: on a GPU (each pass costs a CPU 0.2 to 1 s)."""
+    """Transcribe during speech; null: on a GPU (each pass costs a CPU 0.2 to 1 s)."""
     left_s: float = Field(default=10.0, ge=0, le=30)
     """How much audio that was decoded before is looked at again in each pass of a stream."""
     chunk_s: float = Field(default=0.32, ge=0.08, le=10)
@@ -233,7 +233,7 @@ class _Uncancelled:
 
 
 def _last(steps: Iterator[Got | None]) -> Got:
-    """The result of a call that is not shared with anybody."""
+    """The result of a call that is not shared."""
     results = [result for result in steps if result is not None]
     return results[-1]
 

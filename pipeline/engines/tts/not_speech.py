@@ -1,4 +1,4 @@
-"""What a voice raises when it knows by itself that a clause goes wrong, before anybody hears it."""
+"""Raised by a voice that notices a faulty clause itself, before any of it is heard."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class _Rest:
         return self._gathered.pop(0) if self._gathered else next(self._chunks, None)
 
     def gather(self) -> None:
-        """Make all of it now, unless nobody wants it: others need the cache."""
+        """Synthesise the rest now, unless it was cancelled: other clauses need the cache."""
         for pcm in self._wanted():
             self._gathered.append(pcm)
 

@@ -58,7 +58,7 @@ class Stepped(Generic[Value]):
         self.look()
 
     def look(self) -> None:
-        """Raise ``Cancelled`` if nobody wants more."""
+        """Raise ``Cancelled`` once the result is no longer wanted."""
         if self._abandoned or self._cancel.cancelled:
             raise Cancelled
 

@@ -1,6 +1,6 @@
 """Takes steady noise out of a stream, so that a VAD hears speech that is no louder than the noise.
 
-Spectral subtraction: the noise is what was heard while nobody spoke, followed slowly. What is left
+Spectral subtraction: the noise is tracked slowly while there is no speech. What is left
 sounds bad and is for a VAD's ears only. Pure; numpy; about 0.1 ms of CPU per window.
 """
 
@@ -25,11 +25,11 @@ _SMOOTH_BINS = 3
 _GAIN_SMOOTH_BINS = 2
 _SILENCE_S = 1.5
 _SPEECH_S = 8.0
-"""How fast the noise is followed while nobody speaks, and while somebody may."""
+"""How fast the noise is tracked without speech, and where there may be speech."""
 _SPEECH_SCORE = 0.3
 LOUD_DBFS = -45.0
 """From this level of noise on it is worth while. A quiet room is at -60; people speak to a robot at
--34 to -20. Softer noise hides nobody, and what is heard beneath it is far away, or an echo."""
+-34 to -20. Softer noise masks no speech; what is heard beneath it is far away, or an echo."""
 _LEAST_NOISE = 1e-3
 _SILENT_DBFS = -120.0
 

@@ -128,7 +128,7 @@ _COMBINED |= {"patternProperties", "unevaluatedProperties", "dependentSchemas"}
 
 
 def closed(schema: Any) -> Any:
-    """The same, without members that nobody declared: small models invent some."""
+    """The same, without undeclared members, which small models invent."""
     if not isinstance(schema, Mapping):
         return schema
     found = dict(schema)
