@@ -209,7 +209,7 @@ class TestChecks:
         called = self.calls(place)
         assert called[:2] == ["ruff check", "ruff format --check"]
         assert "reachy-voice config schema --check" in called
-        assert called[-1] == "pytest "
+        assert called[-1] == f"pytest {" ".join(checks.TWO_AT_ONCE)}"
 
     def test_every_failure_is_told(
         self, place: Place, tools: Path, capfd: pytest.CaptureFixture[str]
