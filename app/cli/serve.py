@@ -151,7 +151,7 @@ def banner(
         lines.append("Only this machine can connect. For a robot: script/serve --lan")
         if not admitted.loopback:
             here = [text for text in admitted.addresses if parse_network(text).is_loopback]
-            admitted = replace(admitted, addresses=tuple(here))  # nobody else gets this far
+            admitted = replace(admitted, addresses=tuple(here))  # no other client gets this far
             lines.append(f"A key is needed here, too (access.loopback). May connect: {admitted}")
         return lines
     if addresses := lan_addresses() if everywhere else [host]:

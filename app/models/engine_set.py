@@ -127,7 +127,7 @@ class EngineSet:
         try:
             await engine.run(is_ready)
         except ReachyVoiceError as error:
-            # Who waits for it is told; if nobody does any more, nobody is.
+            # Its callers get the error, if any still wait.
             if not ready.done():
                 ready.set_exception(error)
         if not ready.done():

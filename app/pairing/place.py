@@ -139,7 +139,7 @@ def _is_called(found: Found, name: str) -> bool:
 
 async def _best(name: str, addresses: Sequence[str], ports: tuple[int, int], times: Times) -> Robot:
     """The first address at which anything of a robot answers; else the first that has a way."""
-    name = plain(name, 80)  # it is shown, and anybody may have chosen it
+    name = plain(name, 80)  # it is shown, and any host may have chosen it
     robots = []
     for address in addresses:
         ours = await _ours_towards(address)

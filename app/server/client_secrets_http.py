@@ -105,7 +105,7 @@ class SecretsEndpoint:
         except ApiError as error:
             return error.response()
         except ClientDisconnect:
-            return Response()  # nobody hears it
+            return Response()  # the client has gone
         return JSONResponse(answer, headers={"Cache-Control": "no-store"})
 
     def _for_ga(self, body: bytes, defaults: SessionDefaults, maker: str) -> dict[str, Any]:

@@ -120,7 +120,7 @@ async def _browse(
         browser = AsyncServiceBrowser(zeroconf.zeroconf, [kind], handlers=[changed])
         try:
             async with asyncio.timeout(timeout_s):
-                await complete.wait()  # nobody says that there is no more
+                await complete.wait()  # mDNS has no last answer
         except TimeoutError:
             pass
         finally:
@@ -137,7 +137,7 @@ async def _resolve(zeroconf: AsyncZeroconf, kind: str, name: str) -> Found | Non
     try:
         info = AsyncServiceInfo(kind, name)
         await info.async_request(zeroconf.zeroconf, RESOLVE_S * 1000)
-    except Error as error:  # whatever somebody calls a service
+    except Error as error:  # a service may have any name
         log.debug("%r cannot be resolved: %s", name, type(error).__name__)
         return None
     if info.port is None:
@@ -189,7 +189,7 @@ async def addresses_of(host: str, timeout_s: float, interfaces: Interfaces = ())
         resolver = AddressResolver(f"{host.rstrip('.')}.")
         await resolver.async_request(zeroconf.zeroconf, timeout_s * 1000)
         return sorted(resolver.parsed_scoped_addresses(), key=_likelihood)
-    except Error as error:  # whatever somebody types as a name
+    except Error as error:  # a user may type any name
         log.debug("%r cannot be looked up: %s", host, type(error).__name__)
         return []
     finally:

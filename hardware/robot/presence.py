@@ -96,7 +96,7 @@ class Presence:
         else:
             there = await self._daemon.pose()
             if self._motion is None or far(self._motion.pose, there):
-                # Somebody has moved it. From anywhere else the way would begin with a jerk.
+                # It was moved by hand. From anywhere else the motion would begin with a jerk.
                 self._motion = Motion(there, self._found.pose)
                 self._last_step = self._clock()
         self._told = why

@@ -268,7 +268,7 @@ class Replies:
         now, options = asyncio.get_running_loop().time(), ResponseOptions()
         self._confirm(self._start(options, messages, Work(), now, notice=sentence), options)
 
-    # -- while somebody speaks over an answer
+    # -- speech over an answer
 
     def audible(self, just_begun: bool = False) -> bool:
         """Whether an answer is being heard; ``just_begun``: also one of which next to nothing was

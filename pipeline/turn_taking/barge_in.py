@@ -1,6 +1,6 @@
 """Is speech over an answer meant to interrupt it? Pure.
 
-Somebody who speaks while an answer is heard may want it to stop, or agree ("mm-hm"), cough, or be
+A user who speaks while an answer is heard may want it to stop, or agree ("mm-hm"), cough, or be
 the answer's own echo. Nothing more is sent meanwhile; what the listener still holds drains within
 the lead. A policy looks at what is known so far, again and again, until it is sure.
 """

@@ -272,7 +272,7 @@ class EngineHost:
             try:
                 _close(self._objects.pop(target, None))
             except Exception:
-                # Nobody waits for it, and the engine itself may go on.
+                # Its caller has gone, and the engine itself may go on.
                 log.exception("an engine failed to close what was opened on it")
 
     def _step(self, job: _Job) -> None:

@@ -31,7 +31,7 @@ def leave_now_if_threads_were_left(exit_code: int) -> None:
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
-            continue  # nobody reads it, or there is none
+            continue  # nothing reads it, or there is none
     os._exit(exit_code)
 
 

@@ -63,7 +63,7 @@ def base_steps(place: Place, *, with_tests: bool) -> list[Step]:
 
 def environment(place: Place) -> Step:
     def make(bar: Bar, log: Log) -> None:
-        # One that somebody made by hand is used; one left half made, moved here or made with
+        # One that was made by hand is used; one left half made, moved here or made with
         # another Python is made anew.
         if place.stamps.read("environment") is None and _has_pip(place):
             return

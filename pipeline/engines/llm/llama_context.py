@@ -125,12 +125,12 @@ class Context:
         api = multimodal()
         found = media.embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         end = ctypes.c_int32()
-        nobody = api.mtmd_helper_post_decode_callback()
+        no_callback = api.mtmd_helper_post_decode_callback()
         preemptible &= self.forgets_partly
         with self._abort.watching(by, preemptible=preemptible):
             result = api.mtmd_helper_decode_image_chunk(
                 *(media.eyes.handle, self._handle, media.chunk, found, position, sequence),
-                *(self._batch_tokens, ctypes.byref(end), nobody, None),
+                *(self._batch_tokens, ctypes.byref(end), no_callback, None),
             )
         return self._outcome(result, position, sequence)
 
