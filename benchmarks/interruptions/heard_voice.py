@@ -26,7 +26,7 @@ from pipeline.audio import EMPTY, Pcm, from_float
 from pipeline.engines.tts.espeak_ng import speakable, without_phoneme_blocks
 from pipeline.engines.tts.vits import limited
 from pipeline.messages import SpeechRequest
-from pipeline.speaking.joints import QUIET
+from pipeline.speaking.tuning import JOINT_QUIET
 from pipeline.work import Work
 
 _DURATIONS = "/Ceil_output_0"
@@ -58,7 +58,7 @@ class Said:
     @property
     def sound_end(self) -> int:
         """Behind the last sample that is no silence."""
-        loud = np.flatnonzero(np.abs(self.pcm.astype(np.int32)) > QUIET)
+        loud = np.flatnonzero(np.abs(self.pcm.astype(np.int32)) > JOINT_QUIET)
         return int(loud[-1]) + 1 if len(loud) else 0
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.audio import Pcm, to_float
-from pipeline.echo.drift import LEAST_LAG, MEASURED_BLOCKS, MOST_LAG, MOST_PPM, Drift, PlayedSound
+from pipeline.echo.drift import LEAST_LAG, MOST_LAG, Drift, PlayedSound
 from pipeline.echo.gate import BANDS, EchoGate
 from pipeline.echo.kalman import (
     BINS,
@@ -27,25 +27,23 @@ from pipeline.echo.kalman import (
     Spectra,
 )
 from pipeline.echo.slip import SlipFinder
+from pipeline.echo.tuning import (
+    CANCELLER_ANEW_BLOCKS,
+    CANCELLER_LOUDER,
+    CANCELLER_MOST,
+    CANCELLER_NO_DOUBT,
+    CANCELLER_REALIGNED_MS,
+    CANCELLER_SURE,
+    DRIFT_MEASURED_BLOCKS,
+    DRIFT_MOST_PPM,
+)
 
-REALIGNED_MS = 300
-"""How long the gate is closed after a gap (``docs/echo.md``)."""
-_REALIGNED_BLOCKS = REALIGNED_MS // 10
-_ANEW_BLOCKS = 100
-"""A filter needs about a second before its residual is worth judging."""
+_REALIGNED_BLOCKS = CANCELLER_REALIGNED_MS // 10
 _SILENT_PEAK = 2
 """Steps of int16: dithered silence is silence."""
 _IDLE_BLOCKS = PARTITIONS + 3
 """The filter's length, what the resampler holds, and a block for the overlap."""
-_SURE = 0.7
-"""The drift is measured where less than this share of the microphone's power is left."""
-_MOST = 0.5
-"""Of the microphone's power."""
 _LEAST_POWER = 1e-8
-_LOUDER = 2.0
-"""The residual is seldom so much louder than the microphone, even during speech."""
-NO_DOUBT = 15.0
-"""The likelihood ratio where no echo can be."""
 
 
 class EchoFree(NamedTuple):
@@ -103,7 +101,7 @@ class EchoCanceller:
     @property
     def works(self) -> bool:
         """Whether it has taken off most of what was heard in the last second or so."""
-        return self._slips.explained > _MOST
+        return self._slips.explained > CANCELLER_MOST
 
     @property
     def echo_at_samples(self) -> float | None:
@@ -142,7 +140,7 @@ class EchoCanceller:
         elif self._slips.lost:
             self._begin_anew()
         self._follow_drift(heard, residual)
-        if float(residual @ residual) > _LOUDER * float(heard @ heard):
+        if float(residual @ residual) > CANCELLER_LOUDER * float(heard @ heard):
             # Nothing is heard of the echo that is expected, as of a client that has stopped
             # playing: taken off, it would be put in.
             residual = heard
@@ -174,7 +172,7 @@ class EchoCanceller:
         """Begin with the room of an earlier session. Raises ``ValueError`` if it is none."""
         if state.weights.shape != (BRANCHES, PARTITIONS, BINS) or len(state.leakage_db) != BANDS:
             raise ValueError("the state is not one of this version's filters")
-        if not LEAST_LAG <= state.lag_samples <= MOST_LAG or abs(state.ppm) > MOST_PPM:
+        if not LEAST_LAG <= state.lag_samples <= MOST_LAG or abs(state.ppm) > DRIFT_MOST_PPM:
             raise ValueError("the state's clocks are out of range")
         if not (np.isfinite(state.weights).all() and np.isfinite(state.leakage_db).all()):
             raise ValueError("the state is not finite")
@@ -199,7 +197,7 @@ class EchoCanceller:
             self._played.skip()
         self._keep_in_reach()
         post_filtered = self._gate.pass_through(to_float(microphone))
-        return EchoFree(microphone, _to_pcm(post_filtered), NO_DOUBT, True)
+        return EchoFree(microphone, _to_pcm(post_filtered), CANCELLER_NO_DOUBT, True)
 
     def _switched_off(self, microphone: Pcm, heard: Samples) -> EchoFree:
         """A microphone that is switched off tells nothing of the room."""
@@ -214,12 +212,15 @@ class EchoCanceller:
         self._left += float(residual @ residual)
         self._all += float(heard @ heard)
         self._blocks += 1
-        if self._blocks % MEASURED_BLOCKS:
+        if self._blocks % DRIFT_MEASURED_BLOCKS:
             return
         weights = self._filter.weights
-        sure = self._all > _LEAST_POWER * MEASURED_BLOCKS * BLOCK and self._left < _SURE * self._all
+        sure = (
+            self._all > _LEAST_POWER * DRIFT_MEASURED_BLOCKS * BLOCK
+            and self._left < CANCELLER_SURE * self._all
+        )
         more = self._drift.look(weights, sure)
-        self._played.ppm = float(np.clip(self._played.ppm + more, -MOST_PPM, MOST_PPM))
+        self._played.ppm = float(np.clip(self._played.ppm + more, -DRIFT_MOST_PPM, DRIFT_MOST_PPM))
         self._left = self._all = 0.0
         self._kept.append(weights)
 
@@ -251,7 +252,7 @@ class EchoCanceller:
         self._drift.forget()
         self._kept.clear()
         self._gate.learn_again()
-        self._gate.close(_ANEW_BLOCKS)
+        self._gate.close(CANCELLER_ANEW_BLOCKS)
 
     def _move(self, by: int) -> None:
         """The echo comes later by so many samples."""

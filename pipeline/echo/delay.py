@@ -15,23 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, to_float
+from pipeline.echo.tuning import (
+    DELAY_AUDIBLE_DBFS,
+    DELAY_COMPARED_S,
+    DELAY_CONFIDENT,
+    DELAY_CONFIDENT_S,
+    DELAY_HIGH_HZ,
+    DELAY_LEAST_SOUND_S,
+    DELAY_LOW_HZ,
+    DELAY_SMEARED,
+)
 
 Sound = NDArray[np.float32]
 
 MOST_DELAY_SAMPLES = 3 * LISTEN_RATE // 2
-_COMPARED_S = 4.0
-_LOW_HZ, _HIGH_HZ = 200.0, 5000.0
-_LEAST_SOUND_S = 0.3
-_AUDIBLE_DBFS = -60.0
 _FRAME = 512
-_SMEARED = 8
-"""Samples (0.5 ms)."""
-_CONFIDENT = 9.0
-_CONFIDENT_S = 26.0
-"""A peak must stand out 9 times, and more after less sound: 26 times after a second. Speech of
-others over what was sent reached 42 after 0.45 s, 31 after 0.6, 18 after 0.75, 11 to 19 from 1 s on
-(the highest of 40 each), and 8.1 from 3 s on in 30 sessions of 25 s; echoes 35 dB above the noise
-55 to 90 (19 of 20), one 10 dB under the noise 11 after 4 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class DelayFinder:
 
     def __init__(self) -> None:
         self._most = MOST_DELAY_SAMPLES
-        self._compared = round(_COMPARED_S * LISTEN_RATE)
+        self._compared = round(DELAY_COMPARED_S * LISTEN_RATE)
         self._sent = AudioHistory(self._compared + self._most)
         self._heard = AudioHistory(self._compared)
 
@@ -80,22 +78,22 @@ class DelayFinder:
         heard = to_float(self._heard.read(self._heard.start, self._heard.end))
         sent = to_float(self._sent.read(self._sent.start, self._sent.end))
         sound_s = _sound_s(sent)
-        if sound_s < _LEAST_SOUND_S or not heard.any():
+        if sound_s < DELAY_LEAST_SOUND_S or not heard.any():
             return None
-        confident = max(_CONFIDENT, _CONFIDENT_S / sound_s)
+        confident = max(DELAY_CONFIDENT, DELAY_CONFIDENT_S / sound_s)
         yield
         # Both end at the same sample; sent begins up to 1.5 s earlier.
         values = np.square((yield from _phase_correlation(sent, heard))[: self._most + 1])
         # Two clocks smear the peak.
-        power = np.convolve(values, np.ones(_SMEARED, np.float32), "same")
+        power = np.convolve(values, np.ones(DELAY_SMEARED, np.float32), "same")
         highest, usual = float(power.max()), float(np.median(power))
         confidence = float(np.sqrt(highest / (usual + 1e-20)))
         if confidence < confident:
             return None
         # What comes first is the delay, also where a reflection is a little stronger.
         least = max(0.5 * highest, confident**2 * usual)
-        first = max(0, int(np.flatnonzero(power >= least)[0]) - _SMEARED // 2)
-        return Delay(first + int(values[first : first + 2 * _SMEARED].argmax()), confidence)
+        first = max(0, int(np.flatnonzero(power >= least)[0]) - DELAY_SMEARED // 2)
+        return Delay(first + int(values[first : first + 2 * DELAY_SMEARED].argmax()), confidence)
 
 
 def _phase_correlation(sent: Sound, heard: Sound) -> Generator[None, None, Sound]:
@@ -111,7 +109,7 @@ def _phase_correlation(sent: Sound, heard: Sound) -> Generator[None, None, Sound
     cross = now_spectrum * np.fft.rfft(late).conj()
     yield
     magnitude = np.abs(cross)
-    low, high = (round(hz * size / LISTEN_RATE) for hz in (_LOW_HZ, _HIGH_HZ))
+    low, high = (round(hz * size / LISTEN_RATE) for hz in (DELAY_LOW_HZ, DELAY_HIGH_HZ))
     weights = np.zeros(len(cross), np.float32)
     weights[low:high] = 1 / (magnitude[low:high] + 1e-9 * magnitude.max() + 1e-20)
     cross *= weights
@@ -125,4 +123,4 @@ def _sound_s(samples: Sound) -> float:
     """Seconds that are louder than -60 dBFS."""
     whole = len(samples) // _FRAME
     power = np.square(samples[: whole * _FRAME]).reshape(whole, _FRAME).mean(axis=1)
-    return int(np.count_nonzero(power > 10 ** (_AUDIBLE_DBFS / 10))) * _FRAME / LISTEN_RATE
+    return int(np.count_nonzero(power > 10 ** (DELAY_AUDIBLE_DBFS / 10))) * _FRAME / LISTEN_RATE

@@ -12,9 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log
 
-_SURE_LLR = 10.0
-_NEVER_SURE = 0.005
-"""A score counts as no nearer to 0 or 1 than this: 5.3 at most."""
+from pipeline.echo.tuning import DETECTOR_NEVER_SURE, DETECTOR_SURE_LLR
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +26,10 @@ class Evidence:
     def holds(self, residual_score: float, post_filtered_score: float, llr: float) -> bool:
         if llr <= self.least_llr:
             return False
-        louder = min(llr, _SURE_LLR) - self.least_llr
+        louder = min(llr, DETECTOR_SURE_LLR) - self.least_llr
         odds = _log_odds(post_filtered_score) + 0.5 * _log_odds(residual_score)
         return odds + 0.5 * louder > self.threshold
 
 
 def _log_odds(score: float) -> float:
-    return log((score + _NEVER_SURE) / (1 + _NEVER_SURE - score))
+    return log((score + DETECTOR_NEVER_SURE) / (1 + DETECTOR_NEVER_SURE - score))

@@ -9,6 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.echo.kalman import BLOCK, FRAME, Reals, Samples, Spectra
+from pipeline.echo.tuning import (
+    DRIFT_GAINS,
+    DRIFT_LATER_GAIN,
+    DRIFT_MEASURED_BLOCKS,
+    DRIFT_MOST_STEP,
+)
 
 _TAPS = 32
 _PHASES = 256
@@ -20,8 +26,6 @@ MOST_LAG = LEAST_LAG + 1.25 * BLOCK
 FIRST_LAG = LEAST_LAG + 0.4 * BLOCK
 """5 ms: a loudspeaker is never nearer with its buffers, and the pace may go either way."""
 _KEPT = 8192
-MOST_PPM = 500.0
-"""Crystals are within 100 ppm of each other or so; more is an error."""
 
 
 def _taps() -> Reals:
@@ -108,16 +112,8 @@ class PlayedSound:
 
 # --- by how much the pace is wrong -------------------------------------------------------------
 
-MEASURED_BLOCKS = 25
-"""250 ms between two looks at the filter."""
 _FIRST_BIN, _END_BIN = 8, 100
 """400 Hz to 5 kHz."""
-_GAINS = ((12, 0.8), (40, 0.3))
-"""Until so many looks (3 s, 10 s) the estimate moves in such steps: a young filter follows late,
-so it shows less drift than there is. A constant .3 takes three times as long at 100 ppm."""
-_LATER_GAIN = 0.1
-_MOST_STEP = 1.6
-"""Samples; further, the phase of the highest bin is more than half a turn."""
 _OMEGA = 2 * np.pi * np.arange(_FIRST_BIN, _END_BIN) / FRAME
 
 
@@ -139,11 +135,11 @@ class Drift:
             return 0.0
         cross = np.einsum("pf,pf->f", now, before.conj())
         step = slope(cross)
-        if abs(step) > _MOST_STEP:
+        if abs(step) > DRIFT_MOST_STEP:
             return 0.0
         self._looks += 1
-        gain = next((gain for until, gain in _GAINS if self._looks <= until), _LATER_GAIN)
-        return gain * step / (MEASURED_BLOCKS * BLOCK) * 1e6
+        gain = next((gain for until, gain in DRIFT_GAINS if self._looks <= until), DRIFT_LATER_GAIN)
+        return gain * step / (DRIFT_MEASURED_BLOCKS * BLOCK) * 1e6
 
     def forget(self) -> None:
         """The filter is another one from now on."""

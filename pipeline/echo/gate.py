@@ -14,39 +14,39 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.echo.kalman import BINS, BLOCK, FRAME, Reals, Samples, Spectra
+from pipeline.echo.tuning import (
+    GATE_AUDIBLE,
+    GATE_CORRECTION_SMOOTHING,
+    GATE_ECHO_DECAY,
+    GATE_HIGH_HZ,
+    GATE_IDLE_EVERY,
+    GATE_LEARNING_BLOCKS,
+    GATE_LEARNING_DOWN_DB,
+    GATE_LEARNING_UP_DB,
+    GATE_LEAST_GAIN,
+    GATE_LOW_HZ,
+    GATE_MEAN_BLOCKS,
+    GATE_NOISE_DOWN_DB,
+    GATE_NOISE_FACTOR,
+    GATE_NOISE_UP_DB,
+    GATE_OVER,
+    GATE_RESIDUAL_SMOOTHING,
+    GATE_STEP_DB,
+)
 
 BANDS = 20
-_LOW_HZ, _HIGH_HZ = 200.0, 7000.0
 _RATE = 16_000
-_CORRECTION_SMOOTHING = 0.85
-_RESIDUAL_SMOOTHING = 0.6
-_ECHO_DECAY = 10**-0.1
-"""1 dB per block: a room's sound falls by 60 dB in 0.6 s."""
-_LEARNING_BLOCKS = 150
-"""1.5 s of echo, in which the leakage is found; later it is followed."""
-_LEARNING_DOWN_DB, _LEARNING_UP_DB, _STEP_DB = 0.3, 0.05, 0.015
-"""Up slowly: what is louder than expected may be a person who speaks over the first words."""
-_NOISE_UP_DB, _NOISE_DOWN_DB = 0.02, 0.2
-"""So the noise floor is about what the softest tenth of the blocks have."""
 
 
 def _powers(*steps_db: float) -> Reals:
     return np.array([10 ** (step_db / 10) for step_db in steps_db], np.float32)
 
 
-_LEARNING_STEPS = _powers(0, -_LEARNING_DOWN_DB, _LEARNING_UP_DB)
-_STEPS = _powers(0, -_STEP_DB, _STEP_DB)
+_LEARNING_STEPS = _powers(0, -GATE_LEARNING_DOWN_DB, GATE_LEARNING_UP_DB)
+_STEPS = _powers(0, -GATE_STEP_DB, GATE_STEP_DB)
 """Where no echo is heard, where there is less left than expected, where there is more."""
-_NOISE_STEPS = _powers(-_NOISE_DOWN_DB, _NOISE_UP_DB)
-_IDLE_EVERY = 8
-"""While nothing is played, the noise floor is looked at every 80 ms."""
-_NOISE_FACTOR = 1.5
-_AUDIBLE = 4.0
-"""An echo that is not this much over the noise floor tells nothing of its leakage."""
+_NOISE_STEPS = _powers(-GATE_NOISE_DOWN_DB, GATE_NOISE_UP_DB)
 _MOST_LLR = 15.0
-_MEAN_BLOCKS = 4
-_LEAST_GAIN = 0.1
-_OVER = 2.0
 _SILENCE = 1e-9
 """Power of a band below which there is nothing: about one step of a sample."""
 
@@ -57,7 +57,7 @@ def _mel_bands() -> Reals:
     def mel(hz: float) -> float:
         return 2595 * float(np.log10(1 + hz / 700))
 
-    edges = 700 * (10 ** (np.linspace(mel(_LOW_HZ), mel(_HIGH_HZ), BANDS + 2) / 2595) - 1)
+    edges = 700 * (10 ** (np.linspace(mel(GATE_LOW_HZ), mel(GATE_HIGH_HZ), BANDS + 2) / 2595) - 1)
     hz = np.arange(BINS) * _RATE / FRAME
     rise = (hz - edges[:-2, np.newaxis]) / np.diff(edges)[:-1, np.newaxis]
     fall = (edges[2:, np.newaxis] - hz) / np.diff(edges)[1:, np.newaxis]
@@ -115,7 +115,7 @@ class EchoGate:
         self._leakage: Reals = np.ones(BANDS, np.float32)
         self._heard_blocks = 0
         self._tail: Samples = np.zeros(BLOCK, np.float32)
-        self._newest: deque[float] = deque([0.0] * _MEAN_BLOCKS, maxlen=_MEAN_BLOCKS)
+        self._newest: deque[float] = deque([0.0] * GATE_MEAN_BLOCKS, maxlen=GATE_MEAN_BLOCKS)
         self._closed_blocks = 0
         self._idle_blocks = 0
 
@@ -128,10 +128,10 @@ class EchoGate:
         corrected = self._corrected(seen, played)
         power = corrected.real**2 + corrected.imag**2
         floor = self._follow(_BANDS @ power, _BANDS @ (played.real**2 + played.imag**2))
-        explained = self._leakage * self._echo + np.float32(_NOISE_FACTOR) * floor
+        explained = self._leakage * self._echo + np.float32(GATE_NOISE_FACTOR) * floor
         ratio = np.maximum(self._residual / explained, 1)
         each = np.minimum(ratio - 1 - np.log(ratio), _MOST_LLR)
-        gain = np.sqrt(np.maximum(1 - _OVER / ratio, _LEAST_GAIN**2))
+        gain = np.sqrt(np.maximum(1 - GATE_OVER / ratio, GATE_LEAST_GAIN**2))
         return Gated(self._filtered(corrected, gain), self._opened(float(each.sum()) / BANDS))
 
     def pass_through(self, residual: Samples, learns: bool = True) -> Samples:
@@ -144,13 +144,13 @@ class EchoGate:
         if not learns:
             return before
         self._idle_blocks += 1
-        if self._idle_blocks % _IDLE_EVERY == 0:
+        if self._idle_blocks % GATE_IDLE_EVERY == 0:
             self._frames[1] = 0
             self._echo[:] = self._echo_power[:] = 0
             self._cross[:] = 0
             seen = self._spectra()[0]
             self._residual[:] = _BANDS @ (seen.real**2 + seen.imag**2)
-            self._follow_noise(_IDLE_EVERY)
+            self._follow_noise(GATE_IDLE_EVERY)
         return before
 
     def close(self, blocks: int) -> None:
@@ -167,7 +167,7 @@ class EchoGate:
         if leakage_db.shape != (BANDS,):
             raise ValueError(f"leakage of shape {(BANDS,)}, not {leakage_db.shape}")
         self._leakage = np.asarray(10 ** (leakage_db / 10), np.float32)
-        self._heard_blocks = _LEARNING_BLOCKS
+        self._heard_blocks = GATE_LEARNING_BLOCKS
 
     def learn_again(self) -> None:
         """The filter is another one: its leakage is to be found as at the beginning."""
@@ -182,7 +182,7 @@ class EchoGate:
 
     def _corrected(self, seen: Spectra, played: Spectra) -> Spectra:
         """Without what still goes with the echo in each frequency."""
-        smoothing = np.float32(_CORRECTION_SMOOTHING)
+        smoothing = np.float32(GATE_CORRECTION_SMOOTHING)
         conjugate = played.conj()
         self._cross *= smoothing
         self._cross += (1 - smoothing) * (seen * conjugate)
@@ -193,13 +193,13 @@ class EchoGate:
 
     def _follow(self, residual: Reals, echo: Reals) -> Reals:
         """Levels and leakage; the noise floor."""
-        self._residual += np.float32(1 - _RESIDUAL_SMOOTHING) * (residual - self._residual)
-        np.maximum(self._echo * np.float32(_ECHO_DECAY), echo, out=self._echo)
+        self._residual += np.float32(1 - GATE_RESIDUAL_SMOOTHING) * (residual - self._residual)
+        np.maximum(self._echo * np.float32(GATE_ECHO_DECAY), echo, out=self._echo)
         floor = self._follow_noise(1)
-        heard = self._echo > np.float32(_AUDIBLE) * floor
+        heard = self._echo > np.float32(GATE_AUDIBLE) * floor
         if not heard.any():
             return floor
-        steps = _LEARNING_STEPS if self._heard_blocks < _LEARNING_BLOCKS else _STEPS
+        steps = _LEARNING_STEPS if self._heard_blocks < GATE_LEARNING_BLOCKS else _STEPS
         self._heard_blocks += 1
         more = self._residual > self._leakage * self._echo
         self._leakage *= steps[(more.view(np.int8) + 1) * heard]
@@ -226,4 +226,4 @@ class EchoGate:
             self._newest.append(0.0)
             return 0.0
         self._newest.append(llr)
-        return sum(self._newest) / _MEAN_BLOCKS
+        return sum(self._newest) / GATE_MEAN_BLOCKS

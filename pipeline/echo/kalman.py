@@ -13,6 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.echo.tuning import (
+    FILTER_COLD_VARIANCE,
+    FILTER_CONSTRAINED,
+    FILTER_CONSTRAINED_EVERY,
+    FILTER_CUBE_GAIN,
+    FILTER_NOISE_SMOOTHING,
+    FILTER_STAYS,
+    FILTER_WARM_VARIANCE,
+)
+
 Samples = NDArray[np.float32]
 """Mono samples, float32, shape ``(n,)``, 1.0 is full scale."""
 Spectra = NDArray[np.complex64]
@@ -25,16 +35,6 @@ PARTITIONS = 32
 BRANCHES = 2
 FRAME = 2 * BLOCK
 BINS = FRAME // 2 + 1
-CUBE_GAIN = 4.0
-"""Of the second reference, so that both have about the same level."""
-COLD_VARIANCE = 0.5
-WARM_VARIANCE = 0.005
-"""How unsure the weights are when nothing is known, and when they come from an earlier session."""
-_STAYS = 0.9995
-"""The room of one block is that of the block before, but for this much."""
-_NOISE_SMOOTHING = 0.9
-_CONSTRAINED, _CONSTRAINED_EVERY = 4, 2
-"""Partitions whose second half is cleared with every second block, in turn."""
 _TINY = 1e-8
 
 
@@ -69,7 +69,7 @@ class KalmanFilter:
     def __init__(self) -> None:
         shape = (BRANCHES, PARTITIONS, BINS)
         self._weights: Reals = np.zeros((2, *shape), np.float32)
-        self._variance: Reals = np.full(shape, COLD_VARIANCE, np.float32)
+        self._variance: Reals = np.full(shape, FILTER_COLD_VARIANCE, np.float32)
         # Each spectrum is written twice, so that the newest 32 always lie side by side.
         self._spectra: Reals = np.zeros((2, BRANCHES, 2 * PARTITIONS, BINS), np.float32)
         self._power: Reals = np.zeros((BRANCHES, 2 * PARTITIONS, BINS), np.float32)
@@ -96,8 +96,10 @@ class KalmanFilter:
         error = microphone - echo
         if learns:
             self._learn(spectra, power, error)
-        if self._blocks % _CONSTRAINED_EVERY == 0:
-            self._constrain(self._blocks // _CONSTRAINED_EVERY * _CONSTRAINED % PARTITIONS)
+        if self._blocks % FILTER_CONSTRAINED_EVERY == 0:
+            self._constrain(
+                self._blocks // FILTER_CONSTRAINED_EVERY * FILTER_CONSTRAINED % PARTITIONS
+            )
         self._blocks += 1
         return error, echo
 
@@ -108,7 +110,7 @@ class KalmanFilter:
         played[0] = reference
         np.multiply(reference, reference, out=played[1])
         played[1] *= reference
-        played[1] *= np.float32(CUBE_GAIN)
+        played[1] *= np.float32(FILTER_CUBE_GAIN)
         spectra = played @ _TO_SPECTRUM
         self._before += spectra * _SECOND
         self._newest = (self._newest - 1) % PARTITIONS
@@ -136,8 +138,10 @@ class KalmanFilter:
     def _learn(self, spectra: Reals, power: Reals, error: Samples) -> None:
         self._both[0] = error
         real, imaginary = ((self._both @ _TO_SPECTRUM)[0] * _SECOND).reshape(2, BINS)
-        self._noise *= np.float32(_NOISE_SMOOTHING)
-        self._noise += np.float32(1 - _NOISE_SMOOTHING) * (real * real + imaginary * imaginary)
+        self._noise *= np.float32(FILTER_NOISE_SMOOTHING)
+        self._noise += np.float32(1 - FILTER_NOISE_SMOOTHING) * (
+            real * real + imaginary * imaginary
+        )
         expected = np.multiply(self._variance, power, out=self._part[0])
         unsure: Reals = (_ONES @ expected.reshape(-1, BINS))[0]
         share = 1 / (unsure + 2 * self._noise + np.float32(_TINY))
@@ -151,22 +155,22 @@ class KalmanFilter:
         change += other
         change *= self._variance
         self._weights += change
-        self._weights *= np.float32(_STAYS)
+        self._weights *= np.float32(FILTER_STAYS)
         # variance = stays^2 * (1 - mu * power / 2) * variance + (1 - stays^2) * |weights|^2
-        kept = np.float32(_STAYS**2)
+        kept = np.float32(FILTER_STAYS**2)
         share *= -0.5 * kept
         expected *= share
         expected += kept
         self._variance *= expected
         np.multiply(self._weights, self._weights, out=change)
         grown = np.add(change[0], change[1], out=self._part[1])
-        grown *= np.float32(1 - _STAYS**2)
+        grown *= np.float32(1 - FILTER_STAYS**2)
         self._variance += grown
 
     def _constrain(self, first: int) -> None:
         """Clear what some partitions have behind their block; all have had their turn after 16."""
-        some = slice(first, first + _CONSTRAINED)
-        spectra = np.empty((BRANCHES, _CONSTRAINED, BINS), np.complex64)
+        some = slice(first, first + FILTER_CONSTRAINED)
+        spectra = np.empty((BRANCHES, FILTER_CONSTRAINED, BINS), np.complex64)
         spectra.real, spectra.imag = self._weights[:, :, some]
         response = np.fft.irfft(spectra, FRAME)
         response[..., BLOCK:] = 0
@@ -186,7 +190,7 @@ class KalmanFilter:
     def warm(self, weights: Spectra) -> None:
         """Go on from weights of an earlier session. Raises ``ValueError`` on another shape."""
         self.replace(weights)
-        self._variance[:] = WARM_VARIANCE
+        self._variance[:] = FILTER_WARM_VARIANCE
 
     def replace(self, weights: Spectra) -> None:
         """Take other weights, as sure of them as of its own. Raises ``ValueError`` on another
@@ -197,7 +201,7 @@ class KalmanFilter:
 
     def doubt(self) -> None:
         """Be as unsure of the weights as at the beginning, and so quick to learn."""
-        self._variance[:] = COLD_VARIANCE
+        self._variance[:] = FILTER_COLD_VARIANCE
 
     def later(self) -> None:
         """The reference comes a block later from now on: the same room without its first block."""
@@ -214,7 +218,7 @@ class KalmanFilter:
     def refill(self, reference: Samples) -> None:
         """Take what was played again, as if it had come so: the newest ``33 * 160`` samples."""
         blocks = reference.reshape(PARTITIONS + 1, BLOCK)
-        both = np.stack((blocks, np.float32(CUBE_GAIN) * blocks**3), axis=1)
+        both = np.stack((blocks, np.float32(FILTER_CUBE_GAIN) * blocks**3), axis=1)
         self._newest = 0
         self._before = both[0] @ _TO_SPECTRUM
         for slot, played in zip(reversed(range(PARTITIONS)), both[1:], strict=True):

@@ -19,23 +19,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
+from pipeline.echo.tuning import (
+    LIKENESS_ECHO,
+    LIKENESS_ENOUGH_MS,
+    LIKENESS_FEWEST_MS,
+    LIKENESS_HIGH_HZ,
+    LIKENESS_LESS_PER_MS,
+    LIKENESS_LOW_HZ,
+    LIKENESS_MOST_PEAK,
+    LIKENESS_SMOOTHED_HZ,
+    LIKENESS_SURELY_ECHO,
+)
 
 LOOK_BACK_SAMPLES = LISTEN_RATE * 32 // 1000
 """A detector notices a sound later than it begins."""
-_FEWEST_MS, _ENOUGH_MS = 128, 224
-"""Between them a sound may be so unlike that it is no echo; look-back included."""
-_LESS_PER_MS = 0.0008
-"""By how much less alike it must be then, for each missing millisecond."""
 _MOST_SAMPLES = LISTEN_RATE * 4 // 10
 """The newest are compared."""
-_ECHO = 0.19
-_SURELY_ECHO = 0.3
-"""However short the sound is: people reached 0.17 in 96 ms."""
-_LOW_HZ, _HIGH_HZ = 200.0, 5000.0
-_SMOOTHED_HZ = 100.0
-_MOST_PEAK = 4.0
-"""Times the RMS. Whitened, a knock is one peak, which is like each onset of a voice: 0.28 without
-this limit, 0.1 with it (the highest of 60)."""
 
 Sound = NDArray[np.floating]
 
@@ -52,13 +51,13 @@ class Likeness:
     @property
     def is_echo(self) -> bool | None:
         """``None``: the sound is too short to tell."""
-        if self.value >= _SURELY_ECHO:
+        if self.value >= LIKENESS_SURELY_ECHO:
             return True
         heard_ms = self.heard_samples * 1000 // LISTEN_RATE
-        if heard_ms >= _ENOUGH_MS:
-            return self.value >= _ECHO
-        unlike = self.value < _ECHO - _LESS_PER_MS * (_ENOUGH_MS - heard_ms)
-        return False if unlike and heard_ms >= _FEWEST_MS else None
+        if heard_ms >= LIKENESS_ENOUGH_MS:
+            return self.value >= LIKENESS_ECHO
+        unlike = self.value < LIKENESS_ECHO - LIKENESS_LESS_PER_MS * (LIKENESS_ENOUGH_MS - heard_ms)
+        return False if unlike and heard_ms >= LIKENESS_FEWEST_MS else None
 
 
 def compare(sent: Pcm, heard: Pcm) -> Likeness:
@@ -83,24 +82,25 @@ def compare(sent: Pcm, heard: Pcm) -> Likeness:
     least = 1e-3 * energy[-1] * count / len(sent)
     of_sent = energy[begins + count] - energy[begins] + least
     # Its energy if it fills the band: what is there in a few bins only is like anything.
-    of_heard = 2 * (_HIGH_HZ - _LOW_HZ) / LISTEN_RATE
+    of_heard = 2 * (LIKENESS_HIGH_HZ - LIKENESS_LOW_HZ) / LISTEN_RATE
     alike = alike / np.sqrt(of_sent * of_heard + 1e-20)
     best = int(alike.argmax())
     return Likeness(best, min(1.0, float(alike[best])), count)
 
 
 def _whitened(samples: Sound, size: int) -> Sound:
-    """``samples`` with the same power in each ``_SMOOTHED_HZ`` of the band, and no peaks."""
+    """``samples`` with the same power in each ``LIKENESS_SMOOTHED_HZ`` of the band, and no
+    peaks."""
     spectrum = np.fft.rfft(samples, size)
     hz = LISTEN_RATE / size
-    reach = max(1, round(_SMOOTHED_HZ / hz / 2))
+    reach = max(1, round(LIKENESS_SMOOTHED_HZ / hz / 2))
     summed = np.concatenate(([0.0], np.cumsum(np.square(np.abs(spectrum)), dtype=np.float64)))
     places = np.arange(len(spectrum))
     first, last = np.maximum(places - reach, 0), np.minimum(places + reach + 1, len(spectrum))
     power = (summed[last] - summed[first]) / (last - first)
     spectrum /= np.sqrt(power + 1e-6 * power.max() + 1e-20).astype(np.float32)
-    spectrum[: round(_LOW_HZ / hz)] = 0
-    spectrum[round(_HIGH_HZ / hz) :] = 0
+    spectrum[: round(LIKENESS_LOW_HZ / hz)] = 0
+    spectrum[round(LIKENESS_HIGH_HZ / hz) :] = 0
     sound = np.fft.irfft(spectrum, size)
-    most = _MOST_PEAK * float(np.sqrt(np.square(sound[: len(samples)]).mean()))
+    most = LIKENESS_MOST_PEAK * float(np.sqrt(np.square(sound[: len(samples)]).mean()))
     return np.clip(sound, -most, most)

@@ -19,10 +19,17 @@ from typing import Protocol
 import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, AudioHistory, Framer, Pcm
-from pipeline.echo.canceller import NO_DOUBT, EchoCanceller, EchoState
+from pipeline.echo.canceller import EchoCanceller, EchoState
 from pipeline.echo.delay import MOST_DELAY_SAMPLES, Delay, DelayFinder
 from pipeline.echo.kalman import BLOCK
 from pipeline.echo.likeness import LOOK_BACK_SAMPLES, compare
+from pipeline.echo.tuning import (
+    CANCELLER_NO_DOUBT,
+    PATH_LOOKS,
+    PATH_LOOKS_IN_VAIN,
+    PATH_NEVER_FOUND,
+    PATH_UNFOUND,
+)
 
 EARLIER_SAMPLES = 40 * LISTEN_RATE // 1000
 """So much before the echo comes, the canceller gets its reference: players differ from one answer
@@ -31,23 +38,13 @@ _FIRST_SOUND_SAMPLES = 3 * LISTEN_RATE // 10
 _LOOK_SAMPLES = LISTEN_RATE
 """An answer is searched for its echo when 0.3 s of its sound was sent, and every second from then
 on. Before that an echo is noticed by its first sound (``likeness``)."""
-_LOOKS = 6
-_LOOKS_IN_VAIN = 12
-"""Of one answer; the latter as long as no echo is known. An echo that comes after a second, or in a
-loud room, needs some seconds to be found. One that was known and is not taken off is searched for
-as long as the answer lasts: it may have jumped out of the filter's reach."""
 _FAILING_SAMPLES = LISTEN_RATE
 """A canceller that has not worked for so much of an echo has lost it, or a speaker is louder."""
 _ANSWER_GAP_SAMPLES = LISTEN_RATE
 """After so much silence it is another one."""
 _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
-_NEVER_FOUND = 4
-"""Failed searches after which the microphone does not hear answers. In a long answer the fourth
-comes after 3.3 s of sound, of which at least 1.8 s could have come back."""
 _COMPARED_SAMPLES = LISTEN_RATE
 """Kept of what is heard; it takes less to tell a sound from an echo."""
-_UNFOUND = 12
-"""Searches in vain after which there is no echo any more."""
 KEPT_SAMPLES = 6 * LISTEN_RATE
 """Of what was played, at least."""
 
@@ -71,7 +68,7 @@ class EchoWindow:
 
     frame: AudioFrame
     post_filtered: Pcm | None = None
-    llr: float = NO_DOUBT
+    llr: float = CANCELLER_NO_DOUBT
 
 
 class Reference(Protocol):
@@ -146,7 +143,7 @@ class EchoPath:
         """Whether what was sent explains the sound that was noticed at sample ``noticed`` and has
         lasted since; ``None``: it is too short to tell. An echo is taken off from then on. What is
         left while one is taken off is not explained by it."""
-        if self._canceller or self._unfound >= _NEVER_FOUND:
+        if self._canceller or self._unfound >= PATH_NEVER_FOUND:
             return False
         if not self._reference.read(noticed - MOST_DELAY_SAMPLES, noticed).any():
             return False
@@ -273,13 +270,13 @@ class EchoPath:
     @property
     def _looked_enough(self) -> bool:
         if self._canceller is None:
-            return self._looks >= _LOOKS_IN_VAIN
-        return self._looks >= _LOOKS and not self._fails
+            return self._looks >= PATH_LOOKS_IN_VAIN
+        return self._looks >= PATH_LOOKS and not self._fails
 
     def _not_found(self) -> None:
         # Later in an answer a speaker may be loud for long.
-        self._unfound += self._looks <= _LOOKS
-        if self._unfound >= _UNFOUND and self._canceller:
+        self._unfound += self._looks <= PATH_LOOKS
+        if self._unfound >= PATH_UNFOUND and self._canceller:
             self._leave(self._canceller)
 
     def _found_at(self, delay: int) -> None:
@@ -305,10 +302,10 @@ class EchoPath:
         taken = canceller.echo_at_samples
         moved = 0 if taken is None else round(delay - taken) - self._read_later
         self._delay, self._slipped = delay, canceller.slipped_samples
-        sure = self._fails or self._looks <= _LOOKS
+        sure = self._fails or self._looks <= PATH_LOOKS
         if abs(moved) <= _MOVED_SAMPLES or canceller.works or not sure:
             return
-        self._looks = min(self._looks, _LOOKS // 2)
+        self._looks = min(self._looks, PATH_LOOKS // 2)
         if self._known:
             # The network is another one than last time: what was learnt since is wrong.
             self._begin(delay)

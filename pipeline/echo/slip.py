@@ -11,38 +11,31 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.echo.kalman import BLOCK, Samples
+from pipeline.echo.tuning import (
+    SLIP_AGREE,
+    SLIP_BETTER,
+    SLIP_COMPARED,
+    SLIP_DOUBT_BLOCKS,
+    SLIP_EXPLAINED,
+    SLIP_FAILING_BLOCKS,
+    SLIP_FAILS,
+    SLIP_LEARNT_BLOCKS,
+    SLIP_LEAST_SLIP,
+    SLIP_LONG,
+    SLIP_LOST,
+    SLIP_LOST_BLOCKS,
+    SLIP_MIDDLE,
+    SLIP_SAME,
+    SLIP_SHORT,
+    SLIP_WORKS,
+)
 
 FARTHEST = 480
 """Samples (30 ms) either way."""
-_COMPARED = 800
-"""Samples (50 ms) that must agree."""
-_HELD = _COMPARED + FARTHEST
+_HELD = SLIP_COMPARED + FARTHEST
 _SIZE = 2048
-_FAILS = 0.35
-_WORKS = 0.12
-"""Share of the microphone's power that is left, over 40 ms, and over some seconds."""
-_DOUBT_BLOCKS = 30
-"""So long (300 ms) a filter that fails learns nothing: it knew better before, after a gap as well
-as under a voice."""
-_FAILING_BLOCKS = 100
-"""So long (1 s) what it fails at does not count for how it works."""
-_LOST_BLOCKS = 60
-_MIDDLE, _LOST = 0.01, 1.0
-"""It has failed for 0.6 s, and over 1 s more is left than there was. Not even a person who speaks
-does that."""
-_LEARNT_BLOCKS = 500
-"""Of echo (5 s): before, a filter's failures are its own."""
-_SHORT, _LONG = 0.4, 0.005
-"""How fast these follow: 40 ms and 2 s."""
 _LEAST_POWER = 1e-7
 """Of the expected echo (-70 dBFS); what is softer proves nothing."""
-_EXPLAINED = 0.6
-_BETTER = 0.3
-"""Of the microphone's power, and more than without moving."""
-_LEAST_SLIP = 2
-"""Samples; less is for the filter to follow."""
-_AGREE, _SAME = 3, 2
-"""Times in a row, within so many samples."""
 
 
 class SlipFinder:
@@ -77,33 +70,35 @@ class SlipFinder:
 
     @property
     def _fails(self) -> bool:
-        return self._left > _FAILS * self._all
+        return self._left > SLIP_FAILS * self._all
 
     @property
     def _works(self) -> bool:
-        learnt = self._loud_blocks > _LEARNT_BLOCKS
-        return learnt and self._long_left < _WORKS * self._long_all
+        learnt = self._loud_blocks > SLIP_LEARNT_BLOCKS
+        return learnt and self._long_left < SLIP_WORKS * self._long_all
 
     def _note(self, left: float, all_power: float) -> None:
         self._loud_blocks += 1
-        self._left += _SHORT * (left - self._left)
-        self._all += _SHORT * (all_power - self._all)
-        self._middle_left += _MIDDLE * (left - self._middle_left)
-        self._middle_all += _MIDDLE * (all_power - self._middle_all)
-        if self._failing_blocks == 0 or self._failing_blocks > _FAILING_BLOCKS:
-            self._long_left += _LONG * (left - self._long_left)
-            self._long_all += _LONG * (all_power - self._long_all)
+        self._left += SLIP_SHORT * (left - self._left)
+        self._all += SLIP_SHORT * (all_power - self._all)
+        self._middle_left += SLIP_MIDDLE * (left - self._middle_left)
+        self._middle_all += SLIP_MIDDLE * (all_power - self._middle_all)
+        if self._failing_blocks == 0 or self._failing_blocks > SLIP_FAILING_BLOCKS:
+            self._long_left += SLIP_LONG * (left - self._long_left)
+            self._long_all += SLIP_LONG * (all_power - self._long_all)
 
     @property
     def doubts(self) -> bool:
         """Whether the filter should not learn from the next block."""
-        return 0 < self._failing_blocks <= _DOUBT_BLOCKS and self._works
+        return 0 < self._failing_blocks <= SLIP_DOUBT_BLOCKS and self._works
 
     @property
     def lost(self) -> bool:
         """Whether the filter makes the echo louder; it must begin anew."""
-        long_enough = self._failing_blocks > _LOST_BLOCKS and self._loud_blocks > _LEARNT_BLOCKS
-        return long_enough and self._middle_left > _LOST * self._middle_all
+        long_enough = (
+            self._failing_blocks > SLIP_LOST_BLOCKS and self._loud_blocks > SLIP_LEARNT_BLOCKS
+        )
+        return long_enough and self._middle_left > SLIP_LOST * self._middle_all
 
     @property
     def explained(self) -> float:
@@ -127,9 +122,9 @@ class SlipFinder:
             self._found = (0, 0)
             return None
         before, times = self._found
-        times = times + 1 if abs(by - before) <= _SAME else 1
+        times = times + 1 if abs(by - before) <= SLIP_SAME else 1
         self._found = (by, times)
-        return by if times >= _AGREE else None
+        return by if times >= SLIP_AGREE else None
 
 
 def moved(heard: Samples, expected: Samples) -> int | None:
@@ -143,7 +138,7 @@ def moved(heard: Samples, expected: Samples) -> int | None:
     by, share = int(later.argmax()), float(later.max())
     if earlier.max() > share:
         by, share = -int(earlier.argmax()), float(earlier.max())
-    if abs(by) < _LEAST_SLIP or share < _EXPLAINED or share < float(later[0]) + _BETTER:
+    if abs(by) < SLIP_LEAST_SLIP or share < SLIP_EXPLAINED or share < float(later[0]) + SLIP_BETTER:
         return None
     return by
 
@@ -155,7 +150,7 @@ def _explained(fixed: Samples, moving: Samples, heard_moves: bool) -> Samples:
     spectrum = np.fft.rfft(moving, _SIZE) * np.fft.rfft(newest, _SIZE).conj()
     products = np.fft.irfft(spectrum, _SIZE)[: FARTHEST + 1][::-1]
     sums = np.concatenate((np.zeros(1), np.cumsum(np.square(moving, dtype=np.float64))))
-    moved_power = (sums[_COMPARED:] - sums[:-_COMPARED])[::-1]
+    moved_power = (sums[SLIP_COMPARED:] - sums[:-SLIP_COMPARED])[::-1]
     fixed_power = np.full(FARTHEST + 1, float(np.dot(newest, newest)))
     heard, echo = (moved_power, fixed_power) if heard_moves else (fixed_power, moved_power)
     share: Samples = ((2 * products - echo) / (heard + 1e-9)).astype(np.float32)

@@ -18,14 +18,10 @@ from pipeline.engines.stages import TtsStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.delivery import Delivery, ReplyPlan
+from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S, APOLOGY_MOST_S
 from pipeline.work import Cancelled, Priority, Work
 
 log = logging.getLogger("reachy_voice.tts")
-
-MOST_S = 4.0
-"""The longest that a session waits for it."""
-KEPT_AFTER_S = 2.0
-"""After this time without audio, what was kept is taken."""
 
 
 async def say_notice(
@@ -41,7 +37,7 @@ async def say_notice(
     if not request.text or plan.modality == "text" or not plan.in_conversation:
         return
     try:
-        async with asyncio.timeout(MOST_S):
+        async with asyncio.timeout(APOLOGY_MOST_S):
             pcm = await _spoken(request, plan, tts, work)
     except (ReachyVoiceError, Cancelled, TimeoutError):
         return
@@ -104,7 +100,7 @@ class KeptSentence:
         """As requested, or else as it was kept."""
         kept = self._kept if request.text == self._sentence.text else []
         try:
-            async with asyncio.timeout(KEPT_AFTER_S if kept else None):
+            async with asyncio.timeout(APOLOGY_KEPT_AFTER_S if kept else None):
                 made = await self._made(request, work)
         except (ReachyVoiceError, TimeoutError):
             if not kept:

@@ -15,13 +15,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.speaking.tuning import EARLY_LETTERS
 from pipeline.spoken import speakable
 from pipeline.spoken.borders import Border, End, ends
 from pipeline.spoken.length import spoken_letters
 from pipeline.spoken.markup import LINE_START
 
-EARLY_LETTERS = 30
-"""A piece that may be no longer than this ends as soon as it can."""
 _FEWEST_WORDS = {
     Border.SILENCE: 0,
     Border.SENTENCE: 1,

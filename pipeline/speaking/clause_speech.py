@@ -25,22 +25,18 @@ from pipeline.speaking.clause_watch import ClauseWatch, Fault
 from pipeline.speaking.delivery import Clause, ReplyPlan
 from pipeline.speaking.joints import Joint
 from pipeline.speaking.ramp import Ramp, Spoken
+from pipeline.speaking.tuning import (
+    CLAUSE_LEAST_PATIENCE_S,
+    CLAUSE_MOST_LEFT_OUT,
+    CLAUSE_NEAR,
+    CLAUSE_SLOWER,
+    CLAUSE_SOUNDS_AHEAD,
+    CLAUSE_TAKES,
+    CLAUSE_WHOLE,
+)
 from pipeline.spoken.borders import Border
 from pipeline.spoken.length import spoken_letters, word_ends
 from pipeline.work import Work
-
-TAKES = 2
-MOST_LEFT_OUT = 3
-"""So many clauses in a row that cannot be said: the voice is broken."""
-
-SLOWER = 10.0
-"""A clause may take so many times as long as usual: a machine may be busy for a while."""
-LEAST_PATIENCE_S = 5.0
-"""And never less than this. A voice that is used for the first time is loaded then."""
-
-SOUNDS_AHEAD = 64
-"""A clause is begun when no more sounds wait to be sent. It is then made as fast as the voice can:
-a fault is found, and the clause said again, before any of it is heard."""
 
 
 @dataclass(slots=True)
@@ -121,7 +117,7 @@ class ClauseSpeech:
 
     async def room(self) -> None:
         """Wait until another clause may be begun."""
-        while self._ahead > SOUNDS_AHEAD:
+        while self._ahead > CLAUSE_SOUNDS_AHEAD:
             self._moved.clear()
             await self._moved.wait()
 
@@ -132,9 +128,9 @@ class ClauseSpeech:
         clauses cannot be used.
         """
         text, kept_s = piece.spoken, 0.0
-        for number in range(TAKES):
+        for number in range(CLAUSE_TAKES):
             take = Take(self._ramp.speech_s(spoken_letters(text)))
-            last = number == TAKES - 1
+            last = number == CLAUSE_TAKES - 1
             asked = SpeechRequest(text, self._plan.voice, self._plan.speed, piece.language, number)
             try:
                 fault = await self._say_once(asked, piece.border, take, tts)
@@ -219,7 +215,7 @@ class ClauseSpeech:
         wait, it may take any time: more urgent work goes first."""
         letters = spoken_letters(text)
         usual_s = self._ramp.ready_s(letters) if first else self._ramp.work_s(letters) - work_s
-        self._patience_s = max(LEAST_PATIENCE_S, SLOWER * usual_s)
+        self._patience_s = max(CLAUSE_LEAST_PATIENCE_S, CLAUSE_SLOWER * usual_s)
         try:
             async with asyncio.timeout(None) as self._patience:
                 if self._untold is None:
@@ -263,7 +259,7 @@ class ClauseSpeech:
     def _leave_out(self, clause: Clause, kept_s: float) -> None:
         clause.left_out = not kept_s
         self._left_out += 1
-        if self._left_out >= MOST_LEFT_OUT:
+        if self._left_out >= CLAUSE_MOST_LEFT_OUT:
             raise EngineError("The voice makes nothing that can be understood")
 
     def _note(self, fault: ClauseFault) -> None:
@@ -278,20 +274,16 @@ def _now() -> float:
 
 
 _SENTENCE_ENDS = re.compile(r"[.!?…][\"'”’)]*\s*$")
-_WHOLE = 0.93
-"""Who has heard so much of a clause has heard all of it: how long it lasts is a guess."""
-_NEAR = 0.05
-"""A mark that is so near, as a share of the text, is rather where the voice was."""
 
 
 def _left(text: str, heard_s: float, expected_s: float) -> str:
     """The words of ``text`` that are still to be said when ``heard_s`` of it were heard."""
     share = heard_s / expected_s if expected_s > 0 else 0.0
-    if share >= _WHOLE:
+    if share >= CLAUSE_WHOLE:
         return ""
     ends = word_ends(text)
     marks = [(abs(over - share), end) for end, over in ends if text[end - 1] in ".,;:!?…"]
     near = min((mark for mark in marks if mark[1] < len(text)), default=(1.0, 0))
-    if near[0] <= _NEAR < share:
+    if near[0] <= CLAUSE_NEAR < share:
         return text[near[1] :].lstrip()
     return text[max((end for end, over in ends if over <= share), default=0) :].lstrip()

@@ -18,48 +18,37 @@ from numpy.typing import NDArray
 
 from pipeline.audio import EMPTY, Pcm
 from pipeline.events import FaultKind
+from pipeline.speaking.tuning import (
+    WATCH_BANDS,
+    WATCH_CHECKED_EVERY,
+    WATCH_FLOOR_DB,
+    WATCH_HIGHEST_HZ,
+    WATCH_LIMIT_FACTOR,
+    WATCH_LIMIT_FACTOR_UNKNOWN,
+    WATCH_LIMIT_S,
+    WATCH_LOWEST_HZ,
+    WATCH_NOISY,
+    WATCH_NOISY_FRAMES,
+    WATCH_OWN_FACTOR,
+    WATCH_PAUSE_S,
+    WATCH_PERIODS,
+    WATCH_QUIET_DB,
+    WATCH_SAME,
+    WATCH_SAME_FRAMES,
+    WATCH_SMOOTHED,
+    WATCH_STEADY_DB,
+    WATCH_STEADY_FRAMES,
+    WATCH_USUAL_S_PER_LETTER,
+)
 from pipeline.spoken.length import repeated_letters, spoken_letters
 
 Signal = NDArray[np.float32]
 
 
 FRAMES_PER_S = 50
-QUIET_DB = -50.0
-"""A frame below this, in dBFS, is silent (``pipeline.speaking.joints``)."""
-_BANDS = 14
-_LOWEST_HZ, _HIGHEST_HZ = 120.0, 7000.0
-_FLOOR_DB = -60.0
-"""Of one band: what lies below sounds like silence."""
 
 # All figures below are fitted on 2,568 healthy clauses of Piper, espeak-ng and flite, with room to
 # what any of them reached: see benchmarks/voices/faults.py.
-
-_LIMIT_S = 0.9
-_LIMIT_FACTOR = 1.3
-"""A clause may last so many times as long as such a text usually does, and so much longer."""
-_LIMIT_FACTOR_UNKNOWN = 4.5
-"""Before the voice has said anything: it may be set to a quarter of the usual pace."""
-_PAUSE_S = 0.8
-"""Longest silence, at the start and in the middle, at the usual pace."""
-_USUAL_S_PER_LETTER = 0.065
-
-_SAME_FRAMES = 40
-"""So much sound must be like what was a period before."""
-_PERIODS = 22, 104
-"""Shortest and longest, in frames."""
-_SAME = 0.92
-"""Correlation of two stretches that are taken as the same sound."""
-_OWN_FACTOR = 1.7
-"""What the text repeats may last so many times as long as usual."""
-_CHECKED_EVERY = 5
-
-_STEADY_FRAMES = 40
-_STEADY_DB = 2.1
-"""Over so many audible frames, the shape of the spectrum of speech changes by more than this."""
-_SMOOTHED = 5
-_NOISY = 0.3
-_NOISY_FRAMES = 22
-"""Spectral flatness of a frame that is noise, and how many of those audible frames are too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +68,22 @@ class ClauseWatch:
         it was measured, or is a guess."""
         self._speaks = any(char.isalnum() for char in text)
         self.expected_s = spoken_letters(text) * s_per_letter
-        factor = _LIMIT_FACTOR if known else _LIMIT_FACTOR_UNKNOWN
-        self._limit_frames = round((_LIMIT_S + factor * self.expected_s) * FRAMES_PER_S)
-        slow = max(1.0, s_per_letter / _USUAL_S_PER_LETTER)
-        self._pause_frames = round(_PAUSE_S * slow * FRAMES_PER_S)
-        own_s = repeated_letters(text) * s_per_letter * _OWN_FACTOR
-        self._same_frames = _SAME_FRAMES + round(own_s * FRAMES_PER_S)
+        factor = WATCH_LIMIT_FACTOR if known else WATCH_LIMIT_FACTOR_UNKNOWN
+        self._limit_frames = round((WATCH_LIMIT_S + factor * self.expected_s) * FRAMES_PER_S)
+        slow = max(1.0, s_per_letter / WATCH_USUAL_S_PER_LETTER)
+        self._pause_frames = round(WATCH_PAUSE_S * slow * FRAMES_PER_S)
+        own_s = repeated_letters(text) * s_per_letter * WATCH_OWN_FACTOR
+        self._same_frames = WATCH_SAME_FRAMES + round(own_s * FRAMES_PER_S)
         self._hop = rate // FRAMES_PER_S
         self._spectrum = _spectrum(rate)
         self._held = EMPTY
         self._count = 0
-        self._shapes = np.zeros((256, _BANDS), np.float32)
+        self._shapes = np.zeros((256, WATCH_BANDS), np.float32)
         """Level of each band in each frame against the frame's mean, dB; grows. How loud it is
         does not count: a list of short words has a rhythm, and repeats nothing."""
         self._audible = _Recent()
         self._silent = 0
-        self._alike = np.zeros(_PERIODS[1] - _PERIODS[0] + 1, np.int64)
+        self._alike = np.zeros(WATCH_PERIODS[1] - WATCH_PERIODS[0] + 1, np.int64)
         self.fault: Fault | None = None
 
     @property
@@ -133,7 +122,7 @@ class ClauseWatch:
     def _take(self, level_db: float, bands: Signal, flatness: float) -> Fault | None:
         self._shapes[self._count] = bands - bands.mean()
         self._count += 1
-        if level_db < QUIET_DB:
+        if level_db < WATCH_QUIET_DB:
             self._silent += 1
         else:
             self._silent = 0
@@ -142,7 +131,7 @@ class ClauseWatch:
             return self._found("silence", self._silent)
         if self._count > self._limit_frames:
             return self._found("runaway", self._count - round(self.expected_s * FRAMES_PER_S))
-        if self._count % _CHECKED_EVERY:
+        if self._count % WATCH_CHECKED_EVERY:
             return None
         if since := self._audible.monotonous():
             return self._found("gibberish", self._count - since)
@@ -156,20 +145,20 @@ class ClauseWatch:
 
     def _repeated(self) -> int:
         """For how many frames the sound has been what it was a period before; 0: it is not."""
-        shortest, longest = _PERIODS
-        last = min(longest, self._count - _SAME_FRAMES)
+        shortest, longest = WATCH_PERIODS
+        last = min(longest, self._count - WATCH_SAME_FRAMES)
         if last < shortest:
             return 0
-        now = self._shapes[self._count - _SAME_FRAMES : self._count]
-        past = self._shapes[self._count - _SAME_FRAMES - last : self._count - shortest]
-        alike = _correlations(now, past)[::-1] > _SAME
+        now = self._shapes[self._count - WATCH_SAME_FRAMES : self._count]
+        past = self._shapes[self._count - WATCH_SAME_FRAMES - last : self._count - shortest]
+        alike = _correlations(now, past)[::-1] > WATCH_SAME
         """By period, the shortest first."""
         runs = self._alike[: len(alike)]
-        runs[:] = np.where(alike, runs + _CHECKED_EVERY, 0)
+        runs[:] = np.where(alike, runs + WATCH_CHECKED_EVERY, 0)
         longest_run = int(runs.max())
         if not longest_run:
             return 0
-        frames = _SAME_FRAMES - _CHECKED_EVERY + longest_run
+        frames = WATCH_SAME_FRAMES - WATCH_CHECKED_EVERY + longest_run
         return frames if frames >= self._same_frames else 0
 
 
@@ -189,21 +178,23 @@ class _Recent:
         self._at.append(at)
         self._bands.append(bands)
         self._flatness.append(flatness)
-        if len(self._at) > _STEADY_FRAMES:
+        if len(self._at) > WATCH_STEADY_FRAMES:
             del self._at[0], self._bands[0], self._flatness[0]
 
     def monotonous(self) -> int:
         """Where frames began that are all noise, or all the same; 0: they are not."""
-        if len(self._at) < _STEADY_FRAMES:
+        if len(self._at) < WATCH_STEADY_FRAMES:
             return 0
-        noisy = [at for at, flat in zip(self._at, self._flatness, strict=True) if flat > _NOISY]
-        if len(noisy) >= _NOISY_FRAMES:
+        noisy = [
+            at for at, flat in zip(self._at, self._flatness, strict=True) if flat > WATCH_NOISY
+        ]
+        if len(noisy) >= WATCH_NOISY_FRAMES:
             return noisy[0]
         shapes = np.stack(self._bands)
         shapes = shapes - shapes.mean(axis=1, keepdims=True)
-        smooth = _moving_sum(shapes, _SMOOTHED) / _SMOOTHED
+        smooth = _moving_sum(shapes, WATCH_SMOOTHED) / WATCH_SMOOTHED
         change_db = float(np.sqrt(smooth.var(axis=0).mean()))
-        return self._at[0] if change_db < _STEADY_DB else 0
+        return self._at[0] if change_db < WATCH_STEADY_DB else 0
 
 
 def _correlations(now: Signal, past: Signal) -> NDArray[np.float64]:
@@ -215,7 +206,7 @@ def _correlations(now: Signal, past: Signal) -> NDArray[np.float64]:
     squares = _moving_sum((past**2).sum(axis=1), size) - (sums**2).sum(axis=1) / size
     products = np.einsum("nbs,sb->n", views, now)
     power = float((now**2).sum())
-    least = size * _BANDS * 9.0  # 3 dB: silence is like silence
+    least = size * WATCH_BANDS * 9.0  # 3 dB: silence is like silence
     both = np.sqrt(np.maximum(squares, least) * max(power, least))
     result: NDArray[np.float64] = products / both
     return result
@@ -236,10 +227,12 @@ class _Spectrum:
         size = 2 * (rate // FRAMES_PER_S)
         self._window = np.hanning(size).astype(np.float32)
         hz = np.fft.rfftfreq(size, 1 / rate)
-        highest = min(_HIGHEST_HZ, 0.95 * rate / 2)
-        edges = 700 * (10 ** (np.linspace(_mel(_LOWEST_HZ), _mel(highest), _BANDS + 1) / 2595) - 1)
-        self._to_bands = np.zeros((len(hz), _BANDS), np.float32)
-        for band in range(_BANDS):
+        highest = min(WATCH_HIGHEST_HZ, 0.95 * rate / 2)
+        edges = 700 * (
+            10 ** (np.linspace(_mel(WATCH_LOWEST_HZ), _mel(highest), WATCH_BANDS + 1) / 2595) - 1
+        )
+        self._to_bands = np.zeros((len(hz), WATCH_BANDS), np.float32)
+        for band in range(WATCH_BANDS):
             inside = (hz >= edges[band]) & (hz < edges[band + 1])
             self._to_bands[inside, band] = 1.0
         self._inside = (hz >= 300) & (hz <= min(5000, highest))
@@ -254,7 +247,7 @@ class _Spectrum:
         levels = 10 * np.log10(bands.sum(axis=1) + 1e-12)
         inside = power[:, self._inside] + 1e-14
         flatness = np.exp(np.log(inside).mean(axis=1)) / inside.mean(axis=1)
-        bands_db = 10 * np.log10(bands + 10 ** (_FLOOR_DB / 10))
+        bands_db = 10 * np.log10(bands + 10 ** (WATCH_FLOOR_DB / 10))
         return levels, bands_db.astype(np.float32), flatness
 
 

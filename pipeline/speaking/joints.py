@@ -10,15 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import EMPTY, Pcm
+from pipeline.speaking.tuning import JOINT_KEPT_BEFORE_MS, JOINT_MOST_BEFORE_MS, JOINT_QUIET
 from pipeline.spoken.borders import Border
 
-QUIET = 10 ** (-50 / 20) * 32768
-"""Samples below this (-50 dBFS) are silence. Piper's is at -90; the softest onsets of its words
-pass -50 within 5 ms of passing -60."""
-KEPT_BEFORE_MS = 10
-"""Silence that stays in front of the first sound, so that no soft onset is cut."""
-MOST_BEFORE_MS = 400
-"""No more is taken away in front: a voice that begins with a breath may mean it."""
 _MOST_BEHIND_MS = {
     Border.TORN: 20,
     Border.WORD: 20,
@@ -33,8 +27,8 @@ class Joint:
     """Trims one piece of speech that comes in chunks: int16 mono at ``rate`` Hz."""
 
     def __init__(self, rate: int, border: Border) -> None:
-        self._kept_before = KEPT_BEFORE_MS * rate // 1000
-        self._most_before = MOST_BEFORE_MS * rate // 1000
+        self._kept_before = JOINT_KEPT_BEFORE_MS * rate // 1000
+        self._most_before = JOINT_MOST_BEFORE_MS * rate // 1000
         most_ms = _MOST_BEHIND_MS.get(border)
         self._most_behind = None if most_ms is None else most_ms * rate // 1000
         self._begun = False
@@ -73,4 +67,4 @@ class Joint:
 
 
 def _is_loud(pcm: Pcm) -> NDArray[np.bool_]:
-    return np.abs(pcm.astype(np.int32)) > QUIET
+    return np.abs(pcm.astype(np.int32)) > JOINT_QUIET

@@ -11,19 +11,16 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MOST_S = 12.0
-"""Longest piece: more would be wasted at an interruption."""
-CAUTION = 1.3
-"""A piece may take so many times as long as expected."""
-MARGIN_S = 0.06
-"""And so much longer. A step of the event loop and of the engine's host is a few ms on an idle
-machine; on a busy one, what is learned shows it."""
-_SHORTEST_WAIT_S = 0.005
-_PACES = 0.01, 0.5
-"""Seconds of speech that a letter can be; English is at 0.065."""
-_KEPT = 12
-_FORGETTING = 0.85
-"""Weight of each observation against the one after it."""
+from pipeline.speaking.tuning import (
+    RAMP_CAUTION,
+    RAMP_FORGETTING,
+    RAMP_KEPT,
+    RAMP_MARGIN_S,
+    RAMP_MOST_S,
+    RAMP_PACES,
+    RAMP_SHORTEST_WAIT_S,
+    RAMP_TRUST_S,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +39,6 @@ class Spoken:
 _AT_FIRST = (Spoken(0, 0.0, 0.1, 0.0, 0.1), Spoken(66, 4.0, 0.7, 4.0, 0.7))
 """Before anything is known: 0.1 s and 0.15 s per second of speech, a little more than Piper needs
 on a busy core, and all of a piece at once."""
-_TRUST_S = 0.1, 0.3
-"""What a piece takes however short it is, and how much that guess weighs against one piece that
-was seen: pieces of one length do not tell what is for each and what is for its length."""
 
 
 class Ramp:
@@ -52,7 +46,7 @@ class Ramp:
 
     def __init__(self) -> None:
         self._voice: object = None
-        self._seen: deque[Spoken] = deque(maxlen=_KEPT)
+        self._seen: deque[Spoken] = deque(maxlen=RAMP_KEPT)
         self._fixed_s = 0.0
         self._per_second = 0.0
         self.s_per_letter = 0.0
@@ -75,7 +69,7 @@ class Ramp:
     def ready_s(self, letters: int) -> float:
         """How long it may take until the first audio of such a piece, in seconds."""
         expected = self._fixed_s + self._per_second * letters * self.s_per_letter
-        return CAUTION * expected + MARGIN_S
+        return RAMP_CAUTION * expected + RAMP_MARGIN_S
 
     @property
     def known(self) -> bool:
@@ -97,12 +91,12 @@ class Ramp:
 
         ``buffered_s``: audio that the listener has still to hear.
         """
-        most = int(MOST_S / self.s_per_letter)
+        most = int(RAMP_MOST_S / self.s_per_letter)
         if self.streams and buffered_s > 0:
             return most
         if self.ready_s(0) > buffered_s:
             return 0
-        per_letter = CAUTION * self._per_second * self.s_per_letter
+        per_letter = RAMP_CAUTION * self._per_second * self.s_per_letter
         if per_letter <= 0:
             return most
         return min(most, int((buffered_s - self.ready_s(0)) / per_letter))
@@ -110,7 +104,7 @@ class Ramp:
     def patience_s(self, buffered_s: float, letters: int) -> float:
         """How long a piece can wait for more text before it has to be begun; 0 if it is no use."""
         patience_s = buffered_s - self.ready_s(letters)
-        return patience_s if patience_s >= _SHORTEST_WAIT_S else 0.0
+        return patience_s if patience_s >= RAMP_SHORTEST_WAIT_S else 0.0
 
     @property
     def streams(self) -> bool:
@@ -123,12 +117,12 @@ class Ramp:
         seen = list(self._seen) or list(_AT_FIRST)
         streams = self.streams
         points = [
-            (_FORGETTING ** (len(seen) - 1 - n), s.audio_s, s.first_s if streams else s.work_s)
+            (RAMP_FORGETTING ** (len(seen) - 1 - n), s.audio_s, s.first_s if streams else s.work_s)
             for n, s in enumerate(seen)
         ]
         per_letter = sum(s.audio_s for s in seen) / sum(s.letters for s in seen)
-        self.s_per_letter = min(max(per_letter, _PACES[0]), _PACES[1])
-        self._fixed_s, self._per_second = _line([*points, (_TRUST_S[1], 0.0, _TRUST_S[0])])
+        self.s_per_letter = min(max(per_letter, RAMP_PACES[0]), RAMP_PACES[1])
+        self._fixed_s, self._per_second = _line([*points, (RAMP_TRUST_S[1], 0.0, RAMP_TRUST_S[0])])
 
 
 def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:

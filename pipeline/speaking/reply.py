@@ -37,6 +37,7 @@ from pipeline.speaking.delivery import Clause, Delivery, ReplyPlan
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.silent_answers import NOTHING_HEARD
 from pipeline.speaking.text_ahead import TextAhead
+from pipeline.speaking.tuning import NEARLY_HEARD_S
 from pipeline.spoken.language import language_of_talk
 from pipeline.spoken.length import spoken_letters
 from pipeline.work import Cancelled, Priority, Work
@@ -45,8 +46,6 @@ PIECES_AHEAD = 500
 """Pieces of output that may wait for the gate or the listener: one clause, and what is left of the
 one before it (``clause_speech.SOUNDS_AHEAD``)."""
 
-NEARLY_HEARD_S = 0.5
-"""Who speaks over the last half second of an answer takes the next turn."""
 
 log = logging.getLogger("reachy_voice.reply")
 

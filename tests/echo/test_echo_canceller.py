@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
-from pipeline.echo.canceller import NO_DOUBT, REALIGNED_MS, EchoCanceller
+from pipeline.echo.canceller import EchoCanceller
 from pipeline.echo.kalman import BLOCK, Samples
+from pipeline.echo.tuning import CANCELLER_NO_DOUBT, CANCELLER_REALIGNED_MS
 from tests.support.echo_sound import (
     cleaned,
     hum,
@@ -48,7 +49,7 @@ def test_without_playback_not_a_bit_changes(seeds: list[int]) -> None:
         assert np.array_equal(found.residual, heard)
         assert np.array_equal(found.post_filtered, before)
         assert found.idle
-        assert found.llr == NO_DOUBT
+        assert found.llr == CANCELLER_NO_DOUBT
         before = heard
 
 
@@ -170,7 +171,7 @@ def test_a_gap_that_is_reported_closes_the_gate() -> None:
     both = np.clip(heard.astype(np.int32) + near, -32768, 32767).astype(np.int16)
     canceller.realign()
     llr = [each.llr for each in cleaned(canceller, both, played)]
-    closed = REALIGNED_MS // 10
+    closed = CANCELLER_REALIGNED_MS // 10
     assert max(llr[4:closed]) == 0
     assert max(llr[closed : closed + 30]) > 2
 

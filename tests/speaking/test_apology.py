@@ -31,8 +31,9 @@ from pipeline.events import (
 )
 from pipeline.items import AudioPart, MessageItem, TextPart
 from pipeline.messages import SpeechRequest
-from pipeline.speaking.apology import KEPT_AFTER_S, KeptSentence
+from pipeline.speaking.apology import KeptSentence
 from pipeline.speaking.replies import SessionSettings
+from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled, Work
 from tests.support.gated import gated
@@ -206,7 +207,7 @@ def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
             await it.do(AddItem(user_text("Hi")), CreateResponse())
             await asyncio.sleep(30)
         assert words(it)[-1] == SORRY
-        assert it.time_of(ReplyAudio) < 10.5 + KEPT_AFTER_S
+        assert it.time_of(ReplyAudio) < 10.5 + APOLOGY_KEPT_AFTER_S
         assert tts.running == 0
         assert it.events(ReplyFinished)[0].status == "failed"
 

@@ -14,8 +14,9 @@ from pipeline.commands import AddItem, CancelResponse, CreateResponse, SessionCo
 from pipeline.errors import EngineError
 from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished, ReplyText
 from pipeline.items import MessageItem, TextPart
-from pipeline.speaking.clause_speech import LEAST_PATIENCE_S, _left
+from pipeline.speaking.clause_speech import _left
 from pipeline.speaking.replies import SessionSettings
+from pipeline.speaking.tuning import CLAUSE_LEAST_PATIENCE_S
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled
 from tests.support.gated import gated
@@ -204,7 +205,7 @@ def test_a_voice_that_stays_stuck_fails_the_reply_in_time() -> None:
             began = it.loop.time()
             await asked(it)
         took_s = it.time_of(ReplyFinished) - began
-        assert took_s == pytest.approx(2 * LEAST_PATIENCE_S + 0.12, abs=0.05)
+        assert took_s == pytest.approx(2 * CLAUSE_LEAST_PATIENCE_S + 0.12, abs=0.05)
         assert finished(it).status == "failed"
         assert "in time" in (finished(it).error or "")
         assert tts.running == 0
@@ -221,7 +222,7 @@ def test_a_voice_is_not_hurried_while_nobody_waits() -> None:
             await asyncio.sleep(60)
             assert len(tts.said) == 1
             reply.confirm()
-            await asyncio.sleep(LEAST_PATIENCE_S - 0.1)
+            await asyncio.sleep(CLAUSE_LEAST_PATIENCE_S - 0.1)
             assert len(tts.said) == 1
             await asyncio.sleep(20)
         assert [type(e) for e in log if isinstance(e, ClauseFault)] == [ClauseFault]

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.speaking.joints import KEPT_BEFORE_MS, MOST_BEFORE_MS, Joint
+from pipeline.speaking.joints import Joint
+from pipeline.speaking.tuning import JOINT_KEPT_BEFORE_MS, JOINT_MOST_BEFORE_MS
 from pipeline.spoken.borders import Border
 
 RATE = 1000
@@ -33,7 +34,7 @@ def trimmed(border: Border, *chunks: Pcm) -> list[tuple[bool, int]]:
 
 def test_the_first_sound_comes_at_once() -> None:
     for chunks in ([silence(50), sound(100)], [np.concatenate((silence(50), sound(100)))]):
-        assert trimmed(Border.SENTENCE, *chunks) == [(False, KEPT_BEFORE_MS), (True, 100)]
+        assert trimmed(Border.SENTENCE, *chunks) == [(False, JOINT_KEPT_BEFORE_MS), (True, 100)]
 
 
 def test_a_sentence_keeps_the_pause_that_the_voice_gives_it() -> None:
@@ -56,11 +57,11 @@ def test_pauses_within_a_piece_stay() -> None:
 
 
 def test_a_long_silence_in_front_is_meant() -> None:
-    ((loud, played_ms),) = trimmed(Border.SENTENCE, silence(2 * MOST_BEFORE_MS))
+    ((loud, played_ms),) = trimmed(Border.SENTENCE, silence(2 * JOINT_MOST_BEFORE_MS))
     assert not loud
-    assert played_ms == KEPT_BEFORE_MS
+    assert played_ms == JOINT_KEPT_BEFORE_MS
     (_, front_ms), _ = trimmed(Border.SENTENCE, *[silence(100)] * 10, sound(10))
-    assert front_ms >= 1000 - MOST_BEFORE_MS - 100
+    assert front_ms >= 1000 - JOINT_MOST_BEFORE_MS - 100
 
 
 def test_nothing_is_played_of_nothing() -> None:

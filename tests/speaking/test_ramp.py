@@ -23,7 +23,8 @@ from pipeline.commands import CreateResponse
 from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText
 from pipeline.messages import SpeechRequest, Usage
-from pipeline.speaking.ramp import MARGIN_S, Ramp, Spoken
+from pipeline.speaking.ramp import Ramp, Spoken
+from pipeline.speaking.tuning import RAMP_MARGIN_S
 from pipeline.work import Work
 from tests.support.scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
 from tests.support.virtual_time import run_virtual
@@ -234,4 +235,4 @@ def test_any_past_gives_a_sane_length(past: list[Spoken], buffered_s: float) -> 
     assert longest >= 0
     assert ramp.longest_letters(buffered_s + 1) >= longest
     assert ramp.patience_s(buffered_s, longest) <= buffered_s
-    assert ramp.ready_s(longest) >= MARGIN_S
+    assert ramp.ready_s(longest) >= RAMP_MARGIN_S

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.speaking.chunker import EARLY_LETTERS, Piece, SpeechChunker
+from pipeline.speaking.chunker import Piece, SpeechChunker
+from pipeline.speaking.tuning import EARLY_LETTERS
 from pipeline.spoken import speakable
 from pipeline.spoken.borders import Border
 from pipeline.spoken.phrases import LEANING
