@@ -7,7 +7,7 @@ messages; ``talk`` and tests make them directly.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pipeline.audio import AudioFormat, Pcm
@@ -84,7 +84,13 @@ class SessionConfig:
     language: str = "en"
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
-    max_output_tokens: int | None = None
+    max_output_tokens: int | Literal["inf"] | None = None
+
+    def with_options(self, options: ResponseOptions) -> SessionConfig:
+        """What counts for one response."""
+        names = ("instructions", "modality", "voice", "output_format", "tools", "tool_choice")
+        given = {name: getattr(options, name) for name in (*names, "max_output_tokens")}
+        return replace(self, **{name: each for name, each in given.items() if each is not None})
 
 
 @dataclass(frozen=True, slots=True)

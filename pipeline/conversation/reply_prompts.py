@@ -34,10 +34,9 @@ class ReplyPrompts:
         return prompt(self.instructions(ResponseOptions()), items)
 
     def instructions(self, options: ResponseOptions) -> str:
-        given = options.instructions
-        text = self.config.instructions if given is None else given
-        tools = self.config.tools if options.tools is None else options.tools
-        return f"{text}\n\n{self._tool_instructions}".strip() if tools else text
+        config = self.config.with_options(options)
+        text = config.instructions
+        return f"{text}\n\n{self._tool_instructions}".strip() if config.tools else text
 
     def input_items(self, options: ResponseOptions) -> list[Item] | None:
         """What ``response.input`` means. Raises ``UnknownItem``."""

@@ -90,7 +90,7 @@ class Answering:
     async def _ask(self, messages: Sequence[Message], sampling: Sampling) -> None:
         plan, spent = self._plan, self.audibility.spent
         stream = self._conversation.reply(
-            messages, plan.tools, plan.tool_choice, sampling, self._work
+            messages, plan.config.tools, plan.config.tool_choice, sampling, self._work
         )
         glue = ""
         async with aclosing(stream) as deltas:
@@ -122,7 +122,7 @@ class Answering:
 
     async def _pass_on(self, glue: str, text: str) -> None:
         """Written text leaves as it comes; speech is cut into pieces, which know their glue."""
-        if self._plan.modality == "text":
+        if self._plan.config.modality == "text":
             self._mark("first_clause")
             await self._write(Clause(glue + text))
         else:

@@ -34,7 +34,7 @@ async def say_notice(
 ) -> None:
     """Say it in place of a spoken answer to the conversation, at the same pace. Says nothing if the
     voice fails, and waits while ``sending`` is not set."""
-    if not request.text or plan.modality == "text" or not plan.in_conversation:
+    if not request.text or plan.config.modality == "text" or not plan.in_conversation:
         return
     try:
         async with asyncio.timeout(APOLOGY_MOST_S):
@@ -46,7 +46,7 @@ async def say_notice(
         return
     if not len(pcm):
         return
-    size = plan.output_format.rate * plan.chunk_ms // 1000
+    size = plan.config.output_format.rate * plan.settings.chunk_ms // 1000
     now = asyncio.get_running_loop().time
     delivery.notify(request.text)
     for start in range(0, len(pcm), size):
@@ -59,7 +59,7 @@ async def say_notice(
 
 async def _spoken(request: SpeechRequest, plan: ReplyPlan, tts: TtsStage, work: Work) -> Pcm:
     """All of it, at the rate of the plan's format."""
-    resampler = Resampler(tts.rate, plan.output_format.rate)
+    resampler = Resampler(tts.rate, plan.config.output_format.rate)
     made: list[Pcm] = [EMPTY]
     async with aclosing(tts.synthesize(request, work)) as chunks:
         async for pcm in chunks:

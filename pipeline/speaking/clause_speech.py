@@ -131,7 +131,8 @@ class ClauseSpeech:
         for number in range(CLAUSE_TAKES):
             take = Take(self._ramp.speech_s(spoken_letters(text)))
             last = number == CLAUSE_TAKES - 1
-            asked = SpeechRequest(text, self._plan.voice, self._plan.speed, piece.language, number)
+            config = self._plan.config
+            asked = SpeechRequest(text, config.voice, config.speed, piece.language, number)
             try:
                 fault = await self._say_once(asked, piece.border, take, tts)
             except EngineCrashed:
@@ -167,7 +168,7 @@ class ClauseSpeech:
         text, rate = asked.text, tts.rate
         # Each take has its own, so that its last samples do not wait for the next take.
         joint = Joint(rate, border)
-        resampler = Resampler(rate, self._plan.output_format.rate)
+        resampler = Resampler(rate, self._plan.config.output_format.rate)
         watch = self._watch(text, take, rate)
         stream = tts.synthesize(asked, self._work)
         lengths_s: list[float] = []
@@ -200,10 +201,10 @@ class ClauseSpeech:
         return None
 
     def _watch(self, text: str, take: Take, rate: int) -> ClauseWatch | None:
-        if not self._plan.watched:
+        if not self._plan.settings.watched:
             return None
         known = self._ramp.known
-        pace_s = self._ramp.speech_s(1) / (1.0 if known else self._plan.speed)
+        pace_s = self._ramp.speech_s(1) / (1.0 if known else self._plan.config.speed)
         watch = ClauseWatch(text, rate, pace_s, known=known)
         take.expected_s = watch.expected_s
         return watch
@@ -225,8 +226,8 @@ class ClauseSpeech:
             self._patience = None
 
     async def _pass_on(self, pcm: Pcm, take: Take) -> None:
-        rate = self._plan.output_format.rate
-        size = rate * self._plan.chunk_ms // 1000
+        rate = self._plan.config.output_format.rate
+        size = rate * self._plan.settings.chunk_ms // 1000
         began_s = take.made_s
         take.made_s += len(pcm) / rate
         self.made_s += len(pcm) / rate

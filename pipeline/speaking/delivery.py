@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pipeline.audio import EMPTY, AudioFormat, Pcm, Recording
+from pipeline.audio import EMPTY, Pcm, Recording
 from pipeline.bus import Bus
-from pipeline.commands import Modality
+from pipeline.commands import SessionConfig
 from pipeline.conversation.chat import cut, require_sent
 from pipeline.conversation.heard import heard_text
 from pipeline.engines.contract import ToolCall
@@ -27,7 +27,8 @@ from pipeline.events import (
     ReplyText,
 )
 from pipeline.items import AudioPart, FunctionCallItem, ItemStatus, MessageItem, TextPart
-from pipeline.messages import Sampling, Tool, ToolChoice
+from pipeline.messages import Sampling
+from pipeline.settings import SessionSettings
 from pipeline.speaking.playback import PlaybackClock
 
 
@@ -37,28 +38,16 @@ class ReplyPlan:
 
     reply_id: str
     item_id: str
-    modality: Modality = "audio"
+    config: SessionConfig
+    """With the overrides of this response."""
+    settings: SessionSettings
+    sampling: Sampling
     in_conversation: bool = True
-    voice: str = ""
-    speed: float = 1.0
-    watched: bool = False
-    """Whether clauses that are no speech are cut and said again
-    (``pipeline.speaking.clause_speech``)."""
-    apology: str = ""
-    """Said when an engine fails a spoken answer to the conversation; empty: nothing."""
     notice: str = ""
     """Said instead of an answer: a sentence in our own name."""
     filler: str = ""
-    filler_after_s: float = 0.0
-    """Said if there are no words so long after the speech that is answered; empty: nothing."""
-    language: str = "en"
-    """What is spoken, ISO 639-1; numbers are put into words in English only."""
-    output_format: AudioFormat = field(default_factory=AudioFormat)
-    chunk_ms: int = 40
+    """Said if there are no words after ``settings.filler.after_ms``; empty: nothing."""
     lead_s: float | None = None
-    tools: tuple[Tool, ...] = ()
-    tool_choice: ToolChoice = field(default_factory=ToolChoice)
-    sampling: Sampling = field(default_factory=Sampling)
     metadata: Mapping[str, str] | None = None
 
 
@@ -107,6 +96,7 @@ class Delivery:
     ) -> None:
         self.playback = PlaybackClock()
         self._plan = plan
+        self._rate = plan.config.output_format.rate
         self._bus = bus
         self._revoked = False
         self._place_item = place_item
@@ -137,7 +127,7 @@ class Delivery:
     @property
     def written(self) -> bool:
         """Whether there are words to read."""
-        return self._plan.modality == "text" and self._message is not None
+        return self._plan.config.modality == "text" and self._message is not None
 
     # -- while it goes on
 
@@ -157,7 +147,7 @@ class Delivery:
         if self._revoked:
             return
         item = self._open_message()
-        rate = self._plan.output_format.rate
+        rate = self._rate
         seconds = len(pcm) / rate
         self.playback.send(seconds, now)
         self._audio.append(pcm)
@@ -188,7 +178,7 @@ class Delivery:
         Raises ``TooShort`` if less was sent."""
         if self._message is None or self._message_closed or self._message.id != item_id:
             return False
-        if self._plan.modality == "text":
+        if self._plan.config.modality == "text":
             return False
         require_sent(self.playback.sent_seconds, heard_s)
         self._cut_s = heard_s
@@ -210,7 +200,7 @@ class Delivery:
 
     def speak_notice(self, pcm: Pcm, now: float) -> None:
         """Its audio, at the rate of the plan's format."""
-        notice, rate = self._notice, self._plan.output_format.rate
+        notice, rate = self._notice, self._rate
         if self._revoked or notice is None:
             return
         self.playback.send(len(pcm) / rate, now)
@@ -223,7 +213,7 @@ class Delivery:
         notice = self._notice
         if notice is None or notice.item.status != "in_progress":
             return
-        audio = Recording(np.concatenate((EMPTY, *notice.audio)), self._plan.output_format.rate)
+        audio = Recording(np.concatenate((EMPTY, *notice.audio)), self._rate)
         part = AudioPart(notice.text, notice.seconds, audio, sent_seconds=notice.seconds)
         notice.item = replace(notice.item, parts=(part,), status=status)
         self._place_item(notice.item)
@@ -243,7 +233,7 @@ class Delivery:
 
     def heard(self, now: float) -> MessageItem | None:
         """The message cut to what the listener has heard by now."""
-        if self._message is None or self._plan.modality == "text":
+        if self._message is None or self._plan.config.modality == "text":
             return self._message and self._final_message("incomplete")
         if self._cut_s is not None:
             return self._final_message("incomplete")
@@ -291,7 +281,7 @@ class Delivery:
 
     def _final_message(self, status: ItemStatus) -> MessageItem:
         assert self._message
-        if self._plan.modality == "text":
+        if self._plan.config.modality == "text":
             part: TextPart | AudioPart = TextPart("".join(clause.text for clause in self._clauses))
         else:
             part = self._spoken()
@@ -303,7 +293,7 @@ class Delivery:
 
     def _spoken(self) -> AudioPart:
         said = "".join(clause.text for clause in self._clauses)
-        audio = Recording(np.concatenate((EMPTY, *self._audio)), self._plan.output_format.rate)
+        audio = Recording(np.concatenate((EMPTY, *self._audio)), self._rate)
         sent_s = self._message_s
         part = AudioPart(said, sent_s, audio, self._timed, sent_s)
         return part if self._cut_s is None else cut(part, self._cut_s)

@@ -400,32 +400,21 @@ class Replies:
         return reply
 
     def _plan(self, options: ResponseOptions) -> ReplyPlan:
-        config, settings = self.prompts.config, self._settings
+        config, settings = self.prompts.config.with_options(options), self._settings
         detection = config.turn_detection
         interruptible = detection is not None and detection.interrupt_response
         paced = interruptible and options.in_conversation
-        asked = options.max_output_tokens or config.max_output_tokens
-        limit = asked or settings.sampling.max_tokens
-        modality = options.modality or config.modality
-        spoken = modality == "audio" and options.in_conversation
+        limit = config.max_output_tokens or settings.sampling.max_tokens
+        spoken = config.modality == "audio" and options.in_conversation
         return ReplyPlan(
             reply_id=self._new_id("resp"),
             item_id=self._new_id("item"),
-            modality=modality,
-            in_conversation=options.in_conversation,
-            voice=options.voice or config.voice,
-            speed=config.speed,
-            watched=settings.watched,
-            apology=settings.apology,
-            filler=settings.filler.sentence(self._answers) if spoken else "",
-            filler_after_s=(settings.filler.after_ms or 0) / 1000,
-            language=config.language,
-            output_format=options.output_format or config.output_format,
-            chunk_ms=settings.chunk_ms,
-            lead_s=settings.lead_ms / 1000 if paced else None,
-            tools=config.tools if options.tools is None else options.tools,
-            tool_choice=options.tool_choice or config.tool_choice,
+            config=config,
+            settings=settings,
             sampling=replace(settings.sampling, max_tokens=None if limit == "inf" else limit),
+            in_conversation=options.in_conversation,
+            filler=settings.filler.sentence(self._answers) if spoken else "",
+            lead_s=settings.lead_ms / 1000 if paced else None,
             metadata=options.metadata,
         )
 

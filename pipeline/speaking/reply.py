@@ -92,7 +92,7 @@ class Reply:
         self._sending.set()
         self._task: asyncio.Task[None] | None = None
         self._ramp = ramp or Ramp()
-        self._chunker = SpeechChunker(plan.language)
+        self._chunker = SpeechChunker(plan.config.language)
         self._text = TextAhead(self._chunker, self._ramp)
         self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
         self._answer = Answering(plan, conversation, work, self._text, self._pieces.put, self.mark)
@@ -143,7 +143,7 @@ class Reply:
         if answer.silent and not answer.cut_short:  # else the client is told that it was cut
             error = error or NOTHING_HEARD
         if answer.silent or (error and not stopped):
-            await self._say_notice(self.plan.apology)
+            await self._say_notice(self.plan.settings.apology)
         ending: Literal["incomplete", "completed"]
         ending = "incomplete" if answer.cut_short else "completed"
         self._finish("failed" if error else ending, error=error)
@@ -155,9 +155,9 @@ class Reply:
         self._finish("completed")
 
     async def _say_notice(self, sentence: str) -> None:
-        plan, delivery = self.plan, self._delivery
-        asked = SpeechRequest(sentence, plan.voice, plan.speed, self._chunker.language)
-        await say_notice(asked, plan, self._notices, delivery, self.work, self._sending)
+        plan, config = self.plan, self.plan.config
+        asked = SpeechRequest(sentence, config.voice, config.speed, self._chunker.language)
+        await say_notice(asked, plan, self._notices, self._delivery, self.work, self._sending)
 
     def _release(self) -> None:
         if self._lease:
@@ -254,7 +254,7 @@ class Reply:
         """Whether the listener hears it, has for longer than so many seconds, and will not just be
         done."""
         heard_s = self._delivery.playback.heard_seconds(self._now())
-        if self.cancelled or self.plan.modality == "text" or heard_s <= since_s:
+        if self.cancelled or self.plan.config.modality == "text" or heard_s <= since_s:
             return False
         return self.status == "active" or self.unheard_s > NEARLY_HEARD_S
 
@@ -293,13 +293,14 @@ class Reply:
 
     def _find_language(self, messages: Sequence[Message]) -> None:
         """Where none is set, the answer is in the language of what it answers."""
-        if not self.plan.language:
+        if not self.plan.config.language:
             asked = [message.content for message in messages if message.role == "user"]
             self._chunker.language = language_of_talk(asked)
 
     async def _pass_the_time(self) -> None:
         await self._gate.wait()
-        await self._answer.pastime.wait(self.began_at + self.plan.filler_after_s)
+        after_s = (self.plan.settings.filler.after_ms or 0) / 1000
+        await self._answer.pastime.wait(self.began_at + after_s)
 
     # -- speak
 
@@ -366,10 +367,10 @@ class Reply:
         self._delivery.publish(
             ReplyStarted(
                 plan.reply_id,
-                plan.modality,
+                plan.config.modality,
                 plan.in_conversation,
-                plan.voice,
-                plan.output_format,
+                plan.config.voice,
+                plan.config.output_format,
                 plan.sampling.max_tokens,
                 plan.metadata,
             )

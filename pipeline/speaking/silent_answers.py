@@ -26,9 +26,9 @@ class Audibility:
     wait for something that is, or for the end of an answer that may end so."""
 
     def __init__(self, plan: ReplyPlan) -> None:
-        choice = plan.tool_choice.kind
-        forced = bool(plan.tools) and choice in ("required", "named")
-        self.wanted = plan.modality == "audio" and not forced and not plan.notice
+        choice = plan.config.tool_choice.kind
+        forced = bool(plan.config.tools) and choice in ("required", "named")
+        self.wanted = plan.config.modality == "audio" and not forced and not plan.notice
         self._text = ""
         self.held: list[Clause] = []
         self.spent = Usage()

@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager
 
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
+from pipeline.commands import SessionConfig
 from pipeline.engines.stages import Stages, TtsStage
 from pipeline.events import Event
-from pipeline.messages import Message
+from pipeline.messages import Message, Sampling
+from pipeline.settings import SessionSettings
 from pipeline.speaking.delivery import Delivery, ReplyPlan
 from pipeline.speaking.reply import Reply
 from pipeline.work import Priority, Work
@@ -26,10 +28,10 @@ async def gated(
     plan = ReplyPlan(
         "resp_1",
         "item_1",
-        output_format=AudioFormat(rate=16_000),
+        SessionConfig("", output_format=AudioFormat(rate=16_000)),
+        SessionSettings(watched=True, apology=apology),
+        Sampling(),
         lead_s=0.25,
-        watched=True,
-        apology=apology,
     )
     bus, log = Bus(), list[Event]()
     bus.tap(lambda published: log.append(published.event))
