@@ -8,7 +8,7 @@ from typing import Literal
 from pipeline.audio import Recording
 
 UNSEEN_IMAGE = "(An image was shared here. This assistant cannot see images.)"
-"""What a model without eyes reads in an image's place; it can say so instead of inventing."""
+"""What a model without vision reads in an image's place; it can say so instead of inventing."""
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 

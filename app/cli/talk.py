@@ -96,21 +96,21 @@ async def _talk(
     settings: Settings, assistant: Assistant | None, url: str | None, console: _Console, live: bool
 ) -> None:
     # Only here: sound, USB and the robot are of no use to other verbs.
-    from app.talk.evening import Evening
     from app.talk.log import into
     from app.talk.state import TalkState
+    from app.talk.talk_app import TalkApp
     from app.talk.view import PlainView, View, live_view
     from hardware.sound.stderr import quiet_stderr
 
     state = TalkState()
-    evening = Evening(settings, state, assistant, url, settings.paths.cache(os.environ))
+    app = TalkApp(settings, state, assistant, url, settings.paths.cache(os.environ))
     ended = asyncio.Event()
 
     def key(character: str) -> None:
         if character in ("q", "\x04"):
             ended.set()
         else:
-            evening.key(character)
+            app.key(character)
 
     with suppress(NotImplementedError, AttributeError):  # Windows
         # Killed, or the terminal is closed: it ends all the same as after q, and the terminal, the
@@ -134,11 +134,11 @@ async def _talk(
         stack.enter_context(into(state))
         if has_keys():
             stack.enter_context(pressed(key))
-        state.on_said = evening.on_change = view.changed
-        evening.on_engine_ready = ready
+        state.on_said = app.on_change = view.changed
+        app.on_engine_ready = ready
         try:
             async with asyncio.TaskGroup() as group:
-                talking = group.create_task(evening.run())
+                talking = group.create_task(app.run())
                 await ended.wait()
                 talking.cancel()
         except* ReachyVoiceError as errors:

@@ -10,6 +10,7 @@ import numpy as np
 
 from app.compose import first_error
 from hardware.settings import Sound
+from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import SoundCard
 from hardware.sound.devices import choose, choose_speaker
 from hardware.sound.errors import SoundError
@@ -17,7 +18,6 @@ from hardware.sound.loopback import CHIRP_S, Echo, chirp, find_echo
 from hardware.sound.microphone import SILENCE_DBFS
 from hardware.sound.notices import AllZero, Lost, SoundNotice
 from hardware.sound.opening import resolve
-from hardware.sound.pairing import SoundBlock
 from hardware.sound.portaudio import PortAudio
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.errors import ReachyVoiceError

@@ -13,7 +13,7 @@ from app.talk.conversation import Connected, Disconnected
 from app.talk.state import Doing, TalkState
 from hardware.robot.body import RobotBody
 from hardware.robot.errors import RobotError
-from hardware.sound.pairing import SoundBlock
+from hardware.sound.alignment import SoundBlock
 from hardware.xvf3800.control import ArrayControl
 from hardware.xvf3800.errors import ArrayError, ArrayNotFound, DaemonAway
 from hardware.xvf3800.lights import Lights, Shown

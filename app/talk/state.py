@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from app.talk.conversation import Connected, Disconnected
-from hardware.sound.pairing import SoundBlock
+from hardware.sound.alignment import SoundBlock
 from pipeline.events import (
     DirectionHeard,
     Event,

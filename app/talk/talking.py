@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from app.talk.conversation import Connected, Conversation, Disconnected
-from hardware.sound.pairing import SoundBlock
+from hardware.sound.alignment import SoundBlock
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Published
 from pipeline.commands import (

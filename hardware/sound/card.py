@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hardware.settings import Sound
+from hardware.sound.alignment import Alignment, SoundBlock
 from hardware.sound.devices import Device, Role, channel_of
 from hardware.sound.driver import Latency, OnAsked, OnEnded, Plan, SoundDriver
 from hardware.sound.dropouts import QUIET_S, Dropouts
@@ -18,7 +19,6 @@ from hardware.sound.inbox import BlockInbox
 from hardware.sound.microphone import Level, Microphone, Zeros
 from hardware.sound.notices import Lost, MoreLatency, Opened, SoundNotice, Waiting
 from hardware.sound.opening import Chosen, Rates, resolve
-from hardware.sound.pairing import Pairing, SoundBlock
 from hardware.sound.ring import Ring
 from hardware.sound.speaker import Speaker
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -62,7 +62,7 @@ class _Opening:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, plan_hz: tuple[int, int]) -> None:
         self.microphone_hz, self.speaker_hz = plan_hz
-        self.pairing = Pairing(*plan_hz)
+        self.alignment = Alignment(*plan_hz)
         self.tap = Ring(0)
         self.arrived = asyncio.Event()
         self.ended: Role | None = None
@@ -173,7 +173,7 @@ class SoundCard:
 
     def state(self) -> CardState:
         opening, microphone = self._opening, self._microphone
-        pairing = opening.pairing if opening else None
+        alignment = opening.alignment if opening else None
         return CardState(
             microphone=self._chosen.microphone,
             speaker=self._chosen.speaker,
@@ -187,8 +187,8 @@ class SoundCard:
             unplayed_s=self._speaker.dropped_s,
             microphone_xruns=self._xruns + (microphone.xruns if microphone else 0),
             speaker_xruns=self._speaker.xruns,
-            reference_moves=self._moves + (pairing.moves if pairing else 0),
-            reference_gaps=self._gaps + (pairing.gaps if pairing else 0),
+            reference_moves=self._moves + (alignment.moves if alignment else 0),
+            reference_gaps=self._gaps + (alignment.gaps if alignment else 0),
         )
 
     # --- opening ----------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class SoundCard:
         assert opening.plan is not None
         self._dropouts.give_more()
         self._speaker.closed(asyncio.get_running_loop().time())
-        opening.pairing.speaker_reopened()
+        opening.alignment.speaker_reopened()
         on_asked, on_ended = self._speaker_stream(opening)
         latency_s = self._dropouts.latency_s
         opening.plan = replace(
@@ -273,8 +273,8 @@ class SoundCard:
         if opening is not None and microphone is not None:
             self._xruns += microphone.xruns
             self._ring_dropped += _listened(microphone)
-            self._moves += opening.pairing.moves
-            self._gaps += opening.pairing.gaps
+            self._moves += opening.alignment.moves
+            self._gaps += opening.alignment.gaps
 
     async def _find_again(self, name: str) -> _Opening:
         retry_s = _RETRY_S
@@ -350,11 +350,11 @@ class SoundCard:
 
     def _drain(self, opening: _Opening, microphone: Microphone) -> None:
         self._speaker.convert_ahead()
-        pairing = opening.pairing
+        alignment = opening.alignment
         while (given := opening.tap.take()) is not None:
-            pairing.played(given)
+            alignment.played(given)
         while (piece := microphone.ring.take()) is not None:
-            for block in pairing.heard(piece):
+            for block in alignment.heard(piece):
                 self._put(opening, block)
 
     def _put(self, opening: _Opening, block: SoundBlock) -> None:

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
+from hardware.sound.alignment import SoundBlock
 from hardware.sound.notices import Dropped, SoundNotice
-from hardware.sound.pairing import SoundBlock
 
 _MOST_BLOCKS = 200
 """2 s."""

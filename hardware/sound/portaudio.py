@@ -2,7 +2,7 @@
 
 Two streams, also where microphone and loudspeaker are one device: PortAudio's full-duplex stream on
 ALSA waits for both sides at once, and over the PulseAudio plug-in it often never begins
-(``docs/sound.md``). ``hardware/sound/pairing.py`` brings the two together.
+(``docs/sound.md``). ``hardware/sound/alignment.py`` brings the two together.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from pipeline.engines.contract import EngineInfo, info_of
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.work import Cancelled
-from pipeline.workers.ruin import Ruin
+from pipeline.workers.fatal_errors import FatalErrors
 
 log = logging.getLogger("reachy_voice.worker")
 
@@ -156,7 +156,7 @@ class EngineHost:
 
     ``receive`` takes no lock, so it cannot block an event loop. ``send`` is called from the
     host's thread with each answer. ``hang_timeout_s`` (child processes only): a step that lasts
-    longer dumps its traceback and ends the process; and ``run`` returns when the engine is ruined.
+    longer dumps its traceback and ends the process; and ``run`` returns when the engine is broken.
     """
 
     def __init__(
@@ -174,8 +174,8 @@ class EngineHost:
         all that wait: before them, an endless row of newcomers would starve them."""
         self._running: _Job | None = None
         self._closed = False
-        self._ruin = Ruin()
-        self.ruined: str | None = None
+        self._fatal = FatalErrors()
+        self.broken: str | None = None
         """Why the engine cannot go on after an error of one of its steps."""
         self.step_began: float | None = None
         """``time.monotonic()`` when the step that now runs began."""
@@ -199,8 +199,8 @@ class EngineHost:
     # -- the host's thread
 
     def run(self) -> None:
-        """Work until ``close``, or until the engine is ruined."""
-        while not (self.ruined and self._hang_timeout_s):
+        """Work until ``close``, or until the engine is broken."""
+        while not (self.broken and self._hang_timeout_s):
             while not (self._choose() or self._drops):
                 if self._closed:
                     return
@@ -295,7 +295,7 @@ class EngineHost:
         job.engine_seconds += time.monotonic() - began
         if finished:
             if error is None:
-                self._ruin.succeeded()
+                self._fatal.succeeded()
             del self._jobs[job.submit.job]
             self._forget(job.submit.client)
             self._send(Done(job.submit.job, value, error, job.engine_seconds))
@@ -304,8 +304,8 @@ class EngineHost:
             self._send(Item(job.submit.job, value))
 
     def _look_at(self, problem: Exception) -> None:
-        if not self.ruined and (why := self._ruin.of(problem)):
-            self.ruined = why
+        if not self.broken and (why := self._fatal.of(problem)):
+            self.broken = why
             log.error("an engine must be built anew: %s", why)
 
     def _forget(self, client: int) -> None:

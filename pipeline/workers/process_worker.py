@@ -80,7 +80,7 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruined:
+class Broken:
     """Last message from a child whose engine cannot go on."""
 
     why: str
@@ -270,7 +270,7 @@ class ProcessWorker(Worker):
         ready()
         while (answer := await self._read()) is not None:
             self._watchdog.heard()
-            if isinstance(answer, Ruined):
+            if isinstance(answer, Broken):
                 self._why = answer.why
             elif not isinstance(answer, Pong):
                 self._answer(answer)

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from pipeline.errors import ReachyVoiceError
 from pipeline.workers.host import EngineHost, Ping, Pong, build_engine
-from pipeline.workers.process_worker import LENGTH_BYTES, Build, Built, Ruined, encode
+from pipeline.workers.process_worker import LENGTH_BYTES, Broken, Build, Built, encode
 
 log = logging.getLogger("reachy_voice.worker")
 
@@ -82,8 +82,8 @@ def _serve(build: Build, requests: BinaryIO, answers: Answers) -> None:
     built.set_result(host)
     answers.send(Built(None, info))
     host.run()
-    if host.ruined:
-        answers.send(Ruined(host.ruined))
+    if host.broken:
+        answers.send(Broken(host.broken))
         os._exit(1)  # its libraries may not be able to end in order
 
 

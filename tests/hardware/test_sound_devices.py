@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.talk.evening import cancels_echo
+from app.talk.talk_app import cancels_echo
 from hardware.settings import Sound
 from hardware.sound.devices import (
     Device,

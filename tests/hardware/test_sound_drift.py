@@ -1,4 +1,4 @@
-"""The echo canceller on what the pairing delivers, with two clocks; the benchmark runs longer."""
+"""The echo canceller on what the alignment delivers, with two clocks; the benchmark runs longer."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from hardware.settings import Sound
+from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import SoundCard
 from hardware.sound.errors import SoundError
 from hardware.sound.notices import AllZero, Lost, MoreLatency, Opened, SoundNotice, Waiting
-from hardware.sound.pairing import SoundBlock
 from hardware.sound.portaudio import PortAudio
 from pipeline.audio import Pcm, Resampler
 from tests.support.steady import on_a_steady_machine

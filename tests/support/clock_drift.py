@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hardware.sound.pairing import LEAD_S, Pairing, SoundBlock
+from hardware.sound.alignment import LEAD_S, Alignment, SoundBlock
 from hardware.sound.ring import Piece
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.canceller import EchoCanceller
@@ -104,7 +104,7 @@ def offline(hours: float, ppm: float) -> dict[str, Any]:
     """The pure pairing, and the canceller, on two clocks and stamps that are wrong by up to 1 ms;
     a room of 40 ms. Answers of 8 s, pauses of 2. No card, no real time."""
     rng = np.random.default_rng(17)
-    pairing, listening = Pairing(LISTEN_RATE, LISTEN_RATE), Listening()
+    pairing, listening = Alignment(LISTEN_RATE, LISTEN_RATE), Listening()
     room = rng.normal(size=640) * np.exp(-np.arange(640) / 100)
     room *= 0.25 / np.sqrt(np.sum(room**2))
     air = _Air(ppm, room)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 
-from hardware.sound.pairing import SoundBlock
+from hardware.sound.alignment import SoundBlock
 from pipeline.audio import LISTEN_RATE, Pcm
 
 BLOCK = LISTEN_RATE // 100

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 import numpy as np
 
 from hardware.settings import Sound
+from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import SoundCard
 from hardware.sound.devices import Device, Role
 from hardware.sound.driver import Latency, Plan
 from hardware.sound.errors import SoundError, driver_hangs
 from hardware.sound.notices import SoundNotice
-from hardware.sound.pairing import SoundBlock
 from pipeline.audio import Pcm
 
 ARRAY = Device(0, "Reachy Mini Audio: USB Audio (hw:1,0)", 2, 2, 16_000)

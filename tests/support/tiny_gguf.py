@@ -210,13 +210,13 @@ def deeper(source: Path, path: Path, times: int) -> Path:
     return write(path, data, tensors)
 
 
-# --- eyes --------------------------------------------------------------------------------------
+# --- vision ------------------------------------------------------------------------------------
 
 _EYE_WIDTH, _EYE_LAYERS, _PATCH = 32, 2, 4
 
 
 def projector(path: Path, kind: str, *, width: int = WIDTH, seed: int = 0) -> Path:
-    """Random eyes for a language model that is ``width`` wide.
+    """A random vision projector for a language model that is ``width`` wide.
 
     ``kind`` gemma3: every picture as 32 x 32 pixels, in 16 tokens; qwen2vl_merger: in its own size,
     a token for 8 x 8 pixels; idefics3: in tiles of 32 x 32, 16 tokens each.

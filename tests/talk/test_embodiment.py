@@ -16,12 +16,12 @@ from app.settings.load import load_settings
 from app.settings.model import Settings
 from app.talk.conversation import Connected
 from app.talk.embodiment import EVERYBODY, Embodiment
-from app.talk.evening import Evening
 from app.talk.state import TalkState
+from app.talk.talk_app import TalkApp
 from hardware.robot.gaze import unturned
 from hardware.settings import Robot
+from hardware.sound.alignment import SoundBlock
 from hardware.sound.notices import AllZero, Opened
-from hardware.sound.pairing import SoundBlock
 from hardware.xvf3800.errors import ArrayNotFound, DaemonAway, NoPermission
 from hardware.xvf3800.watch import ArrayLost, ArrayReading
 from pipeline.commands import Direction
@@ -223,9 +223,9 @@ async def test_a_canceller_that_does_not_settle_is_told_once(
 async def test_zeros_of_another_microphone_are_no_fault_of_the_array(
     microphone: str, times: int, tmp_path: Path
 ) -> None:
-    evening = Evening(DEFAULT, TalkState(), None, "ws://127.0.0.1:1", tmp_path)
+    app = TalkApp(DEFAULT, TalkState(), None, "ws://127.0.0.1:1", tmp_path)
     blamed: list[bool] = []
-    evening._body.all_zero = lambda: blamed.append(True)  # type: ignore[method-assign]
-    evening._sound_says(Opened(microphone, "Reachy Mini Audio", 16_000))
-    evening._sound_says(AllZero(2.0))
+    app._body.all_zero = lambda: blamed.append(True)  # type: ignore[method-assign]
+    app._sound_says(Opened(microphone, "Reachy Mini Audio", 16_000))
+    app._sound_says(AllZero(2.0))
     assert len(blamed) == times

@@ -20,7 +20,7 @@ from app.talk.keys import has_keys, pressed
 from app.talk.log import into
 from app.talk.state import FLOOR_DB, TalkState
 from app.talk.view import PlainView, draw, latency_bar, live_view, meter, pointer
-from hardware.sound.pairing import SoundBlock
+from hardware.sound.alignment import SoundBlock
 from pipeline.audio import AudioFormat
 from pipeline.commands import Direction
 from pipeline.events import (

@@ -14,7 +14,7 @@ import pytest
 from app.talk.conversation import Connected, Disconnected
 from app.talk.state import TalkState
 from app.talk.talking import DUCKED_DB, Talking
-from hardware.sound.pairing import SoundBlock
+from hardware.sound.alignment import SoundBlock
 from pipeline.audio import AudioFormat
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, Command, Direction, SessionConfig, TruncateItem

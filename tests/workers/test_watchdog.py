@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.errors import EngineError
 from pipeline.workers.child_start import LONGEST_S, StartWatch, Used
-from pipeline.workers.ruin import Ruin
+from pipeline.workers.fatal_errors import FatalErrors
 from pipeline.workers.watchdog import ANSWER_S, OWN_DELAY_S, QUIET_S, Watchdog
 from tests.support.virtual_time import VirtualLoop, run_virtual
 
@@ -155,12 +155,12 @@ FULL = OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
 
 @pytest.mark.parametrize("error", [FULL, MemoryError(), RuntimeError("std::bad_alloc")])
 def test_memory_that_is_short_twice_in_a_row_is_not_given_back(error: Exception) -> None:
-    ruin = Ruin()
-    assert ruin.of(error) is None
-    ruin.succeeded()
-    assert ruin.of(error) is None
-    assert ruin.of(ValueError("something else")) is None
-    assert "memory" in str(ruin.of(error))
+    fatal = FatalErrors()
+    assert fatal.of(error) is None
+    fatal.succeeded()
+    assert fatal.of(error) is None
+    assert fatal.of(ValueError("something else")) is None
+    assert "memory" in str(fatal.of(error))
 
 
 @pytest.mark.parametrize(
@@ -173,15 +173,15 @@ def test_memory_that_is_short_twice_in_a_row_is_not_given_back(error: Exception)
     ],
 )
 def test_a_lost_device_is_not_tried_again(text: str) -> None:
-    assert Ruin().of(RuntimeError(text))
+    assert FatalErrors().of(RuntimeError(text))
 
 
 def test_what_caused_an_error_counts() -> None:
     error = EngineError("The voice failed")
     error.__cause__ = RuntimeError("CUDA error: device-side assert triggered")
-    assert Ruin().of(error)
+    assert FatalErrors().of(error)
 
 
-def test_other_errors_ruin_nothing() -> None:
-    ruin = Ruin()
-    assert not any(ruin.of(ValueError("bad text")) for _ in range(5))
+def test_other_errors_are_not_fatal() -> None:
+    fatal = FatalErrors()
+    assert not any(fatal.of(ValueError("bad text")) for _ in range(5))

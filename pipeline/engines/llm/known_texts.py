@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from pipeline.engines.llm.eyes import Picture
+from pipeline.engines.llm.vision import Picture
 
 
 class KnownTexts:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engines.llm.abort import AbortSwitch
-from pipeline.engines.llm.eyes import Media
 from pipeline.engines.llm.llama_api import library, multimodal, recent_problems
 from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.vision import Media
 from pipeline.errors import EngineError
 from pipeline.work import CancelToken
 
@@ -120,7 +120,7 @@ class Context:
     ) -> Outcome:
         """Compute a part of a picture, as ``decode`` does; it takes ``media.positions``.
 
-        Raises ``EngineError``, and ``EyesFailed`` where they have.
+        Raises ``EngineError``, and ``VisionFailed`` where they have.
         """
         api = multimodal()
         found = media.embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
@@ -129,7 +129,7 @@ class Context:
         preemptible &= self.forgets_partly
         with self._abort.watching(by, preemptible=preemptible):
             result = api.mtmd_helper_decode_image_chunk(
-                *(media.eyes.handle, self._handle, media.chunk, found, position, sequence),
+                *(media.projector.handle, self._handle, media.chunk, found, position, sequence),
                 *(self._batch_tokens, ctypes.byref(end), no_callback, None),
             )
         return self._outcome(result, position, sequence)

@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 
 from pipeline.engines.contract import LlmSession
-from pipeline.engines.llm.eyes import Eyes
 from pipeline.engines.llm.kv_cache import KvCache
 from pipeline.engines.llm.llama_api import library
 from pipeline.engines.llm.llama_context import Context, ContextShape, KvType
@@ -22,6 +21,7 @@ from pipeline.engines.llm.llama_session import LlamaSession, Parts, prompt_limit
 from pipeline.engines.llm.prompts import Prompts
 from pipeline.engines.llm.run import Shared
 from pipeline.engines.llm.saved_prefixes import SavedPrefixes
+from pipeline.engines.llm.vision import VisionProjector
 from pipeline.engines.registry import EngineSpec, Kind
 from pipeline.errors import EngineError
 from pipeline.messages import Message, Sampling, ToolChoice
@@ -70,10 +70,10 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     context = Context(model, shape)
     cache = KvCache(context, options.sequences)
     shared = Shared(context, cache, _saved(options, model, shape), scratch=options.sequences)
-    eyes = None
+    vision = None
     if options.mmproj:
-        eyes = _eyes(options, weights, model, shape, on_gpu=offload.layers != 0)
-    prompts = Prompts(model, options.template_arguments, prompt_limit(context.tokens), eyes)
+        vision = _vision(options, weights, model, shape, on_gpu=offload.layers != 0)
+    prompts = Prompts(model, options.template_arguments, prompt_limit(context.tokens), vision)
     engine = LlamaCpp(Parts(model, prompts, shared, options.lookup_tokens))
     _warm_up(engine)
     return engine
@@ -111,17 +111,17 @@ def _shape(options: LlamaCppOptions, model: Model, *, on_gpu: bool) -> ContextSh
     )
 
 
-def _eyes(
+def _vision(
     options: LlamaCppOptions,
     weights: Path | None,
     model: Model,
     shape: ContextShape,
     *,
     on_gpu: bool,
-) -> Eyes:
+) -> VisionProjector:
     """Raises ``WeightsError``, ``EngineError``."""
     assert options.mmproj
-    return Eyes(
+    return VisionProjector(
         companion_path("mmproj", options.mmproj, weights),
         model,
         threads=shape.threads,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pipeline.engines.contract import Delta, EndOfTurn, Finished, Warmed
-from pipeline.engines.llm.eyes import EyesFailed, Picture
 from pipeline.engines.llm.known_texts import KnownTexts
 from pipeline.engines.llm.llama_context import Context
 from pipeline.engines.llm.llama_model import Model
@@ -16,6 +15,7 @@ from pipeline.engines.llm.lookup import PromptLookup
 from pipeline.engines.llm.prompts import Prompts
 from pipeline.engines.llm.run import Run, Shared
 from pipeline.engines.llm.tool_calls.parser import Part
+from pipeline.engines.llm.vision import Picture, VisionFailed
 from pipeline.engines.llm.writer import Writer
 from pipeline.errors import PromptTooLong
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
@@ -219,7 +219,7 @@ def _seeing(work: Callable[[], Iterator[_T]]) -> Iterator[_T]:
         try:
             yield from work()
             return
-        except EyesFailed as problem:
+        except VisionFailed as problem:
             log.warning("%s. It is left out", problem)
 
 

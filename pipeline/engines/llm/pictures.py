@@ -12,7 +12,7 @@ from pipeline.messages import Image, Message
 
 UNREADABLE_IMAGE = "(An image was shared here. It is broken and cannot be seen.)"
 FORGOTTEN_IMAGE = "(An image was shared here. It is not there any more.)"
-"""What a model with eyes reads of an image that is not kept."""
+"""What a model that can see reads of an image that is not kept."""
 
 
 def joined(first: Message, second: Message, between: str) -> Message:

@@ -9,12 +9,12 @@ from itertools import takewhile
 from typing import Any
 
 from pipeline.engines.llm.chat_template import CHATML, ChatTemplate, Piece
-from pipeline.engines.llm.eyes import Eyes, Picture
 from pipeline.engines.llm.known_texts import KnownTexts
 from pipeline.engines.llm.kv_cache import common_prefix, common_suffix
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE, joined, seen
 from pipeline.engines.llm.tool_calls.grammar import CallGrammars
+from pipeline.engines.llm.vision import Picture, VisionProjector
 from pipeline.engines.llm.word_ends import WordEnds, without_end_marks
 from pipeline.errors import PromptTooLong
 from pipeline.items import UNSEEN_IMAGE
@@ -33,7 +33,7 @@ _HELLO = Message("user", "Hello")
 
 class Prompts:
     """Writes one model's prompts. ``arguments``: further variables for the chat template.
-    ``most_tokens``: of a prompt that is worth the time to read it to its end. ``eyes``: without,
+    ``most_tokens``: of a prompt that is worth the time to read it to its end. ``vision``: without,
     models read a sentence in the place of a picture.
     """
 
@@ -42,10 +42,10 @@ class Prompts:
         model: Model,
         arguments: Mapping[str, Any],
         most_tokens: int | None = None,
-        eyes: Eyes | None = None,
+        vision: VisionProjector | None = None,
     ) -> None:
         self._model = model
-        self._eyes = eyes
+        self._vision = vision
         self._most_tokens = most_tokens
         self._template = self._read(model.chat_template() or CHATML, arguments)
         with_tools = model.chat_template("tool_use")
@@ -189,8 +189,8 @@ class Prompts:
 
     def _read_part(self, part: Piece, known: KnownTexts) -> list[int]:
         if part.image:
-            assert self._eyes
-            picture = known.picture(part.image, self._eyes.picture)
+            assert self._vision
+            picture = known.picture(part.image, self._vision.picture)
             return list(picture.tokens) if picture else []
         if part.plain:
             return self._model.tokenize(part.text, special=False)
@@ -203,14 +203,14 @@ class Prompts:
     def _told(self, image: Image, known: KnownTexts) -> str | None:
         if self._picture(image, known):
             return None
-        if self._eyes is None:
+        if self._vision is None:
             return UNSEEN_IMAGE
         return UNREADABLE_IMAGE if image.url else FORGOTTEN_IMAGE
 
     def _picture(self, image: Image, known: KnownTexts) -> Picture | None:
-        if self._eyes is None or not image.url:
+        if self._vision is None or not image.url:
             return None
-        picture = known.picture(image.url, self._eyes.picture)
+        picture = known.picture(image.url, self._vision.picture)
         return picture if picture and not picture.failed else None
 
     def _look_at(self, piece: Piece, before: int) -> None:

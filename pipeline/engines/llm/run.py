@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engines.llm.eyes import Media
 from pipeline.engines.llm.kv_cache import KvCache, Sequence, common_prefix
 from pipeline.engines.llm.llama_context import Context, Outcome
 from pipeline.engines.llm.saved_prefixes import SavedPrefixes
+from pipeline.engines.llm.vision import Media
 from pipeline.errors import EngineError
 from pipeline.messages import Usage
 from pipeline.work import Cancelled, CancelToken
@@ -23,7 +23,7 @@ _WORTH_SAVING_TOKENS = 256
 
 
 _LOOK_S = 0.01
-"""How long one step waits for what the eyes see, in seconds."""
+"""How long one step waits for the vision projector, in seconds."""
 
 
 class Owner(Protocol):
@@ -159,7 +159,7 @@ class Run:
         return list(takewhile(lambda token: token >= 0, piece))
 
     def _see(self, first: int, sequence: Sequence, insist: bool) -> Iterator[None]:
-        """One step towards the cells of a part of a picture: wait for the eyes, or compute."""
+        """One step towards the cells of a part of a picture: wait for the projector, or compute."""
         media = self._media[first]
         if not media.looked_at(_LOOK_S):
             self._check()

@@ -21,11 +21,11 @@ import pytest
 
 from pipeline.engines.contract import LlmSession
 from pipeline.engines.llm import llama_api
-from pipeline.engines.llm.eyes import Eyes, Media
 from pipeline.engines.llm.known_texts import KnownTexts
 from pipeline.engines.llm.llama_context import Context, Outcome
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE
+from pipeline.engines.llm.vision import Media, VisionProjector
 from pipeline.errors import EngineError, PromptTooLong, WeightsError
 from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Message, Sampling
@@ -78,15 +78,15 @@ def made(
     for token, mark in enumerate(MARKS, len(vocabulary["tokenizer.ggml.tokens"]) - len(MARKS)):
         vocabulary["tokenizer.ggml.tokens"][token] = mark
         vocabulary["tokenizer.ggml.token_type"][token] = 3  # control
-    folder = tmp_path_factory.mktemp("eyes")
+    folder = tmp_path_factory.mktemp("vision")
 
     def make(family: str, **options: Any) -> LlamaCpp:
         kind, how = FAMILIES[family]
-        model, eyes = folder / f"{family}.gguf", folder / f"mmproj-{family}.gguf"
-        if not eyes.exists():
+        model, projector = folder / f"{family}.gguf", folder / f"mmproj-{family}.gguf"
+        if not projector.exists():
             tiny_gguf.language_model(model, vocabulary, family, seed=1, **how)
-            tiny_gguf.projector(eyes, kind)
-        given = {"mmproj": str(eyes), "context_tokens": 2048, "sequences": 3, **options}
+            tiny_gguf.projector(projector, kind)
+        given = {"mmproj": str(projector), "context_tokens": 2048, "sequences": 3, **options}
         return build(LlamaCppOptions(weights=None, model_file=str(model), threads=1, **given), None)
 
     return make
@@ -115,15 +115,15 @@ def ask(session: LlmSession, *messages: Message) -> str:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Media]:
-    """What the eyes have looked at."""
+    """What the projector has looked at."""
     seen: list[Media] = []
-    look = Eyes.look
+    look = VisionProjector.look
 
-    def counted(self: Eyes, media: Media) -> Any:
+    def counted(self: VisionProjector, media: Media) -> Any:
         seen.append(media)
         return look(self, media)
 
-    monkeypatch.setattr(Eyes, "look", counted)
+    monkeypatch.setattr(VisionProjector, "look", counted)
     return seen
 
 
@@ -183,8 +183,8 @@ def test_the_same_as_the_librarys_own_way(engine: LlamaCpp) -> None:
         engine._parts.model,
         engine._parts.shared.context,
     )
-    assert prompts._eyes
-    api, eyes = llama_api.multimodal(), prompts._eyes
+    assert prompts._vision
+    api, projector = llama_api.multimodal(), prompts._vision
     rendered = prompts._template.render([prompts._seen(m, KnownTexts()) for m in messages], [])
     text = "".join("<__media__>" if piece.image else piece.text for piece in rendered).encode()
     given = api.mtmd_input_text()
@@ -196,17 +196,26 @@ def test_the_same_as_the_librarys_own_way(engine: LlamaCpp) -> None:
     )
     data = base64.b64decode(ONE.partition(",")[2])
     buffer = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
-    bitmap = api.mtmd_helper_bitmap_init_from_buf(eyes.handle, buffer, len(data), False)
+    bitmap = api.mtmd_helper_bitmap_init_from_buf(projector.handle, buffer, len(data), False)
     chunks = api.mtmd_input_chunks_init()
     bitmaps = (ctypes.c_void_p * 1)(bitmap)
-    assert api.mtmd_tokenize(eyes.handle, chunks, ctypes.byref(given), bitmaps, 1) == 0
+    assert api.mtmd_tokenize(projector.handle, chunks, ctypes.byref(given), bitmaps, 1) == 0
     scratch, end = engine._parts.shared.scratch, ctypes.c_int32()
     assert int(api.mtmd_helper_get_n_pos(chunks)) + model.starts_with_bos == len(tokens)
     start = 0
     if model.starts_with_bos:
         context.decode([model.bos], 0, scratch, logits=0, by=Token())
         start = 1
-    arguments = (eyes.handle, context._handle, chunks, start, scratch, 512, True, ctypes.byref(end))
+    arguments = (
+        projector.handle,
+        context._handle,
+        chunks,
+        start,
+        scratch,
+        512,
+        True,
+        ctypes.byref(end),
+    )
     assert api.mtmd_helper_eval_chunks(*arguments) == 0
     assert end.value == len(tokens)
     theirs = context.logits()

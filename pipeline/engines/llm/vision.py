@@ -38,7 +38,7 @@ _IMAGE = 1
 """``enum mtmd_input_chunk_type``."""
 
 
-class EyesFailed(EngineError):
+class VisionFailed(EngineError):
     """A picture could be read and not be seen; later prompts are told so."""
 
 
@@ -46,31 +46,31 @@ class Media:
     """One part of a picture: cells that belong together. ``cells``: how many. ``positions``: how
     many tokens' places they take, fewer where cells are placed in two dimensions (M-RoPE)."""
 
-    def __init__(self, eyes: Eyes, chunk: Any) -> None:
+    def __init__(self, vision: VisionProjector, chunk: Any) -> None:
         api = multimodal()
         self.chunk = api.mtmd_input_chunk_copy(chunk)
         weakref.finalize(self, api.mtmd_input_chunk_free, self.chunk).atexit = False
         self.cells = int(api.mtmd_input_chunk_get_n_tokens(chunk))
         self.positions = int(api.mtmd_input_chunk_get_n_pos(chunk))
-        self.eyes = eyes
+        self.projector = vision
         self._job: Future[NDArray[np.float32]] | None = None
 
     def looked_at(self, timeout_s: float) -> bool:
-        """Whether what the eyes make of it is there; they look once, whoever waits for it."""
+        """Whether its embedding is there; it is computed once, however many wait for it."""
         if self._job is None:
-            self._job = self.eyes.look(self)
+            self._job = self.projector.look(self)
         wait([self._job], timeout_s)
         return self._job.done()
 
     @property
     def embeddings(self) -> NDArray[np.float32]:
-        """Once ``looked_at``. Shape (cells, inputs of the model). Raises ``EyesFailed``."""
+        """Once ``looked_at``. Shape (cells, inputs of the model). Raises ``VisionFailed``."""
         assert self._job
         return self._job.result()
 
     @property
     def failed(self) -> bool:
-        """Whether the eyes could not make anything of it."""
+        """Whether the projector failed on it."""
         return self._job is not None and self._job.done() and self._job.exception() is not None
 
 
@@ -91,7 +91,7 @@ class Picture:
         return sum(part.cells - part.positions for part in self.media.values())
 
 
-class Eyes:
+class VisionProjector:
     """The projector of one language model. ``most_tokens``: of one picture, as far as the family
     scales pictures. ``room_tokens``: what one computation of the model takes. Raises
     ``WeightsError``, ``EngineError``."""
@@ -125,7 +125,7 @@ class Eyes:
         self._model = model  # the C side needs it for as long as it lives
         weakref.finalize(self, api.mtmd_free, self.handle).atexit = False
         self._inputs = int(library().llama_model_n_embd_inp(model.handle))
-        self._looking = ThreadPoolExecutor(1, "llama-eyes")
+        self._looking = ThreadPoolExecutor(1, "llama-vision")
         self._looked_at: dict[Future[Any], Media] = {}
         # What is being looked at keeps this object, so the thread has nothing to do by then.
         weakref.finalize(self, self._looking.shutdown, wait=False).atexit = False
@@ -150,9 +150,9 @@ class Eyes:
         return self._assembled(chunks, data)
 
     def look(self, media: Media) -> Future[NDArray[np.float32]]:
-        """Begin to look at one part, in a thread of the eyes' own."""
-        # The thread must not keep alive what is no longer wanted, so it gets no ``Media``. These
-        # eyes are kept while it looks.
+        """Begin to embed one part, in a thread of its own."""
+        # The thread must not keep alive what is no longer wanted, so it gets no ``Media``. This
+        # projector is kept while it works.
         work = functools.partial(self._look, media.chunk, (media.cells, self._inputs))
         job = self._looking.submit(work)
         # Until then the C objects that it works with are needed; a callback of the job that had
@@ -215,7 +215,7 @@ def _look(handle: Any, chunk: Any, shape: tuple[int, int]) -> NDArray[np.float32
     api = multimodal()
     recent_problems()
     if api.mtmd_encode_chunk(handle, chunk) != 0:
-        raise EyesFailed("The model could not look at a picture", why=recent_problems())
+        raise VisionFailed("The model could not look at a picture", why=recent_problems())
     found = np.ctypeslib.as_array(api.mtmd_get_output_embd(handle), shape=shape)
     return np.array(found)
 

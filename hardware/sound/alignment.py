@@ -81,7 +81,7 @@ class _Stream:
         return round(samples * LISTEN_RATE / self._rate_hz)
 
 
-class Pairing:
+class Alignment:
     """One microphone and one loudspeaker, from opening to closing."""
 
     def __init__(self, microphone_hz: int, speaker_hz: int) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from app.settings.load import load_settings
 from app.talk.conversation import Connected, Disconnected
-from app.talk.evening import NOT_HEARD, PUSH, Evening, cancels_echo
 from app.talk.remote import RemoteConversation
 from app.talk.state import TalkState
+from app.talk.talk_app import NOT_HEARD, PUSH, TalkApp, cancels_echo
 from app.talk.talking import Talking
 from hardware.settings import Sound
 from hardware.sound.notices import AllZero, Dropped, Lost, MoreLatency, Opened, Sounds, Waiting
@@ -24,11 +24,11 @@ HERE = Opened(ARRAY.name, ARRAY.name, 16_000)
 ELSEWHERE = Opened(ARRAY.name, LAPTOP.name, 16_000)
 
 
-def evening(tmp_path: Path, url: str | None = None, **sound: Any) -> Evening:
+def talk_app(tmp_path: Path, url: str | None = None, **sound: Any) -> TalkApp:
     settings = SETTINGS.model_copy(update={"sound": Sound(**sound)})
     stages = SimpleNamespace(vad=SimpleNamespace(window_samples=512))
     assistant: Any = None if url else SimpleNamespace(stages=stages)
-    return Evening(settings, TalkState(), assistant, url, tmp_path, ScriptedDriver(ARRAY))
+    return TalkApp(settings, TalkState(), assistant, url, tmp_path, ScriptedDriver(ARRAY))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def evening(tmp_path: Path, url: str | None = None, **sound: Any) -> Evening:
 async def test_who_takes_the_echo_out(
     tmp_path: Path, sound: dict[str, Any], opened: Opened, kind: type
 ) -> None:
-    told = evening(tmp_path, **sound)
+    told = talk_app(tmp_path, **sound)
     assert isinstance(await told._hearing(opened), kind)
 
 
@@ -54,7 +54,7 @@ async def test_who_takes_the_echo_out(
 async def test_a_far_server_hears_nothing_meanwhile_either(
     tmp_path: Path, push_to_talk: bool
 ) -> None:
-    told = evening(tmp_path, "far:8765", echo="half-duplex", push_to_talk=push_to_talk)
+    told = talk_app(tmp_path, "far:8765", echo="half-duplex", push_to_talk=push_to_talk)
     conversation = await told._conversation(HERE)
     assert isinstance(conversation, RemoteConversation)
     assert (conversation._half_duplex is None) == push_to_talk
@@ -69,7 +69,7 @@ def test_a_chip_cancels_what_it_plays_itself() -> None:
 
 
 async def test_who_presses_a_key_while_nobody_is_there_is_told(tmp_path: Path) -> None:
-    told = evening(tmp_path, "far:8765", push_to_talk=True)
+    told = talk_app(tmp_path, "far:8765", push_to_talk=True)
     conversation = RemoteConversation("far:8765", push_to_talk=True)
     talking = Talking(told._card, conversation, push_to_talk=True)
     await told._push(talking)
@@ -84,7 +84,7 @@ async def test_who_presses_a_key_while_nobody_is_there_is_told(tmp_path: Path) -
 
 @pytest.mark.parametrize("push_to_talk", [True, False])
 async def test_who_may_speak_is_told_once(tmp_path: Path, push_to_talk: bool) -> None:
-    told = evening(tmp_path, "far:8765", push_to_talk=push_to_talk)
+    told = talk_app(tmp_path, "far:8765", push_to_talk=push_to_talk)
     told._sound_says(HERE)
     told._note(0.0, Connected())
     told._note(0.0, Disconnected("gone", 1.0))
@@ -95,7 +95,7 @@ async def test_who_may_speak_is_told_once(tmp_path: Path, push_to_talk: bool) ->
 
 
 async def test_what_the_card_tells_is_said(tmp_path: Path) -> None:
-    told = evening(tmp_path)
+    told = talk_app(tmp_path)
     notices = (
         HERE,
         Lost(ARRAY.name, "its stream has ended"),

@@ -1,4 +1,4 @@
-"""One evening of talk: the card, the conversation, and the rest of the body, put together."""
+"""`talk`: the sound card, the conversation and the body, put together."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from app.talk.local import LocalConversation
 from app.talk.remote import RemoteConversation
 from app.talk.state import TalkState
 from app.talk.talking import Talking
+from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import SoundCard
 from hardware.sound.driver import SoundDriver
 from hardware.sound.notices import (
@@ -28,7 +29,6 @@ from hardware.sound.notices import (
     Waiting,
 )
 from hardware.sound.opening import plain_name
-from hardware.sound.pairing import SoundBlock
 from hardware.xvf3800.boards import is_array_name, same_array
 from pipeline.commands import Direction
 from pipeline.echo.given import CardEcho
@@ -52,7 +52,7 @@ PUSH = "Press space, speak, and press it again when you are done."
 TOO_SHORT = f"too short: {PUSH[0].lower()}{PUSH[1:-1]}"
 
 
-class Evening:
+class TalkApp:
     """``run`` it; it lasts until it is cancelled."""
 
     def __init__(

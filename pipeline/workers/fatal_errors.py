@@ -27,7 +27,7 @@ _OUT_OF_MEMORY = ("out of memory", "bad_alloc", "failed to allocate", "cannot al
 """What torch, C++, ggml and the system write, lower-case."""
 
 
-class Ruin:
+class FatalErrors:
     """One engine's. Memory that is short once may be there for the next, smaller piece of work;
     twice in a row, it is not given back, and only a new process gets it back."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hardware.sound.pairing import BLOCK_SAMPLES, LEAD_S, Pairing, SoundBlock
+from hardware.sound.alignment import BLOCK_SAMPLES, LEAD_S, Alignment, SoundBlock
 from hardware.sound.ring import Piece
 from pipeline.audio import EMPTY, Pcm
 
@@ -20,7 +20,7 @@ class World:
     clocks of their own. The air is at 16 kHz of true time."""
 
     def __init__(self, mic_ppm: float = 0.0, spk_ppm: float = 0.0) -> None:
-        self.pairing = Pairing(RATE, RATE)
+        self.alignment = Alignment(RATE, RATE)
         self.blocks: list[SoundBlock] = []
         self.mic_rate, self.spk_rate = RATE * (1 + mic_ppm * 1e-6), RATE * (1 + spk_ppm * 1e-6)
         self.air = np.zeros(RATE * 45, np.float32)
@@ -53,7 +53,7 @@ class World:
         at_s = self._spk_at(self.spk_first)
         start = round((at_s + ECHO_S) * RATE)
         self.air[start : start + 80] = pcm
-        self.pairing.played(Piece(pcm, self.spk_first, at_s, self.xrun))
+        self.alignment.played(Piece(pcm, self.spk_first, at_s, self.xrun))
         self.xrun = False
         self.spk_first += 80
         self.spk_sample += 80
@@ -62,7 +62,7 @@ class World:
         at_s = self._mic_at(self.mic_first)
         places = np.round((at_s + np.arange(80) / self.mic_rate) * RATE).astype(int)
         piece = Piece(self.air[places].astype(np.int16), self.mic_first, at_s, False)
-        self.blocks.extend(self.pairing.heard(piece))
+        self.blocks.extend(self.alignment.heard(piece))
         self.mic_first += 80
 
     # what comes of it
@@ -133,7 +133,7 @@ def test_a_loudspeaker_that_stalls() -> None:
     world.xrun = True
     world.run(2)
     assert world.moves() == [0]
-    assert world.pairing.gaps == 1
+    assert world.alignment.gaps == 1
     assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=0.5)
 
 
@@ -167,27 +167,27 @@ def test_samples_that_our_own_ring_dropped() -> None:
 
 
 def test_a_reference_that_does_not_come_holds_nothing_up_for_long() -> None:
-    pairing = Pairing(RATE, RATE)
+    alignment = Alignment(RATE, RATE)
     blocks: list[SoundBlock] = []
     for first in range(0, RATE, 80):
         if first < RATE // 2:
-            pairing.played(Piece(SOUND[first : first + 80], first, 1 + first / RATE))
+            alignment.played(Piece(SOUND[first : first + 80], first, 1 + first / RATE))
         piece = Piece(SOUND[:80], first, 1 + first / RATE)
-        blocks.extend(pairing.heard(piece))
+        blocks.extend(alignment.heard(piece))
     assert len(blocks) >= RATE // BLOCK_SAMPLES - 4
     assert not blocks[-1].played.any()
 
 
 @pytest.mark.parametrize("rate", [24_000, 48_000])
 def test_other_rates_come_as_16_khz(rate: int) -> None:
-    pairing = Pairing(rate, rate)
+    alignment = Alignment(rate, rate)
     tone = (np.sin(np.arange(rate) * 2 * np.pi * 1000 / rate) * 8000).astype(np.int16)
     step = rate // 200
     blocks: list[SoundBlock] = []
     for first in range(0, rate, step):
         piece = Piece(tone[first : first + step], first, 1 + first / rate)
-        pairing.played(piece)
-        blocks.extend(pairing.heard(piece))
+        alignment.played(piece)
+        blocks.extend(alignment.heard(piece))
     heard = np.concatenate([EMPTY, *(block.pcm for block in blocks)])
     assert 15_500 <= len(heard) <= 16_000
     wanted = np.sin(np.arange(len(heard)) * 2 * np.pi * 1000 / RATE) * 8000
