@@ -102,7 +102,7 @@ def _help(place: Place) -> int:
 
 def _plan_of_base(place: Place, base: Sequence[Step]) -> int:
     """What can be said where the program that reads the settings is not there yet."""
-    _show(place, _to_do(place, base))
+    _show(place, [*_to_do(place, base), llama(place)])
     print(
         "What the settings need besides is only known when that is here. Start without --plan: it\n"
         "is shown then, and at a terminal you are asked before more than 1 GB is fetched."
