@@ -386,7 +386,6 @@ class TestAsking:
         assert done.returncode == 0, done.stderr
         assert "packages of requirements.lock" in done.stderr
         assert "to compile" in done.stderr
-        assert "3,149 MB of memory" in done.stderr
         assert "What the settings need besides" in done.stdout
         assert sorted(root.iterdir()) == before
         assert not (tmp_path / "cache").exists()
