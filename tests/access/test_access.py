@@ -70,7 +70,7 @@ def test_a_wrong_key_is_a_401_that_does_not_repeat_it() -> None:
         assert wrong.decode("latin-1") not in refusal.message
 
 
-def test_a_client_secret_lets_anybody_in() -> None:
+def test_a_client_secret_admits_any_client() -> None:
     assert RULES.decide(STRANGER, has_secret=True) == Way.SECRET
 
 
@@ -101,7 +101,7 @@ def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
 # --- proxies -----------------------------------------------------------------------------------
 
 
-def test_a_proxy_on_this_machine_does_not_make_everybody_local() -> None:
+def test_a_proxy_on_this_machine_does_not_make_its_clients_local() -> None:
     proxied = replace(HERE, forwarded=True)
     refusal = refused(RULES.decide(proxied))
     assert refusal.status == 401
@@ -109,7 +109,7 @@ def test_a_proxy_on_this_machine_does_not_make_everybody_local() -> None:
     assert RULES.decide(replace(proxied, keys=(KEY,))) == Way.KEY
 
 
-def test_a_proxy_at_an_allowed_address_does_not_let_in_everybody() -> None:
+def test_a_proxy_at_an_allowed_address_does_not_admit_its_clients() -> None:
     refusal = refused(RULES.decide(replace(ROBOT, forwarded=True)))
     assert refusal.status == 401
     assert "allow 192" not in refusal.message  # it is allowed; that is not the point

@@ -31,7 +31,7 @@ def mode(path: Path) -> int:
 # --- the file ----------------------------------------------------------------------------------
 
 
-def test_no_file_allows_nobody(file: AccessFile) -> None:
+def test_without_a_file_no_address_is_allowed(file: AccessFile) -> None:
     assert file.read() == AccessList()
     assert file.current() == AccessList()
     assert not file.path.parent.exists()
@@ -126,7 +126,7 @@ def test_a_slow_reader_does_not_bring_back_what_was_taken_away(file: AccessFile)
         '{"keys": [{"name": "a", "sha256": 12}]}',
     ],
 )
-def test_a_file_that_makes_no_sense_lets_nobody_in_and_is_not_overwritten(
+def test_a_broken_file_admits_no_client_and_is_not_overwritten(
     file: AccessFile, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     file.change(lambda known: known.with_address(parse_network("10.0.0.1"), ""))

@@ -117,7 +117,7 @@ async def test_a_key_opens_the_door_in_each_way(
         b"Origin: http://[",
     ],
 )
-async def test_malformed_headers_are_refused_and_hurt_nobody(
+async def test_malformed_headers_are_refused(
     serving: Serve, come_from: Come, header: bytes
 ) -> None:
     served = await serving(access=Access(RULES))

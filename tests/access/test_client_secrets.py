@@ -388,7 +388,7 @@ async def test_while_the_engines_warm_up_it_is_a_503(serving: Serve, access: Acc
     assert (await post(served)).status_code == 503
 
 
-async def test_a_client_that_leaves_in_the_middle_of_its_body_hurts_nobody(
+async def test_a_client_that_leaves_in_the_middle_of_its_body_is_harmless(
     serving: Serve, access: Access, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serving(access=access)

@@ -93,7 +93,7 @@ def test_idle_time_counts_from_the_last_message() -> None:
     assert idle.left_s(2000.0) == 0
 
 
-def test_without_a_limit_nobody_is_idle() -> None:
+def test_without_a_limit_no_client_is_idle() -> None:
     assert not IdleTime(None, 0.0).limited
 
 

@@ -16,7 +16,7 @@ SAID = "go forward"
     [({}, 0), ({"dropped_samples": 512}, 1), ({"failed": 1}, 1), ({"turns": []}, 1)],
     ids=["well", "dropped", "failed", "nothing was said"],
 )
-def test_an_exchange_costs_nobody_anything(changed: dict[str, Any], code: int) -> None:
+def test_an_exchange_costs_nothing(changed: dict[str, Any], code: int) -> None:
     turn = exchanges.Turn(SAID, "tts=espeak-ng", 1.0, heard=SAID, answered=True)
     assert exchanges.Report(**({"turns": [turn]} | changed)).exit_code == code
     lost = exchanges.Turn(SAID, "tts=espeak-ng", 1.0, heard=SAID)

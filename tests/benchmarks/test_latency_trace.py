@@ -262,7 +262,7 @@ def test_two_sentences_are_answered_as_one_if_the_last_answer_is_to_both(
 # --- waste -------------------------------------------------------------------------------------
 
 
-def test_engine_time_of_answers_that_nobody_got_is_wasted() -> None:
+def test_engine_time_of_unsent_answers_is_wasted() -> None:
     died = [
         call("stt.finish", 0.5, 0.530, work=7),
         call("turn.score", 0.53, 0.58, work=7),

@@ -115,7 +115,7 @@ def test_a_narrow_terminal_shows_the_words_below_the_numbers(
 
 
 @pytest.mark.parametrize("columns", ["80", "220"])
-def test_what_somebody_typed_does_nothing_to_the_terminal(
+def test_recorded_text_cannot_control_the_terminal(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -199,7 +199,7 @@ def test_mistakes_have_a_message_and_a_code(
     assert "Traceback" not in printed
 
 
-def test_a_server_that_nobody_talked_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_server_without_sessions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text('{"kind":"file","format":1,"reachy_voice":"test"}\n')
     code, printed = run_flat(capsys, "replay", str(path))
@@ -223,7 +223,7 @@ def test_what_cannot_be_recorded_into_is_known_before_the_engines(
     assert "Warming" not in printed
 
 
-def test_the_server_of_somebody_else_is_not_recorded(
+def test_a_remote_server_is_not_recorded(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     tone = tmp_path / "tone.wav"

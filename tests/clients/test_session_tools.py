@@ -148,7 +148,7 @@ def test_an_interrupted_answer_never_makes_its_call(interrupt: str) -> None:
     run_virtual(main())
 
 
-def test_a_call_that_was_only_speculated_reaches_nobody() -> None:
+def test_a_speculative_call_is_not_sent() -> None:
     async def main() -> None:
         llm = ScriptedLlm(answers=[SILENT_DANCE], deltas=("All right.",))
         stt = ScriptedStt(texts=("Dance", "Dance slowly"))

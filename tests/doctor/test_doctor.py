@@ -170,7 +170,7 @@ def test_a_port_of_our_own_server(server: FileServer) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, b"<html>reachy-voice", b'{"status": "ok"}'])
-def test_a_port_of_somebody_else(server: FileServer, answer: bytes | None) -> None:
+def test_a_port_in_use(server: FileServer, answer: bytes | None) -> None:
     if answer is not None:
         server.files["/v1/models"] = answer
     port = port_of(server)

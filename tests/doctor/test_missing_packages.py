@@ -54,7 +54,7 @@ def test_cuda_graphs_that_are_not_there() -> None:
     assert "--set tts.engine=qwen3-tts --set tts.backend=fast" in caught.value.fix
 
 
-def test_nobody_is_told_to_install_what_is_on_no_index() -> None:
+def test_packages_on_no_index_are_not_suggested() -> None:
     """Whoever takes the name there would be installed."""
     told = [
         path

@@ -175,7 +175,7 @@ async def answer(told: Scene, level: int, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("half_duplex", [True, False])
-def test_half_duplex_hears_nobody_while_it_speaks(half_duplex: bool) -> None:
+def test_half_duplex_mutes_the_microphone_during_playback(half_duplex: bool) -> None:
     hearing = HalfDuplexHearing(WINDOW) if half_duplex else ChipHearing(WINDOW)
 
     async def main() -> Scene:

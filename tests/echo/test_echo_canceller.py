@@ -74,7 +74,7 @@ def test_blocks_of_another_length_are_refused() -> None:
 # --- an echo, and somebody who speaks ----------------------------------------------------------
 
 
-def test_echo_goes_and_somebody_stays() -> None:
+def test_echo_is_removed_and_speech_kept() -> None:
     reference, echo = scene(9, 2)
     near = 0.3 * speechlike(9, 3)
     near[: 6 * LISTEN_RATE] = 0
@@ -144,7 +144,7 @@ def test_a_state_that_cannot_be_is_refused() -> None:
 
 
 @pytest.mark.parametrize("late", [160, 441, -160])
-def test_a_gap_that_nobody_reports_is_found_and_followed(late: int) -> None:
+def test_an_unreported_gap_is_found_and_followed(late: int) -> None:
     reference, echo = scene(10, 5)
     at = 7 * LISTEN_RATE
     after = np.roll(echo, late)[at:] if late > 0 else np.pad(echo[at - late :], (0, -late))
@@ -156,7 +156,7 @@ def test_a_gap_that_nobody_reports_is_found_and_followed(late: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [6, 7, 8])
-def test_somebody_who_speaks_is_no_gap(seed: int) -> None:
+def test_near_end_speech_is_no_gap(seed: int) -> None:
     reference, echo = scene(9, seed)
     near = 0.5 * speechlike(9, seed + 100)
     near[: 5 * LISTEN_RATE] = 0

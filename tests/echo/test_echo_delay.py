@@ -50,7 +50,7 @@ def test_it_is_found_by_two_clocks(delay: int, ppm: float, seed: int) -> None:
     assert abs(found.samples - delay) <= ONE_MS + 10
 
 
-def test_it_is_found_while_somebody_else_speaks_as_loud() -> None:
+def test_it_is_found_during_equally_loud_speech() -> None:
     echo = through(delayed(SENT, 3200), room(0, 4))
     near = speechlike(LENGTH_S, 5)
     near *= np.float32(10 ** ((power_db(echo) - power_db(near)) / 20))

@@ -31,7 +31,7 @@ def decided(windows: Sequence[tuple[float, float, float]], rule: Rule) -> list[b
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_two_windows_of_speech_are_somebody(rule: Rule) -> None:
+def test_two_windows_of_speech_trigger(rule: Rule) -> None:
     assert decided([SPEECH, SPEECH, SPEECH], rule) == [False, True, True]
     wrong = (0.0, 0.0, 0.0)
     assert decided([SPEECH, wrong, SPEECH, SPEECH], rule) == [False, False, False, True]
@@ -39,7 +39,7 @@ def test_two_windows_of_speech_are_somebody(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("wrong", [(0.0, 0.1, 8.0), (0.1, 0.0, 8.0), (0.9, 0.9, 1.9)])
-def test_what_is_not_speech_or_not_louder_than_echo_is_nobody(
+def test_no_trigger_without_speech_above_the_echo(
     rule: Rule, wrong: tuple[float, float, float]
 ) -> None:
     assert decided([wrong] * 5, rule) == [False] * 5
@@ -95,7 +95,7 @@ def fired_s(vad: SileroVad, found: list[EchoFree]) -> list[float]:
 
 
 @pytest.mark.real
-def test_the_robot_does_not_hear_itself_but_it_hears_somebody(vad: SileroVad) -> None:
+def test_near_end_speech_triggers_and_echo_does_not(vad: SileroVad) -> None:
     said = recording("two_cities").pcm[: 14 * LISTEN_RATE]
     played = to_float(said) / np.abs(to_float(said)).max()
     played = np.float32(0.7) * played[: len(played) // BLOCK * BLOCK]

@@ -36,7 +36,7 @@ def test_what_is_left_of_an_echo_is_explained_and_taken_off(seed: int) -> None:
 
 
 @pytest.mark.parametrize("under_db", [0, 6, 12])
-def test_somebody_who_speaks_stands_out(under_db: float) -> None:
+def test_near_end_speech_stands_out(under_db: float) -> None:
     """Softer than the echo by so much."""
     echo = 0.1 * speechlike(8, 4)
     near = 0.1 * 10 ** (-under_db / 20) * speechlike(8, 5)

@@ -36,7 +36,7 @@ def test_a_loudspeaker_that_bends_is_followed_by_the_cube() -> None:
 
 
 @pytest.mark.parametrize(("level_db", "least_db"), [(6, 16), (0, 12), (-6, 8)])
-def test_what_somebody_says_stays(level_db: float, least_db: float) -> None:
+def test_near_end_speech_is_kept(level_db: float, least_db: float) -> None:
     """Signal-to-noise ratio of the residual, where its noise is echo and what the filter took."""
     reference = speechlike(10, 4)
     echo = through(reference, room(40, 4))

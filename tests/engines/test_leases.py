@@ -148,7 +148,7 @@ async def test_a_session_listens_through_another_vad() -> None:
 
 
 @virtual
-async def test_a_notice_is_said_where_nobody_speaks_and_is_in_no_prompt() -> None:
+async def test_a_notice_is_said_in_silence_and_is_in_no_prompt() -> None:
     llm, tts = ScriptedLlm(), ScriptedTts()
     async with scene(llm=llm, tts=tts) as played:
         assert played.session.notify("One moment.")
@@ -165,7 +165,7 @@ async def test_a_notice_is_said_where_nobody_speaks_and_is_in_no_prompt() -> Non
 
 
 @virtual
-async def test_a_notice_is_not_said_over_anybody() -> None:
+async def test_a_notice_is_not_said_over_speech() -> None:
     async with scene() as played:
         assert not played.session.notify("")
         await played.say(0.6)

@@ -190,7 +190,7 @@ async def test_what_is_no_address_is_said(url: str) -> None:
     assert full(raised.value)
 
 
-async def test_nobody_is_there() -> None:
+async def test_nothing_answers() -> None:
     async with open_daemon(f"127.0.0.1:{free_port()}") as daemon:
         with pytest.raises(RobotNotFound, match="nothing answers") as raised:
             await daemon.check()

@@ -184,7 +184,7 @@ def test_the_array_turns_with_the_head() -> None:
     assert math.degrees(gaze.yaw(3.0)) == pytest.approx(50)
 
 
-def test_it_looks_to_the_front_again_when_nobody_has_spoken_for_long() -> None:
+def test_it_looks_ahead_after_a_long_silence() -> None:
     gaze = looks([Direction(40, True)] * 3)
     assert gaze.yaw(FORGOTTEN_S) > 0
     assert gaze.yaw(FORGOTTEN_S + 0.3) == 0

@@ -112,7 +112,7 @@ async def test_whoever_ends_it_wins_over_an_error_in_the_same_moment() -> None:
     assert turns > 2
 
 
-async def test_it_keeps_still_while_somebody_has_the_motors_off(robot: RobotDaemon) -> None:
+async def test_it_keeps_still_while_the_motors_are_off(robot: RobotDaemon) -> None:
     notices = Notices()
     async with moving(robot.url, notices) as body:
         body.note(STARTED)
@@ -128,7 +128,7 @@ async def test_it_keeps_still_while_somebody_has_the_motors_off(robot: RobotDaem
     assert notices.kinds() == [RobotBusy]
 
 
-async def test_motors_that_somebody_has_switched_off_stay_off_over_a_lost_connection(
+async def test_motors_switched_off_stay_off_over_a_lost_connection(
     robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may have it in their hands."""

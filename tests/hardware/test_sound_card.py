@@ -233,7 +233,7 @@ def test_a_late_reader_loses_the_oldest_and_is_told() -> None:
     assert scene.card.state().dropped_samples == dropped[0]
 
 
-def test_what_nobody_could_hear_yet_is_not_missed() -> None:
+def test_audio_before_the_first_reader_is_not_counted_as_lost() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
     async def main() -> None:

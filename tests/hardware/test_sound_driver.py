@@ -52,7 +52,7 @@ async def test_a_call_that_hangs_is_left_behind_and_the_next_waits_for_it() -> N
     thread.end()
 
 
-async def test_a_cancelled_call_still_runs_and_disturbs_nobody() -> None:
+async def test_a_cancelled_call_still_runs_to_its_end() -> None:
     thread, release = DriverThread("test"), threading.Event()
     done: list[int] = []
 
@@ -70,7 +70,7 @@ async def test_a_cancelled_call_still_runs_and_disturbs_nobody() -> None:
     thread.end()
 
 
-async def test_a_hanging_close_is_told_and_holds_nobody_up(
+async def test_a_hanging_close_is_reported_and_delays_nothing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(portaudio, "_CLOSE_S", 0.01)
@@ -155,7 +155,7 @@ def test_where_nothing_comes_back_there_is_no_echo(noise: float) -> None:
     assert find_echo(chirp(), _heard(0, 0.0, noise), noise_power=noise**2) is None
 
 
-def test_a_chirp_frightens_nobody() -> None:
+def test_a_chirp_fades_in() -> None:
     assert len(chirp()) == 8000
     assert np.abs(chirp()).max() <= 8000
     assert abs(int(chirp()[0])) < 100

@@ -89,7 +89,7 @@ def test_a_loudspeaker_that_cannot_be_opened_anew_is_lost_and_found_again() -> N
     assert scene.driver.latencies_s == list(LATENCIES_S[:2])
 
 
-def test_what_nobody_hears_and_what_happens_seldom_asks_for_nothing() -> None:
+def test_inaudible_and_rare_underruns_change_nothing() -> None:
     dropouts = Dropouts()
     for now_s in range(20):
         dropouts.note(now_s, False, now_s)

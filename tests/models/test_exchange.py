@@ -135,7 +135,7 @@ async def turn(app: RobotApp, count: int) -> tuple[str, str, set[int]]:
     return heard, said, levels - {0}
 
 
-async def test_each_engine_is_exchanged_and_nobody_is_disconnected(
+async def test_each_engine_is_exchanged_without_a_disconnection(
     settings_file: Path, cache: WeightsCache
 ) -> None:
     async with running(settings_file, cache) as server, robot_app(server.url) as app:
@@ -372,7 +372,7 @@ async def test_one_section_that_fails_does_not_keep_the_others_back(
         assert server.assistant.settings.tts.level == 2000  # type: ignore[attr-defined]
 
 
-def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "reachy-voice").mkdir(mode=0o755)
     (tmp_path / "reachy-voice").chmod(0o755)
     with pytest.raises(ConfigError, match="cannot be used"):

@@ -181,7 +181,7 @@ async def test_a_permission_that_cannot_be_taken_back_is_said(here: Scene) -> No
     assert left.fix == f"reachy-voice allow --remove {ADDRESS}"
 
 
-async def test_what_somebody_set_meanwhile_stays(here: Scene) -> None:
+async def test_a_setting_made_meanwhile_stays(here: Scene) -> None:
     """By hand in the app's settings, or another machine's pair."""
     async with fake_robot(Manner(blocked="no")) as robot:
         task = asyncio.create_task(here.pair(robot))

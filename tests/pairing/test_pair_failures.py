@@ -206,7 +206,7 @@ async def test_an_app_that_does_not_confirm(here: Scene, mood: object, why: str)
     assert left.what == "The app did not get its former connection back"
 
 
-async def test_a_restart_that_nobody_can_make(here: Scene) -> None:
+async def test_a_restart_that_is_not_possible(here: Scene) -> None:
     """The app was started by hand: the daemon knows nothing of it."""
     async with fake_robot(Manner(needs_restart=True)) as robot:
         robot.status = None
@@ -220,7 +220,7 @@ async def test_a_restart_that_nobody_can_make(here: Scene) -> None:
 # --- the robot ---------------------------------------------------------------------------------
 
 
-async def test_nobody_is_there(here: Scene) -> None:
+async def test_nothing_answers(here: Scene) -> None:
     async with fake_robot(app=False, daemon=False) as robot:
         what, _, fix = await failure(here, robot)
     assert what == (
@@ -230,7 +230,7 @@ async def test_nobody_is_there(here: Scene) -> None:
     assert "reachy-voice pair localhost" in fix
 
 
-async def test_nobody_is_on_this_machine(tmp_path: Path) -> None:
+async def test_nothing_answers_on_this_machine(tmp_path: Path) -> None:
     robot_here = fake_robot(app=False, daemon=False, address="127.0.0.1")
     async with scene(tmp_path, loopback=True) as here, robot_here as robot:
         _, _, fix = await failure(here, robot)

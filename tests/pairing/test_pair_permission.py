@@ -82,7 +82,7 @@ def test_one_pairing_at_a_time(file: SlowFile) -> None:
         pass
 
 
-def test_a_folder_that_nobody_may_write_stops_no_pairing(tmp_path: Path) -> None:
+def test_a_read_only_folder_does_not_stop_pairing(tmp_path: Path) -> None:
     """A robot on this machine needs no list."""
     blocked = tmp_path / "file"
     blocked.write_text("")

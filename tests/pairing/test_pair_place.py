@@ -66,7 +66,7 @@ def test_what_is_no_place(text: str) -> None:
     assert "reachy-voice pair 192.168.1.7" in error.value.fix
 
 
-async def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "look_up", _unknown)
     monkeypatch.setattr(place, "addresses_of", _unknown)
     with pytest.raises(WhichRobot) as error:
@@ -303,7 +303,7 @@ async def test_names_are_looked_up() -> None:
     assert await look_up("a..b", 5) == []
 
 
-async def test_a_name_service_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_name_service_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
 
     def hang(*arguments: object, **more: object) -> list[object]:

@@ -174,7 +174,7 @@ def test_what_the_app_says_is_no_command_for_the_terminal() -> None:
     assert why.isascii()
 
 
-def test_connected_with_somebody_else_at_our_address() -> None:
+def test_connected_to_another_server_at_our_address() -> None:
     what, why, _ = said(seen(replace(TOLD, connected=True)))
     assert what == "The robot's app says that it is connected, but not to this server"
     assert why == "another machine answers at 192.168.1.5:8765 for the robot"
@@ -203,7 +203,7 @@ def test_nothing_came(error: str, why: str, fix: str) -> None:
     assert advice.startswith(fix)
 
 
-def test_an_error_that_nobody_foresaw() -> None:
+def test_an_unknown_error() -> None:
     what, why, fix = said(seen(replace(TOLD, error="ValueError: odd")))
     assert what == "The robot's app could not connect"
     assert (why, fix) == ("it says: ValueError: odd", f"If in doubt: {FIREWALL}")

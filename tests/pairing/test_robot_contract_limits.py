@@ -146,7 +146,7 @@ class running:  # noqa: N801
         await self._task
 
 
-async def test_row_17_nobody_comes_in_before_the_models_are_warm(served: Served) -> None:
+async def test_row_17_no_client_is_admitted_before_the_models_are_warm(served: Served) -> None:
     served.assistant.reasons["llm"] = "loading"
     with pytest.raises(InvalidStatus) as refused:
         await connect(served.url)
@@ -316,7 +316,7 @@ async def closing(socket: Any) -> AsyncIterator[str]:
         return
 
 
-async def test_row_26_the_prefix_is_read_before_anybody_asks(served: Served) -> None:
+async def test_row_26_the_prefix_is_read_before_the_first_question(served: Served) -> None:
     tools = [RobotTool(tool.name, parameters=tool.parameters) for tool in robot_tools()]
     assert len(tools) == 17
     async with robot_app(served.url, tools=tools, instructions="Be a robot. " * 160) as robot:

@@ -24,7 +24,7 @@ def test_the_first_event_is_the_session_with_its_defaults() -> None:
     assert session["expires_at"] > 1_000
 
 
-def test_what_nobody_asked_for_is_left_to_the_yaml() -> None:
+def test_defaults_come_from_the_yaml() -> None:
     config = Client().protocol.config
     assert config == SessionConfig(instructions="You are Reachy.", voice="joe")
     assert config.turn_detection == TurnDetection()  # None everywhere: adaptive endpointing

@@ -71,7 +71,7 @@ def test_the_address_may_ask_for_all_responses(query: dict[str, str]) -> None:
     assert end["response"]["metadata"] == (FIGURES if query else None)
 
 
-def test_nobody_who_does_not_ask_is_told() -> None:
+def test_only_clients_that_ask_are_told() -> None:
     assert done(Client(), None, RECORD) is None
     assert done(Client(), {"mine": "1"}, RECORD) == {"mine": "1"}
     assert done(Client(), {WANTED: "false"}, RECORD) == {WANTED: "false"}

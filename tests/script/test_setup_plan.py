@@ -129,14 +129,14 @@ class TestPlan:
     def test_nothing_to_fetch_is_no_plan(self) -> None:
         assert plan.lines([], ["/checkout"]) == []
 
-    def test_nobody_is_asked_without_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_question_without_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
         assert plan.agreed(self.FETCHES)
 
     @pytest.mark.parametrize(
         ("said", "agreed"), [("\n", True), ("y\n", True), ("n\n", False), ("q\n", False)]
     )
-    def test_somebody_is_asked_before_much_is_fetched(
+    def test_a_question_before_a_large_fetch(
         self, monkeypatch: pytest.MonkeyPatch, said: str, agreed: bool
     ) -> None:
         class Terminal(io.StringIO):

@@ -189,7 +189,7 @@ async def test_one_can_come_back_again_and_again(home: Home) -> None:
 
 
 @pytest.mark.parametrize("other", [{"key": "other"}, {"key": None}, {"tools": []}])
-async def test_nobody_else_goes_on_in_it(home: Home, other: dict[str, Any]) -> None:
+async def test_another_client_cannot_resume_it(home: Home, other: dict[str, Any]) -> None:
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
         await abort(talk)

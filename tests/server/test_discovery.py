@@ -180,7 +180,7 @@ async def test_a_text_that_is_no_address() -> None:
 
 
 @needs_multicast
-async def test_what_nobody_may_be_called_is_passed_over() -> None:
+async def test_invalid_names_are_skipped() -> None:
     """One such record in the network must not keep anybody from finding the others."""
     kind = f"{SERVICE}.local."
     zeroconf = AsyncZeroconf(interfaces=HERE)
@@ -201,7 +201,7 @@ async def test_what_nobody_may_be_called_is_passed_over() -> None:
 
 
 @needs_multicast
-async def test_a_text_that_means_this_machine_to_everybody() -> None:
+async def test_names_of_this_machine() -> None:
     """127.0.0.1 is what a robot writes that had no network when it began."""
     odd = [
         robot(f"odd-{n}", 8000, address=text) for n, text in enumerate(("127.0.0.1", "fe80::1%x"))
@@ -225,7 +225,7 @@ async def test_no_interface_has_an_address(monkeypatch: pytest.MonkeyPatch) -> N
             pass
 
 
-async def test_nobody_is_found_where_nobody_is() -> None:
+async def test_an_empty_network() -> None:
     assert await find("_nobody-here._tcp", 0.1, HERE) == []
 
 
@@ -344,7 +344,7 @@ async def test_each_message_of_the_system_is_a_change(monkeypatch: pytest.Monkey
     assert ours.fileno() == -1
 
 
-async def test_where_nobody_tells_of_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_address_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "AF_NETLINK", raising=False)
     async with address_changes() as changed:
         assert not changed.is_set()

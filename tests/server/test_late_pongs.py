@@ -26,7 +26,7 @@ def link_of(served: Served) -> WebSocketLink:
     return only._link
 
 
-async def test_while_we_do_not_read_nobody_is_cut_for_a_missing_pong(serving: Serve) -> None:
+async def test_no_client_is_cut_for_a_missing_pong_while_reading_is_paused(serving: Serve) -> None:
     served = await serving()
     async with talking(served) as talk:
         link = link_of(served)

@@ -217,7 +217,7 @@ def test_the_loop_is_late_by_what_holds_it_up() -> None:
     assert lags == pytest.approx([0, 0, 0.1 - 0.5 * PERIOD_S, 0], abs=1e-6)
 
 
-def test_nothing_ticks_when_nobody_watches() -> None:
+def test_no_timer_runs_while_metrics_are_not_read() -> None:
     lags: list[float] = []
 
     async def main() -> None:

@@ -90,7 +90,7 @@ def test_what_was_parked_is_given_back_once() -> None:
 @pytest.mark.parametrize(
     "other", [Identity(b"other", "192.168.1.7"), Identity(b"digest", "192.168.1.8"), None]
 )
-def test_nobody_else_gets_it(other: Identity | None) -> None:
+def test_another_client_does_not_get_it(other: Identity | None) -> None:
     room = Room()
     memory = room.loses()
     assert room.comes_back(other) is None

@@ -40,7 +40,7 @@ async def told_of(clients: dict[Any, str], url: str, array: ScriptedArray) -> No
     await asyncio.wait({running})
 
 
-async def test_the_robots_client_is_told_and_nobody_else() -> None:
+async def test_only_the_robots_client_is_told() -> None:
     robot, other = Client(), Client()
     array = ScriptedArray()
     await told_of({robot: "10.0.0.7", other: "10.0.0.8"}, "http://10.0.0.7:8000", array)
@@ -88,7 +88,7 @@ def test_addresses_are_compared_as_clients_have_them(monkeypatch: pytest.MonkeyP
     ("url", "control", "runs"),
     [(None, "auto", False), ("http://a", "never", False), ("http://a", "auto", True)],
 )
-def test_that_everybody_is_answered_is_said_where_no_array_tells(
+def test_a_missing_array_is_reported_where_directions_are_limited(
     url: str | None, control: str, runs: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = assistant(url, {})
@@ -102,7 +102,7 @@ def test_that_everybody_is_answered_is_said_where_no_array_tells(
     assert ("everyone is answered" in caplog.text) != runs
 
 
-def test_a_name_that_nobody_knows(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_name(caplog: pytest.LogCaptureFixture) -> None:
     assert places_of("nobody.invalid") == frozenset()
     assert "is not known" in caplog.text
     assert places_of("127.0.0.1") == {"127.0.0.1", "::1"}

@@ -284,7 +284,7 @@ async def test_a_client_whose_upgrade_ends_after_the_drain_is_told_1001(
     await served.task
 
 
-async def test_clients_that_send_nothing_for_ever_hurt_nobody(serving: Serve) -> None:
+async def test_silent_clients_are_harmless(serving: Serve) -> None:
     """One that never asks for the upgrade, and one that never says a word after it."""
     served = await serving()
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)

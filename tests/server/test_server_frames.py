@@ -178,9 +178,7 @@ async def test_a_message_of_too_many_fragments_closes_with_1009(
     await served.sockets.empty()
 
 
-async def test_pongs_that_nobody_reads_do_not_pile_up(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unread_pongs_do_not_pile_up(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket_link, "FRAMES_BURST", 10**9)
     served = await serving()
     async with raw(served):
@@ -207,7 +205,7 @@ async def test_text_that_is_none_closes_with_1007_and_writes_no_log(
 
 
 @pytest.mark.parametrize("early", [frame(FIN | TEXT, b"\xff"), b"\xff\xff\xff\xff\xff\xff"])
-async def test_nonsense_before_the_upgrade_is_answered_hurts_nobody(
+async def test_garbage_before_the_upgrade_is_answered_is_harmless(
     serving: Serve,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

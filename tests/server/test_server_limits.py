@@ -203,7 +203,7 @@ def never() -> None:
     pytest.fail("nobody had to give way")
 
 
-async def test_connections_that_only_wait_keep_nobody_else_out(
+async def test_idle_connections_do_not_block_new_clients(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serving()
@@ -340,7 +340,7 @@ async def test_a_websocket_to_another_path_is_told_404(serving: Serve, path: str
     assert "/v1/realtime" in error["message"]
 
 
-async def test_nobody_is_sent_on_to_the_host_of_the_request(serving: Serve) -> None:
+async def test_no_redirect_to_the_host_of_the_request(serving: Serve) -> None:
     served = await serving()
     response = await served.get("/ready/")
     assert response.status_code == 404

@@ -32,7 +32,7 @@ async def burst(talk: Any) -> None:
     await talk.send("response.create")
 
 
-async def test_who_reads_nothing_holds_nobody_else_up(serving: Serve) -> None:
+async def test_a_client_that_does_not_read_does_not_delay_others(serving: Serve) -> None:
     tts = ScriptedTts(first_s=0.0, seconds_per_word=5.0)
     llm = CountedLlm()
     llm.answers = [MINUTES, ("Just this. ",) * 4]

@@ -35,7 +35,7 @@ def test_the_newest_speech_counts() -> None:
     assert told.lately_deg(1.6) is None
 
 
-def test_everybody_is_meant_where_no_array_tells() -> None:
+def test_without_an_array_all_speech_counts() -> None:
     told = Directions(Sector(90, 60))
     assert not told.elsewhere(0.0)
     told.note(Direction(200.0, speech=True), 0.0)

@@ -128,7 +128,7 @@ def test_an_unlikely_end_waits_longer_than_a_clear_one() -> None:
     assert times == pytest.approx([0.16, 0.576, 1.056], abs=0.04)
 
 
-def test_a_pause_is_one_utterance_and_nobody_sees_the_discarded_reply() -> None:
+def test_a_pause_is_one_utterance_and_the_discarded_reply_is_not_seen() -> None:
     stt = ScriptedStt(texts=("I want", "I want some tea"))
     llm = ScriptedLlm()
 

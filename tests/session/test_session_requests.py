@@ -266,7 +266,7 @@ def test_after_an_idle_timeout_the_server_speaks_again() -> None:
     run_virtual(main())
 
 
-def test_somebody_who_speaks_is_not_idle() -> None:
+def test_speech_ends_the_idle_timeout() -> None:
     async def main() -> None:
         llm = ScriptedLlm(deltas=("Hello.",))
         async with scene(config=NAGGING, llm=llm) as played:
@@ -339,7 +339,7 @@ def test_a_session_that_only_transcribes_tells_stable_words_and_answers_nothing(
     run_virtual(main())
 
 
-def test_partials_cost_nothing_where_nobody_asked_for_them() -> None:
+def test_partials_cost_nothing_unless_asked_for() -> None:
     async def main() -> None:
         async with scene(stt=ScriptedStt(partials=("a", "a b", "a b c"))) as played:
             await played.say(1.0)

@@ -187,7 +187,7 @@ def test_clear_drops_a_turn_that_waits_for_its_transcript() -> None:
 
 
 @pytest.mark.parametrize("detection", [None, TurnDetection(create_response=False)])
-def test_a_turn_that_waits_is_kept_but_not_answered_when_nobody_wants_that_any_more(
+def test_a_waiting_turn_is_kept_but_not_answered_once_cancelled(
     detection: TurnDetection | None,
 ) -> None:
     async def main() -> None:
@@ -293,7 +293,7 @@ def call2() -> Item:
     return FunctionCallItem("c2", "call_2", "look", "{}")
 
 
-def test_speech_that_nobody_understood_is_not_passed_over_in_silence() -> None:
+def test_speech_without_words_is_not_ignored_silently() -> None:
     llm = ScriptedLlm()
 
     async def main() -> None:

@@ -78,7 +78,7 @@ def test_a_profile_may_have_one(write: Write) -> None:
 
 
 @pytest.mark.parametrize("where", ["file", "set", "environment"])
-def test_what_somebody_wrote_wins(where: str, write: Write) -> None:
+def test_explicit_instructions_win(where: str, write: Write) -> None:
     mine = write("conversation: {persona: joker, instructions: Be mine.}")
     persona = "conversation.persona=joker"
     found = {

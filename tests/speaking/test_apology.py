@@ -244,7 +244,7 @@ def test_a_sentence_that_cannot_be_kept_is_none() -> None:
         (ResponseOptions(), APOLOGISING, Cancelled()),
     ],
 )
-def test_where_nobody_listens_nothing_is_said(
+def test_no_apology_without_a_listener(
     options: ResponseOptions, settings: SessionSettings, error: Exception
 ) -> None:
     async def main() -> None:

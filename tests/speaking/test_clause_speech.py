@@ -213,7 +213,7 @@ def test_a_voice_that_stays_stuck_fails_the_reply_in_time() -> None:
     run_virtual(main())
 
 
-def test_a_voice_is_not_hurried_while_nobody_waits() -> None:
+def test_no_timeout_while_the_user_does_not_wait() -> None:
     """A guess behind a shut gate may stand behind more urgent work for any time."""
 
     async def main() -> None:
@@ -282,7 +282,7 @@ def test_an_engine_that_breaks_while_a_clause_is_said_again_fails_the_reply(
     run_virtual(main())
 
 
-def test_nothing_is_cut_where_nobody_watches() -> None:
+def test_nothing_is_cut_without_the_watch() -> None:
     async def main() -> None:
         tts = MoodyTts(["hum"])
         async with scene(config=CONFIG, llm=ScriptedLlm(["Yes."]), tts=tts) as it:

@@ -398,7 +398,7 @@ def test_who_speaks_before_anything_is_heard_is_answered() -> None:
     assert words(it) == "It is noon."
 
 
-def test_a_silent_guess_reaches_nobody() -> None:
+def test_a_silent_speculative_reply_is_not_sent() -> None:
     async def main() -> Scene:
         llm = ScriptedLlm(ALOUD_NOW, answers=[("😀",), ("👍",)])
         stt = ScriptedStt(texts=("What", "What time is it"))

@@ -134,7 +134,7 @@ def test_who_is_in_front_is_answered_and_who_is_at_the_side_is_not(ids: tuple[in
     assert there.directions() == [75]
 
 
-def test_what_somebody_else_has_said_just_before_is_no_part_of_the_question() -> None:
+def test_speech_from_elsewhere_is_no_part_of_the_question() -> None:
     async def main() -> Room:
         async with room() as there:
             await there.say(1.0, SIDE_DEG)
@@ -149,7 +149,7 @@ def test_what_somebody_else_has_said_just_before_is_no_part_of_the_question() ->
     assert there.answered() == ["completed"]
 
 
-def test_an_array_that_is_late_to_hear_somebody_costs_no_syllable() -> None:
+def test_a_late_array_costs_no_syllable() -> None:
     async def main() -> Room:
         async with room() as there:
             await there.told.card.say(0.4)
@@ -161,7 +161,7 @@ def test_an_array_that_is_late_to_hear_somebody_costs_no_syllable() -> None:
     assert started.audio_ms == pytest.approx(0, abs=40)
 
 
-def test_without_the_setting_everybody_is_answered() -> None:
+def test_without_the_setting_all_speech_is_answered() -> None:
     async def main() -> Room:
         async with room(settings(lights=False)) as there:
             await there.say(1.0, SIDE_DEG)
@@ -172,7 +172,7 @@ def test_without_the_setting_everybody_is_answered() -> None:
     assert (there.answered(), there.directions()) == (["completed"], [170])
 
 
-def test_who_is_at_the_side_interrupts_nobody() -> None:
+def test_speech_from_the_side_interrupts_nothing() -> None:
     async def main() -> Room:
         async with room(llm=ScriptedLlm(deltas=STORY)) as there:
             await there.say(1.0, 90.0)
@@ -187,7 +187,7 @@ def test_who_is_at_the_side_interrupts_nobody() -> None:
     assert there.told.card.done == []
 
 
-def test_an_array_that_is_unplugged_leaves_everybody_heard() -> None:
+def test_after_unplugging_the_array_all_speech_counts() -> None:
     async def main() -> Room:
         async with room() as there:
             there.device.plugged = False

@@ -92,7 +92,7 @@ async def test_directions_go_on_and_the_lights_follow() -> None:
 
 
 @pytest.mark.parametrize("control", ["auto", "never"])
-async def test_that_everybody_is_heard_is_said_where_only_some_should_be(control: str) -> None:
+async def test_a_missing_direction_limit_is_reported(control: str) -> None:
     chosen = settings(control=control, accept_deg=90.0)
     said = asyncio.Event()
     async with embodied(ArrayNotFound("none is there"), chosen) as told:

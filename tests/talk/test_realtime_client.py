@@ -95,7 +95,7 @@ async def test_a_wrong_path_says_which_is_right() -> None:
     assert "/v1/realtime" in refused.value.fix
 
 
-async def test_turning_somebody_away_is_no_error_in_the_log(
+async def test_a_refused_client_is_no_error_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     appear_from(monkeypatch, "192.168.1.66")

@@ -68,7 +68,7 @@ def test_a_chip_cancels_what_it_plays_itself() -> None:
     assert not cancels_echo(Opened(LAPTOP.name, LAPTOP.name, 48_000))
 
 
-async def test_who_presses_a_key_while_nobody_is_there_is_told(tmp_path: Path) -> None:
+async def test_a_key_pressed_while_disconnected_is_reported(tmp_path: Path) -> None:
     told = talk_app(tmp_path, "far:8765", push_to_talk=True)
     conversation = RemoteConversation("far:8765", push_to_talk=True)
     talking = Talking(told._card, conversation, push_to_talk=True)

@@ -109,7 +109,7 @@ async def test_a_question_is_answered() -> None:
             assert len(reader.all(Refused)) == 1
 
 
-async def test_an_answer_over_which_somebody_speaks_is_told_to_be_held() -> None:
+async def test_speech_over_an_answer_is_reported_as_held() -> None:
     long = ScriptedTts(first_s=0.0, seconds_per_word=2.0)
     async with servers() as serve:
         served = await serve(StagedAssistant(tts=long))

@@ -86,7 +86,7 @@ def test_a_turn_on_the_screen() -> None:
     assert "mic -> speaker, 16000 Hz   [q] quit" in text
 
 
-def test_the_screen_says_why_nobody_is_listened_to() -> None:
+def test_the_screen_says_why_speech_is_ignored() -> None:
     state = TalkState()
     state.note(Connected())
     assert "listening" in shown(state)

@@ -244,7 +244,7 @@ def test_it_ends_when_the_card_ends() -> None:
     run_virtual(main())
 
 
-def test_what_moved_while_nobody_was_heard_is_told_afterwards() -> None:
+def test_a_moved_reference_is_reported_after_mute() -> None:
     async def main() -> Talk:
         async with talk() as told:
             silence = np.zeros(160, np.int16)

@@ -218,7 +218,7 @@ def test_an_out_of_band_answer_takes_no_turn_away() -> None:
     run_virtual(main())
 
 
-def test_a_turn_that_nobody_answers_is_known_at_the_end() -> None:
+def test_an_unanswered_turn_is_recorded_at_the_end() -> None:
     async def main() -> None:
         detection = TurnDetection(create_response=False)
         async with scene(config=replace(VOICE, turn_detection=detection)) as played:

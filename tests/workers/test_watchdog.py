@@ -63,7 +63,7 @@ def test_a_child_that_answers_may_take_its_time() -> None:
     run_virtual(main())
 
 
-def test_nobody_is_asked_who_has_nothing_to_do() -> None:
+def test_an_idle_worker_is_not_pinged() -> None:
     async def main() -> None:
         child = Child()
         child.watchdog.begin()

@@ -332,7 +332,7 @@ async def test_work_waits_for_an_engine_that_will_be_back_soon() -> None:
         assert await worker.engine.call("pid", work=Work()) == worker.pid
 
 
-async def test_nobody_waits_for_an_engine_that_takes_long_to_start(
+async def test_callers_do_not_wait_for_a_slow_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(process_worker, "HOPELESS_S", 0.0)

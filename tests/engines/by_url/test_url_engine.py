@@ -255,7 +255,7 @@ WARMED = [
 
 
 @pytest.mark.parametrize(("kind", "name", "path"), WARMED)
-async def test_a_model_is_loaded_before_anybody_needs_it(kind: Kind, name: str, path: str) -> None:
+async def test_a_model_is_loaded_before_it_is_needed(kind: Kind, name: str, path: str) -> None:
     far = FarServer("ollama")
     async with serving(far):
         async with running(kind, name, far.url, warm_up=True) as engine:

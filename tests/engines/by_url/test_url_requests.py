@@ -118,7 +118,7 @@ async def test_closing_the_engine_ends_what_is_under_way() -> None:
 
 
 @ALL
-async def test_nobody_there(kind: Kind, name: str) -> None:
+async def test_no_server(kind: Kind, name: str) -> None:
     far = FarServer()
     async with serving(far), running(kind, name, far.url) as engine:
         engine.endpoint.options = engine.options.model_copy(

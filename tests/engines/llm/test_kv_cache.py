@@ -85,7 +85,7 @@ def test_the_next_turn_reuses_what_it_shares() -> None:
     assert bench.work(ANN, [1, 2, 3, 9, 9]) == 3
 
 
-def test_a_prefix_of_somebody_else_is_shared_and_theirs_stays() -> None:
+def test_a_prefix_of_another_session_is_copied() -> None:
     bench = Bench()
     bench.work(ANN, [1, 2, 3, 4])
     assert bench.work(BOB, [1, 2, 3, 7]) == 3
@@ -157,7 +157,7 @@ def test_the_stalest_sequence_makes_room() -> None:
     assert bench.work(BOB, [2, 2]) == 0
 
 
-def test_nobody_gets_a_sequence_that_is_being_worked_on() -> None:
+def test_a_sequence_in_use_is_not_given_away() -> None:
     bench = Bench(sequences=1)
     bench.hold(ANN, [1], "first")
     assert bench.cache.acquire([1], BOB, "second") is None

@@ -90,7 +90,7 @@ def test_cancelling_while_answering(engine: LlamaCpp, alone: dict[str, str]) -> 
     assert answer(session, FRANCE)[0] == alone["france"]
 
 
-def test_an_answer_that_nobody_reads_any_more(engine: LlamaCpp, alone: dict[str, str]) -> None:
+def test_an_abandoned_answer(engine: LlamaCpp, alone: dict[str, str]) -> None:
     session = engine.open()
     steps = replies(session, FRANCE)
     begin(steps)

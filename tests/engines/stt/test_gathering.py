@@ -99,7 +99,7 @@ def test_those_who_do_not_fit_are_the_next_pass() -> None:
     assert desk.items() == {1: 2, 2: 4, 3: 6}
 
 
-def test_more_urgent_work_waits_for_nobody() -> None:
+def test_more_urgent_work_does_not_wait() -> None:
     desk = Desk(Caller())
     desk.ask(1, 1, priority=1)
     desk.ask(2, 2, priority=0)
@@ -118,7 +118,7 @@ def test_who_is_cancelled_is_left_out() -> None:
     assert desk.items() == {2: 4}
 
 
-def test_a_failed_pass_fails_all_in_it_and_nobody_else() -> None:
+def test_a_failed_pass_fails_exactly_its_members() -> None:
     desk = Desk(Caller(most=2))
     for job, number in ((1, 13), (2, 2), (3, 3)):
         desk.ask(job, number)

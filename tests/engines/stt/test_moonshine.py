@@ -169,7 +169,7 @@ def test_partials_come_at_the_interval_that_was_set(weights: Weights) -> None:
 
 
 @pytest.mark.real
-def test_where_nobody_reads_partials_there_are_none(stt: Moonshine) -> None:
+def test_no_partials_unless_asked_for(stt: Moonshine) -> None:
     assert stt.open("en", False).feed(recording("librivox-0870").pcm).text == ""
 
 

@@ -102,7 +102,7 @@ def _first(seen: list[tuple[float, Partial]], words: list[str], committed: bool)
     return since
 
 
-def test_where_nobody_reads_partials_there_are_none() -> None:
+def test_no_partials_unless_asked_for() -> None:
     for stt, wanted in ((engine(), False), (engine(partials=False), True)):
         passes = stt._shared.windows.passes
         assert stt.open("en", wanted).feed(talk(*PHRASES[:2])[0]) == Partial()

@@ -149,7 +149,7 @@ def test_work_moves_only_when_a_value_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("values", [0, 1, 2])
-def test_work_that_nobody_wants_any_more_is_ended(values: int) -> None:
+def test_cancelled_work_is_ended(values: int) -> None:
     steps: list[Stepped[int]] = []
     log: list[str] = []
     steps.append(Stepped(counting(steps, log), Told()))
