@@ -12,6 +12,8 @@ import numpy as np
 
 from app.models.engine_set import EngineSet, build_engine, stage_of
 from app.models.weights import WeightsCache
+from app.settings.languages import read_lexicons
+from app.settings.load import config_dir
 from app.settings.model import Settings
 from pipeline.audio import Pcm
 from pipeline.bus import Bus
@@ -110,6 +112,7 @@ class Assistant:
             watched=settings.playback.watch_voice,
             apology=settings.conversation.apology,
             filler=settings.conversation.filler,
+            lexicons=read_lexicons(config_dir() / "languages"),
             accept=settings.array.accepted,
         )
         if hearing is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -114,6 +116,44 @@ class Filler(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class Lexicon:
+    """Words of one language that tell something about a turn, in lower case; data of
+    ``config/languages``. An empty list says nothing.
+
+    Speech over an answer: ``commands`` interrupt it at once; ``openers`` begin questions and
+    requests, and no listener says them alone; ``backchannels`` are those of a listener who agrees.
+
+    The end of a turn: ``answers`` are complete alone; ``fillers`` promise more, and so do
+    ``starters`` that stand alone or have no full stop; ``leaning`` words need another one, and
+    ``leaning_ends`` do where no full stop follows.
+    """
+
+    language: str = ""
+    """ISO 639-1."""
+    commands: tuple[str, ...] = ()
+    openers: tuple[str, ...] = ()
+    backchannels: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    fillers: tuple[str, ...] = ()
+    starters: tuple[str, ...] = ()
+    leaning: tuple[str, ...] = ()
+    leaning_ends: tuple[str, ...] = ()
+
+
+WORD_LISTS = tuple(field.name for field in fields(Lexicon))[1:]
+NEUTRAL = Lexicon()
+"""Of a language without data: only sound, length and the language model count."""
+
+
+def lexicon_of(lexicons: Sequence[Lexicon], language: str) -> Lexicon:
+    """That of ``language``; of all together where the language is not known (empty)."""
+    if language:
+        return next((each for each in lexicons if each.language == language), NEUTRAL)
+    lists = ([getattr(each, name) for each in lexicons] for name in WORD_LISTS)
+    return Lexicon("", *(tuple(dict.fromkeys(chain(*each))) for each in lists))
+
+
+@dataclass(frozen=True, slots=True)
 class SessionSettings:
     """``tool_instructions`` are added to the instructions of answers that may call tools."""
 
@@ -125,6 +165,7 @@ class SessionSettings:
     echo: Echo = field(default_factory=Echo)
     accept: Sector | None = None
     """From where people are listened to, with an array; ``None``: from everywhere."""
+    lexicons: tuple[Lexicon, ...] = ()
     filler: Filler = field(default_factory=Filler)
     lead_ms: int = 250
     chunk_ms: int = 40

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from app.settings.languages import read_lexicons
+from app.settings.load import config_dir
 from app.settings.model import Settings
 from benchmarks.harness.pauses import milliseconds, played
 from benchmarks.harness.played_session import played_session
@@ -64,6 +66,7 @@ class Played:
 def session_settings(settings: Settings) -> SessionSettings:
     """As ``app.compose`` makes them."""
     return SessionSettings(
+        lexicons=read_lexicons(config_dir() / "languages"),
         endpointing=settings.endpointing,
         speculation=settings.speculation,
         barge_in=settings.barge_in,

@@ -39,6 +39,7 @@ _KNOWN: dict[str, type] = {
         *(AudioFormat, AudioFrame, Recording, EchoWindow),
         *(settings.SessionSettings, settings.Endpointing, settings.Speculation),
         *(settings.BargeIn, settings.Echo, settings.Filler, settings.Sector),
+        *(settings.Lexicon,),
         *(items.TextPart, items.AudioPart, items.ImagePart),
         *(items.MessageItem, items.FunctionCallItem, items.FunctionOutputItem),
         *(commands.TurnDetection, commands.SessionConfig, commands.ResponseOptions),

@@ -25,7 +25,7 @@ from pipeline.events import SpeculationDiscarded, TurnJudged
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.stable_words import StableWords
 from pipeline.hearing.turn_signals import Paused, Resumed
-from pipeline.settings import Endpointing, Speculation
+from pipeline.settings import NEUTRAL, Endpointing, Speculation
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking import tuning
 from pipeline.turn_taking.endpointing import Decision, Evidence, decide
@@ -49,6 +49,7 @@ class Attempts:
         speculation: Speculation,
     ) -> None:
         self.endpointing = Endpointing()
+        self.lexicon = NEUTRAL
         self.wants_reply = True
         self._listener = listener
         self._stages = stages
@@ -196,7 +197,7 @@ class Attempts:
             tuple(self._own_pauses_ms),
             (attempt.speech_end - turn.start) * 1000 // LISTEN_RATE,
         )
-        decision = decide(evidence, self.endpointing)
+        decision = decide(evidence, self.endpointing, self.lexicon)
         self._bus.publish(
             TurnJudged(turn.item_id, decision.probability, decision.wait_ms, decision.reasons)
         )

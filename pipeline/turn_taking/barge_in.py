@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeGuard, get_args
 
-from pipeline.settings import BargeIn, PolicyName
+from pipeline.settings import BargeIn, Lexicon, PolicyName
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking import tuning
 
@@ -47,40 +47,17 @@ class Overlap:
     hears_itself: bool = False
 
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-COMMANDS = _set("""
-    stop wait no hey reachy pause quiet enough cancel silence listen hold shut hush halt don't
-    excuse sorry never
-""")
-"""Who begins with one of these wants to be heard."""
-OPENERS = _set("""
-    what what's who who's whose which how how's why where where's when is are am was were do does
-    did can could will would should may tell show play turn set please press open close call give
-    go let let's actually
-""")
-"""Words that questions and requests begin with, and that no listener says alone."""
-BACKCHANNELS = _set("""
-    mm hm hmm mhm mmhm mmm mm-hm mm-hmm uh huh uh-huh um ah aha oh ooh wow yeah yes yep yup right
-    ok okay sure really nice cool great good fine true exactly indeed alright interesting interested
-    i see got it of course that's thats is so haha ha well very all
-""")
-"""Words of a listener who agrees, and wants no turn, if there are no others."""
-
-
-def judge(overlap: Overlap, settings: BargeIn) -> Verdict:
+def judge(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
     """The verdict of the chosen policy."""
-    return POLICIES[settings.policy](overlap, settings)
+    return POLICIES[settings.policy](overlap, settings, lexicon)
 
 
-def any_speech(overlap: Overlap, settings: BargeIn) -> Verdict:
+def any_speech(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
     """All that the VAD takes for speech."""
     return "any speech"
 
 
-def words(overlap: Overlap, settings: BargeIn) -> Verdict:
+def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
     """Words other than those of a listener. A short command counts at once, and how questions
     begin; others at their end, or from ``surely_meant_ms`` on, because a recogniser that has heard
     half a word makes up a whole one."""
@@ -92,13 +69,13 @@ def words(overlap: Overlap, settings: BargeIn) -> Verdict:
         return "no words" if silent else "unsure"
     if is_echo(said, _words(overlap.spoken)):
         return "echo"
-    if _is_one_of(said[0], COMMANDS):
+    if _is_one_of(said[0], lexicon.commands):
         return "command"
     own = overlap.hears_itself and _is_among(said[0], _words(overlap.spoken), tuning.ALIKE)
-    if said[0] in OPENERS and not own:
+    if said[0] in lexicon.openers and not own:
         return "question"
     few = len(said) <= tuning.LONGEST_BACKCHANNEL_WORDS
-    agrees = few and all(_is_one_of(word, BACKCHANNELS) for word in said)
+    agrees = few and all(_is_one_of(word, lexicon.backchannels) for word in said)
     if agrees:
         return "backchannel" if overlap.ended else "unsure"
     if not overlap.ended:
@@ -110,17 +87,17 @@ def words(overlap: Overlap, settings: BargeIn) -> Verdict:
     return "too short" if short and len(said) <= tuning.SHORT_WORDS else "words"
 
 
-def commands(overlap: Overlap, settings: BargeIn) -> Verdict:
+def commands(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
     """Short commands alone: for a robot that is to be heard out."""
-    verdict = words(overlap, settings)
+    verdict = words(overlap, settings, lexicon)
     if not interrupts(verdict):
         return verdict
-    if any(word in COMMANDS for word in _words(overlap.text or "")):
+    if any(word in lexicon.commands for word in _words(overlap.text or "")):
         return "command"
     return "no command" if overlap.ended else "unsure"
 
 
-POLICIES: Mapping[PolicyName, Callable[[Overlap, BargeIn], Verdict]] = {
+POLICIES: Mapping[PolicyName, Callable[[Overlap, BargeIn, Lexicon], Verdict]] = {
     "any-speech": any_speech,
     "words": words,
     "commands": commands,
@@ -136,7 +113,7 @@ def is_echo(said: list[str], spoken: list[str]) -> bool:
     return again >= tuning.ECHOED * sum(map(len, said))
 
 
-def _is_one_of(word: str, words: frozenset[str]) -> bool:
+def _is_one_of(word: str, words: Sequence[str]) -> bool:
     return word in words or (
         len(word) >= tuning.MISHEARD_LETTERS and _is_among(word, words, tuning.MISHEARD)
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pipeline.settings import Endpointing
+from pipeline.settings import Endpointing, Lexicon
 from pipeline.turn_taking import tuning
 from pipeline.turn_taking.ending_words import LAST_WORDS, Clue, ending
 
@@ -53,7 +53,7 @@ class Decision:
     reasons: tuple[str, ...]
 
 
-def decide(evidence: Evidence, settings: Endpointing) -> Decision:
+def decide(evidence: Evidence, settings: Endpointing, lexicon: Lexicon) -> Decision:
     """The silence after which the turn has ended, as far as the evidence goes."""
     reasons: list[str] = []
     weights = tuning.UNREAD if evidence.words is None else tuning.READ
@@ -70,7 +70,7 @@ def decide(evidence: Evidence, settings: Endpointing) -> Decision:
         reasons.append("words")
     clue = None
     if evidence.text is not None:
-        clue = ending(evidence.text, evidence.asked)
+        clue = ending(evidence.text, lexicon, evidence.asked)
         log_odds += weights.clue * LAST_WORDS[clue]
     if evidence.turn_ms is not None and clue in _WHOLE:
         length = tuning.LENGTH * math.log(

@@ -37,7 +37,7 @@ from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
 from pipeline.hearing.stable_words import StableWords
 from pipeline.hearing.turn_signals import Ended, Paused, Resumed, Signal, Started
-from pipeline.settings import Endpointing, SessionSettings
+from pipeline.settings import Endpointing, SessionSettings, lexicon_of
 from pipeline.speaking.replies import Replies
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking.attempts import Attempts, Said
@@ -76,6 +76,7 @@ class VoiceTurns:
         self._tasks = tasks
         self._new_id = new_id
         self._barge_in = settings.barge_in
+        self._lexicons = settings.lexicons
         self._always_partials = settings.partials
         self._attempts = Attempts(listener, stages, replies, warm_up, bus, settings.speculation)
         self._language = ""
@@ -111,6 +112,7 @@ class VoiceTurns:
         self._attempts.wants_reply = wants_reply
         self._interrupts = detection is not None and detection.interrupt_response
         self._language = config.language
+        self._attempts.lexicon = lexicon_of(self._lexicons, config.language)
         self._partials = config.partials or self._always_partials
         last = [self._turn.attempt] if self._turn and self._turn.attempt else []
         for attempt in (*self._ending, *last):
@@ -220,7 +222,7 @@ class VoiceTurns:
         spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
         speech_ms = _ms(spoken_to - turn.onset)
         overlap = Overlap(speech_ms, ended, text, self._replies.spoken, self._hearing.itself)
-        verdict = judge(overlap, self._barge_in)
+        verdict = judge(overlap, self._barge_in, self._attempts.lexicon)
         if interrupts(verdict):
             self._interrupt(turn, verdict)
         elif ignored(verdict):

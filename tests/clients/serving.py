@@ -29,6 +29,7 @@ from pipeline.session import Session
 from pipeline.settings import Endpointing, SessionSettings
 from tests.clients.engines import Cast
 from tests.support.conformance import Recorder
+from tests.support.lexicons import with_words
 
 INSTRUCTIONS = "You are Reachy."
 QUICK = Endpointing(clear_wait_ms=128)
@@ -162,7 +163,7 @@ async def scripted_server(
 ) -> AsyncIterator[Served]:
     """Serve on a free loopback port; stopped with SIGTERM, as in life."""
     cast = cast or Cast()
-    assistant = ScriptedAssistant(cast, SessionSettings(endpointing=QUICK))
+    assistant = ScriptedAssistant(cast, with_words(SessionSettings(endpointing=QUICK)))
     app = build_app(assistant, max_sessions=max_sessions)
     wires: list[Wire] = []
     app.add_middleware(Tap, wires=wires)

@@ -19,6 +19,7 @@ from pipeline.recording.reading import HeldSession, read_file
 from pipeline.recording.recorded import RecordedSession
 from pipeline.recording.tape import Tape
 from pipeline.settings import SessionSettings
+from tests.support.lexicons import with_words
 from tests.support.scripted import (
     LevelVad,
     Scene,
@@ -72,7 +73,7 @@ async def recorded_scene(
         tape,
         stages,
         config,
-        settings or SessionSettings(),
+        with_words(settings),
         bus,
         lambda prefix: f"{prefix}_{count()}",
         memory,

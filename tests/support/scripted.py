@@ -33,6 +33,7 @@ from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, SessionSettings
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled, Work
+from tests.support.lexicons import with_words
 
 E = TypeVar("E")
 
@@ -302,7 +303,7 @@ async def scene(
     session = Session(
         stages,
         config or SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000)),
-        settings or SessionSettings(),
+        with_words(settings),
         bus,
         lambda prefix: f"{prefix}_{next(counter)}",
         memory,

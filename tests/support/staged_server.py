@@ -12,7 +12,7 @@ from pipeline.conversation.memory import Memory
 from pipeline.engines.stages import Stages, VadStage
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
-from pipeline.settings import SessionSettings
+from tests.support.lexicons import with_words
 from tests.support.scripted import (
     LevelVad,
     ScriptedConversation,
@@ -73,7 +73,7 @@ class StagedAssistant:
     def session(
         self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
     ) -> Session:
-        session = Session(self._stages, config, SessionSettings(), bus, new_id, memory)
+        session = Session(self._stages, config, with_words(None), bus, new_id, memory)
         self.sessions.append(session)
         self.buses.append(bus)
         return session

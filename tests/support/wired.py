@@ -27,6 +27,7 @@ from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from tests.support.conformance import Recorder
+from tests.support.lexicons import with_words
 from tests.support.protocol_client import DEFAULTS
 from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
 
@@ -185,7 +186,7 @@ async def wired(
     beta: bool = False,
 ) -> AsyncIterator[Wired]:
     """A connection, with its ``session.created`` already there."""
-    client = Wired(cast or Cast(), defaults, settings or SessionSettings(), beta)
+    client = Wired(cast or Cast(), defaults, with_words(settings), beta)
     running = asyncio.create_task(client.run())
     try:
         await client.settle()

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.settings import BargeIn, PolicyName
-from pipeline.turn_taking.barge_in import POLICIES, Overlap, Verdict, judge
+from pipeline.settings import BargeIn, PolicyName, lexicon_of
+from pipeline.turn_taking.barge_in import POLICIES, Overlap, Verdict, interrupts, judge
+from tests.support.lexicons import ENGLISH, LEXICONS
 
 WORDS = BargeIn()
 ANSWER = "Once upon a time there was a small robot who lived on a desk"
@@ -45,36 +46,38 @@ ANSWER = "Once upon a time there was a small robot who lived on a desk"
 def test_words_tell_what_speech_over_an_answer_means(
     text: str, ended: bool, verdict: Verdict
 ) -> None:
-    assert judge(Overlap(300, ended, text, ANSWER), WORDS) == verdict
+    assert judge(Overlap(300, ended, text, ANSWER), WORDS, ENGLISH) == verdict
 
 
 def test_words_that_last_are_meant() -> None:
-    assert judge(Overlap(479, False, "My name is"), WORDS) == "unsure"
-    assert judge(Overlap(480, False, "My name is"), WORDS) == "several words"
-    assert judge(Overlap(639, False, "My name"), WORDS) == "unsure"
-    assert judge(Overlap(640, False, "My name"), WORDS) == "long"
-    assert judge(Overlap(480, False, "Oh yeah right"), WORDS) == "unsure"
-    assert judge(Overlap(480, True, "The word."), WORDS) == "words"
-    assert judge(Overlap(479, True, "The word."), WORDS) == "too short"
-    assert judge(Overlap(900, False, "Yeah yeah"), WORDS) == "unsure"
+    assert judge(Overlap(479, False, "My name is"), WORDS, ENGLISH) == "unsure"
+    assert judge(Overlap(480, False, "My name is"), WORDS, ENGLISH) == "several words"
+    assert judge(Overlap(639, False, "My name"), WORDS, ENGLISH) == "unsure"
+    assert judge(Overlap(640, False, "My name"), WORDS, ENGLISH) == "long"
+    assert judge(Overlap(480, False, "Oh yeah right"), WORDS, ENGLISH) == "unsure"
+    assert judge(Overlap(480, True, "The word."), WORDS, ENGLISH) == "words"
+    assert judge(Overlap(479, True, "The word."), WORDS, ENGLISH) == "too short"
+    assert judge(Overlap(900, False, "Yeah yeah"), WORDS, ENGLISH) == "unsure"
 
 
 def test_long_sound_without_words_lets_the_answer_go_on() -> None:
-    assert judge(Overlap(639, False, ""), WORDS) == "unsure"
-    assert judge(Overlap(640, False, ""), WORDS) == "no words"
+    assert judge(Overlap(639, False, ""), WORDS, ENGLISH) == "unsure"
+    assert judge(Overlap(640, False, ""), WORDS, ENGLISH) == "no words"
 
 
 def test_the_answers_own_words_are_its_echo() -> None:
-    assert judge(Overlap(600, False, "a small robots who", ANSWER), WORDS) == "echo"
-    assert judge(Overlap(640, False, "a small cat please", ANSWER), WORDS) == "long"
+    assert judge(Overlap(600, False, "a small robots who", ANSWER), WORDS, ENGLISH) == "echo"
+    assert judge(Overlap(640, False, "a small cat please", ANSWER), WORDS, ENGLISH) == "long"
     # "Can you stop the water leak?", read over an echo that is as loud.
-    assert judge(Overlap(640, False, "in the stock", "there in the house"), WORDS) == "long"
+    assert (
+        judge(Overlap(640, False, "in the stock", "there in the house"), WORDS, ENGLISH) == "long"
+    )
     # How the answer's own sentence begins, of which more is heard in a moment.
-    assert judge(Overlap(300, False, "please", "please come", True), WORDS) == "unsure"
-    assert judge(Overlap(300, False, "please", "please come"), WORDS) == "question"
-    assert judge(Overlap(300, False, "stop", "stop it", True), WORDS) == "command"
+    assert judge(Overlap(300, False, "please", "please come", True), WORDS, ENGLISH) == "unsure"
+    assert judge(Overlap(300, False, "please", "please come"), WORDS, ENGLISH) == "question"
+    assert judge(Overlap(300, False, "stop", "stop it", True), WORDS, ENGLISH) == "command"
     # One word alone may be anybody's.
-    assert judge(Overlap(640, False, "Robot", ANSWER), WORDS) == "long"
+    assert judge(Overlap(640, False, "Robot", ANSWER), WORDS, ENGLISH) == "long"
 
 
 @pytest.mark.parametrize(
@@ -84,20 +87,20 @@ def test_the_answers_own_words_are_its_echo() -> None:
 def test_speech_that_cannot_be_read_counts_by_its_length(
     speech_ms: int, ended: bool, verdict: Verdict
 ) -> None:
-    assert judge(Overlap(speech_ms, ended, None), WORDS) == verdict
+    assert judge(Overlap(speech_ms, ended, None), WORDS, ENGLISH) == verdict
 
 
 def test_a_robot_that_is_to_be_heard_out_stops_for_commands_alone() -> None:
     settings = BargeIn(policy="commands")
-    assert judge(Overlap(300, False, "Stop"), settings) == "command"
-    assert judge(Overlap(900, False, "Please stop it"), settings) == "command"
-    assert judge(Overlap(900, False, "What is the"), settings) == "unsure"
-    assert judge(Overlap(900, True, "What is the time?"), settings) == "no command"
-    assert judge(Overlap(300, True, "Mm-hmm"), settings) == "backchannel"
+    assert judge(Overlap(300, False, "Stop"), settings, ENGLISH) == "command"
+    assert judge(Overlap(900, False, "Please stop it"), settings, ENGLISH) == "command"
+    assert judge(Overlap(900, False, "What is the"), settings, ENGLISH) == "unsure"
+    assert judge(Overlap(900, True, "What is the time?"), settings, ENGLISH) == "no command"
+    assert judge(Overlap(300, True, "Mm-hmm"), settings, ENGLISH) == "backchannel"
 
 
 def test_any_speech_interrupts_at_once_where_that_is_wanted() -> None:
-    assert judge(Overlap(0, False, None), BargeIn(policy="any-speech")) == "any speech"
+    assert judge(Overlap(0, False, None), BargeIn(policy="any-speech"), ENGLISH) == "any speech"
 
 
 @given(
@@ -109,5 +112,31 @@ def test_any_speech_interrupts_at_once_where_that_is_wanted() -> None:
 def test_a_pause_always_brings_a_verdict(
     policy: PolicyName, speech_ms: int, text: str | None, spoken: str
 ) -> None:
-    verdict = judge(Overlap(speech_ms, True, text, spoken), BargeIn(policy=policy))
+    verdict = judge(Overlap(speech_ms, True, text, spoken), BargeIn(policy=policy), ENGLISH)
     assert verdict != "unsure"
+
+
+@pytest.mark.parametrize(
+    ("language", "command", "agreement", "question"),
+    [
+        ("de", "Warte!", "Ja, genau.", "Wann ist"),
+        ("fr", "Attends !", "Oui, d'accord.", "Comment tu"),
+        ("es", "¡Espera!", "Sí, claro.", "Cuándo es"),
+        ("it", "Aspetta!", "Sì, certo.", "Quando è"),
+        ("pt", "Espera!", "Sim, claro.", "Quando é"),
+        ("nl", "Wacht!", "Ja, precies.", "Wanneer is"),
+    ],
+)
+def test_each_language_has_its_own_words(
+    language: str, command: str, agreement: str, question: str
+) -> None:
+    for lexicon in (lexicon_of(LEXICONS, language), lexicon_of(LEXICONS, "")):
+        assert judge(Overlap(300, False, command, ""), WORDS, lexicon) == "command"
+        assert judge(Overlap(300, True, agreement, ""), WORDS, lexicon) == "backchannel"
+        assert interrupts(judge(Overlap(300, False, question, ""), WORDS, lexicon))
+
+
+def test_a_language_without_words_is_neutral() -> None:
+    neutral = lexicon_of(LEXICONS, "fi")
+    assert judge(Overlap(300, False, "Stop.", ""), WORDS, neutral) == "unsure"
+    assert judge(Overlap(700, False, "Stop.", ""), WORDS, neutral) == "long"

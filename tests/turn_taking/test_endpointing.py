@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.settings import Endpointing
+from pipeline.settings import Endpointing, lexicon_of
 from pipeline.turn_taking.ending_words import ending
 from pipeline.turn_taking.endpointing import Evidence, decide
+from tests.support.lexicons import ENGLISH, LEXICONS
 
 SETTINGS = Endpointing()
 
@@ -45,19 +46,19 @@ SETTINGS = Endpointing()
     ],
 )
 def test_what_the_last_words_are(text: str, asked: str, clue: str) -> None:
-    assert ending(text, asked) == clue
+    assert ending(text, ENGLISH, asked) == clue
 
 
 def test_a_one_word_answer_does_not_wait_for_the_turn_detector() -> None:
     for word in ("Yes.", "No.", "Reachy?", "Okay."):
-        assert decide(Evidence(text=word), SETTINGS).wait_ms <= SETTINGS.likely_wait_ms
-    sceptical = decide(Evidence(audio=0.1, text="Yes."), SETTINGS)
+        assert decide(Evidence(text=word), SETTINGS, ENGLISH).wait_ms <= SETTINGS.likely_wait_ms
+    sceptical = decide(Evidence(audio=0.1, text="Yes."), SETTINGS, ENGLISH)
     assert sceptical.wait_ms <= 700, "even where the turn detector is sure that more will come"
 
 
 def test_hesitation_waits_longer_than_a_plain_end() -> None:
     waits = [
-        decide(Evidence(audio=audio, text=text), SETTINGS).wait_ms
+        decide(Evidence(audio=audio, text=text), SETTINGS, ENGLISH).wait_ms
         for audio, text in [(0.98, "What time is it?"), (0.6, "I think so."), (0.3, "I want the")]
     ]
     assert waits == sorted(waits)
@@ -67,7 +68,9 @@ def test_hesitation_waits_longer_than_a_plain_end() -> None:
 
 def test_who_pauses_long_is_given_longer() -> None:
     def wait_ms(*pauses_ms: int) -> int:
-        return decide(Evidence(0.7, "I think so.", own_pauses_ms=pauses_ms), SETTINGS).wait_ms
+        return decide(
+            Evidence(0.7, "I think so.", own_pauses_ms=pauses_ms), SETTINGS, ENGLISH
+        ).wait_ms
 
     slow, usual, quick = wait_ms(700, 800, 650), wait_ms(), wait_ms(120, 100, 150)
     assert quick < usual <= slow
@@ -75,7 +78,7 @@ def test_who_pauses_long_is_given_longer() -> None:
 
 def test_a_long_sentence_is_the_last_one() -> None:
     def wait_ms(turn_ms: int, text: str = "I think so.") -> int:
-        return decide(Evidence(0.9, text, turn_ms=turn_ms), SETTINGS).wait_ms
+        return decide(Evidence(0.9, text, turn_ms=turn_ms), SETTINGS, ENGLISH).wait_ms
 
     assert wait_ms(6000) < wait_ms(3000) < wait_ms(2000)
     assert wait_ms(800) == wait_ms(2000), "a command may be short"
@@ -83,11 +86,11 @@ def test_a_long_sentence_is_the_last_one() -> None:
 
 
 def test_the_reasons_name_what_was_known() -> None:
-    long = decide(Evidence(text="I want to see it.", turn_ms=5000), SETTINGS)
+    long = decide(Evidence(text="I want to see it.", turn_ms=5000), SETTINGS, ENGLISH)
     assert long.reasons == ("length", "statement")
-    assert decide(Evidence(), SETTINGS).reasons == ()
-    assert decide(Evidence(text="Yes."), SETTINGS).reasons == ("one-word answer",)
-    assert decide(Evidence(0.5, "I, um"), SETTINGS).reasons == ("sound", "filler")
+    assert decide(Evidence(), SETTINGS, ENGLISH).reasons == ()
+    assert decide(Evidence(text="Yes."), SETTINGS, ENGLISH).reasons == ("one-word answer",)
+    assert decide(Evidence(0.5, "I, um"), SETTINGS, ENGLISH).reasons == ("sound", "filler")
 
 
 @given(
@@ -104,7 +107,7 @@ def test_every_wait_is_within_its_bounds(
     asked: str,
     pauses_ms: list[int],
 ) -> None:
-    decision = decide(Evidence(audio, text, words, asked, tuple(pauses_ms)), SETTINGS)
+    decision = decide(Evidence(audio, text, words, asked, tuple(pauses_ms)), SETTINGS, ENGLISH)
     assert 0 <= decision.probability <= 1
     assert SETTINGS.clear_wait_ms <= decision.wait_ms <= SETTINGS.unsure_wait_ms
     if decision.probability >= 0.5:
@@ -114,5 +117,23 @@ def test_every_wait_is_within_its_bounds(
 @given(st.floats(0, 1), st.floats(0, 1), st.text(max_size=40))
 def test_a_surer_sound_never_waits_longer(one: float, other: float, text: str) -> None:
     low, high = sorted((one, other))
-    waits = [decide(Evidence(audio, text), SETTINGS).wait_ms for audio in (low, high)]
+    waits = [decide(Evidence(audio, text), SETTINGS, ENGLISH).wait_ms for audio in (low, high)]
     assert waits[0] >= waits[1]
+
+
+@pytest.mark.parametrize(
+    ("language", "unfinished", "answer"),
+    [
+        ("de", "Und dann sind wir mit dem.", "Ja."),
+        ("fr", "Je voudrais parler avec le.", "Oui."),
+        ("es", "Quiero hablar con mi.", "Sí."),
+        ("it", "Vorrei parlare con il.", "Sì."),
+        ("pt", "Quero falar com a.", "Sim."),
+        ("nl", "Ik wil praten met mijn.", "Ja."),
+    ],
+)
+def test_each_language_has_its_own_endings(language: str, unfinished: str, answer: str) -> None:
+    lexicon = lexicon_of(LEXICONS, language)
+    assert ending(unfinished, lexicon) == "leaning word"
+    assert ending(answer, lexicon) == "one-word answer"
+    assert ending(unfinished, lexicon_of(LEXICONS, "fi")) == "statement"

@@ -1,0 +1,17 @@
+"""The shipped words of each language, for sessions that are built without the app."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.settings.languages import read_lexicons
+from pipeline.settings import SessionSettings, lexicon_of
+from tests.support.places import ROOT
+
+LEXICONS = read_lexicons(ROOT / "config" / "languages")
+ENGLISH = lexicon_of(LEXICONS, "en")
+
+
+def with_words(settings: SessionSettings | None) -> SessionSettings:
+    """``settings``, or the defaults, with the shipped words."""
+    return replace(settings or SessionSettings(), lexicons=LEXICONS)
