@@ -154,7 +154,7 @@ class Direct:
 
 def _exceptions_in_memory() -> int:
     gc.collect()
-    return sum(isinstance(thing, BaseException) for thing in gc.get_objects())
+    return sum(issubclass(type(thing), BaseException) for thing in gc.get_objects())
 
 
 def _bytes(frame: str | bytes) -> bytes:

@@ -114,7 +114,7 @@ def test_another_address_of_the_robot() -> None:
     now = {"192.168.1.8": Knocks(refused=1, status=401)}
     assert said(seen(now=now)) == (
         "A client knocked from 192.168.1.8 and was refused",
-        "nobody came from 192.168.1.7; a robot may have two addresses, as with Wi-Fi and cable",
+        "none came from 192.168.1.7; a robot may have two addresses, as with Wi-Fi and cable",
         "If that is the robot: reachy-voice pair 192.168.1.8",
     )
 
