@@ -51,7 +51,7 @@ class SpeechPaused:
 
 @dataclass(frozen=True, slots=True)
 class SpeechResumed:
-    """The pause was none; what was begun in it is thrown away. Internal."""
+    """Speech resumed before the turn ended; what was begun in the pause is discarded. Internal."""
 
     item_id: str
     audio_ms: int

@@ -238,7 +238,7 @@ def presets(
             for parameter_name, values in tuning.settings:
                 typer.echo(f"    {parameter_name} {' '.join(f'{value:g}' for value in values)}")
         return
-    preset(apply)  # what is none is said before an array is looked for
+    preset(apply)  # an unknown preset is reported before an array is searched
     with opened(load_settings(config, overrides or ()).settings) as control:
         apply_preset(control, apply)
     typer.echo(f"{apply} is applied\n{NOT_KEPT}")

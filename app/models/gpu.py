@@ -82,7 +82,7 @@ def cuda_order(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> 
 
 
 def version(text: str) -> tuple[int, ...]:
-    """``580.65.06`` -> (580, 65, 6); empty if it is none."""
+    """``580.65.06`` -> (580, 65, 6); empty if it is not a version."""
     match = re.match(r"\d+(\.\d+)*", text.strip())
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
@@ -130,7 +130,7 @@ def find_gpus(
     which: Callable[[str], str | None] = shutil.which,
     environ: Mapping[str, str] = os.environ,
 ) -> Gpus:
-    """Ask the driver. No driver at all is no problem, just no GPU; so is one that is hidden."""
+    """Ask the driver. A missing driver or a hidden GPU yields an empty list."""
     program = which("nvidia-smi") or next(filter(os.path.exists, SMI_PLACES), None)
     if program is None:
         return Gpus()

@@ -163,8 +163,8 @@ async def _best(name: str, addresses: Sequence[str], ports: tuple[int, int], tim
 async def _ours_towards(address: str) -> str | None:
     """The address of this machine that a robot there would use; ``None``: there is no way.
 
-    A link-local IPv6 address is none: only with the name of an interface of the robot's own would
-    it mean anything there.
+    A link-local IPv6 address is not enough: only with the name of an interface of the robot's own
+    would it mean anything there.
     """
     return await asyncio.to_thread(source_address, address)
 

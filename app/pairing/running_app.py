@@ -1,4 +1,4 @@
-"""Is the conversation app there? Its own answer counts; the daemon says why there is none, and
+"""Is the conversation app there? Its own answer counts; the daemon explains a missing one, and
 starts it."""
 
 from __future__ import annotations

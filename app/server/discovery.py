@@ -167,7 +167,7 @@ def _is_address(text: str) -> bool:
 
 def _is_elsewhere(text: str) -> bool:
     """An address that means the same here as where it was written. A robot without a network yet
-    writes 127.0.0.1; the name of its interface is none of ours."""
+    writes 127.0.0.1; its interface name means nothing here."""
     return _is_address(text) and "%" not in text and not ipaddress.ip_address(text).is_loopback
 
 

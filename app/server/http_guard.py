@@ -156,7 +156,7 @@ class GuardedHttp(H11Protocol):
         on_refused: Callable[[], None],
         **options: Any,
     ) -> None:
-        """``on_refused`` is told of each upgrade that is none."""
+        """``on_refused``: called for each rejected upgrade."""
         super().__init__(*args, **options)
         self._room = room
         self._handshake_s = handshake_s

@@ -56,7 +56,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         self._feeding: asyncio.TimerHandle | None = None
         self._frames = TokenBucket(FRAMES_PER_S, FRAMES_BURST, self._heard_at)
         self._no_messages = 0
-        """Frames of the slice at hand that are none."""
+        """Frames of the current slice that are no messages."""
         self._cut: asyncio.TimerHandle | None = None
 
     @property
@@ -169,7 +169,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
             self._no_messages += 1
 
     def send_receive_event_to_app(self) -> None:
-        """uvicorn's, which writes a traceback into the log for text that is none."""
+        """uvicorn's, which logs a traceback for text that is not UTF-8."""
         data = b"".join(self.frames)
         self.frames = []
         if self.close_sent:

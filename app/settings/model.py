@@ -142,7 +142,7 @@ class SamplingSettings(Section):
 
 
 class FillerSettings(Section, Filler):
-    """What is said while an answer lets everybody wait."""
+    """What is said while an answer is slow."""
 
 
 def _auto(language: str) -> str:

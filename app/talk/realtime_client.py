@@ -316,7 +316,7 @@ async def dial(
         raise _no_tls(url, error) from error
     except (OSError, WebSocketException) as error:
         raise _no_server(url, error) from error
-    except ValueError as error:  # a port, a name or brackets as there are none
+    except ValueError as error:  # an invalid port, name or pair of brackets
         raise _no_address(url, str(error)) from error
     async with socket:
         yield socket

@@ -19,7 +19,7 @@ QUIET_S = 1.0
 
 
 class Dropouts:
-    """Of one loudspeaker, for as long as the program runs."""
+    """Tracks the underruns of one output device, for as long as the program runs."""
 
     def __init__(self) -> None:
         self._step = 0

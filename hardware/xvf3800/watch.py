@@ -112,7 +112,7 @@ class ArrayWatch:
             self._restarted = True
 
     def _tell(self, error: ArrayError) -> None:
-        """Each reason once. That there is none is no news after it has gone."""
+        """Each reason once. A missing array is not reported again after a lost one."""
         known = bool(self._told) and isinstance(error, ArrayNotFound)
         if type(error) not in self._told and not known:
             self._notify(ArrayLost(error))

@@ -91,7 +91,7 @@ class EchoCanceller:
         self.slips = 0
         """How often the echo was found to come at another time at once."""
         self.slipped_samples = 0
-        """By how much later in all."""
+        """Accumulated delay correction, in samples."""
 
     @property
     def ppm(self) -> float:
@@ -169,7 +169,7 @@ class EchoCanceller:
         )
 
     def restore(self, state: EchoState) -> None:
-        """Begin with the room of an earlier session. Raises ``ValueError`` if it is none."""
+        """Begin with the room of an earlier session. Raises ``ValueError`` for an invalid state."""
         if state.weights.shape != (BRANCHES, PARTITIONS, BINS) or len(state.leakage_db) != BANDS:
             raise ValueError("the state is not one of this version's filters")
         if not LEAST_LAG <= state.lag_samples <= MOST_LAG or abs(state.ppm) > DRIFT_MOST_PPM:

@@ -124,7 +124,7 @@ class EchoPath:
         """Of the reference."""
         self._slipped = 0
         self._worked = False
-        """Whether the canceller has; a sound may be taken for an echo that is none."""
+        """Whether the canceller has; a sound may be mistaken for an echo."""
         self._failing_samples = 0
         """Of echo, since the canceller has worked; a pause or a gap that is told is no failure."""
         self._waiting = EMPTY

@@ -37,8 +37,8 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The pause was none: speech goes on at sample ``start``. ``within_word``: the voice had faded,
-    but the scores never fell, as when the mouth is closed for a consonant."""
+    """Speech resumed at sample ``start``, before the turn ended. ``within_word``: the voice had
+    faded, but the scores never fell, as when the mouth is closed for a consonant."""
 
     start: int
     within_word: bool = False

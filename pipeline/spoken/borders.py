@@ -232,7 +232,7 @@ def _between(core: str, after: str, *, english: bool) -> Border:
 
 
 def _is_name(core: str, after: str) -> bool:
-    """Both are written with a capital: "New York"; a lonely "I" is none."""
+    """Both are written with a capital: "New York"; a lonely "I" is not a title."""
     return bool(_NAME.match(core) and _NAME.match(after)) and after.strip("\"'*_,.!?")[:2] not in (
         "I",
         "I'",

@@ -20,7 +20,7 @@ LINE_START = "\n"
 """``before`` of a text that begins a line."""
 
 _MOST_LINK, _MOST_TAG, _MOST_CODE, _MOST_ASIDE = 300, 200, 150, 80
-"""Characters after which a mark that was not closed is none, so that it holds nothing back."""
+"""Characters after which an unclosed mark is plain text, so that it holds nothing back."""
 
 
 class Span(NamedTuple):

@@ -58,7 +58,7 @@ class OpenReply:
     tool_calls: int = 0
     ignored: list[IgnoredSpeech] = field(default_factory=list)
     notice_id: str | None = None
-    """An item that is none of the answer: an apology."""
+    """An item that is not the answer: an apology."""
     faults: int = 0
     left_out: int = 0
 

@@ -1,7 +1,7 @@
 """When is a turn over? From what is known about a pause to how long it must last.
 
 Odds that the speaker is done come from what the turn detector hears, from the words so far, from
-how long the turn has lasted, and from how this speaker pauses. A pause that is none ends sooner or
+how long the turn has lasted, and from how this speaker pauses. A pause inside a turn ends sooner or
 later: if such pauses last ``mean_pause_ms`` on average (exponentially distributed), every further
 ``mean_pause_ms`` of silence makes the odds e times better. So the silence after which we are
 confident enough is

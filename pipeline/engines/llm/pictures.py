@@ -66,7 +66,7 @@ def data_of(url: str) -> bytes | None:
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8"
 _NO_SIZE = (0xC4, 0xC8, 0xCC)
-"""JPEG markers among those of frames (0xC0 to 0xCF) that are none: tables, and extensions."""
+"""JPEG markers among those of frames (0xC0 to 0xCF) that begin no frame: tables, and extensions."""
 _BARE = (0x01, *range(0xD0, 0xD9))
 """JPEG markers without a length behind them."""
 

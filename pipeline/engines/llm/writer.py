@@ -119,7 +119,7 @@ class Writer:
 
     @property
     def failure(self) -> EngineError | None:
-        """Why an answer that had to call something is none, once it is over."""
+        """Why a forced call failed, once the answer is over."""
         if not self._forced or self._parser.calls or self.ended == "length":
             return None
         return EngineError(

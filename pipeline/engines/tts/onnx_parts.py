@@ -21,7 +21,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class CannotCut(ValueError):
-    """The model has another structure than is asked for, or is none."""
+    """The model's structure is not as expected, or the file is not a model."""
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ _PROMPT_TOKENS = 100
 
 
 class Fast:
-    """One model. Not thread-safe; a clause that has begun is made to its end before another."""
+    """One model. Not thread-safe; clauses are synthesised one after the other."""
 
     def __init__(self, model: Any) -> None:
         """``model``: a ``faster_qwen3_tts.FasterQwen3TTS``."""

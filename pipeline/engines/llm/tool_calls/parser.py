@@ -324,7 +324,7 @@ class CallParser:
             self._give(call, parts)
 
     def _checked(self, spelling: Syntax, data: str) -> ToolCall | str:
-        """The call, or why it is none."""
+        """The call, or why it is rejected."""
         call = spelling.read(data)
         if call is None:
             return "it is malformed"
@@ -362,7 +362,7 @@ class _Marks:
 
 
 def _json(arguments: Mapping[str, Any]) -> str | None:
-    """JSON text that everybody can read; ``None`` if there is none, e.g. for an infinity."""
+    """Standard JSON text; ``None`` if there is none, e.g. for an infinity."""
     try:
         text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
         text.encode()

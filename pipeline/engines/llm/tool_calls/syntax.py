@@ -131,7 +131,7 @@ FAMILIES = (HERMES, GEMMA, LLAMA)
 
 
 def recognise(rendered: str, name: str, arguments: Mapping[str, Any]) -> Syntax | None:
-    """The family whose template rendered a call like this; ``None`` if it is none of ours."""
+    """The family whose template rendered a call like this; ``None`` if it is not known here."""
     for family in FAMILIES:
         if family.written(name, arguments) in rendered:
             return family
