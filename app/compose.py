@@ -44,9 +44,10 @@ class Assistant:
     """Every engine, and sessions over them. ``run`` it in a TaskGroup; ``close`` ends it."""
 
     def __init__(self, settings: Settings, cache: WeightsCache) -> None:
-        """Raises ``MissingExtra`` or ``WeightsError`` before anything heavy is loaded."""
+        """Reads files. Raises ``ConfigError``, ``MissingExtra`` or ``WeightsError``, loads nothing."""
         self.settings = settings
         cache.check(settings.weights())
+        self._lexicons = read_lexicons(config_dir() / "languages")
         self.engines = EngineSet(settings, cache)
         self.stages = self.engines.stages
         self.ready = self.engines.ready
@@ -112,7 +113,7 @@ class Assistant:
             watched=settings.playback.watch_voice,
             apology=settings.conversation.apology,
             filler=settings.conversation.filler,
-            lexicons=read_lexicons(config_dir() / "languages"),
+            lexicons=self._lexicons,
             accept=settings.array.accepted,
         )
         if hearing is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 from app.settings.yaml_tree import Leaf, read_tree
@@ -10,7 +9,6 @@ from pipeline.errors import ConfigError
 from pipeline.settings import WORD_LISTS, Lexicon
 
 
-@cache
 def read_lexicons(directory: Path) -> tuple[Lexicon, ...]:
     """Of all languages that have a file. Raises ``ConfigError``."""
     return tuple(_read(path) for path in sorted(directory.glob("*.yaml")))

@@ -83,7 +83,7 @@ async def running(file: Path, cache: WeightsCache, *, room: bool = True) -> Asyn
         return load_settings(str(file), more)
 
     loaded = await asyncio.to_thread(load, ())
-    assistant = Assistant(loaded.settings, cache)
+    assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
     exchange = Exchange(assistant, lambda kind, options: room)
     live = await asyncio.to_thread(LiveSettings, loaded, load, assistant, exchange)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -70,7 +70,7 @@ async def assistant(
     settings = load_settings(None, QUICK).settings
     for name in settings.weights():
         weights(name)
-    built = Assistant(settings, cache)
+    built = await asyncio.to_thread(Assistant, settings, cache)
     async with asyncio.TaskGroup() as group:
         group.create_task(built.run())
         await built.ready.wait()
