@@ -44,7 +44,7 @@ class Assistant:
     """Every engine, and sessions over them. ``run`` it in a TaskGroup; ``close`` ends it."""
 
     def __init__(self, settings: Settings, cache: WeightsCache) -> None:
-        """Reads files. Raises ``ConfigError``, ``MissingExtra`` or ``WeightsError``, loads nothing."""
+        """Reads files only. Raises ``ConfigError``, ``MissingExtra`` or ``WeightsError``."""
         self.settings = settings
         cache.check(settings.weights())
         self._lexicons = read_lexicons(config_dir() / "languages")
