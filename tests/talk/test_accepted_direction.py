@@ -204,7 +204,9 @@ def test_after_unplugging_the_array_all_speech_counts() -> None:
 def test_every_session_of_the_assistant_has_the_setting() -> None:
     """Of ``talk`` and of ``serve``."""
     stages = Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
-    assistant: Any = SimpleNamespace(settings=FRONT, stages=stages, sessions={}, tape=None)
+    assistant: Any = SimpleNamespace(
+        settings=FRONT, stages=stages, sessions={}, tape=None, _lexicons=()
+    )
     session = Assistant.session(
         assistant, Bus(), SessionConfig(instructions=""), hearing=ChipHearing(512)
     )
