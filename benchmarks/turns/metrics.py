@@ -24,6 +24,11 @@ from pipeline.speaking.playback import PlaybackClock
 
 INNER: frozenset[PauseKind] = frozenset({"word", "clause", "filler", "natural"})
 """Pauses in which the speaker is not done."""
+UNFINISHED: frozenset[PauseKind] = frozenset({"word", "filler"})
+"""Those after words that are plainly unfinished; up to ``LONGEST_UNFINISHED_S`` long they count."""
+SHORTEST_UNFINISHED_S, LONGEST_UNFINISHED_S = 0.3, 1.5
+CLIENT_LATENCY_MS = 40.0
+"""From a message of the server to what a person hears of it, or hears no more."""
 SHORTEST_S, LONGEST_S = 0.2, 1.0
 """Inner pauses that count; a longer one is a wait for an answer as often as not."""
 MOST_HEARD_S = 0.5
@@ -43,6 +48,8 @@ class Answer:
     gate_ms: float
     audio_ms: float | None
     heard_s: float
+    sounds_ms: tuple[tuple[float, float], ...] = ()
+    """When it was heard at the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +63,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class PauseScore:
-    """``cut``: an answer was confirmed in it. ``late``: only just after it."""
+    """``cut``: an answer was confirmed in it. ``late``: only just after it. ``merged``: the speech
+    before it and the speech after it were asked in one message of the user."""
 
     kind: PauseKind
     seconds: float
     cut: bool
     late: bool = False
+    merged: bool = True
 
     @property
     def counts(self) -> bool:
@@ -69,6 +78,12 @@ class PauseScore:
         # A label is whole samples: 0.2 s may come out one sample short.
         within = SHORTEST_S - 0.001 <= self.seconds <= LONGEST_S + 0.001
         return self.kind in INNER and within
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it belongs to the rate of pauses after plainly unfinished words."""
+        longest = LONGEST_UNFINISHED_S + 0.001
+        return self.kind in UNFINISHED and SHORTEST_UNFINISHED_S - 0.001 <= self.seconds <= longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +107,7 @@ class SceneScore:
     and ``audio_ms``: from the last speech sample, for ends that were answered. ``strays``: answers
     confirmed while the user spoke, in no labelled pause nor just after one. ``onset_lost``: the
     first word was not understood. ``onset_outside_ms``: so much of the beginning was not committed.
+    ``overlap_ms``: for so long an answer was heard while the user spoke.
     """
 
     scene: str
@@ -112,6 +128,13 @@ class SceneScore:
     wasted_s: float
     ahead_s: float
     passes: int
+    overlap_ms: float
+
+    @property
+    def unrecovered(self) -> int:
+        """Inner pauses in which an answer was confirmed, and whose two sides were never asked as
+        one."""
+        return sum(p.kind in INNER and p.cut and not p.merged for p in self.pauses)
 
 
 def score_scene(played: Played) -> SceneScore:
@@ -124,6 +147,7 @@ def score_scene(played: Played) -> SceneScore:
     if last and last.gate_ms < end_ms:
         state = "premature"
     answered = last if state == "answered" else None
+    around = list(_around_pauses(scene))
     return SceneScore(
         scene.id,
         group_of(scene),
@@ -133,8 +157,12 @@ def score_scene(played: Played) -> SceneScore:
         state,
         answered.gate_ms - end_ms if answered else None,
         answered.audio_ms - end_ms if answered and answered.audio_ms is not None else None,
-        tuple(_pause(pause, answers) for pause in scene.pauses),
-        tuple(_two_sentences(played, answers, commits)),
+        tuple(_pause(pause, answers, _merged(played, *sides, commits)) for pause, *sides in around),
+        tuple(
+            _two_sentences(pause, answers, _merged(played, before, after, commits))
+            for pause, before, after in around
+            if pause.kind == "sentence"
+        ),
         sum(_is_stray(answer, scene) for answer in answers),
         len(commits),
         _onset_lost(scene, commits),
@@ -143,6 +171,7 @@ def score_scene(played: Played) -> SceneScore:
         played.wasted_s,
         played.ahead_s,
         played.passes,
+        _overlap_ms(scene, answers),
     )
 
 
@@ -162,6 +191,21 @@ class _Playing:
     audio_ms: float | None = None
     player: PlaybackClock = field(default_factory=PlaybackClock)
     heard_s: float | None = None
+    sounds_ms: list[tuple[float, float]] = field(default_factory=list)
+
+    def send(self, seconds: float, at_s: float) -> None:
+        """Audio arrives at the client."""
+        begins_ms = max(at_s, self.player.plays_until) * 1000 + CLIENT_LATENCY_MS
+        self.player.send(seconds, at_s)
+        self.sounds_ms.append((begins_ms, begins_ms + seconds * 1000))
+        self.audio_ms = at_s * 1000 if self.audio_ms is None else self.audio_ms
+
+    def flush(self, at_s: float) -> None:
+        """What the client has not played by then is not heard."""
+        end_ms = at_s * 1000 + CLIENT_LATENCY_MS
+        self.sounds_ms = [
+            (since, min(to, end_ms)) for since, to in self.sounds_ms if since < end_ms
+        ]
 
 
 def _answers(played: Played) -> Iterator[Answer]:
@@ -173,16 +217,17 @@ def _answers(played: Played) -> Iterator[Answer]:
             case ReplyStarted(reply_id):
                 playing[reply_id] = _Playing(at * 1000)
             case ReplyAudio(reply_id) if reply_id in playing:
-                answer = playing[reply_id]
-                answer.player.send(len(event.pcm) / event.rate, at)
-                answer.audio_ms = at * 1000 if answer.audio_ms is None else answer.audio_ms
+                playing[reply_id].send(len(event.pcm) / event.rate, at)
             case ReplyFinished(reply_id, status) if reply_id in playing:
                 whole = playing[reply_id].player.sent_seconds
                 cut = playing[reply_id].player.heard_seconds(at)
                 playing[reply_id].heard_s = whole if status == "completed" else cut
+            case SpeechStarted():
+                for answer in playing.values():
+                    answer.flush(at)
     for answer in playing.values():
         heard_s = answer.player.heard_seconds(at) if answer.heard_s is None else answer.heard_s
-        yield Answer(answer.gate_ms, answer.audio_ms, heard_s)
+        yield Answer(answer.gate_ms, answer.audio_ms, heard_s, tuple(answer.sounds_ms))
 
 
 def _commits(played: Played) -> Iterator[Commit]:
@@ -207,10 +252,10 @@ def _commits(played: Played) -> Iterator[Commit]:
 # --- against the labels ------------------------------------------------------------------------
 
 
-def _pause(pause: Pause, answers: list[Answer]) -> PauseScore:
+def _pause(pause: Pause, answers: list[Answer], merged: bool) -> PauseScore:
     cut = any(_is_in(answer, pause) for answer in answers)
     late = any(_is_just_after(answer, pause) for answer in answers)
-    return PauseScore(pause.kind, pause.seconds, cut, late and not cut)
+    return PauseScore(pause.kind, pause.seconds, cut, late and not cut, merged)
 
 
 def _is_in(answer: Answer, pause: Pause) -> bool:
@@ -227,28 +272,41 @@ def _is_stray(answer: Answer, scene: Scene) -> bool:
     return speaking and not due
 
 
-def _two_sentences(
-    played: Played, answers: list[Answer], commits: list[Commit]
-) -> Iterator[TwoSentences]:
-    for before, pause, after in _around_sentence_pauses(played.scene):
-        parts = [_said_in(*span, commits) for span in (before, after)]
-        merged = None not in parts and any(
-            all(_asks(question, part or "") for part in parts) for question in _questions(played)
-        )
-        between = (a for a in answers if _is_in(a, pause) or _is_just_after(a, pause))
-        yield TwoSentences(pause.seconds, merged, sum(a.heard_s for a in between))
+def _overlap_ms(scene: Scene, answers: list[Answer]) -> float:
+    return sum(
+        max(0.0, min(heard_to, milliseconds(to)) - max(heard, milliseconds(since)))
+        for since, to in _spoken(scene)
+        for answer in answers
+        for heard, heard_to in answer.sounds_ms
+    )
 
 
-def _around_sentence_pauses(
-    scene: Scene,
-) -> Iterator[tuple[tuple[int, int], Pause, tuple[int, int]]]:
-    """Each with the stretches of speech before and after it, up to the next pauses."""
+def _two_sentences(pause: Pause, answers: list[Answer], merged: bool) -> TwoSentences:
+    between = (a for a in answers if _is_in(a, pause) or _is_just_after(a, pause))
+    return TwoSentences(pause.seconds, merged, sum(a.heard_s for a in between))
+
+
+def _merged(
+    played: Played, before: tuple[int, int], after: tuple[int, int], commits: list[Commit]
+) -> bool:
+    """Whether one question that was answered held the words of both stretches."""
+    parts = [_said_in(*span, commits) for span in (before, after)]
+    return None not in parts and any(
+        all(_asks(question, part or "") for part in parts) for question in _questions(played)
+    )
+
+
+def _spoken(scene: Scene) -> list[tuple[int, int]]:
+    """When the user speaks, by the labels, in samples."""
     starts = [scene.onset, *(pause.end for pause in scene.pauses)]
     ends = [*(pause.start for pause in scene.pauses), scene.end]
-    for place, pause in enumerate(scene.pauses):
-        if pause.kind == "sentence":
-            before = starts[place], ends[place]
-            yield before, pause, (starts[place + 1], ends[place + 1])
+    return list(zip(starts, ends, strict=True))
+
+
+def _around_pauses(scene: Scene) -> Iterator[tuple[Pause, tuple[int, int], tuple[int, int]]]:
+    """Each with the stretches of speech before and after it, up to the next pauses."""
+    spoken = _spoken(scene)
+    return zip(scene.pauses, spoken, spoken[1:], strict=False)
 
 
 def _said_in(start: int, end: int, commits: list[Commit]) -> str | None:

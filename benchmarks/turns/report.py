@@ -13,6 +13,11 @@ Figures = dict[str, object]
 SLOW_MS = 700.0
 """A one-word answer that waits longer has met a slow fallback."""
 _PERCENTILES = (50, 90, 95, 99)
+NOTICED_MS = 150.0
+"""An answer that is heard over the user's speech for longer than this disturbs."""
+OVERLAP_COSTS, UNRECOVERED_COSTS_MS = 2.0, 2000.0
+"""The one cost of a turn, in ms of waiting: what a ms of heard overlap counts, and a cut whose two
+sides are never answered as one (after Raux & Eskenazi, NAACL 2009)."""
 
 PARTS: dict[str, Callable[[SceneScore], bool]] = {
     "all": lambda score: True,
@@ -38,6 +43,7 @@ def _of_part(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
         "sources": len(bootstrap.names),
         "end": _end(scores, bootstrap),
         "cut_offs": _cut_offs(scores, bootstrap),
+        "overlap": _overlap(scores, bootstrap),
         "two_sentences": _two_sentences(scores, bootstrap),
         "one_word": {**_end(one_word, bootstrap), "slow": _slow(one_word, bootstrap)},
         "cost": _cost(scores, bootstrap),
@@ -93,6 +99,7 @@ def _cut_offs(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
 
     return {
         "inner": _rate(counted, bootstrap),
+        "unfinished": _rate([each for each in every if each[0].unfinished], bootstrap),
         "inner_or_just_after": _share(
             [(pause.cut or pause.late, score.group) for pause, score in counted], bootstrap
         ),
@@ -102,6 +109,22 @@ def _cut_offs(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
         ),
         "by_scene": rates(counted, lambda pause, score: score.kind),
         "by_condition": rates(counted, lambda pause, score: score.condition),
+    }
+
+
+def _overlap(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
+    groups = [score.group for score in scores]
+    late = [score for score in scores if score.audio_ms is not None]
+    costs = [
+        score.audio_ms + OVERLAP_COSTS * score.overlap_ms + UNRECOVERED_COSTS_MS * score.unrecovered
+        for score in late
+        if score.audio_ms is not None
+    ]
+    return {
+        "ms_per_turn": _shown(bootstrap.mean([s.overlap_ms for s in scores], groups)),
+        "noticed": _shown(bootstrap.mean([s.overlap_ms > NOTICED_MS for s in scores], groups)),
+        "unrecovered": _shown(bootstrap.mean([s.unrecovered for s in scores], groups)),
+        "cost_ms": _shown(bootstrap.mean(costs, [score.group for score in late])),
     }
 
 
@@ -201,6 +224,11 @@ _LINES = (
     ("beginning not committed", "end.onset_outside", "%"),
     ("CUT OFF in inner pauses of 0.2-1.0 s", "cut_offs.inner", "%"),
     ("  the same, or just after", "cut_offs.inner_or_just_after", "%"),
+    ("CUT OFF after unfinished words, 0.3-1.5 s", "cut_offs.unfinished", "%"),
+    ("overlap that is heard, per turn", "overlap.ms_per_turn", "ms"),
+    (f"  turns with more than {NOTICED_MS:.0f} ms", "overlap.noticed", "%"),
+    ("cuts whose sides were never asked as one, per turn", "overlap.unrecovered", "%"),
+    ("COST: first audio + 2 x overlap + 2 s x unrecovered", "overlap.cost_ms", "ms"),
     ("two sentences answered as one, up to 1 s apart", "two_sentences.as_one_up_to_1s", "%"),
     ("  however far apart", "two_sentences.as_one", "%"),
     ("  merged, however much was heard", "two_sentences.merged", "%"),
