@@ -157,7 +157,10 @@ def score_scene(played: Played) -> SceneScore:
         state,
         answered.gate_ms - end_ms if answered else None,
         answered.audio_ms - end_ms if answered and answered.audio_ms is not None else None,
-        tuple(_pause(pause, answers, _merged(played, *sides, commits)) for pause, *sides in around),
+        tuple(
+            _pause(pause, answers, _merged(played, before, after, commits))
+            for pause, before, after in around
+        ),
         tuple(
             _two_sentences(pause, answers, _merged(played, before, after, commits))
             for pause, before, after in around
