@@ -41,6 +41,7 @@ from pipeline.conversation.warm_up import WarmUp
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.events import DirectionHeard, IdleTimeout, InputCleared, Refused, TranscriptReady
+from pipeline.hearing.arrivals import Arrivals
 from pipeline.hearing.client import EchoHearing, Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener, SpeechScores
@@ -91,6 +92,7 @@ class Session:
         self._hearing = hearing or EchoHearing(ClientEcho(stages.vad.window_samples), settings.echo)
         bus.tap(self._hearing.note)
         self._inbox = Inbox()
+        self._arrivals = Arrivals()
         self._live: LiveSession | None = None
         """Set while ``run`` follows commands."""
 
@@ -108,6 +110,7 @@ class Session:
                 self._live = LiveSession(
                     self._memory,
                     self._hearing,
+                    self._arrivals,
                     directions,
                     scores,
                     self._stages,
@@ -141,6 +144,9 @@ class Session:
 
     async def submit(self, command: Command) -> None:
         """Hand a command over; waits while the inbox is full."""
+        if isinstance(command, AppendAudio):
+            now = asyncio.get_running_loop().time()
+            self._arrivals.note(len(command.pcm) / command.rate, now)
         await self._inbox.put(command)
 
     def offer(self, command: NoteDirection) -> None:
@@ -176,6 +182,7 @@ class LiveSession:
         self,
         memory: Memory,
         hearing: Hearing,
+        arrivals: Arrivals,
         directions: Directions,
         scores: SpeechScores,
         stages: Stages,
@@ -197,7 +204,7 @@ class LiveSession:
         self._transcriber = Transcriber(stages, chat, bus, tasks)
         self.replies = Replies(
             *(memory, stages, config, settings, self._transcriber, bus, tasks, new_id),
-            *(self._reply_starts, self._reply_ended),
+            *(arrivals, self._reply_starts, self._reply_ended),
         )
         self._warm_up = WarmUp(memory, self.replies.prompts, tasks)
         self._speech = UserSpeech(

@@ -37,7 +37,7 @@ class Endpointing(BaseModel):
     pause_ms: int = Field(32, ge=1, le=1000)
     clear_wait_ms: int = Field(160, ge=0, le=10_000)
     likely_wait_ms: int = Field(576, ge=0, le=10_000)
-    unsure_wait_ms: int = Field(1056, ge=0, le=10_000)
+    unsure_wait_ms: int = Field(2496, ge=0, le=10_000)
     confidence: float = Field(0.9, gt=0.5, lt=1)
     mean_pause_ms: int = Field(400, ge=50, le=5000)
     max_utterance_s: float = Field(120.0, gt=0, le=3600)

@@ -50,7 +50,8 @@ async def say_notice(
     now = asyncio.get_running_loop().time
     delivery.notify(request.text)
     for start in range(0, len(pcm), size):
-        if plan.lead_s is not None and (delay := delivery.playback.delay(plan.lead_s, now())):
+        seconds = plan.settings.chunk_ms / 1000
+        if plan.lead and (delay := delivery.playback.delay(seconds, plan.lead, now())):
             await asyncio.sleep(delay)
         await sending.wait()
         delivery.speak_notice(pcm[start : start + size], now())

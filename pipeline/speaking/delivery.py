@@ -29,12 +29,12 @@ from pipeline.events import (
 from pipeline.items import AudioPart, FunctionCallItem, ItemStatus, MessageItem, TextPart
 from pipeline.messages import Sampling
 from pipeline.settings import SessionSettings
-from pipeline.speaking.playback import PlaybackClock
+from pipeline.speaking.playback import Lead, PlaybackClock
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyPlan:
-    """What a reply is to be. ``lead_s`` ``None`` sends in a burst."""
+    """What a reply is to be. ``lead`` ``None`` sends in a burst."""
 
     reply_id: str
     item_id: str
@@ -47,7 +47,7 @@ class ReplyPlan:
     """Said instead of an answer: a sentence in our own name."""
     filler: str = ""
     """Said if there are no words after ``settings.filler.after_ms``; empty: nothing."""
-    lead_s: float | None = None
+    lead: Lead | None = None
     metadata: Mapping[str, str] | None = None
 
 

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from pipeline.speaking import tuning
+
+
+class Lead(NamedTuple):
+    """How far ahead of the player audio is sent: at the beginning of an answer, which a user who
+    goes on takes back, and later."""
+
+    first_s: float
+    s: float
+
 
 class PlaybackClock:
     """Follows a player that plays what it is sent, without a pause, as soon as it has it.
@@ -23,6 +35,8 @@ class PlaybackClock:
         """How much of what was sent has been played."""
         return self.sent_seconds - max(0.0, self.plays_until - now)
 
-    def delay(self, lead_seconds: float, now: float) -> float:
-        """How long to wait before sending more, so that the player holds no more than the lead."""
-        return max(0.0, self.plays_until - now - lead_seconds)
+    def delay(self, seconds: float, lead: Lead, now: float) -> float:
+        """How long to wait before so much more is sent, so that the player then holds no more than
+        the lead; a player that holds nothing is not left waiting."""
+        lead_s = lead.first_s if self.sent_seconds < tuning.FIRST_S else lead.s
+        return max(0.0, self.plays_until - now + min(0.0, seconds - lead_s))

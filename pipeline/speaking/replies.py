@@ -27,10 +27,13 @@ from pipeline.conversation.transcribing import Transcriber
 from pipeline.engines.stages import ConversationStage, Stages
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import CancelReason, OutputItem, Refused, ReplyHeld, ReplyWentOn
+from pipeline.hearing.arrivals import Arrivals
 from pipeline.items import Item, MessageItem
 from pipeline.messages import Message
 from pipeline.settings import SessionSettings
+from pipeline.speaking import tuning
 from pipeline.speaking.delivery import Delivery, ReplyPlan
+from pipeline.speaking.playback import Lead
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.reply import PromptSource, Reply
 from pipeline.work import Work
@@ -66,6 +69,7 @@ class Replies:
         bus: Bus,
         tasks: asyncio.TaskGroup,
         new_id: Callable[[str], str],
+        arrivals: Arrivals,
         on_start: Callable[[], None],
         on_end: Callable[[Reply], None],
     ) -> None:
@@ -82,6 +86,7 @@ class Replies:
         self._bus = bus
         self._tasks = tasks
         self._new_id = new_id
+        self._arrivals = arrivals
         self._on_start = on_start
         self._on_end = on_end
         self._running: dict[str, Reply] = {}
@@ -414,9 +419,14 @@ class Replies:
             sampling=replace(settings.sampling, max_tokens=None if limit == "inf" else limit),
             in_conversation=options.in_conversation,
             filler=settings.filler.sentence(self._answers) if spoken else "",
-            lead_s=settings.lead_ms / 1000 if paced else None,
+            lead=self._lead() if paced else None,
             metadata=options.metadata,
         )
+
+    def _lead(self) -> Lead:
+        lead_s, chunk_s = self._settings.lead_ms / 1000, self._settings.chunk_ms / 1000
+        first_s = max(tuning.FIRST_LEAD_S, 2 * chunk_s) + self._arrivals.jitter_s
+        return Lead(min(first_s, lead_s), lead_s)
 
     async def _run(self, reply: Reply, own_conversation: ConversationStage | None) -> None:
         try:

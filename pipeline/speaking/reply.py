@@ -347,8 +347,9 @@ class Reply:
             self._delivery.call(call)
 
     async def _send_audio(self, sound: Sound) -> None:
-        if self.plan.lead_s is not None:
-            delay = self._delivery.playback.delay(self.plan.lead_s, self._now())
+        if self.plan.lead:
+            seconds = len(sound.pcm) / self.plan.config.output_format.rate
+            delay = self._delivery.playback.delay(seconds, self.plan.lead, self._now())
             if delay:
                 await asyncio.sleep(delay)
         await self._sending.wait()

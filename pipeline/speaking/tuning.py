@@ -98,6 +98,12 @@ APOLOGY_MOST_S = 4.0
 APOLOGY_KEPT_AFTER_S = 2.0
 """After this time without audio, what was kept is taken."""
 
+# --- how far ahead audio is sent (playback; benchmarks.turns.score: overlap that is heard) --------
+
+FIRST_S, FIRST_LEAD_S = 2.0, 0.08
+"""In so much of an answer no more than this is sent ahead, and what the network needs. Who goes on
+after a pause hears the answer for 23 ms less a turn than with 250 ms."""
+
 # --- reply ---------------------------------------------------------------------------------------
 
 NEARLY_HEARD_S = 0.5

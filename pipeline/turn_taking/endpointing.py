@@ -21,7 +21,7 @@ from pipeline.settings import Endpointing, Lexicon
 from pipeline.turn_taking import tuning
 from pipeline.turn_taking.ending_words import LAST_WORDS, Clue, ending
 
-_SHORT: frozenset[Clue] = frozenset({"one-word answer", "short answer", "few words"})
+_SHORT: frozenset[Clue] = frozenset({"one-word answer", "short answer", "one word"})
 """These never wait longer than a likely end, whatever the models make of so little."""
 _WHOLE: frozenset[Clue] = frozenset({"statement", "question"})
 

@@ -17,8 +17,8 @@ from tests.support.scripted import AT_ONCE
 from tests.support.talk_script import Story, lines, perform, sure_of_more
 
 TIME = "What time is it?"
-LAST_MS = 310
-"""From the first sound of "I am here." (600 ms) to its last piece (40 ms), 250 ms ahead of the
+LAST_MS = 520
+"""From the first sound of "I am here." (600 ms) to its last piece (40 ms), 80 ms ahead of the
 player."""
 
 
@@ -138,7 +138,7 @@ def test_a_turn_ends_before_its_transcript_is_there() -> None:
         2172  answer begins
         2273  says 'I am here.'
         2354  audio
-        2664  answer completed
+        2874  answer completed
     """)
 
 
@@ -195,7 +195,7 @@ def slow_speaker() -> Engines:
     return Engines(voice=Voice(seconds_per_word=0.6))
 
 
-SLOW_LAST_MS = 1_510
+SLOW_LAST_MS = 1_720
 """As ``LAST_MS``, from that voice."""
 
 
@@ -249,15 +249,15 @@ def test_the_second_part_begins_before_the_first_transcript_is_there() -> None:
         0       640 I have a dog.
         {again} 640 What does he eat?
         """,
-        Engines(Ears(takes_s=1.4)),
+        Engines(Ears(takes_s=3.0)),
     )
-    second = again + 640 + 32 + 1400
+    second = again + 640 + 32 + 3000
     assert story.table() == lines(f"""
         64             user speaks
         672            user pauses
         {again + 64}   user stops
         {again + 64}   user speaks
-        2072           heard 'I have a dog.'
+        3672           heard 'I have a dog.'
         {again + 672}  user pauses
         {second}       thinks about 'I have a dog. What does he eat?'
         {second}       user stops

@@ -25,12 +25,12 @@ def test_an_answer_is_given_again_once() -> None:
 
 
 def test_an_answer_that_was_sent_but_not_played_yet_is_given_again() -> None:
-    engines = Engines(voice=Voice(seconds_per_word=0.25))
+    engines = Engines(voice=Voice(seconds_per_word=0.08))
     engines.brain.usual = ("Yes. ",)
     rows = perform(f"0 640 {TIME}", engines).table()
     (audio,) = (int(row.split()[0]) for row in rows if row.endswith(" audio"))
     begins = audio // 32 * 32
-    engines = Engines(voice=Voice(seconds_per_word=0.25))
+    engines = Engines(voice=Voice(seconds_per_word=0.08))
     engines.brain.usual = ("Yes. ",)
     story = perform(f"0 640 {TIME}\n{begins} 160 ~", engines)
     assert statuses(story) == ["completed", "completed"]

@@ -19,7 +19,7 @@ from tests.support.lifelike import STT_S, TURN_S, Brain, Ears, Engines, Voice
 from tests.support.talk_script import lines, perform, sure_of_more
 
 TIME = "What time is it?"
-LAST_MS = 310
+LAST_MS = 520
 
 
 def detection(**changes: Any) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def test_a_slow_model_is_not_waited_for_with_the_commit() -> None:
         {end} answer begins
         1333  says 'I am here.'
         1414  audio
-        1724  answer completed
+        1934  answer completed
     """)
 
 
@@ -137,7 +137,7 @@ def test_a_slow_voice_makes_no_gap_that_it_can_avoid() -> None:
         {audio}       audio
         {audio + 250} audio after a gap of 50 ms
         {audio + 500} audio after a gap of 50 ms
-        {audio + 500} answer completed
+        {audio + 620} answer completed
     """)
 
 
@@ -160,11 +160,11 @@ def test_a_first_clause_is_spoken_while_the_rest_is_thought_and_nothing_is_torn(
 def test_a_turn_with_a_tool_call_and_the_answer_to_its_output() -> None:
     """The call leaves when all words did, the client answers 100 ms later."""
     engines = Engines()
-    engines.brain.answers["Please wave."] = ("I will wave. ", ToolCall("wave", "{}"))
-    called = max(perform("0 640 Please wave.", Engines()).end_ms(), 915) + LAST_MS
+    engines.brain.answers["Please wave at me."] = ("I will wave. ", ToolCall("wave", "{}"))
+    called = max(perform("0 640 Please wave at me.", Engines()).end_ms(), 915) + LAST_MS
     output = {"type": "function_call_output", "call_id": "call", "output": "done"}
     script = f"""
-        0 640 Please wave.
+        0 640 Please wave at me.
         {called + 100} > conversation.item.create {json.dumps({"item": output})}
         {called + 100} > response.create
     """
@@ -274,7 +274,7 @@ def test_without_create_response_a_turn_waits_for_the_client() -> None:
         3000  thinks about '{TIME}'
         3101  says 'I am here.'
         3182  audio
-        3492  answer completed
+        3702  answer completed
     """)
 
 

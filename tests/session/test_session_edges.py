@@ -46,12 +46,12 @@ def user_text(text: str) -> MessageItem:
 
 def test_a_late_transcript_never_makes_it_talk_over_the_user() -> None:
     llm = ScriptedLlm()
-    stt = ScriptedStt(texts=("first", "second"), takes_s=1.5)
+    stt = ScriptedStt(texts=("first", "second"), takes_s=3.0)
 
     async def main() -> None:
         async with scene(stt=stt, llm=llm, turn=ScriptedTurn(probability=0.1)) as played:
             await played.say(0.5)
-            await played.hear(1.1)
+            await played.hear(2.6)
             await played.say(1.5)
             await played.hear(8)
         wire = played.names()

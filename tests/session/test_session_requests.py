@@ -102,7 +102,7 @@ def test_a_client_that_knows_better_what_was_heard_overrides_our_guess() -> None
             assert finished.reason == "turn_detected"
             item_id = finished.items[0].id
             guess = played.session.chat.get(item_id).parts[0].seconds  # type: ignore[union-attr]
-            later = round(guess * 1000) + 50  # of what was sent ahead of the player
+            later = round(guess * 1000) + 20  # of what was sent ahead of the player
             await played.do(TruncateItem(item_id, 0, later))
             part = played.session.chat.get(item_id).parts[0]  # type: ignore[union-attr]
             assert part.seconds == later / 1000
@@ -298,11 +298,11 @@ def test_stopped_and_committed_come_together_however_long_the_transcript_takes()
 
 def test_utterances_never_overlap_on_the_wire() -> None:
     async def main() -> None:
-        async with scene(stt=ScriptedStt(takes_s=2.0)) as played:
+        async with scene(stt=ScriptedStt(takes_s=3.5)) as played:
             await played.say(1.0)
-            await played.hear(1.2)
+            await played.hear(2.6)
             await played.say(1.0)
-            await played.hear(6.0)
+            await played.hear(8.0)
         pairs = [
             type(event).__name__
             for _, event in played.log
@@ -358,13 +358,13 @@ def test_partials_cost_nothing_unless_asked_for() -> None:
         ("adaptive", TurnDetection(), 0.95, 0.224),
         ("adaptive", TurnDetection(silence_duration_ms=100), 0.95, 0.1),
         ("adaptive", TurnDetection(silence_duration_ms=800), 0.95, 0.224),
-        ("adaptive", TurnDetection(silence_duration_ms=100), 0.02, 1.056),
+        ("adaptive", TurnDetection(silence_duration_ms=100), 0.02, 2.496),
         ("strict", TurnDetection(silence_duration_ms=800), 0.95, 0.8),
         ("strict", TurnDetection(silence_duration_ms=800), 0.02, 0.8),
         ("strict", TurnDetection(), 0.95, 0.224),
-        ("adaptive", TurnDetection(eagerness="high"), 0.02, 0.528),
-        ("adaptive", TurnDetection(eagerness="medium"), 0.02, 1.056),
-        ("adaptive", TurnDetection(eagerness="low"), 0.02, 4.224),
+        ("adaptive", TurnDetection(eagerness="high"), 0.02, 1.248),
+        ("adaptive", TurnDetection(eagerness="medium"), 0.02, 2.496),
+        ("adaptive", TurnDetection(eagerness="low"), 0.02, 7.1),
         ("adaptive", TurnDetection(eagerness="low"), 0.95, 0.448),
     ],
 )
@@ -372,15 +372,15 @@ def test_what_a_client_says_about_silence_has_a_meaning(
     policy: Policy, asked: TurnDetection, probability: float, wait_s: float
 ) -> None:
     async def main() -> None:
-        ours = Endpointing(policy=policy, clear_wait_ms=224, mean_pause_ms=700, confidence=0.85)
+        ours = Endpointing(policy=policy, clear_wait_ms=224, mean_pause_ms=1000, confidence=0.9)
         async with scene(
             config=replace(VOICE, turn_detection=asked),
             settings=SessionSettings(endpointing=ours),
             turn=ScriptedTurn(probability=probability, takes_s=0.01),
-            stt=ScriptedStt(texts=("I went to the big house",), takes_s=0.01),
+            stt=ScriptedStt(texts=("I went to the big house.",), takes_s=0.01),
         ) as played:
             await played.say(1.024)
-            await played.hear(5.0)
+            await played.hear(8.0)
         assert played.time_of(SpeechStopped) - 1.024 == pytest.approx(wait_s, abs=0.04)
 
     run_virtual(main())

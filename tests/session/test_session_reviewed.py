@@ -167,7 +167,7 @@ def test_what_waits_in_the_inbox_is_bounded() -> None:
 
 # --- a turn that waits for its transcript ------------------------------------------------------
 
-SLOW = 2.0
+SLOW = 4.0
 
 
 def test_clear_drops_a_turn_that_waits_for_its_transcript() -> None:
@@ -175,10 +175,10 @@ def test_clear_drops_a_turn_that_waits_for_its_transcript() -> None:
         stt = ScriptedStt(takes_s=SLOW)
         async with scene(stt=stt) as played:
             await played.say(1.0)
-            await played.hear(1.2)
+            await played.hear(2.7)
             await played.do(ClearAudio())
             assert len(played.events(SpeechStopped)) == 1
-            await played.hear(3.0)
+            await played.hear(5.0)
             assert stt.open_utterances == 0
         assert not played.events(InputCommitted)
         assert not played.events(ReplyStarted)
@@ -193,9 +193,9 @@ def test_a_waiting_turn_is_kept_but_not_answered_once_cancelled(
     async def main() -> None:
         async with scene(stt=ScriptedStt(takes_s=SLOW)) as played:
             await played.say(1.0)
-            await played.hear(1.2)
+            await played.hear(2.7)
             await played.do(Configure(replace(VOICE, turn_detection=detection)))
-            await played.hear(3.0)
+            await played.hear(5.0)
         assert len(played.events(InputCommitted)) == 1
         assert not played.events(ReplyStarted)
 
@@ -215,7 +215,7 @@ def test_a_speculative_answer_to_what_has_changed_since_is_thrown_away() -> None
             await played.hear(0.18)
             assert len(llm.prompts) == 1
             await played.do(AddItem(text_item("s", "It rains.", "system")), Configure(written))
-            await played.hear(3.0)
+            await played.hear(5.0)
         assert played.events(SpeculationDiscarded)
         (started,) = played.events(ReplyStarted)
         assert started.modality == "text"
@@ -250,7 +250,7 @@ def test_a_response_answers_the_conversation_as_it_was_when_it_was_asked() -> No
             await played.do(AppendAudio(noise(0.5, 16_000), 16_000), CommitAudio())
             await played.do(CreateResponse(), AddItem(text_item("l", "LATER")))
             await played.do(Configure(replace(PUSH_TO_TALK, instructions="NEW")))
-            await played.hear(3.0)
+            await played.hear(5.0)
         assert llm.prompts == [[Message("system", "Be brief."), Message("user", "hello")]]
 
     run_virtual(main())
@@ -393,7 +393,7 @@ def test_a_conversation_full_of_speech_still_takes_the_output_of_a_call() -> Non
         async with scene(settings=SessionSettings(max_items=8), llm=llm) as played:
             for _ in range(8):
                 await played.say(0.5)
-                await played.hear(3.0)
+                await played.hear(5.0)
             call = played.session.chat.items[-1]
             assert isinstance(call, FunctionCallItem)
             assert len(played.session.chat.items) == 8

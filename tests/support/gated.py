@@ -15,6 +15,7 @@ from pipeline.events import Event
 from pipeline.messages import Message, Sampling
 from pipeline.settings import SessionSettings
 from pipeline.speaking.delivery import Delivery, ReplyPlan
+from pipeline.speaking.playback import Lead
 from pipeline.speaking.reply import Reply
 from pipeline.work import Priority, Work
 from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTurn
@@ -31,7 +32,7 @@ async def gated(
         SessionConfig("", output_format=AudioFormat(rate=16_000)),
         SessionSettings(watched=True, apology=apology),
         Sampling(),
-        lead_s=0.25,
+        lead=Lead(0.08, 0.25),
     )
     bus, log = Bus(), list[Event]()
     bus.tap(lambda published: log.append(published.event))

@@ -22,8 +22,8 @@ SETTINGS = Endpointing()
         ("Yes.", "", "one-word answer"),
         ("Reachy?", "", "one-word answer"),
         ("STOP", "", "one-word answer"),
-        ("Breaky.", "", "few words"),
-        ("Hello, Mary.", "", "few words"),
+        ("Breaky.", "", "one word"),
+        ("Hello, Mary.", "", "two words"),
         ("Hello, Mary,", "", "comma"),
         ("I want to, um.", "", "filler"),
         ("Well,", "", "filler"),
@@ -37,6 +37,8 @@ SETTINGS = Endpointing()
         ("What are you looking at?", "", "question"),
         ("I think that", "", "leaning word"),
         ("I know that.", "", "statement"),
+        ("Could you?", "", "leaning word"),
+        ("I do.", "Do you like it?", "short answer"),
         ("I need eggs, milk,", "", "comma"),
         ("The blue one", "Which one do you like?", "short answer"),
         ("The blue one", "", "unfinished"),
@@ -63,7 +65,9 @@ def test_hesitation_waits_longer_than_a_plain_end() -> None:
     ]
     assert waits == sorted(waits)
     assert waits[0] == SETTINGS.clear_wait_ms
-    assert waits[-1] == SETTINGS.unsure_wait_ms
+    assert waits[-1] > SETTINGS.likely_wait_ms
+    plain = Evidence(audio=0.02, text="and then we went to", words=1e-4)
+    assert decide(plain, SETTINGS, ENGLISH).wait_ms == SETTINGS.unsure_wait_ms
 
 
 def test_who_pauses_long_is_given_longer() -> None:
@@ -78,7 +82,7 @@ def test_who_pauses_long_is_given_longer() -> None:
 
 def test_a_long_sentence_is_the_last_one() -> None:
     def wait_ms(turn_ms: int, text: str = "I think so.") -> int:
-        return decide(Evidence(0.9, text, turn_ms=turn_ms), SETTINGS, ENGLISH).wait_ms
+        return decide(Evidence(0.5, text, turn_ms=turn_ms), SETTINGS, ENGLISH).wait_ms
 
     assert wait_ms(6000) < wait_ms(3000) < wait_ms(2000)
     assert wait_ms(800) == wait_ms(2000), "a command may be short"

@@ -192,11 +192,11 @@ def test_what_is_still_weighed_is_told_before_who_speaks_next() -> None:
         async with scene(stt=stt, llm=story(), config=CONFIG) as played:
             await played.say(QUESTION_S)
             await played.hear(3.0)
-            stt.takes_s = 2.5
+            stt.takes_s = 4.0
             await played.say(0.2)
-            await played.hear(1.3)
+            await played.hear(2.7)
             await played.say(1.5)
-            await played.hear(6.0)
+            await played.hear(9.0)
         return played
 
     played = run_virtual(main())
