@@ -101,7 +101,7 @@ def test_a_session_whose_voice_fails_is_played_again(lost: bool, tmp_path: Path)
     llm = ScriptedLlm(["I know a story. ", "It is long. ", "It is good. "] * 2, per_token_s=1.0)
 
     async def play(tape: Tape) -> None:
-        tts = MoodyTts(moods, first_s=0.083)  # no two things happen at exactly one time
+        tts = MoodyTts(moods, rtf=0.0513)  # no two things happen at exactly one time
         async with recorded_scene(tape, config=VOICE, settings=SETTINGS, llm=llm, tts=tts) as it:  # type: ignore[arg-type]
             await it.do(AddItem(MessageItem("u", "user", (TextPart("Hi"),))), CreateResponse())
             await it.hear(25.0)
