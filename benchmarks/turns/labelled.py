@@ -8,7 +8,7 @@ with ``recording`` (or ``dialogue`` and ``channel``), ``label`` (``end``, or one
 repository: their licences do not allow it.
 
 For each pause the models hear what a session would have given them: the turn detector the turn so
-far and 160 ms of silence, the recogniser the turn so far, the language model its words. Reported
+far and 64 ms of silence, the recogniser the turn so far, the language model its words. Reported
 for each source, with 95 % intervals by recording: the area under the ROC curve of ends against
 holds, for each source of evidence and for the decision; the holds that the decision takes for the
 end; how long it waits at ends; and the curve of the two, for every threshold.
@@ -44,7 +44,7 @@ from pipeline.items import MessageItem, TextPart
 from pipeline.settings import Lexicon, lexicon_of
 from pipeline.turn_taking.endpointing import Decision, Evidence, decide
 
-SILENCE_S = 0.16
+SILENCE_S = 0.064
 """Of a pause that the turn detector hears, as in a session."""
 LONGEST_HOLD_MS = 5_000
 MEANS_MS, CUT_OFFS = (300, 600), (0.05, 0.10)
@@ -124,8 +124,10 @@ def _sound(path: Path, channel: int) -> Pcm:
 # --- figures -----------------------------------------------------------------------------------
 
 
-def decided(pause: Labelled, settings: Settings, lexicon: Lexicon) -> Decision:
-    evidence = Evidence(pause.audio, pause.text, pause.complete, turn_ms=round(pause.turn_ms))
+def decided(
+    pause: Labelled, complete: float | None, settings: Settings, lexicon: Lexicon
+) -> Decision:
+    evidence = Evidence(pause.audio, pause.text, complete, turn_ms=round(pause.turn_ms))
     return decide(evidence, settings.endpointing, lexicon)
 
 
@@ -135,7 +137,8 @@ def figures(pauses: Sequence[Labelled], settings: Settings) -> dict[str, Any]:
     names = [each.recording for each in pauses]
     draws = Bootstrap(names)
     ends = np.array([each.end for each in pauses])
-    decisions = [decided(each, settings, lexicon) for each in pauses]
+    decisions = [decided(each, each.complete, settings, lexicon) for each in pauses]
+    unread = [decided(each, None, settings, lexicon) for each in pauses]
     odds = _log_odds([each.probability for each in decisions])
     waits = np.array([each.wait_ms for each in decisions], dtype=np.float64)
     gaps = np.array([each.gap_ms for each in pauses])
@@ -143,6 +146,7 @@ def figures(pauses: Sequence[Labelled], settings: Settings) -> dict[str, Any]:
         "sound": [each.audio for each in pauses],
         "words": [each.complete or 0.0 for each in pauses],
         "words without the full stop": [each.bare or 0.0 for each in pauses],
+        "decision without the model's opinion": [each.probability for each in unread],
     }
 
     def area(values: Sequence[float] | Floats) -> Estimate:
@@ -218,10 +222,10 @@ def table(found: dict[str, Any]) -> Iterator[str]:
     for source, each in found.items():
         yield f"{source}: {each['ends']} ends, {each['holds']} holds"
         for name, area in each["auc"].items():
-            yield f"  area under the curve, {name:<30} {_shown(area, 1)}"
-        yield f"  holds taken for the end {'':<27} {_shown(each['cut_offs'], 1)}"
+            yield f"  area under the curve, {name:<36} {_shown(area, 1)}"
+        yield f"  holds taken for the end {'':<33} {_shown(each['cut_offs'], 1)}"
         for name, wait in each["wait_ms"].items():
-            yield f"  wait at ends, {name:<38} {_shown(wait, 0)} ms"
+            yield f"  wait at ends, {name:<44} {_shown(wait, 0)} ms"
         yield f"  curve: {each['curve']}"
 
 
