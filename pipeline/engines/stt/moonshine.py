@@ -1,7 +1,9 @@
 """Moonshine: English speech-to-text for CPUs, with moonshine-voice's own runtime.
 
-The final text is one pass over the whole utterance. Endpointing is the session's business, so
-the runtime's own VAD is off: on leading silence it splits the audio and invents a word.
+The final text is one pass over the whole utterance; of a long one, a pass over each part, split
+where it is quietest: after 30 s the model invents sentences. Endpointing is the session's
+business, so the runtime's own VAD is off: on leading silence it splits the audio and invents a
+word.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ from pipeline.work import Cancelled, CancelToken
 
 MIN_SAMPLES = LISTEN_RATE // 10
 """The encoder fails on less than about 70 ms; shorter audio is padded with silence to this."""
+LONGEST_PASS_SAMPLES = 24 * LISTEN_RATE
+SPLIT_SAMPLES = LISTEN_RATE // 10
+"""An utterance that is longer than a pass is split in the quietest stretch of this length in the
+second half of the pass."""
 NO_SPEECH = "You"
 """What the model writes, with no full stop, without speech: silence, a cough, a hum. A spoken
 "you" comes with punctuation or as another word."""
@@ -137,6 +143,7 @@ class MoonshineUtterance:
     def __init__(self, recogniser: Recogniser, partial_interval_samples: int) -> None:
         self._recogniser = recogniser
         self._partial_interval_samples = partial_interval_samples
+        self._settled = ""
         self._pieces: list[Pcm] = []
         self._samples = 0
         self._decoded_samples = 0
@@ -147,6 +154,7 @@ class MoonshineUtterance:
         same text twice would pass for two passes that agree."""
         self._pieces.append(pcm.copy())
         self._samples += len(pcm)
+        self._settle()
         new_samples = self._samples - self._decoded_samples
         if not 0 < self._partial_interval_samples <= new_samples:
             return Partial()
@@ -161,11 +169,28 @@ class MoonshineUtterance:
             self._decode()
         return Transcript(self._text, self._samples / LISTEN_RATE)
 
+    def _settle(self) -> None:
+        """Transcribe for good what is longer than one pass."""
+        while sum(map(len, self._pieces)) > LONGEST_PASS_SAMPLES:
+            pending = np.concatenate(self._pieces)
+            split = quietest(pending[:LONGEST_PASS_SAMPLES])
+            self._settled = f"{self._settled} {self._recogniser.transcribe(pending[:split])}"
+            self._pieces = [pending[split:]]
+
     def _decode(self) -> None:
-        whole = np.concatenate((EMPTY, *self._pieces))
-        self._text = self._recogniser.transcribe(whole)
-        self._pieces = [whole]
-        self._decoded_samples = len(whole)
+        pending = np.concatenate((EMPTY, *self._pieces))
+        self._text = f"{self._settled} {self._recogniser.transcribe(pending)}".strip()
+        self._pieces = [pending]
+        self._decoded_samples = self._samples
+
+
+def quietest(pcm: Pcm) -> int:
+    """Sample in the second half of ``pcm`` where it is best split."""
+    half = len(pcm) // 2
+    stretches = len(pcm[half:]) // SPLIT_SAMPLES
+    power = np.square(to_float(pcm[half : half + stretches * SPLIT_SAMPLES]))
+    loudness = power.reshape(stretches, SPLIT_SAMPLES).sum(axis=1)
+    return half + int(loudness.argmin()) * SPLIT_SAMPLES + SPLIT_SAMPLES // 2
 
 
 def build(options: MoonshineOptions, weights: Path | None) -> Moonshine:

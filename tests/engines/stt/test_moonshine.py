@@ -76,6 +76,15 @@ def test_a_long_utterance_comes_out_whole(stt: Moonshine) -> None:
     assert word_errors(clip.text, transcript.text).rate <= 0.05
 
 
+@pytest.mark.real
+def test_the_longest_utterances_come_out_whole(stt: Moonshine) -> None:
+    clip = recording("two_cities")
+    twice = np.concatenate((clip.pcm, clip.pcm))
+    transcript = transcribe(stt, twice)
+    assert word_errors(f"{clip.text} {clip.text}", transcript.text).rate <= 0.05
+    assert transcribe(stt, *np.split(twice, range(5_000, len(twice), 5_000))) == transcript
+
+
 SPLITS = {
     "20 ms": list(range(320, 44_000, 320)),
     "one by one at first": [*range(1, 20), 5000],
