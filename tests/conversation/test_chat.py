@@ -7,7 +7,7 @@ import pytest
 from pipeline.conversation.chat import Chat, DuplicateItem, TooShort, UnknownItem, prompt
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.messages import Message
-from pipeline.speaking.playback import PlaybackClock
+from pipeline.speaking.playback import Lead, PlaybackClock
 
 
 def user(item_id: str, text: str = "hi") -> MessageItem:
@@ -92,11 +92,14 @@ def test_appending_items_never_changes_the_beginning_of_the_prompt() -> None:
 
 def test_the_playback_clock_knows_what_was_heard() -> None:
     clock = PlaybackClock()
-    assert clock.delay(0.25, now=10.0) == 0.0
+    lead = Lead(first_s=0.08, s=0.25)
+    assert clock.delay(0.04, lead, now=10.0) == 0.0
     clock.send(1.0, now=10.0)
     assert clock.heard_seconds(10.4) == pytest.approx(0.4)
-    assert clock.delay(0.25, now=10.4) == pytest.approx(0.35)
+    assert clock.delay(0.04, lead, now=10.4) == pytest.approx(0.56)
     # A stall: the player ran dry, and what comes later starts when it comes.
     clock.send(1.0, now=12.0)
     assert clock.heard_seconds(12.5) == pytest.approx(1.5)
     assert clock.heard_seconds(99.0) == pytest.approx(2.0)
+    # The answer has begun: the player may hold more.
+    assert clock.delay(0.04, lead, now=12.5) == pytest.approx(0.29)

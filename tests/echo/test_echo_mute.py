@@ -177,7 +177,7 @@ def test_what_is_out_of_band_is_not_on_the_loudspeaker(cancel: bool) -> None:
         async with scene(config=CONFIG, llm=story(), hearing=hearing) as played:
             await played.hear(0.5)
             await played.do(CreateResponse())
-            await played.hear(2.0)
+            await played.hear(3.0)
             before_s = ahead_s(path)
             aside = CreateResponse(options=ResponseOptions(in_conversation=False))
             await played.do(aside)

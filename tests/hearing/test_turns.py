@@ -31,11 +31,11 @@ def test_a_click_is_no_speech_and_two_windows_are() -> None:
 
 def test_an_unjudged_pause_ends_after_the_longest_wait() -> None:
     taker = TurnTaker(Endpointing())
-    signals = feed(taker, [0.9] * 10 + [0.0] * 40)
+    signals = feed(taker, [0.9] * 10 + [0.0] * 79)
     assert signals == [Started(0), Paused(10 * WINDOW, 11 * WINDOW), Ended(10 * WINDOW)]
-    # 992 ms are 31 windows.
+    # 2,496 ms are 78 windows.
     taker = TurnTaker(Endpointing())
-    assert Ended(10 * WINDOW) not in feed(taker, [0.9] * 10 + [0.0] * 30)
+    assert Ended(10 * WINDOW) not in feed(taker, [0.9] * 10 + [0.0] * 77)
 
 
 def test_a_clear_end_is_taken_at_once_if_its_wait_is_already_over() -> None:

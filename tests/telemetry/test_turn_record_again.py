@@ -156,12 +156,12 @@ def test_a_turn_that_waits_until_another_answer_is_over_has_its_own_record() -> 
 
 
 def test_a_commit_while_a_turn_that_has_ended_still_waits() -> None:
-    stt = ScriptedStt(texts=("Tell me", "about tea"), takes_s=1.5)
+    stt = ScriptedStt(texts=("Tell me", "about tea"), takes_s=3.0)
 
     async def main() -> None:
         async with scene(stt=stt) as played:
             await played.say(1.024)
-            await played.hear(1.2)
+            await played.hear(2.6)
             await played.say(0.5)
             await played.do(CommitAudio(), CreateResponse())
             await played.hear(9.0)

@@ -93,12 +93,12 @@ def test_a_barge_in_before_the_first_audio_has_nothing_heard() -> None:
 
 def test_two_utterances_that_are_answered_as_one_are_two_records() -> None:
     """The second begins while the first still waits for its transcript."""
-    stt = ScriptedStt(texts=("Tell me", "about tea"), takes_s=1.5)
+    stt = ScriptedStt(texts=("Tell me", "about tea"), takes_s=3.0)
 
     async def main() -> None:
         async with scene(stt=stt) as played:
             await played.say(1.024)
-            await played.hear(1.1)
+            await played.hear(2.6)
             await played.say(1.024)
             await played.hear(9.0)
         first, second = records_of(played)

@@ -128,7 +128,7 @@ await hold({
     rt.on('event', (event) => {
       if (event.type === 'input_audio_buffer.speech_started') {
         interrupted = true;
-        const cut = { item_id, content_index: 0, audio_end_ms: 100 };
+        const cut = { item_id, content_index: 0, audio_end_ms: 60 };
         rt.send({ type: 'conversation.item.truncate', ...cut });
       } else if (event.type === 'conversation.item.truncated') {
         rt.send({ type: 'conversation.item.retrieve', item_id });

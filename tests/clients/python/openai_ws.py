@@ -153,7 +153,7 @@ async def barge_in(report: Report, plan: Plan) -> None:
                     report.late_audio_bytes += len(event.delta)
             elif event.type == "input_audio_buffer.speech_started":
                 cut["interrupted"] = "yes"
-                return item.truncate(item_id=cut["item_id"], content_index=0, audio_end_ms=100)
+                return item.truncate(item_id=cut["item_id"], content_index=0, audio_end_ms=60)
             elif event.type == "conversation.item.truncated":
                 return item.retrieve(item_id=cut["item_id"])
             return None
