@@ -83,6 +83,7 @@ AnyEngineSpec = EngineSpec | UrlEngineSpec
 _BUILT_IN: dict[tuple[Kind, str], str] = {
     (Kind.VAD, "silero"): "pipeline.engines.vad.silero",
     (Kind.TURN, "smart-turn"): "pipeline.engines.turn.smart_turn",
+    (Kind.TURN, "turn-1-mini"): "pipeline.engines.turn.turn_1_mini",
     (Kind.TURN, "silence"): "pipeline.engines.turn.silence",
     (Kind.STT, "moonshine"): "pipeline.engines.stt.moonshine",
     (Kind.STT, "parakeet"): "pipeline.engines.stt.parakeet",

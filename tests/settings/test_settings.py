@@ -89,7 +89,7 @@ def test_schema_knows_each_engines_own_keys() -> None:
     schema = build_schema()
     choices = [c["$ref"].rpartition("/")[2] for c in schema["properties"]["turn"]["anyOf"]]
     engines = {schema["$defs"][name]["properties"]["engine"]["const"] for name in choices}
-    assert engines == {"silence", "smart-turn"}
+    assert engines == {"silence", "smart-turn", "turn-1-mini"}
     assert schema["properties"]["extends"]
     assert schema["additionalProperties"] is False
 

@@ -94,9 +94,7 @@ class Talk:
                 self.report.late_audio_bytes += len(server_event.delta)
         elif server_event.type == "input_audio_buffer.speech_started" and self.speaking[0]:
             self.interrupted, item_id = self.speaking
-            await self.tell(
-                SendEvents.CONVERSATION_ITEM_TRUNCATE, item_id=item_id, audio_end_ms=60
-            )
+            await self.tell(SendEvents.CONVERSATION_ITEM_TRUNCATE, item_id=item_id, audio_end_ms=60)
         elif server_event.type == "error":
             self.report.errors.append(server_event.error.message)
 
