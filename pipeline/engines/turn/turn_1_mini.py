@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
-from pipeline.engines.onnx import model_file, open_session, unreadable
+from pipeline.engines.onnx import open_session, unreadable
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.errors import WeightsError
 
 STEP_SAMPLES = 2560
 """160 ms: what one run takes."""
@@ -30,10 +31,9 @@ State = dict[str, NDArray[np.float32]]
 
 class Turn1MiniOptions(EngineOptions):
     engine: Literal["turn-1-mini"] = "turn-1-mini"
-    weights: str | None = None
-    """Catalogue entry with the graph; null if ``model_file`` is a whole path."""
-    model_file: str = "turn-1-mini.step.int8dyn.onnx"
-    """The graph of one step: ``turn-1-mini.step.onnx`` (22 MB) or the same in 8 bits (7 MB)."""
+    model_file: str
+    """Path of the graph of one step: ``onnx/turn-1-mini.step.onnx`` of the published repository
+    (22 MB), or ``onnx/turn-1-mini.step.int8dyn.onnx``, the same in 8 bits (7 MB)."""
 
 
 class Turn1Mini:
@@ -82,7 +82,11 @@ class Turn1Mini:
 def build(options: Turn1MiniOptions, weights: Path | None) -> Turn1Mini:
     """Load the network and run it once. Raises ``WeightsError``."""
     path = Path(options.model_file).expanduser()
-    path = model_file(path.parent if path.is_absolute() else weights, path.name)
+    if not path.is_file():
+        raise WeightsError(
+            f"The model file {path} is missing",
+            fix="Fetch it from https://huggingface.co/p99lab/turn-1-mini, and set turn.model_file",
+        )
     detector = Turn1Mini(open_session(path))
     try:
         detector.score(np.zeros(STEP_SAMPLES, dtype=np.int16), "")
