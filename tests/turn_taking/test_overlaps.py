@@ -97,6 +97,34 @@ def test_what_is_no_interruption_changes_nothing(heard: str, reason: str) -> Non
     run_virtual(main())
 
 
+@pytest.mark.parametrize(
+    ("language", "heard", "status"),
+    [
+        ("de", "Warte!", "cancelled"),
+        ("de", "Ja, genau.", "completed"),
+        ("fr", "Attends !", "cancelled"),
+        ("fr", "Oui, d'accord.", "completed"),
+        ("es", "¡Espera!", "cancelled"),
+        ("nl", "Ja, precies.", "completed"),
+        ("", "Warte!", "cancelled"),
+        ("", "Ja, genau.", "completed"),
+    ],
+)
+def test_commands_and_backchannels_of_the_conversations_language(
+    language: str, heard: str, status: str
+) -> None:
+    stt = ScriptedStt(texts=("Erzähl mir eine Geschichte.", heard))
+
+    async def main() -> None:
+        config = replace(CONFIG, language=language)
+        async with scene(stt=stt, llm=story(), config=config) as played:
+            await over_the_answer(played, 0.4)
+            await played.hear(9.0)
+        assert first_answer(played).status == status
+
+    run_virtual(main())
+
+
 def test_nothing_is_sent_from_the_onset_to_the_verdict() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
 
