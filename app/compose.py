@@ -12,7 +12,8 @@ import numpy as np
 
 from app.models.engine_set import EngineSet, build_engine, stage_of
 from app.models.weights import WeightsCache
-from app.settings.languages import read_lexicons
+from app.models.word_scales import WordScales
+from app.settings.languages import read_lexicons, read_sentences
 from app.settings.load import config_dir
 from app.settings.model import Settings
 from pipeline.audio import Pcm
@@ -48,7 +49,7 @@ class Assistant:
         self.settings = settings
         cache.check(settings.weights())
         self._lexicons = read_lexicons(config_dir() / "languages")
-        self.engines = EngineSet(settings, cache)
+        self.engines = EngineSet(settings, cache, _word_scales(settings, cache))
         self.stages = self.engines.stages
         self.ready = self.engines.ready
         self.sessions: weakref.WeakKeyDictionary[Session, str] = weakref.WeakKeyDictionary()
@@ -132,6 +133,15 @@ class Assistant:
         """Wait until no reply is being given."""
         for session in list(self.sessions):
             await session.quiet()
+
+
+def _word_scales(settings: Settings, cache: WeightsCache) -> WordScales:
+    """Of the language of the conversation; where it has no fixed one, of all that are heard."""
+    sentences = read_sentences(config_dir() / "languages")
+    language = settings.conversation.language
+    heard = (language,) if language in sentences else getattr(settings.stt, "languages", ())
+    chosen = {key: sentences[key] for key in sentences if key in heard or not heard}
+    return WordScales(chosen, cache.directory / "word-scales")
 
 
 def described(options: EngineOptions) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from app.models.memory_room import give_back
 from app.models.weights import WeightsCache
+from app.models.word_scales import Scales, WordScales
 from app.settings.model import Settings
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool
@@ -45,16 +46,20 @@ class Started:
 
     engine: Engine
     life: asyncio.Task[None]
+    word_scales: Scales = field(default_factory=dict)
+    """Of a language model."""
 
 
 class EngineSet:
     """``run`` it in a TaskGroup; ``close`` ends it."""
 
-    def __init__(self, settings: Settings, cache: WeightsCache) -> None:
+    def __init__(self, settings: Settings, cache: WeightsCache, word_scales: WordScales) -> None:
         """Raises ``MissingExtra`` or ``WeightsError`` before anything heavy is loaded."""
         self.cache = cache
         self.ready = asyncio.Event()
-        """Set once every engine is ready."""
+        """Set once every engine is ready, and the language model's opinion is measured."""
+        self._word_scales = word_scales
+        self._measured = False
         self._pool = Pool()
         self._engines = {kind: self.build(settings.engine(kind), kind) for kind in Kind}
         self.exchanging: Kind | None = None
@@ -77,7 +82,17 @@ class EngineSet:
         def ready(kind: Kind) -> None:
             on_ready(kind)
             self._keep_apology(kind)
-            if not any(engine.problem for engine in self._engines.values()):
+            if kind is Kind.LLM and not self._measured:
+                self._tasks.create_task(measure())
+            are_ready()
+
+        async def measure() -> None:
+            self.stages.word_scales.update(await self._scales(self._engines[Kind.LLM]))
+            self._measured = True
+            are_ready()
+
+        def are_ready() -> None:
+            if self._measured and not any(each.problem for each in self._engines.values()):
                 self.ready.set()
 
         async with self._pool, asyncio.TaskGroup() as self._tasks:
@@ -110,12 +125,13 @@ class EngineSet:
         life = self._tasks.create_task(self._live(engine, kind, ready))
         try:
             await ready
+            scales = await self._scales(engine) if kind is Kind.LLM else {}
         except BaseException:
             engine.close()
             raise
         finally:
             self._starting.discard(engine)
-        return Started(engine, life)
+        return Started(engine, life, scales)
 
     async def _live(self, engine: Engine, kind: Kind, ready: asyncio.Future[None]) -> None:
         def is_ready() -> None:
@@ -135,12 +151,16 @@ class EngineSet:
 
     def seat(self, kind: Kind, started: Started) -> Started:
         """Put it into the place of the one that is there, which goes on; gives that one."""
-        before = Started(self._engines[kind], self._lives[kind])
+        scales = self.stages.word_scales
+        before = Started(self._engines[kind], self._lives[kind], dict(scales))
         self._engines[kind], self._lives[kind] = started.engine, started.life
         stage = self._stage(kind)
         if kind is Kind.TTS:
             self._voice = self.stages.kept = KeptSentence(stage, *self._apology)
         setattr(self.stages, kind, stage)
+        if kind is Kind.LLM:
+            scales.clear()
+            scales.update(started.word_scales)
         self._keep_apology(kind)
         return before
 
@@ -168,6 +188,12 @@ class EngineSet:
     def _keep_apology(self, kind: Kind) -> None:
         if kind is Kind.TTS:
             self._tasks.create_task(self._voice.keep())
+
+    async def _scales(self, engine: Engine) -> Scales:
+        if not isinstance(engine, Worker):
+            return {}
+        identity = await asyncio.to_thread(lambda: engine.identity)
+        return await self._word_scales.of(stage_of(engine, Kind.LLM), identity)
 
     def _stage(self, kind: Kind) -> Any:
         return stage_of(self._engines[kind], kind)

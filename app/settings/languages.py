@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app.settings.yaml_tree import Leaf, read_tree
+from pipeline.engines.word_scale import CutSentence
 from pipeline.errors import ConfigError
 from pipeline.settings import WORD_LISTS, Lexicon
 
@@ -14,16 +16,42 @@ def read_lexicons(directory: Path) -> tuple[Lexicon, ...]:
     return tuple(_read(path) for path in sorted(directory.glob("*.yaml")))
 
 
+def read_sentences(directory: Path) -> Mapping[str, Sequence[CutSentence]]:
+    """Sentences of all languages that have some. Raises ``ConfigError``."""
+    found = {path.stem: _texts(path).get(SENTENCES, "") for path in directory.glob("*.yaml")}
+    return {
+        language: [_cut(line, language) for line in text.splitlines()]
+        for language, text in sorted(found.items())
+        if text
+    }
+
+
 def _read(path: Path) -> Lexicon:
-    shown = f"config/languages/{path.name}"
-    children = read_tree(path, shown).children
+    lists = {key: text.split() for key, text in _texts(path).items() if key != SENTENCES}
+    return Lexicon(path.stem, **{key: tuple(words) for key, words in lists.items()})
+
+
+def _texts(path: Path) -> dict[str, str]:
+    children = read_tree(path, f"config/languages/{path.name}").children
     texts = {key: node.value for key, node in children.items() if isinstance(node, Leaf)}
+    known = (*WORD_LISTS, SENTENCES)
     for key in children:
-        if key in WORD_LISTS and isinstance(texts.get(key), str):
-            continue
-        raise ConfigError(
-            f"{shown} cannot be used",
-            why=f"{key} is not one of {', '.join(WORD_LISTS)} with words as text",
-            fix="See config/languages/en.yaml",
-        )
-    return Lexicon(path.stem, **{key: tuple(str(text).split()) for key, text in texts.items()})
+        if key not in known or not isinstance(texts.get(key), str):
+            raise _unusable(path.stem, f"{key} is not one of {', '.join(known)} with text")
+    return {key: str(text) for key, text in texts.items()}
+
+
+def _cut(line: str, language: str) -> CutSentence:
+    beginning, mark, rest = (part.strip() for part in line.partition("|"))
+    if not (beginning and mark and rest):
+        raise _unusable(language, f"the sentence {line!r} does not say with | where it is cut")
+    return beginning, rest
+
+
+def _unusable(language: str, why: str) -> ConfigError:
+    shown = f"config/languages/{language}.yaml"
+    return ConfigError(f"{shown} cannot be used", why=why, fix="See config/languages/en.yaml")
+
+
+SENTENCES = "sentences"
+"""Each on a line, with a | where it may be cut and more must follow."""

@@ -39,6 +39,7 @@ from benchmarks.harness.statistics import Bootstrap, Estimate, Floats, interval
 from benchmarks.turns.score import ears_of
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.conversation.chat import prompt
+from pipeline.engines.word_scale import UNMEASURED
 from pipeline.errors import ReachyVoiceError
 from pipeline.items import MessageItem, TextPart
 from pipeline.settings import Lexicon, lexicon_of
@@ -127,7 +128,8 @@ def _sound(path: Path, channel: int) -> Pcm:
 def decided(
     pause: Labelled, complete: float | None, settings: Settings, lexicon: Lexicon
 ) -> Decision:
-    evidence = Evidence(pause.audio, pause.text, complete, turn_ms=round(pause.turn_ms))
+    words = UNMEASURED.log_odds(complete)
+    evidence = Evidence(pause.audio, pause.text, words, turn_ms=round(pause.turn_ms))
     return decide(evidence, settings.endpointing, lexicon)
 
 

@@ -15,6 +15,7 @@ from typing import Protocol
 from pipeline.audio import Pcm
 from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
 from pipeline.engines.leases import Leases
+from pipeline.engines.word_scale import WordScale
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice
 from pipeline.work import Work
 
@@ -124,6 +125,8 @@ class Stages:
     leases: Leases = field(default_factory=Leases)
     kept: TtsStage | None = None
     """A form of ``tts`` that can say a notice even while its engine fails."""
+    word_scales: dict[str, WordScale] = field(default_factory=dict)
+    """What the language model's opinion of words is worth, by language, as far as measured."""
 
     @property
     def notices(self) -> TtsStage:

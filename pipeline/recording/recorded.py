@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 from pipeline.bus import Bus, Published
@@ -70,6 +70,7 @@ class SessionLog:
             "streams": stages.stt.streams,
             "rate": stages.tts.rate,
             "voices": list(stages.tts.voices),
+            "word_scales": {key: astuple(each) for key, each in stages.word_scales.items()},
         }
         # What the model has forgotten cannot matter to it.
         items = memory.chat.context if memory else ()

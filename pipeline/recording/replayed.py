@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from pipeline import errors
 from pipeline.engines.stages import Stages
+from pipeline.engines.word_scale import WordScale
 from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError
 from pipeline.recording.reading import LATE_S, HeldCall, HeldSession
 from pipeline.recording.taped_stages import Question, taped_stages
@@ -245,6 +246,7 @@ class _NoEngine:
     streams: bool
     rate: int
     voices: Sequence[str]
+    word_scales: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def open(self) -> Any:
         return self
@@ -256,4 +258,5 @@ class _NoEngine:
 def replayed_stages(player: Player) -> Stages:
     """Engines that give what the recording holds."""
     engine: Any = player.engine
-    return taped_stages(Stages(*[engine] * 5), player)
+    scales = {key: WordScale(*each) for key, each in engine.word_scales.items()}
+    return taped_stages(Stages(*[engine] * 5, word_scales=scales), player)

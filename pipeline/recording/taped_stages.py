@@ -224,4 +224,5 @@ def taped_stages(stages: Stages, calls: Calls) -> Stages:
         TapedLlm(stages.llm, calls),
         TapedTts(stages.tts, calls),
         kept=TapedTts(stages.notices, calls),
+        word_scales=stages.word_scales,
     )

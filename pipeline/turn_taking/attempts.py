@@ -20,6 +20,7 @@ from pipeline.bus import Bus
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
+from pipeline.engines.word_scale import scale_of
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.events import SpeculationDiscarded, TurnJudged
 from pipeline.hearing.listening import Listener
@@ -188,11 +189,12 @@ class Attempts:
 
     def _decide(self, turn: UserTurn, attempt: Attempt) -> Decision:
         """How long the pause must last, by what is known now."""
-        reply = attempt.reply
+        complete = attempt.reply.end_probability if attempt.reply else None
+        scale = scale_of(self._stages.word_scales, self.lexicon.language)
         evidence = Evidence(
             attempt.audio_probability,
             None if attempt.error else attempt.said,
-            reply.end_probability if reply else None,
+            scale.log_odds(complete),
             self._replies.asked,
             tuple(self._own_pauses_ms),
             (attempt.speech_end - turn.start) * 1000 // LISTEN_RATE,

@@ -31,7 +31,7 @@ class Evidence:
     """What is known about a pause. It grows while the pause lasts; ``None``: not known yet.
 
     ``audio``: the turn detector's probability. ``text``: the words before the pause. ``words``: the
-    language model's probability that they are complete. ``asked``: what the assistant said last.
+    language model's log odds that they are complete. ``asked``: what the assistant said last.
     ``own_pauses_ms``: this speaker's pauses that were none, oldest first. ``turn_ms``: from the
     beginning of the turn to the pause.
     """
@@ -64,9 +64,7 @@ def decide(evidence: Evidence, settings: Endpointing, lexicon: Lexicon) -> Decis
         )
         reasons.append("sound")
     if evidence.words is not None:
-        log_odds += weights.words * math.log(
-            max(evidence.words, tuning.LEAST_WORDS) / tuning.EVEN_WORDS
-        )
+        log_odds += weights.words * evidence.words
         reasons.append("words")
     clue = None
     if evidence.text is not None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Weights:
     """How much each source counts, in log odds. ``sound``: factor on the turn detector's own log
-    odds; ``words``: on the logarithm of the language model's probability over ``EVEN_WORDS``;
+    odds; ``words``: on those of the language model's opinion (``engines.word_scale``);
     ``clue``: on ``ending_words.LAST_WORDS``."""
 
     bias: float
@@ -41,10 +41,6 @@ commands."""
 SHORT_TURN_MS = 2000
 TELLING_LENGTH = 0.25
 """Log odds from which the length is named among the reasons."""
-EVEN_WORDS = 0.02
-"""The language model's probability that counts for neither side (SmolLM2-135M)."""
-LEAST_WORDS = 1e-4
-"""Smaller probabilities of the language model count as this."""
 SUREST = 0.98
 """The turn detector is believed no further than this."""
 OWN_PAUSES = 20

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -157,6 +158,19 @@ class Worker(Readiness):
         self._weights = weights
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
+
+    @property
+    def identity(self) -> str:
+        """Tells engines of other weights or options apart, over restarts, too. Reads the disk."""
+        told = [self.name, self._options.model_dump_json()]
+        paths = sorted(self._weights.iterdir()) if self._weights else []
+        if own := getattr(self._options, "model_file", None):
+            paths = [(self._weights or Path()) / Path(own).expanduser()]
+        for path in paths:
+            with suppress(OSError):
+                stat = path.stat()
+                told += [path.name, str(stat.st_size), str(stat.st_mtime_ns)]
+        return "\n".join(told)
 
     def info_as(self, kind: type[Info]) -> Info:
         """Raises ``EngineCrashed`` if the engine was never ready."""

@@ -1,0 +1,89 @@
+"""The opinion of a language model is measured once, and kept for that model and those sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from app.models.word_scales import WordScales
+from app.settings.languages import read_sentences
+from app.settings.load import config_dir
+from pipeline.engines.contract import Warmed
+from pipeline.errors import ConfigError, EngineError
+from pipeline.messages import Message, Tool
+from pipeline.work import Work
+
+SENTENCES = read_sentences(config_dir() / "languages")
+CUT = {beginning for pairs in SENTENCES.values() for beginning, _ in pairs}
+
+
+class Opinionated:
+    """An LLM that knows which words are cut; ``blurred`` mixes that up at some lengths."""
+
+    def __init__(self, fails: bool = False, silent: bool = False) -> None:
+        self.asked = 0
+        self.open_conversations = 0
+        self._fails, self._silent = fails, silent
+
+    def open(self) -> Opinionated:
+        self.open_conversations += 1
+        return self
+
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Warmed:
+        self.asked += 1
+        if self._fails:
+            raise EngineError("The model is gone")
+        blur = math.exp(len(said) % 5 / 2)
+        return Warmed(
+            end_probability=None if self._silent else blur * (0.003 if said in CUT else 0.03)
+        )
+
+    def reply(self, *_: object) -> object:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.open_conversations -= 1
+
+
+async def test_each_language_is_measured_once_for_a_model(tmp_path: Path) -> None:
+    scales, llm = WordScales(SENTENCES, tmp_path), Opinionated()
+    found = await scales.of(llm, "a model")  # type: ignore[arg-type]
+    assert list(found) == ["de", "en", "es", "fr", "it", "nl", "pt"]
+    assert all(0.003 < each.even < 0.3 and each.slope > 0.5 for each in found.values())
+    asked = llm.asked
+    assert asked == 2 * 7 * 24
+    assert await scales.of(llm, "a model") == found  # type: ignore[arg-type]
+    assert llm.asked == asked
+    await scales.of(llm, "another model")  # type: ignore[arg-type]
+    assert llm.asked == 2 * asked
+    assert llm.open_conversations == 0
+
+
+async def test_a_damaged_file_is_measured_again(tmp_path: Path) -> None:
+    scales, llm = WordScales({"en": SENTENCES["en"]}, tmp_path), Opinionated()
+    found = await scales.of(llm, "")  # type: ignore[arg-type]
+    (path,) = tmp_path.iterdir()
+    for damaged in ("", "[1]", '{"en": 3}', '{"en": ["a", "b"]}', '{"en": [1]}'):
+        path.write_text(damaged)
+        assert await scales.of(llm, "") == found  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("llm", [Opinionated(fails=True), Opinionated(silent=True)])
+async def test_a_model_without_an_opinion_is_asked_once_and_nothing_kept(
+    tmp_path: Path, llm: Opinionated
+) -> None:
+    assert await WordScales(SENTENCES, tmp_path).of(llm, "") == {}  # type: ignore[arg-type]
+    assert llm.asked == 1
+    assert llm.open_conversations == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sentence_without_its_cut_is_told(tmp_path: Path) -> None:
+    (tmp_path / "en.yaml").write_text("sentences: |\n  what is | this\n  not cut\n")
+    with pytest.raises(ConfigError, match="'not cut' does not say"):
+        read_sentences(tmp_path)
