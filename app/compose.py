@@ -141,7 +141,7 @@ def _word_scales(settings: Settings, cache: WeightsCache) -> WordScales:
     language = settings.conversation.language
     heard = (language,) if language in sentences else getattr(settings.stt, "languages", ())
     chosen = {key: sentences[key] for key in sentences if key in heard or not heard}
-    return WordScales(chosen, cache.directory / "word-scales")
+    return WordScales(chosen, settings.conversation.instructions, cache.directory / "word-scales")
 
 
 def described(options: EngineOptions) -> str:

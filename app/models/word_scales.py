@@ -24,20 +24,24 @@ Scales = dict[str, WordScale]
 class WordScales:
     """Those of models that were measured, in files of ``directory``."""
 
-    def __init__(self, sentences: Mapping[str, Sequence[CutSentence]], directory: Path) -> None:
+    def __init__(
+        self, sentences: Mapping[str, Sequence[CutSentence]], instructions: str, directory: Path
+    ) -> None:
+        """``instructions``: of a usual conversation; they move the model's opinion."""
         self._sentences = sentences
+        self._instructions = instructions
         self._directory = directory
 
     async def of(self, llm: LlmStage, identity: str) -> Scales:
         """``identity``: of the model. A model that fails, or has no opinion, has none."""
-        told = json.dumps([identity, self._sentences])
+        told = json.dumps([identity, self._instructions, self._sentences])
         path = self._directory / f"{hashlib.sha256(told.encode()).hexdigest()}.json"
         if (kept := await asyncio.to_thread(_kept, path)) is not None:
             return kept
         scales: Scales = {}
         try:
             for language, sentences in self._sentences.items():
-                if (scale := await measure(llm, sentences)) is None:
+                if (scale := await measure(llm, sentences, self._instructions)) is None:
                     return {}
                 scales[language] = scale
         except (ReachyVoiceError, Cancelled) as error:

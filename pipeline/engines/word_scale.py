@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pipeline.messages import Message
 from pipeline.work import Priority, Work
 
 if TYPE_CHECKING:
-    from pipeline.engines.stages import ConversationStage, LlmStage
+    from pipeline.engines.stages import LlmStage
 
 CutSentence = tuple[str, str]
 """The part of a sentence after which more must follow, and the rest of it."""
 LEAST = 1e-4
 """Smaller probabilities count as this."""
+_FEWEST = 8
+"""Opinions on as many cut and whole sentences make a scale."""
 _STEPS = 30
 _LEAST_SLOPE = 0.05
 """With less, on values of unit variance, the model cannot tell."""
@@ -45,7 +48,7 @@ class WordScale:
         return self.slope * math.log(max(probability, LEAST) / self.even)
 
 
-UNMEASURED = WordScale(slope=1.0, even=0.02)
+UNMEASURED = WordScale(slope=0.78, even=0.014)
 """SmolLM2-135M's, in English: until a model was asked."""
 
 
@@ -61,32 +64,30 @@ def scale_of(scales: Mapping[str, WordScale], language: str) -> WordScale:
     return WordScale(slope, even)
 
 
-async def measure(llm: LlmStage, sentences: Sequence[CutSentence]) -> WordScale | None:
+async def measure(
+    llm: LlmStage, sentences: Sequence[CutSentence], instructions: str
+) -> WordScale | None:
     """``None`` if the model has no opinion. Raises what the model raises."""
-    cut, whole = [], []
+    told = (Message("system", instructions),)
+    cut: list[float] = []
+    whole: list[float] = []
     conversation = llm.open()
     try:
         for beginning, rest in sentences:
             for said, found in ((beginning, cut), (f"{beginning} {rest}", whole)):
-                probability = await _opinion(conversation, said)
-                if probability is None:
-                    return None
-                found.append(probability)
+                warmed = await conversation.warm(told, (), Work(Priority.WARM_UP), said)
+                if warmed.end_probability is not None:
+                    found.append(warmed.end_probability)
     finally:
         conversation.close()
-    return fitted(cut, whole)
-
-
-async def _opinion(conversation: ConversationStage, said: str) -> float | None:
-    warmed = await conversation.warm((), (), Work(Priority.WARM_UP), said)
-    return warmed.end_probability
+    return fitted(cut, whole) if min(len(cut), len(whole)) >= _FEWEST else None
 
 
 def fitted(cut: Sequence[float], whole: Sequence[float]) -> WordScale:
     """The scale on which these probabilities tell the two apart best. Both have the same weight."""
     found = np.log(np.maximum([*cut, *whole], LEAST))
     complete = np.array([0.0] * len(cut) + [1.0] * len(whole))
-    centre, spread = found.mean(), found.std() or 1.0
+    centre, spread = float(found.mean()), float(found.std()) or 1.0
     x = (found - centre) / spread
     slope = offset = 0.0
     for _ in range(_STEPS):
@@ -100,4 +101,4 @@ def fitted(cut: Sequence[float], whole: Sequence[float]) -> WordScale:
     if slope < _LEAST_SLOPE:
         return WordScale(0.0, UNMEASURED.even)
     even = math.exp(centre - offset / slope * spread)
-    return WordScale(slope / spread, even)
+    return WordScale(float(slope / spread), even)

@@ -259,4 +259,4 @@ def replayed_stages(player: Player) -> Stages:
     """Engines that give what the recording holds."""
     engine: Any = player.engine
     scales = {key: WordScale(*each) for key, each in engine.word_scales.items()}
-    return taped_stages(Stages(*[engine] * 5, word_scales=scales), player)
+    return taped_stages(Stages(engine, engine, engine, engine, engine, word_scales=scales), player)

@@ -26,10 +26,10 @@ class Weights:
     clue: float
 
 
-READ = Weights(bias=-1.2, sound=0.25, words=0.6, clue=1.0)
+READ = Weights(bias=-1.41, sound=0.25, words=0.77, clue=1.0)
 """After the language model has read the words. A compromise between kinds of speech: the corpus,
-whose pauses are cut in, is told apart best by the words (0.1 and 0.75), dialogues between people by
-the sound (0.25 and 0.4)."""
+whose pauses are cut in, is told apart best by the words (0.1 and 0.95), dialogues between people by
+the sound (0.25 and 0.5)."""
 UNREAD = Weights(bias=0.0, sound=0.5, words=0.0, clue=1.5)
 """Before that, or with a model that cannot tell. The turn detector counts for more than the corpus
 says, because it does better on published recordings of conversations."""

@@ -51,7 +51,7 @@ class Opinionated:
 
 
 async def test_each_language_is_measured_once_for_a_model(tmp_path: Path) -> None:
-    scales, llm = WordScales(SENTENCES, tmp_path), Opinionated()
+    scales, llm = WordScales(SENTENCES, "Be kind.", tmp_path), Opinionated()
     found = await scales.of(llm, "a model")  # type: ignore[arg-type]
     assert list(found) == ["de", "en", "es", "fr", "it", "nl", "pt"]
     assert all(0.003 < each.even < 0.3 and each.slope > 0.5 for each in found.values())
@@ -65,7 +65,7 @@ async def test_each_language_is_measured_once_for_a_model(tmp_path: Path) -> Non
 
 
 async def test_a_damaged_file_is_measured_again(tmp_path: Path) -> None:
-    scales, llm = WordScales({"en": SENTENCES["en"]}, tmp_path), Opinionated()
+    scales, llm = WordScales({"en": SENTENCES["en"]}, "", tmp_path), Opinionated()
     found = await scales.of(llm, "")  # type: ignore[arg-type]
     (path,) = tmp_path.iterdir()
     for damaged in ("", "[1]", '{"en": 3}', '{"en": ["a", "b"]}', '{"en": [1]}'):
@@ -73,12 +73,14 @@ async def test_a_damaged_file_is_measured_again(tmp_path: Path) -> None:
         assert await scales.of(llm, "") == found  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("llm", [Opinionated(fails=True), Opinionated(silent=True)])
-async def test_a_model_without_an_opinion_is_asked_once_and_nothing_kept(
-    tmp_path: Path, llm: Opinionated
+@pytest.mark.parametrize(
+    ("llm", "asked"), [(Opinionated(fails=True), 1), (Opinionated(silent=True), 48)]
+)
+async def test_of_a_model_without_an_opinion_nothing_is_kept(
+    tmp_path: Path, llm: Opinionated, asked: int
 ) -> None:
-    assert await WordScales(SENTENCES, tmp_path).of(llm, "") == {}  # type: ignore[arg-type]
-    assert llm.asked == 1
+    assert await WordScales(SENTENCES, "", tmp_path).of(llm, "") == {}  # type: ignore[arg-type]
+    assert llm.asked == asked
     assert llm.open_conversations == 0
     assert not list(tmp_path.iterdir())
 

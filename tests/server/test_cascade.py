@@ -36,6 +36,7 @@ from pipeline.commands import (
     TurnDetection,
 )
 from pipeline.engines.registry import Kind
+from pipeline.engines.word_scale import UNMEASURED
 from pipeline.events import (
     Event,
     Refused,
@@ -162,6 +163,13 @@ async def test_a_recorded_question_gets_a_spoken_answer(assistant: Assistant) ->
     heard = await transcribe(assistant, answer_audio(talking), VOICE.output_format.rate)
     # It is speech, and it says what the transcript claims.
     assert word_errors(said, heard).rate <= 0.35, (said, heard)
+
+
+async def test_the_language_models_opinion_is_measured_at_warm_up(assistant: Assistant) -> None:
+    assert list(assistant.stages.word_scales) == ["en"]
+    measured = assistant.stages.word_scales["en"]
+    assert measured.slope == pytest.approx(UNMEASURED.slope, rel=0.1)
+    assert measured.even == pytest.approx(UNMEASURED.even, rel=0.25)
 
 
 async def test_word_errors_and_the_final_equals_a_batch_pass_over_the_committed_range(
