@@ -1,4 +1,4 @@
-"""What a model's opinion of words is worth: fitted on probabilities, and measured on real models."""
+"""What a model's opinion of words is worth: fitted on probabilities, measured on real models."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ CUT = {beginning for pairs in SENTENCES.values() for beginning, _ in pairs}
 
 
 class Opinionated:
-    """An LLM that knows which words are cut; ``blurred`` mixes that up at some lengths."""
+    """An LLM that knows which words are cut, more or less; ``silent`` has no opinion."""
 
     def __init__(self, fails: bool = False, silent: bool = False) -> None:
         self.asked = 0
@@ -50,6 +50,10 @@ class Opinionated:
         self.open_conversations -= 1
 
 
+def files_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
 async def test_each_language_is_measured_once_for_a_model(tmp_path: Path) -> None:
     scales, llm = WordScales(SENTENCES, "Be kind.", tmp_path), Opinionated()
     found = await scales.of(llm, "a model")  # type: ignore[arg-type]
@@ -67,7 +71,7 @@ async def test_each_language_is_measured_once_for_a_model(tmp_path: Path) -> Non
 async def test_a_damaged_file_is_measured_again(tmp_path: Path) -> None:
     scales, llm = WordScales({"en": SENTENCES["en"]}, "", tmp_path), Opinionated()
     found = await scales.of(llm, "")  # type: ignore[arg-type]
-    (path,) = tmp_path.iterdir()
+    (path,) = files_in(tmp_path)
     for damaged in ("", "[1]", '{"en": 3}', '{"en": ["a", "b"]}', '{"en": [1]}'):
         path.write_text(damaged)
         assert await scales.of(llm, "") == found  # type: ignore[arg-type]
@@ -82,7 +86,7 @@ async def test_of_a_model_without_an_opinion_nothing_is_kept(
     assert await WordScales(SENTENCES, "", tmp_path).of(llm, "") == {}  # type: ignore[arg-type]
     assert llm.asked == asked
     assert llm.open_conversations == 0
-    assert not list(tmp_path.iterdir())
+    assert not files_in(tmp_path)
 
 
 def test_a_sentence_without_its_cut_is_told(tmp_path: Path) -> None:
