@@ -39,7 +39,6 @@ from pipeline.engines.by_url.probe import probe
 from pipeline.engines.registry import (
     AnyEngineSpec,
     EngineOptions,
-    Kind,
     UrlEngineSpec,
     engine_spec,
     require_modules,
@@ -62,7 +61,7 @@ def examine(
     checks = [check_python(), configuration]
     if settings is None:
         return [*checks, check_compiler(("llama_cpp",)), check_cpu(_cpu_flags())]
-    specs = [engine_spec(kind, settings.engine(kind).engine) for kind in Kind]
+    specs = [engine_spec(kind, options.engine) for kind, options in settings.engines()]
     modules = tuple(module for spec in specs for module in spec.modules)
     setup = setup_command(config, overrides)
     engines = [check_engine(spec, setup) for spec in specs]

@@ -22,7 +22,7 @@ from app.models.gpu import Gpus, dotted, find_gpus, find_nvcc, nvcc_version
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from pipeline.engines.registry import EngineSpec, Kind, engine_spec
+from pipeline.engines.registry import EngineSpec, engine_spec
 from pipeline.errors import ReachyVoiceError
 
 Stack = Literal["", "workstation", "workstation-fast"]
@@ -89,9 +89,9 @@ def needs_of(
     cache = WeightsCache(settings.paths.cache(environ), catalogue)
     gpu = gpu_here(gpus, torch, system or sys.platform)
     engines = [
-        EngineMemory(spec, settings.engine(kind), catalogue, gpu)
-        for kind in Kind
-        if isinstance(spec := engine_spec(kind, settings.engine(kind).engine), EngineSpec)
+        EngineMemory(spec, options, catalogue, gpu)
+        for kind, options in settings.engines()
+        if isinstance(spec := engine_spec(kind, options.engine), EngineSpec)
     ]
     takes = demand(settings, catalogue, gpu)
     stack = _stack(engines, installed or _is_installed)

@@ -15,7 +15,7 @@ from app.models.catalogue import Catalogue, Entry
 from app.models.gguf import context_values_of
 from app.models.gpu import GPU_SHARE, Gpu
 from app.settings.model import Settings
-from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_spec
+from pipeline.engines.registry import EngineOptions, EngineSpec, engine_spec
 
 GpuKind = Literal["nvidia", "apple"]
 
@@ -117,10 +117,10 @@ def demand(settings: Settings, catalogue: Catalogue, gpu: GpuKind | None = "nvid
     ``gpu``: which kind there is; without one, everything is in main memory."""
     parts: list[Part] = []
     on_way_mb = 0
-    for kind in Kind:
-        spec = engine_spec(kind, settings.engine(kind).engine)
+    for kind, options in settings.engines():
+        spec = engine_spec(kind, options.engine)
         if isinstance(spec, EngineSpec):
-            engine = EngineMemory(spec, settings.engine(kind), catalogue, gpu)
+            engine = EngineMemory(spec, options, catalogue, gpu)
             parts += engine.parts()
             on_way_mb = max(on_way_mb, engine.on_way_mb)
     if on_way_mb:

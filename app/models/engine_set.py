@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.models.memory_room import give_back
+from app.models.judged_engine import JudgedEngine
+from app.models.memory_room import give_back, has_room
 from app.models.weights import WeightsCache
 from app.models.word_scales import Scales, WordScales
 from app.settings.model import Settings
@@ -28,7 +30,9 @@ from pipeline.speaking.apology import KeptSentence
 from pipeline.workers.remote_stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad
 from pipeline.workers.worker import ThreadWorker, Worker, worker_for
 
-Engine = Worker | UrlEngine
+log = logging.getLogger("reachy_voice.llm")
+
+Engine = Worker | UrlEngine | JudgedEngine
 Wait = Callable[[], Coroutine[Any, Any, None]]
 
 _REMOTE = {
@@ -61,6 +65,7 @@ class EngineSet:
         self._word_scales = word_scales
         self._measured = False
         self._pool = Pool()
+        self._instructions = settings.conversation.instructions
         self._engines = {kind: self.build(settings.engine(kind), kind) for kind in Kind}
         self.exchanging: Kind | None = None
         """Unloaded, for another one to be loaded in its place."""
@@ -114,8 +119,17 @@ class EngineSet:
     # -- another engine in the place of one
 
     def build(self, options: EngineOptions, kind: Kind) -> Engine:
-        """See ``build_engine``."""
-        return build_engine(options, kind, self.cache, self._pool)
+        """See ``build_engine``. A language model by URL comes with the one that judges words."""
+        engine = build_engine(options, kind, self.cache, self._pool)
+        judge = options.judge
+        if judge is None or not isinstance(engine, UrlEngine):
+            return engine
+        if not has_room(self.cache)(kind, judge):
+            log.warning("turns end without an opinion of their words: no memory for llm.word_judge")
+            return engine
+        built = build_engine(judge, kind, self.cache, self._pool)
+        assert isinstance(built, Worker)
+        return JudgedEngine(engine, built, self._instructions)
 
     async def start(self, engine: Engine, kind: Kind) -> Started:
         """Load it beside the others. Raises what that raises, and ``EngineError`` if closed
@@ -190,10 +204,11 @@ class EngineSet:
             self._tasks.create_task(self._voice.keep())
 
     async def _scales(self, engine: Engine) -> Scales:
-        if not isinstance(engine, Worker):
+        judge = engine.judge if isinstance(engine, JudgedEngine) else engine
+        if not isinstance(judge, Worker) or judge.problem:
             return {}
-        identity = await asyncio.to_thread(lambda: engine.identity)
-        return await self._word_scales.of(stage_of(engine, Kind.LLM), identity)
+        identity = await asyncio.to_thread(lambda: judge.identity)
+        return await self._word_scales.of(stage_of(judge, Kind.LLM), identity)
 
     def _stage(self, kind: Kind) -> Any:
         return stage_of(self._engines[kind], kind)

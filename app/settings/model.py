@@ -6,7 +6,7 @@ here. ``app.settings.load`` reads them from YAML, the environment and ``--set``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -274,9 +274,16 @@ class Settings(Section):
         options: EngineOptions = getattr(self, kind)
         return options
 
+    def engines(self) -> Iterator[tuple[Kind, EngineOptions]]:
+        """All that are built: one of each kind, and one that judges words for another."""
+        for kind in Kind:
+            yield kind, self.engine(kind)
+        if judge := self.llm.judge:
+            yield Kind.LLM, judge
+
     def weights(self) -> list[str]:
-        """Catalogue names that the chosen engines need, without repetition."""
-        names = (getattr(self.engine(kind), "weights", None) for kind in Kind)
+        """Catalogue names that these need, without repetition."""
+        names = (getattr(options, "weights", None) for _, options in self.engines())
         return list(dict.fromkeys(name for name in names if name))
 
 

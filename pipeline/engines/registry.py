@@ -35,6 +35,11 @@ class EngineOptions(BaseModel):
     run_in: Placement | None = None
     """Where the engine runs; unset: where its author says it runs best."""
 
+    @property
+    def judge(self) -> EngineOptions | None:
+        """Of the language model here that judges words for one that does not (``llm.judged``)."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,10 @@ from app.server.serving import local_server
 from app.settings.load import load_settings
 from app.talk.realtime_client import connect
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
+from pipeline.engines.contract import EndOfTurn
 from pipeline.engines.registry import Kind
+from pipeline.messages import Message, Sampling, ToolChoice
+from pipeline.work import Work
 from tests.support.far_answers import data
 from tests.support.far_server import TONE, FarServer, free_port, serving, stream
 from tests.support.recordings import recording
@@ -30,7 +33,10 @@ from tests.support.url_engines import told
 
 pytestmark = pytest.mark.real
 CHAT, SPEECH, HEARD = "/v1/chat/completions", "/v1/audio/speech", "/v1/audio/transcriptions"
-LOCAL = ("turn.engine=silence", "playback.watch_voice=false", "conversation.apology=''")
+LOCAL = (
+    *("turn.engine=silence", "llm.word_judge=null"),
+    *("playback.watch_voice=false", "conversation.apology=''"),
+)
 """The far voice is a tone, which our watch takes for no speech."""
 
 
@@ -39,11 +45,15 @@ def settings_for(*far: FarServer, more: tuple[str, ...] = ()) -> tuple[str, ...]
     return (*LOCAL, *(f"{kind}.url={server.url}" for kind, server in urls), *more)
 
 
+async def assistant_for(overrides: tuple[str, ...], cache: WeightsCache) -> Assistant:
+    loaded = await asyncio.to_thread(load_settings, "remote", overrides)
+    return await asyncio.to_thread(Assistant, loaded.settings, cache)
+
+
 @asynccontextmanager
 async def served(overrides: tuple[str, ...], cache: WeightsCache) -> AsyncIterator[str]:
     """Our server, with the profile that ships."""
-    loaded = await asyncio.to_thread(load_settings, "remote", overrides)
-    assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
+    assistant = await assistant_for(overrides, cache)
     async with local_server(assistant) as url:
         assert "http://127.0.0.1" in assistant.describe(Kind.LLM)
         yield url
@@ -84,6 +94,34 @@ async def test_a_turn_by_voice_over_three_urls(cache: WeightsCache) -> None:
     assert turn.usage["input_token_details"]["cached_tokens"] == 12
     streamed = next(seen.json for seen in brain.asked(CHAT) if seen.json["stream"])
     assert streamed["messages"][-1] == {"role": "user", "content": "Go forward ten meters."}
+
+
+async def test_a_model_here_judges_the_words_for_one_by_url(
+    cache: WeightsCache, weights: Callable[[str], Path]
+) -> None:
+    far = FarServer()
+    judge = "smollm2-135m-instruct"
+    await asyncio.to_thread(weights, judge)
+    opinions = {}
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(far))
+        overrides = settings_for(far, far, far, more=(f"llm.word_judge={judge}",))
+        assistant = await assistant_for(overrides, cache)
+        await stack.enter_async_context(local_server(assistant))
+        scale, far.first_s = assistant.stages.word_scales["en"], 60.0
+        for said in ("can you find out", "can you find out where my keys are"):
+            conversation = assistant.stages.llm.open()
+            asked = (Message("system", "You are a pirate."), Message("user", said))
+            replies = conversation.reply(asked, (), ToolChoice(), Sampling(), Work())
+            async with aclosing(replies) as deltas:
+                opinion = await anext(deltas)
+            conversation.close()
+            assert isinstance(opinion, EndOfTurn)
+            opinions[said] = scale.log_odds(opinion.probability)
+    cut, whole = opinions.values()
+    assert cut is not None
+    assert whole is not None
+    assert cut < 0 < whole
 
 
 async def test_a_call_of_a_tool_and_the_answer_to_its_result(cache: WeightsCache) -> None:

@@ -25,6 +25,7 @@ from pipeline.engines.by_url.failures import (
 from pipeline.engines.by_url.families import OPENAI
 from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.contract import Delta, Finished, Warmed
+from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.llm.url_prompts import (
     AnswerReader,
     Api,
@@ -46,6 +47,8 @@ REPLY_TOKENS = 512
 sentence where there is none."""
 
 
+JUDGE_CONTEXT_TOKENS = 4096
+"""A judge reads the instructions once, and of each conversation its latest words."""
 LINGER_S = 0.5
 """Behind the end of an answer figures follow, and the end of the stream, which keeps the connection
 for the next request."""
@@ -59,6 +62,18 @@ class UrlLlmOptions(UrlOptions):
     """Longest prompt and answer; null: what the server tells."""
     vision: bool = False
     """Whether the model sees: pictures are sent to it. Without, it is told that there was one."""
+    word_judge: str | None = "smollm2-135m-instruct"
+    """Weights of a small language model here that says whether the user's words are complete, which
+    servers do not tell: then unfinished sentences are waited for. null: the turn detector decides
+    alone, as it does without the memory (210 MB)."""
+
+    @property
+    def judge(self) -> LlamaCppOptions | None:
+        if self.word_judge is None:
+            return None
+        return LlamaCppOptions(
+            weights=self.word_judge, context_tokens=JUDGE_CONTEXT_TOKENS, saved_prefix_mb=0
+        )
 
 
 class UrlLlm:

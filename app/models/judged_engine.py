@@ -1,0 +1,63 @@
+"""A language model by URL and the small one here that judges the words: two lives as one engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.llm.judged import JudgedLlm
+from pipeline.errors import ReachyVoiceError
+from pipeline.workers.remote_stages import RemoteLlm
+from pipeline.workers.worker import Worker
+
+log = logging.getLogger("reachy_voice.llm")
+
+
+class JudgedEngine:
+    """In the place of ``engine``. Without its judge it answers as well."""
+
+    def __init__(self, engine: UrlEngine, judge: Worker, instructions: str) -> None:
+        self.name = engine.name
+        self.judge = judge
+        self.stage = JudgedLlm(engine.stage, RemoteLlm(judge), instructions)
+        self._engine = engine
+
+    @property
+    def problem(self) -> str | None:
+        """Why the one that answers is not ready, or ``None``."""
+        return self._engine.problem
+
+    @problem.setter
+    def problem(self, why: str | None) -> None:
+        self._engine.problem = why
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Calls ``ready`` when the one that answers is ready, and the judge is or has failed."""
+        awaited = {"answers", "judges"}
+
+        def settled(which: str) -> None:
+            if which in awaited:
+                awaited.discard(which)
+                if not awaited:
+                    ready()
+
+        judging = asyncio.create_task(self._judge(partial(settled, "judges")))
+        try:
+            await self._engine.run(partial(settled, "answers"))
+        finally:
+            self.judge.close()
+            await asyncio.wait({judging})
+
+    async def _judge(self, settled: Callable[[], None]) -> None:
+        try:
+            await self.judge.run(settled)
+        except ReachyVoiceError as error:
+            log.warning("turns end without an opinion of their words: %s", error)
+            settled()
+
+    def close(self) -> None:
+        self._engine.close()
+        self.judge.close()

@@ -1,0 +1,97 @@
+"""A language model whose server does not say whether the words are complete: a second one says it.
+
+The second one reads the words while the first one answers. It knows only what the robot said last,
+so its prompts stay short, and behind the same instructions as when its opinion was measured
+(``pipeline.engines.word_scale``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from pipeline.engines.contract import Delta, EndOfTurn, Warmed
+from pipeline.engines.stages import ConversationStage, LlmStage
+from pipeline.errors import ReachyVoiceError
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.work import Cancelled, Work
+
+_MOST_CHARS = 200
+"""Of what the robot said last: its question stands at the end."""
+
+
+class JudgedLlm:
+    """An ``LlmStage``: ``llm`` answers, ``judge`` gives the opinion of the words."""
+
+    def __init__(self, llm: LlmStage, judge: LlmStage, instructions: str) -> None:
+        self._llm = llm
+        self._judge = judge
+        self._instructions = Message("system", instructions)
+
+    def open(self) -> JudgedConversation:
+        return JudgedConversation(self._llm.open(), self._judge.open(), self._instructions)
+
+
+class JudgedConversation:
+    """A ``ConversationStage``."""
+
+    def __init__(
+        self, llm: ConversationStage, judge: ConversationStage, instructions: Message
+    ) -> None:
+        self._llm = llm
+        self._judge = judge
+        self._instructions = instructions
+
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Warmed:
+        return await self._llm.warm(messages, tools, work, said)
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
+        work: Work,
+    ) -> AsyncGenerator[Delta, None]:
+        """The answer, and before it the opinion, unless that comes later."""
+        stream = self._llm.reply(messages, tools, tool_choice, sampling, work)
+        async with aclosing(stream) as deltas:
+            first = asyncio.create_task(_next(deltas))
+            opinion = asyncio.create_task(self._opinion(messages, work))
+            try:
+                await asyncio.wait((first, opinion), return_when=asyncio.FIRST_COMPLETED)
+                if opinion.done() and (probability := opinion.result()) is not None:
+                    yield EndOfTurn(probability)
+                delta = await first
+            finally:
+                first.cancel()
+                opinion.cancel()
+                await asyncio.gather(first, opinion, return_exceptions=True)
+            if delta is not None:
+                yield delta
+            async for delta in deltas:
+                yield delta
+
+    def close(self) -> None:
+        self._llm.close()
+        self._judge.close()
+
+    async def _opinion(self, messages: Sequence[Message], work: Work) -> float | None:
+        """``None`` where the user's are not the last words, or the judge fails."""
+        *before, last = messages or (self._instructions,)
+        if last.role != "user":
+            return None
+        asked = [each for each in before if each.role == "assistant" and each.content][-1:]
+        asked = [Message("assistant", each.content[-_MOST_CHARS:]) for each in asked]
+        try:
+            read = await self._judge.warm((self._instructions, *asked), (), work, last.content)
+        except (ReachyVoiceError, Cancelled):
+            return None
+        return read.end_probability
+
+
+async def _next(deltas: AsyncGenerator[Delta, None]) -> Delta | None:
+    return await anext(deltas, None)
