@@ -39,7 +39,9 @@ def test_one_line_of_yaml_chooses_an_engine(kind: Kind, name: str, tmp_path: Pat
 
 def test_the_profile_that_ships_is_valid_and_needs_little() -> None:
     settings = load_settings("remote", environ={}).settings
-    assert settings.weights() == ["silero-vad", "smart-turn-v3.2"]
+    assert settings.weights() == ["silero-vad", "smart-turn-v3.2", "smollm2-135m-instruct"]
+    unjudged = load_settings("remote", ["llm.word_judge=null"], {}).settings
+    assert unjudged.weights() == ["silero-vad", "smart-turn-v3.2"]
 
 
 @pytest.mark.parametrize(
