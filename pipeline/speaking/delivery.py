@@ -34,7 +34,7 @@ from pipeline.speaking.playback import Lead, PlaybackClock
 
 @dataclass(frozen=True, slots=True)
 class ReplyPlan:
-    """What a reply is to be. ``lead`` ``None`` sends in a burst."""
+    """What a reply is to be."""
 
     reply_id: str
     item_id: str
@@ -47,7 +47,9 @@ class ReplyPlan:
     """Said instead of an answer: a sentence in our own name."""
     filler: str = ""
     """Said if there are no words after ``settings.filler.after_ms``; empty: nothing."""
-    lead: Lead | None = None
+    lead: Lead | None = field(default=None, compare=False)
+    """How far ahead of the player audio is sent; ``None``: in a burst. It follows the network, so that plans which differ
+    in it alone are the same."""
     metadata: Mapping[str, str] | None = None
 
 

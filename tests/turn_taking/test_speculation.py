@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -227,3 +228,17 @@ def test_an_answer_that_was_heard_for_longer_stays_in_the_conversation() -> None
     run_virtual(main())
     roles = [message.role for message in llm.prompts[-1]]
     assert roles == ["system", "user", "assistant", "user"]
+
+
+def test_a_network_that_stutters_does_not_kill_a_speculative_reply() -> None:
+    async def act(played: Scene) -> None:
+        await played.say(1.0)
+        await played.hear(0.24)
+        await asyncio.sleep(0.15)  # late audio: the lead of new replies grows
+        await played.hear(3.0)
+
+    llm = ScriptedLlm()
+    played = play(ScriptedStt(texts=(ASKED,)), act, llm)
+    assert len(llm.prompts) == 1, "the reply begun in the pause is the one that is given"
+    assert len(played.events(ReplyStarted)) == 1
+    assert not played.events(SpeculationDiscarded)
