@@ -197,6 +197,8 @@ class ReplyStarted:
     format: AudioFormat
     max_output_tokens: int | None
     metadata: Mapping[str, str] | None
+    continues: str = ""
+    """The answer whose rest this is: it was interrupted by mistake."""
 
 
 OutputItem = MessageItem | FunctionCallItem

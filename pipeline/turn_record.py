@@ -19,10 +19,11 @@ words when it paused; it lasts too long for a backchannel; the client committed 
 Ignored = Literal["no words", "backchannel", "too short", "echo", "no command"]
 """Why speech over an answer does not interrupt it."""
 
-Origin = Literal["voice", "commit", "text", "request", "silence", "again"]
+Origin = Literal["voice", "commit", "text", "request", "silence", "again", "rest"]
 """What asked for an answer: speech that turn detection found, audio that the client committed,
 words that were typed, ``response.create`` with nothing new before it, or the idle timeout. Or
-speech ``again`` that has a record already: its answer had hardly begun when a noise ended it."""
+speech ``again`` that has a record already: its answer had hardly begun when a noise ended it. Or
+the ``rest`` of an answer, after speech that turned out not to be meant to interrupt it."""
 
 Outcome = Literal[
     "answered",

@@ -17,6 +17,8 @@ Beyond the API:
 - The figures of a turn record (``pipeline.turn_record``) in the metadata of ``response.done``, on
   request only: for a response whose own metadata says ``reachy_voice.turn_record: "true"``, or for
   all of a connection.
+- A response that goes on with one that was interrupted by mistake names it in its metadata, as
+  ``reachy_voice.continues``.
 - Voices, models and the limit of output tokens are never refused by name or size.
 - ``turn_detection`` may leave out ``type``: the present one is meant.
 - Items and sessions of more than 600,000 characters (without media) are refused: they would have

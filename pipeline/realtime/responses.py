@@ -47,7 +47,7 @@ class Response:
             "output_modalities": [event.modality],
             "max_output_tokens": "inf" if limit is None else limit,
             "audio": {"output": {"format": shown_format(event.format), "voice": voice}},
-            "metadata": None if event.metadata is None else dict(event.metadata),
+            "metadata": _metadata(event),
         }
 
     def start(self, send: Send) -> None:
@@ -130,3 +130,8 @@ def _usage(usage: Usage) -> Mapping[str, Any]:
         },
         "output_token_details": {"text_tokens": usage.generated, "audio_tokens": 0},
     }
+
+
+def _metadata(event: ReplyStarted) -> dict[str, str] | None:
+    continues = {"reachy_voice.continues": event.continues} if event.continues else {}
+    return {**event.metadata, **continues} if event.metadata is not None else continues or None

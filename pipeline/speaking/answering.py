@@ -52,11 +52,19 @@ class Answering:
         """Whether it reached its limit."""
         self.begun = False
         """Whether the model has said or called anything."""
+        self.complete = False
+        """Whether nothing more of it will come."""
         self.silent = False
         """Whether it has ended without a sound or a call."""
 
     async def answer(self, messages: Sequence[Message], language: str) -> None:
         """Answer in ``language``; once more if it cannot be heard, unless it reached its limit."""
+        if rest := self._plan.continues:
+            self._begin()
+            await self._pass_on("", rest.text)
+            self.complete = True
+            self.prompt_read.set()
+            return
         sampling = self._plan.sampling
         await self._ask(messages, sampling)
         if self._inaudible(language) and not self.cut_short:
@@ -114,6 +122,7 @@ class Answering:
                     case Finished(reason, usage):
                         self.usage = spent + usage
                         self.cut_short = reason == "length"
+                        self.complete = True
                 self.prompt_read.set()
 
     def _begin(self) -> None:

@@ -63,6 +63,11 @@ class SpeechChunker:
         """Whether a piece was taken of which something is spoken."""
 
     @property
+    def held(self) -> str:
+        """The text that waits to be spoken."""
+        return self._held
+
+    @property
     def held_chars(self) -> int:
         """How much text waits to be spoken."""
         return len(self._held)

@@ -33,6 +33,14 @@ from pipeline.speaking.playback import Lead, PlaybackClock
 
 
 @dataclass(frozen=True, slots=True)
+class Continuation:
+    """The rest of an answer: ``text`` that the listener has not heard of ``reply_id``."""
+
+    reply_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyPlan:
     """What a reply is to be."""
 
@@ -48,9 +56,11 @@ class ReplyPlan:
     filler: str = ""
     """Said if there are no words after ``settings.filler.after_ms``; empty: nothing."""
     lead: Lead | None = field(default=None, compare=False)
-    """How far ahead of the player audio is sent; ``None``: in a burst. It follows the network, so that plans which differ
-    in it alone are the same."""
+    """How far ahead of the player audio is sent; ``None``: in a burst. It follows the network, and
+    plans that differ in it alone are the same."""
     metadata: Mapping[str, str] | None = None
+    continues: Continuation | None = None
+    """Said instead of an answer: the rest of one that was interrupted by mistake."""
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ from pipeline.items import Item, MessageItem
 from pipeline.messages import Message
 from pipeline.settings import SessionSettings
 from pipeline.speaking import tuning
-from pipeline.speaking.delivery import Delivery, ReplyPlan
+from pipeline.speaking.delivery import Continuation, Delivery, ReplyPlan
 from pipeline.speaking.playback import Lead
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.reply import PromptSource, Reply
@@ -328,10 +328,13 @@ class Replies:
         running = list(self._running.values())
         return any(r.truncate(item_id, heard_s) for r in running if r.plan.in_conversation)
 
-    def interrupt(self) -> None:
+    def interrupt(self) -> Reply | None:
         """The user speaks: every reply to the conversation ends, out-of-band ones go on. Of one
-        that has been sent, and not played to its end, the conversation keeps what was heard."""
+        that has been sent, and not played to its end, the conversation keeps what was heard.
+
+        Gives the answer that was cut off in the middle, for ``resume``."""
         latest = self._latest
+        cut = latest if latest and latest.audible(BARELY_HEARD_S) else None
         detection = self.prompts.config.turn_detection
         ours = detection is not None and detection.create_response
         if ours and latest and latest is not self._given_again and latest.barely_heard:
@@ -343,6 +346,23 @@ class Replies:
         for reply in list(self._running.values()):
             if reply.plan.in_conversation:
                 self._cancel(reply, "turn_detected")
+        return cut
+
+    def resume(self, cut: Reply, since: float) -> bool:
+        """Say the rest of an answer that was interrupted by mistake, as a new one. False if nothing
+        is left of it. ``since``: end of the speech that interrupted it, in the loop's time."""
+        said = next((item for item in self._chat.items if item.id == cut.plan.item_id), None)
+        rest = cut.unsaid(said.text) if isinstance(said, MessageItem) else ""
+        if self.speaking or not rest.strip():
+            return False
+
+        async def messages() -> list[Message]:
+            return self.prompts.conversation()
+
+        options = ResponseOptions()
+        continues = Continuation(cut.plan.reply_id, rest)
+        self._confirm(self._start(options, messages, Work(), since, continues=continues), options)
+        return True
 
     def close(self) -> None:
         for reply in list(self._running.values()):
@@ -380,12 +400,13 @@ class Replies:
         work: Work,
         began_at: float,
         notice: str = "",
+        continues: Continuation | None = None,
     ) -> Reply:
         """Begin behind a shut gate. ``began_at``: end of speech, or of the request."""
         self._on_start()
         own = options.in_conversation and options.input is None
         conversation = self._conversation if own else LastingConversation(self._stages)
-        plan = replace(self._plan(options), notice=notice)
+        plan = replace(self._plan(options), notice=notice, continues=continues)
         place = self._place_item if options.in_conversation else lambda item: None
         reply = Reply(
             plan,

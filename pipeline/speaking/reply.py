@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
@@ -46,6 +47,8 @@ PIECES_AHEAD = 500
 """Pieces of output that may wait for the gate or the listener: one clause, and what is left of the
 one before it (``clause_speech.SOUNDS_AHEAD``)."""
 
+
+_SENTENCE_END = re.compile(r"[.!?…]+(?=\s)|[。！？]")
 
 log = logging.getLogger("reachy_voice.reply")
 
@@ -97,6 +100,8 @@ class Reply:
         self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
         self._answer = Answering(plan, conversation, work, self._text, self._pieces.put, self.mark)
         self._speech = ClauseSpeech(plan, self._ramp, work, self._pieces.put, delivery.publish)
+        self._taken = ""
+        """Text that the voice was given."""
         self.prompt_read: list[Message] | None = None
         """What it answers, once it has begun to think."""
         self._failed = False
@@ -263,6 +268,15 @@ class Reply:
         """Its latest words that the listener has heard, or is about to hear."""
         return self._delivery.spoken_lately
 
+    def unsaid(self, heard: str) -> str:
+        """The rest of its text behind ``heard``; of an answer that the model had not finished, up
+        to its last whole sentence. Empty if there is none, or if it calls a function."""
+        text = self._taken + self._chunker.held
+        if not text.startswith(heard) or self._answer.calls or self.plan.notice:
+            return ""
+        rest = text[len(heard) :]
+        return rest if self._answer.complete else rest[: _last_sentence_end(rest)]
+
     def truncate(self, item_id: str, heard_s: float) -> bool:
         """See ``Delivery.truncate``."""
         return self._delivery.truncate(item_id, heard_s)
@@ -307,6 +321,7 @@ class Reply:
     async def _speak(self) -> None:
         await self._equipped.wait()
         while piece := await self._next_piece():
+            self._taken += piece.text
             clause = Clause(piece.text, self._ramp.speech_s(spoken_letters(piece.spoken)))
             self._answer.audibility.held.append(clause)
             if piece.spoken:
@@ -374,6 +389,7 @@ class Reply:
                 plan.config.output_format,
                 plan.sampling.max_tokens,
                 plan.metadata,
+                plan.continues.reply_id if plan.continues else "",
             )
         )
 
@@ -417,3 +433,7 @@ class Reply:
     def _timeline(self) -> Timeline:
         moments = {stage: (at - self.began_at) * 1000 for stage, at in self._marks.items()}
         return Timeline(self.plan.reply_id, **moments)
+
+
+def _last_sentence_end(text: str) -> int:
+    return max((match.end() for match in _SENTENCE_END.finditer(text)), default=0)

@@ -247,6 +247,8 @@ class TurnRecorder:
         if event.reply_id in self._replies:
             return
         turn = self._answered(at) if event.in_conversation else OpenTurn("request", at)
+        if event.continues:
+            turn = replace(turn, origin="rest")
         reply = OpenReply(turn, event.in_conversation, at, is_text=event.modality == "text")
         self._replies[event.reply_id] = reply
 

@@ -215,8 +215,8 @@ class Attempts:
 
     def _answer(self, turn: UserTurn, attempt: Attempt) -> None:
         """Begin the reply, unless there is one."""
-        wanted = attempt.wants_reply and not attempt.superseded and not turn.weighing
-        if attempt.said and wanted and attempt.speculative is None:
+        wanted = attempt.wants_reply and not (attempt.superseded or attempt.false_interruption)
+        if attempt.said and wanted and not turn.weighing and attempt.speculative is None:
             attempt.speculative = self._speculate(attempt.said, attempt.work, attempt.paused_at)
 
     # -- how it ends

@@ -52,6 +52,8 @@ class Attempt:
     paused_at: float
     """When the last speech sample arrived, in the loop's time."""
     wants_reply: bool
+    false_interruption: bool = False
+    """Whether its words are only a listener's, although they have cut an answer off."""
     superseded: bool = False
     """Whether the user speaks again before it is answered."""
     said: str = ""
@@ -111,6 +113,8 @@ class UserTurn:
     """Words recognised meanwhile."""
     ignored: bool = False
     """Whether the speech was not meant for us."""
+    cut: Reply | None = None
+    """The answer that it cut off in the middle."""
     pieces: list[Pcm] = field(default_factory=list)
 
     @property

@@ -255,10 +255,27 @@ class VoiceTurns:
         if not self._interrupts:
             self._replies.go_on()  # held before the client changed its mind
             return
-        self._replies.interrupt()
+        turn.cut = self._replies.interrupt()
         for attempt in before:
             # A turn that still waits for its transcript is answered together with this one.
             attempt.superseded = True
+
+    def _is_false_interruption(self, turn: UserTurn, attempt: Attempt) -> bool:
+        """Whether all its words, now that they are known, would not have interrupted the answer
+        that the first of them have cut off."""
+        if turn.cut is None or attempt.error:
+            return False
+        speech_ms = _ms(attempt.speech_end - turn.onset)
+        spoken = turn.cut.spoken_lately
+        overlap = Overlap(speech_ms, True, attempt.said, spoken, self._hearing.itself)
+        return ignored(judge(overlap, self._barge_in, self._attempts.lexicon))
+
+    def _say_the_rest(self, turn: UserTurn, attempt: Attempt) -> bool:
+        """After a false interruption the answer goes on where it was."""
+        wanted = attempt.wants_reply and not attempt.superseded and attempt.false_interruption
+        if not wanted or turn.cut is None or self._turn or self._ending:
+            return False
+        return self._replies.resume(turn.cut, attempt.paused_at)
 
     def _ignore(self, turn: UserTurn, text: str | None, why: Ignored) -> None:
         """Speech over an answer was not meant for us: nothing of it was published."""
@@ -298,6 +315,7 @@ class VoiceTurns:
             attempt.error = said
         if turn.attempt is attempt:
             self._weigh(turn, None if attempt.error else attempt.said, ended=True)
+        attempt.false_interruption = self._is_false_interruption(turn, attempt)
         async with aclosing(self._attempts.decisions(turn, attempt)) as decisions:
             async for decision in decisions:
                 if turn is self._turn and turn.attempt is attempt:
@@ -341,11 +359,15 @@ class VoiceTurns:
         self._publish_stop(attempt, "silence")
         if isinstance(said, Transcript) and not said.text:
             self._bus.publish(SpeechRejected(turn.item_id, attempt.engine_seconds))
-            self._not_a_turn()
+            if not self._say_the_rest(turn, attempt):
+                self._not_a_turn()
             return
         if attempt.speculative:
             attempt.speculative.committed = True
         self._speech.commit_known(turn.item_id, said, turn.audio)
+        if self._say_the_rest(turn, attempt):
+            self._attempts.discard_answer(attempt)
+            return
         answers = attempt.wants_reply and not attempt.superseded
         if not answers or not self._replies.fits(attempt.reply):
             self._attempts.discard_answer(attempt)

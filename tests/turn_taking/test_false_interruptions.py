@@ -1,0 +1,120 @@
+"""Speech that cut an answer off before all its words were known, and should not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline.events import InputCommitted, ReplyFinished, ReplyStarted, SpeechRejected
+from pipeline.items import MessageItem
+from pipeline.realtime.responses import Response
+from pipeline.turn_record import TurnRecord
+from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
+from tests.support.virtual_time import run_virtual
+from tests.turn_taking.test_overlaps import CONFIG, QUESTION_S, STORY, over_the_answer, story
+
+FIRST_LOOK = "What is"
+"""Words that begin as a question does cut the answer off at once."""
+
+
+def interrupted(final: str, *, llm: ScriptedLlm | None = None, heard_s: float = 3.0) -> Scene:
+    async def main() -> Scene:
+        texts = ("Tell me a story.", FIRST_LOOK, final)
+        async with scene(config=CONFIG, stt=ScriptedStt(texts=texts), llm=llm or story()) as played:
+            await played.say(QUESTION_S)
+            await played.hear(heard_s)
+            await played.say(0.42)
+            await played.hear(12.0)
+        return played
+
+    return run_virtual(main())  # type: ignore[no-any-return]
+
+
+def spoken(finished: ReplyFinished) -> str:
+    return "".join(item.text for item in finished.items if isinstance(item, MessageItem))
+
+
+def heard_of(played: Scene, reply_id: str) -> str:
+    """What the conversation keeps of a reply."""
+    records = [record for record in played.events(TurnRecord) if record.reply_id == reply_id]
+    return records[0].heard
+
+
+def test_the_answer_goes_on_where_it_was_if_the_final_words_are_a_listeners() -> None:
+    llm = story()
+    played = interrupted("Mm-hmm.", llm=llm)
+    cut, rest = played.events(ReplyFinished)
+    assert (cut.status, cut.reason) == ("cancelled", "turn_detected")
+    assert rest.status == "completed"
+    whole = f"{heard_of(played, cut.reply_id)} {spoken(rest)}"
+    assert whole.split() == "".join(STORY).split(), "no word is lost, none is said twice"
+    assert len(llm.prompts) == 1, "the language model is not asked again"
+
+
+def test_the_rest_names_the_answer_that_it_continues() -> None:
+    played = interrupted("Mm-hmm.")
+    first, second = played.events(ReplyStarted)
+    assert (first.continues, second.continues) == ("", first.reply_id)
+    sent: dict[str, Any] = {}
+
+    def send(kind: str, /, **fields: Any) -> None:
+        sent.update(fields)
+
+    Response(second, "conv", "joe").start(send)
+    assert sent["response"]["metadata"] == {"reachy_voice.continues": first.reply_id}
+    assert [record.origin for record in played.events(TurnRecord)] == ["voice", "rest"]
+    assert len(played.events(InputCommitted)) == 2, "the listener's words stay in the conversation"
+
+
+def test_a_noise_without_words_is_rejected_and_the_answer_goes_on() -> None:
+    played = interrupted("")
+    assert played.events(SpeechRejected)
+    assert [finished.status for finished in played.events(ReplyFinished)] == [
+        "cancelled",
+        "completed",
+    ]
+
+
+@pytest.mark.parametrize("final", ["What is the time?", "Stop."])
+def test_speech_that_meant_it_is_answered(final: str) -> None:
+    llm = story()
+    played = interrupted(final, llm=llm)
+    assert [started.continues for started in played.events(ReplyStarted)] == ["", ""]
+    assert llm.prompts[-1][-1].content == final
+
+
+def test_an_answer_of_which_next_to_nothing_was_heard_is_given_again_whole() -> None:
+    played = interrupted("Mm-hmm.", heard_s=1.2)
+    cut, again = played.events(ReplyFinished)[:2]
+    assert len(heard_of(played, cut.reply_id)) < len("once upon a time")
+    assert spoken(again).split() == "".join(STORY).split()
+
+
+def test_of_an_unfinished_answer_the_rest_ends_with_a_whole_sentence() -> None:
+    sentences = [
+        f"This is sentence number {number} of a very long answer. " for number in range(60)
+    ]
+    words = tuple(f"{word} " for sentence in sentences for word in sentence.split())
+    played = interrupted("Mm-hmm.", llm=ScriptedLlm(deltas=words, per_token_s=0.15))
+    rest = played.events(ReplyFinished)[-1]
+    assert rest.status == "completed"
+    assert spoken(rest).rstrip().endswith("answer.")
+
+
+def test_a_second_false_interruption_is_taken_back_too() -> None:
+    async def main() -> Scene:
+        looks = (FIRST_LOOK, "Mm-hmm.") * 2
+        stt = ScriptedStt(texts=("Tell me a story.", *looks))
+        async with scene(config=CONFIG, stt=stt, llm=story()) as played:
+            await over_the_answer(played, 0.42)
+            await played.hear(4.0)
+            await played.say(0.42)
+            await played.hear(12.0)
+        return played
+
+    played = run_virtual(main())
+    first, second, third = played.events(ReplyStarted)
+    assert (second.continues, third.continues) == (first.reply_id, second.reply_id)
+    told = [heard_of(played, started.reply_id) for started in (first, second, third)]
+    assert " ".join(told).split() == "".join(STORY).split()
