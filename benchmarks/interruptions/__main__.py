@@ -13,6 +13,8 @@ and the voice take the time that they were measured to take
 - **silent**: from the onset until a reference client with 120 ms of output latency is silent: it
   flushes its player on ``speech_started``, or has played all it was sent.
 - **stopped**: share of scenes in which the answer was cancelled.
+- **lost**: share of them in which it was, and did not go on afterwards.
+- **resumed**: from the onset until the rest of a cancelled answer begins.
 - **first word**: of an interruption, in its transcript, among those that one pass from 0.2 s before
   the onset up to the same end finds: nothing was lost at the beginning.
 
@@ -57,7 +59,14 @@ from pipeline.audio import LISTEN_RATE
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
 from pipeline.engines.stages import Stages
-from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped, TranscriptReady
+from pipeline.events import (
+    ReplyAudio,
+    ReplyFinished,
+    ReplyStarted,
+    SpeechStarted,
+    SpeechStopped,
+    TranscriptReady,
+)
 from pipeline.speaking.playback import PlaybackClock
 from tests.support.virtual_time import run_virtual
 
@@ -84,9 +93,11 @@ class Outcome:
     source: str
     said: str
     stopped: bool
+    lost: bool
     held_ms: float | None
     verdict_ms: float | None
     silent_ms: float | None
+    resumed_ms: float | None
     read: str
     first_word: bool | None
 
@@ -135,8 +146,14 @@ def _outcome(scene: InterruptionScene, log: Sequence[Published], ears: Ears) -> 
         None,
     )
     told_at = next((at for at, event in log if isinstance(event, SpeechStarted)), None)
-    held_at, resumed_at = _gap(sent, onset_s, stopped_at)
-    verdict_at = told_at if stopped_at is not None else resumed_at
+    held_at, went_on_at = _gap(sent, onset_s, stopped_at)
+    verdict_at = told_at if stopped_at is not None else went_on_at
+    rest_id = next(
+        (e.reply_id for _, e in log if isinstance(e, ReplyStarted) and e.continues), None
+    )
+    rest_at = next(
+        (at for at, e in log if isinstance(e, ReplyAudio) and e.reply_id == rest_id), None
+    )
 
     def since(at: float | None) -> float | None:
         return None if at is None else round((at - onset_s) * 1000, 1)
@@ -147,7 +164,8 @@ def _outcome(scene: InterruptionScene, log: Sequence[Published], ears: Ears) -> 
     read = next((event.text for _, event in log if isinstance(event, TranscriptReady)), "")
     return Outcome(
         *(scene.kind, scene.source, scene.said, stopped_at is not None),
-        *(since(held_at), since(verdict_at), since(silent_at), read),
+        stopped_at is not None and rest_at is None,
+        *(since(held_at), since(verdict_at), since(silent_at), since(rest_at), read),
         _first_word(scene, read, _end(log), ears),
     )
 
@@ -209,7 +227,11 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     found["meant"]["first_word"] = _share(
         bootstrap, [each for each in meant if each.first_word is not None], "first_word"
     )
-    found["not meant"] = {"stopped": _share(bootstrap, other, "stopped")}
+    found["not meant"] = {
+        "stopped": _share(bootstrap, other, "stopped"),
+        "lost": _share(bootstrap, other, "lost"),
+        "resumed_ms": _times(bootstrap, other, "resumed_ms"),
+    }
     return found
 
 
@@ -237,7 +259,9 @@ def _show(console: Console, found: dict[str, Any]) -> None:
 
     for kind, data in found.items():
         console.print(f"[bold]{kind}[/bold]: stopped {text(data['stopped'], 100, 1)} %")
-        for moment in BARS:
+        if "lost" in data:
+            console.print(f"    lost {text(data['lost'], 100, 1)} %")
+        for moment in (*BARS, "resumed_ms"):
             if moment in data:
                 p50, p95 = (text(data[moment][each]) for each in ("p50", "p95"))
                 console.print(f"    {moment:12} P50 {p50}   P95 {p95}")
