@@ -163,10 +163,17 @@ def _outcome(scene: InterruptionScene, log: Sequence[Published], ears: Ears) -> 
         silent_at = min(stopped_at, _played_until(sent)) + CLIENT_LATENCY_S
     read = next((event.text for _, event in log if isinstance(event, TranscriptReady)), "")
     return Outcome(
-        *(scene.kind, scene.source, scene.said, stopped_at is not None),
-        stopped_at is not None and rest_at is None,
-        *(since(held_at), since(verdict_at), since(silent_at), since(rest_at), read),
-        _first_word(scene, read, _end(log), ears),
+        kind=scene.kind,
+        source=scene.source,
+        said=scene.said,
+        stopped=stopped_at is not None,
+        lost=stopped_at is not None and rest_at is None,
+        held_ms=since(held_at),
+        verdict_ms=since(verdict_at),
+        silent_ms=since(silent_at),
+        resumed_ms=since(rest_at),
+        read=read,
+        first_word=_first_word(scene, read, _end(log), ears),
     )
 
 

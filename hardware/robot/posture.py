@@ -17,13 +17,15 @@ from pipeline.events import (
     InputCommitted,
     ReplyAudio,
     ReplyFinished,
+    SpeechPaused,
     SpeechRejected,
+    SpeechResumed,
     SpeechStarted,
     SpeechStopped,
 )
 from pipeline.items import FunctionCallItem
 
-Mode = Literal["idle", "listening", "thinking", "speaking"]
+Mode = Literal["idle", "listening", "pausing", "thinking", "speaking"]
 
 THINKS_S = 20.0
 """Longer than any answer takes; then nothing comes any more."""
@@ -35,6 +37,8 @@ ANTENNA_BREATH_RAD = 0.05
 PONDER_HZ, PONDER_RAD = 0.2, math.radians(3)
 _OPEN_RAD = 0.55
 """Of the antennas, while it listens."""
+_DOWN_RAD = -0.8
+"""Of the antenna that shows that the robot takes the turn."""
 
 
 class Posture:
@@ -69,11 +73,17 @@ class Posture:
             case SpeechStarted():
                 self._fall_silent(now)
                 self._become("listening", now)
+            case SpeechPaused():
+                if mode == "listening":
+                    self._become("pausing", now)
+            case SpeechResumed():
+                if mode == "pausing":
+                    self._become("listening", now)
             case SpeechStopped() | InputCommitted():
-                if mode in ("idle", "listening"):
+                if mode in ("idle", "listening", "pausing"):
                     self._become("thinking", now)
             case SpeechRejected() | InputCleared():
-                if mode in ("listening", "thinking"):
+                if mode in ("listening", "pausing", "thinking"):
                     self._become("idle", now)
             case ReplyAudio():
                 if mode != "speaking":
@@ -129,14 +139,15 @@ class Posture:
 def _stance(mode: Mode, since_s: float, now: float) -> tuple[HeadPose, tuple[float, float]]:
     """Head and antennas, looking to the front."""
     match mode:
-        case "listening":
-            # Quite still: motors are heard by the microphones beside them.
+        case "listening" | "pausing":
+            # Quite still: motors are heard by the microphones beside them. At the first silent
+            # frames one antenna goes down, where it is while the robot thinks.
             head = HeadPose(roll=math.radians(4), pitch=math.radians(-4), x=0.005)
-            return head, (-_OPEN_RAD, _OPEN_RAD)
+            return head, (_DOWN_RAD if mode == "pausing" else -_OPEN_RAD, _OPEN_RAD)
         case "thinking":
             ponder = PONDER_RAD * math.sin(2 * math.pi * PONDER_HZ * since_s)
             head = HeadPose(roll=math.radians(-6), pitch=math.radians(-8), yaw=ponder)
-            return head, (-0.8, ANTENNA_REST_RAD)
+            return head, (_DOWN_RAD, ANTENNA_REST_RAD)
         case "speaking":
             return HeadPose(pitch=math.radians(-2)), (-0.3, 0.3)
         case "idle":

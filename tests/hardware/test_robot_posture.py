@@ -23,7 +23,9 @@ from pipeline.events import (
     ReplyAudio,
     ReplyFinished,
     SpeechIgnored,
+    SpeechPaused,
     SpeechRejected,
+    SpeechResumed,
     SpeechStarted,
     SpeechStopped,
 )
@@ -36,6 +38,7 @@ RATE = 16_000
 VOICE = np.full(RATE // 10, 8000, np.int16)
 """A tenth of a second."""
 STARTED = SpeechStarted("item_1", 0)
+PAUSED, RESUMED = SpeechPaused("item_1", 900, 64), SpeechResumed("item_1", 1200)
 STOPPED = SpeechStopped("item_1", 900)
 COMMITTED = InputCommitted("item_1", None)
 AUDIO = ReplyAudio("reply_1", "item_2", 0, VOICE, RATE)
@@ -59,6 +62,12 @@ def told(*events: Event) -> Posture:
         ([], "idle"),
         ([STARTED], "listening"),
         ([STARTED, STOPPED], "thinking"),
+        ([STARTED, PAUSED], "pausing"),
+        ([STARTED, PAUSED, RESUMED], "listening"),
+        ([STARTED, PAUSED, STOPPED], "thinking"),
+        ([STARTED, PAUSED, SpeechRejected("item_1")], "idle"),
+        ([PAUSED], "idle"),
+        ([AUDIO, PAUSED], "speaking"),
         ([STARTED, STOPPED, COMMITTED], "thinking"),
         ([COMMITTED], "thinking"),
         ([STARTED, STOPPED, SpeechRejected("item_1")], "idle"),
@@ -324,3 +333,10 @@ def test_a_session_that_calls_a_tool() -> None:
             return modes(played)
 
     assert run_virtual(main()) == ["listening", "thinking"]
+
+
+def test_at_the_first_silent_frames_one_antenna_goes_down_and_nothing_else_moves() -> None:
+    listening, pausing = told(STARTED).wanted(1.0), told(STARTED, PAUSED).wanted(1.0)
+    assert pausing.head == listening.head
+    assert pausing.antennas[0] < listening.antennas[0]
+    assert pausing.antennas[1] == listening.antennas[1]
