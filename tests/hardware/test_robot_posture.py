@@ -298,7 +298,7 @@ def test_a_turn_of_a_session() -> None:
             await played.hear(8.0)
             return modes(played)
 
-    assert run_virtual(main()) == ["listening", "thinking", "speaking", "idle"]
+    assert run_virtual(main()) == ["listening", "pausing", "thinking", "speaking", "idle"]
 
 
 def test_an_interrupted_answer_of_a_session() -> None:
@@ -310,7 +310,7 @@ def test_an_interrupted_answer_of_a_session() -> None:
             await played.hear(20.0)
             return modes(played)
 
-    turn: list[Mode] = ["listening", "thinking", "speaking"]
+    turn: list[Mode] = ["listening", "pausing", "thinking", "speaking"]
     assert run_virtual(main()) == [*turn, *turn, "idle"]
 
 
@@ -321,7 +321,7 @@ def test_a_session_that_hears_only_noise() -> None:
             await played.hear(4.0)
             return modes(played)
 
-    assert run_virtual(main()) == ["listening", "thinking", "idle"]
+    assert run_virtual(main()) == ["listening", "pausing", "thinking", "idle"]
 
 
 def test_a_session_that_calls_a_tool() -> None:
@@ -332,7 +332,7 @@ def test_a_session_that_calls_a_tool() -> None:
             await played.hear(4.0)
             return modes(played)
 
-    assert run_virtual(main()) == ["listening", "thinking"]
+    assert run_virtual(main()) == ["listening", "pausing", "thinking"]
 
 
 def test_at_the_first_silent_frames_one_antenna_goes_down_and_nothing_else_moves() -> None:
