@@ -21,7 +21,10 @@ from setup_steps.stamps import digest
 # for this very processor, which is why the wheel's key holds the processor's instructions.
 CMAKE_FLAGS = (
     "-DLLAVA_BUILD=ON -DMTMD_VIDEO=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF "
-    "-DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF -DGGML_NATIVE=ON"
+    "-DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF -DGGML_NATIVE=ON "
+    # Without ggml's code for AMX tiles: compiled by GCC before 13.3 it crashes at the first token,
+    # since the compiler drops most of the tiles' configuration (ggml-org/llama.cpp#26954).
+    "-DCMAKE_C_FLAGS_INIT=-U__AMX_INT8__ -DCMAKE_CXX_FLAGS_INIT=-U__AMX_INT8__"
 )
 # Added for a GPU. "native" is the GPU that is here; ggml makes Blackwell's own variant of it. NCCL
 # is for several GPUs. The package itself puts the path of CUDA's libraries into its own.

@@ -247,6 +247,7 @@ class TestComputer:
         assert added["PATH"].split(os.pathsep) == ["/tools/bin", "/usr/bin"]
         assert added["CMAKE_BUILD_PARALLEL_LEVEL"] == "1"
         assert "-DGGML_NATIVE=ON" in added["CMAKE_ARGS"]
+        assert "-DCMAKE_CXX_FLAGS_INIT=-U__AMX_INT8__" in added["CMAKE_ARGS"]
 
 
 def test_where_pip_keeps_what_it_fetched(tmp_path: Path) -> None:
