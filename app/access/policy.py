@@ -200,6 +200,10 @@ def canonical_origin(text: str) -> str | None:
 # --- the decision ------------------------------------------------------------------------------
 
 
+WAY = "reachy_voice.way"
+"""Key of the ASGI scope: the ``Way`` in which the client was let in."""
+
+
 class Way(StrEnum):
     """How a client was admitted."""
 

@@ -29,7 +29,7 @@ from app.server.live_settings import LiveSettings
 from app.server.serving import PATH, lan_addresses, run_server, tls_for
 from app.server.tls import ServerTls
 from app.settings.load import load_settings
-from app.settings.model import Loaded, Settings
+from app.settings.model import Loaded, ServerSettings, Settings
 from pipeline.engines.registry import Kind
 
 LanOption = Annotated[
@@ -90,7 +90,7 @@ def serve(
 
     def ready(real_port: int) -> None:
         command = typed_command(settings, "allow ADDRESS")
-        for line in banner(settings.server.host, real_port, admitted, tls, command):
+        for line in banner(settings.server, real_port, admitted, tls, command):
             console.print(line, soft_wrap=True)
 
     with recording(assistant, record, tell):
@@ -132,7 +132,7 @@ class Admitted:
 
 
 def banner(
-    host: str,
+    server: ServerSettings,
     port: int,
     admitted: Admitted | None = None,
     tls: ServerTls | None = None,
@@ -140,6 +140,7 @@ def banner(
 ) -> list[str]:
     """What a person needs to know once the server is up. ``command`` admits a client."""
     admitted = admitted or Admitted()
+    host = server.host
     everywhere = host in ("0.0.0.0", "::", "")
     scheme = "ws" if tls is None else "wss"
     place = "127.0.0.1" if everywhere else f"[{host}]" if ":" in host else host
@@ -147,6 +148,9 @@ def banner(
     if tls is not None:
         lines.append(f"Encrypted, with the certificate {escape(str(tls.certificate))}")
         lines.append(f"    SHA-256 {tls.fingerprint}")
+    if server.console and admitted.loopback and (everywhere or _is_loopback(host)):
+        web = "http" if tls is None else "https"
+        lines.append(f"In a browser on this machine: {web}://localhost:{port}/console/")
     if not everywhere and _is_loopback(host):
         lines.append("Only this machine can connect. For a robot: script/serve --lan")
         if not admitted.loopback:

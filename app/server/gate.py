@@ -18,6 +18,7 @@ from app.access.policy import (
     HOST,
     OPEN_PATHS,
     ORIGIN,
+    WAY,
     Caller,
     Refusal,
     Rules,
@@ -202,7 +203,7 @@ class AccessGate:
             await _refuse(verdict, scope, receive, send)
             return
         self._access.notices.admitted(caller)
-        scope = {**scope, CALLER: caller, SECRET: secret}
+        scope = {**scope, CALLER: caller, SECRET: secret, WAY: verdict}
         await self._app(scope, receive, send)
 
 

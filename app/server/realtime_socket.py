@@ -18,6 +18,7 @@ from typing import Protocol
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.access.limits import IdleTime, MessageRate
+from app.console.recent_turns import RecentTurns
 from app.server.client_protocol import ClientProtocol, id_source
 from app.server.gate import CALLER, SECRET
 from app.server.metrics import Ending, Metrics, SessionObserver
@@ -108,6 +109,7 @@ class RealtimeSocket:
         parked: ParkedConversations,
         metrics: Metrics,
         limits: LimitSettings,
+        turns: RecentTurns,
     ) -> None:
         """``who``: as whom the client may come back; ``None``: it may not."""
         self.who = who
@@ -117,6 +119,7 @@ class RealtimeSocket:
         self._bus = Bus()
         self._events = self._bus.subscribe(lossless=True)
         self._observer = SessionObserver(self._bus, metrics)
+        turns.watch(self._bus, self.address)
         self._protocol = ClientProtocol(
             assistant.defaults(),
             websocket.query_params,

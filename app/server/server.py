@@ -26,6 +26,8 @@ from starlette.websockets import WebSocket
 from app.access.api_errors import error_response, on_http_exception
 from app.access.limits import Places
 from app.access.policy import Caller
+from app.console.console import console_routes
+from app.console.recent_turns import RecentTurns
 from app.server import health
 from app.server.client_secrets_http import secret_routes
 from app.server.gate import CALLER, Access, AccessGate
@@ -71,11 +73,12 @@ class ServerError(ReachyVoiceError):
 class OpenSockets:
     """The clients of one server."""
 
-    def __init__(self, places: Places, reconnect_s: float) -> None:
+    def __init__(self, places: Places, reconnect_s: float, turns: RecentTurns) -> None:
         self.closing = False
         """No new client is admitted."""
         self.metrics = Metrics()
         self.parked = ParkedConversations(reconnect_s)
+        self.turns = turns
         self._places = places
         self._open: set[RealtimeSocket] = set()
         self._changed = asyncio.Event()
@@ -83,6 +86,10 @@ class OpenSockets:
     def full(self, address: str) -> bool:
         """Whether a client from ``address`` must be turned away."""
         return self._places.full(address)
+
+    def __len__(self) -> int:
+        """How many clients are connected."""
+        return len(self._open)
 
     async def cut_dead(self, who: Identity | None, address: str) -> None:
         """End the connections of ``who`` from which nothing is heard any more, so that a client
@@ -105,7 +112,9 @@ class OpenSockets:
         ``close_all`` reaches it; it is free at once after the end.
         """
         limits = websocket.app.state.limits
-        link = RealtimeSocket(websocket, assistant, who, self.parked, self.metrics, limits)
+        link = RealtimeSocket(
+            websocket, assistant, who, self.parked, self.metrics, limits, self.turns
+        )
         address = websocket.scope[CALLER].place
         self._open.add(link)
         self._places.take(address)
@@ -125,6 +134,7 @@ class OpenSockets:
         """Tell every client that the server goes away; no conversation is resumed."""
         self.closing = True
         self.parked.close()
+        self.turns.close()
         for link in self._open:
             link.close(GOING_AWAY, "server shutting down")
 
@@ -142,10 +152,13 @@ def build_app(
     reconnect_s: float = 120.0,
     access: Access | None = None,
     limits: LimitSettings | None = None,
+    console: bool = True,
+    turns_kept: int = 200,
 ) -> Starlette:
     """The ASGI application. Clients over ``max_sessions`` are turned away; one that lost its
     connection has ``reconnect_s`` to come back to its conversation. Without ``access`` only this
-    machine may connect."""
+    machine may connect. ``console``: whether a browser is shown one, with the last ``turns_kept``
+    turns."""
     access = access or Access()
     limits = limits or LimitSettings()
     routes = [
@@ -154,7 +167,10 @@ def build_app(
         *secret_routes(access.secrets, limits.http_body_kb * 1024),
         *health.ROUTES,
     ]
-    sockets = OpenSockets(Places(max_sessions, limits.sessions_per_address), reconnect_s)
+    turns = RecentTurns(turns_kept if console else 0)
+    sockets = OpenSockets(Places(max_sessions, limits.sessions_per_address), reconnect_s, turns)
+    if console:
+        routes += console_routes(turns, assistant.readiness, sockets.__len__)
 
     def on_refused(status: int) -> None:
         sockets.metrics.refused("unauthorized" if status == 401 else "forbidden")

@@ -58,6 +58,8 @@ async def run_server(
         reconnect_s=settings.reconnect_s,
         access=access,
         limits=limits,
+        console=settings.console,
+        turns_kept=settings.turns_kept,
     )
     note_callers(app)
 

@@ -86,6 +86,10 @@ class ServerSettings(Section):
     """Encrypt: `generate` a certificate, or use {certificate: FILE, key: FILE}."""
     announce: bool = True
     """Let others find the server by mDNS, where the network can reach it."""
+    console: bool = True
+    """Pages at /console/ for a browser on this machine: talk, see the turns."""
+    turns_kept: int = Field(default=200, ge=0, le=10_000)
+    """Turns of all sessions that the console shows, kept in memory with their words; 0: none."""
 
 
 class AccessSettings(Section):

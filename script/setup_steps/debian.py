@@ -49,6 +49,7 @@ PACKAGES = (
         "libportaudio2", f"/usr/lib/{MULTIARCH}/libportaudio.so.2", "virtual sound cards"
     ),
     DebianPackage("openssl", "openssl", "certificates of our own"),
+    DebianPackage("chromium", "chromium", "the console in a browser"),
 )
 
 

@@ -24,6 +24,7 @@ from app.cli.measuring import spawned_server
 from app.cli.serve import Admitted, banner
 from app.server.serving import lan_addresses
 from app.settings.load import load_settings
+from app.settings.model import ServerSettings
 from app.talk.realtime_client import NoServer, connect, realtime_url
 from benchmarks.wer import word_errors
 from tests.support.commands import run
@@ -184,15 +185,29 @@ def test_ci_skips_nothing_whoever_calls_it(tmp_path: Path, given: str | None) ->
 
 def test_the_banner_tells_a_robots_owner_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.cli.serve.lan_addresses", lambda: ["192.0.2.7", "192.0.2.8"])
-    text = "\n".join(banner("0.0.0.0", 8765))
+    text = "\n".join(banner(ServerSettings(host="0.0.0.0"), 8765))
     assert "192.0.2.7" in text
     assert "8765" in text
     assert "Settings -> Connection -> Local" in text
     assert "no password" in text
     assert "reachy-voice allow ADDRESS" in text
-    text = "\n".join(banner("0.0.0.0", 8765, command="x allow ADDRESS --set a=[b]"))
+    command = "x allow ADDRESS --set a=[b]"
+    text = "\n".join(banner(ServerSettings(host="0.0.0.0"), 8765, command=command))
     assert "x allow ADDRESS --set a=\\[b]" in text
-    assert "Only this machine" in "\n".join(banner("127.0.0.1", 8765))
+    assert "Only this machine" in "\n".join(banner(ServerSettings(host="127.0.0.1"), 8765))
+
+
+def test_the_banner_names_the_console_where_it_opens() -> None:
+    def names_it(host: str, loopback: bool = True, console: bool = True) -> bool:
+        server = ServerSettings(host=host, console=console)
+        lines = banner(server, 8765, Admitted(loopback=loopback))
+        return any("http://localhost:8765/console/" in line for line in lines)
+
+    assert names_it("127.0.0.1")
+    assert names_it("0.0.0.0")
+    assert not names_it("192.0.2.7")
+    assert not names_it("127.0.0.1", loopback=False)
+    assert not names_it("127.0.0.1", console=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
@@ -200,7 +215,7 @@ def test_the_banner_says_who_may_connect_without_an_ipv4_address(
     monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     monkeypatch.setattr("app.cli.serve.lan_addresses", list)
-    text = "\n".join(banner(host, 8765, Admitted(True, ("::/0",))))
+    text = "\n".join(banner(ServerSettings(host=host), 8765, Admitted(True, ("::/0",))))
     assert "no IPv4 address" in text
     assert "May connect: programs on this machine; ::/0." in text
     assert "Not encrypted" in text
@@ -208,7 +223,7 @@ def test_the_banner_says_who_may_connect_without_an_ipv4_address(
 
 def test_the_banner_of_a_local_server_names_no_other_client() -> None:
     admitted = Admitted(False, ("192.168.1.7", "127.0.0.0/8"), 2)
-    text = "\n".join(banner("127.0.0.1", 8765, admitted))
+    text = "\n".join(banner(ServerSettings(host="127.0.0.1"), 8765, admitted))
     assert "May connect: 127.0.0.0/8; 2 API keys" in text
 
 

@@ -188,7 +188,7 @@ async def refusal(served: Served, path: str = "", **options: Any) -> httpx.Respo
 
 Serve = Callable[..., Awaitable[Served]]
 
-_APP_OPTIONS = ("reconnect_s", "access", "limits")
+_APP_OPTIONS = ("reconnect_s", "access", "limits", "console", "turns_kept")
 """What ``build_app`` takes; all others are for ``serve``."""
 
 

@@ -1,0 +1,58 @@
+// Microphone and loudspeaker of the browser.
+const CONSTRAINTS = { echoCancellation: true, noiseSuppression: true, autoGainControl: true };
+
+export class Sound {
+  // onPiece(int16 ArrayBuffer at 24 kHz, level), onPlaying(boolean)
+  constructor(onPiece, onPlaying) {
+    this.onPiece = onPiece;
+    this.onPlaying = onPlaying;
+    this.stream = null;
+  }
+
+  // Only within a click or a key press: browsers start no sound by themselves.
+  async open() {
+    if (this.context) return this.context.resume();
+    this.context = new AudioContext({ latencyHint: "interactive" });
+    await this.context.audioWorklet.addModule("player-worklet.js");
+    await this.context.audioWorklet.addModule("capture-worklet.js");
+    this.player = new AudioWorkletNode(this.context, "player", { numberOfInputs: 0, outputChannelCount: [1] });
+    this.player.port.onmessage = ({ data }) => this.onPlaying(data === "playing");
+    this.player.connect(this.context.destination);
+  }
+
+  async listen(deviceId) {
+    await this.open();
+    this.mute();
+    const audio = deviceId ? { ...CONSTRAINTS, deviceId: { exact: deviceId } } : CONSTRAINTS;
+    this.stream = await navigator.mediaDevices.getUserMedia({ audio });
+    this.source = this.context.createMediaStreamSource(this.stream);
+    this.capture = new AudioWorkletNode(this.context, "capture", { numberOfOutputs: 0, channelCount: 1, channelCountMode: "explicit" });
+    this.capture.port.onmessage = ({ data }) => this.onPiece(data.pcm, data.level);
+    this.source.connect(this.capture);
+  }
+
+  mute() {
+    this.source?.disconnect();
+    for (const track of this.stream?.getTracks() ?? []) track.stop();
+    this.source = this.capture = this.stream = null;
+  }
+
+  play(pcm) {
+    this.player?.port.postMessage(pcm, [pcm]);
+  }
+
+  flush() {
+    this.player?.port.postMessage("flush");
+  }
+
+  close() {
+    this.mute();
+    this.context?.close();
+    this.context = null;
+  }
+}
+
+export async function microphones() {
+  const devices = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
+  return devices.filter((device) => device.kind === "audioinput" && device.deviceId);
+}

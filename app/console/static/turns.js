@@ -1,0 +1,120 @@
+// Turns: why each answer came when it came. All sessions, live.
+import { html, svg, render, nothing } from "./lit-html.js";
+
+const KEPT = 200;
+const SLOW_MS = 1000;
+const FILTERS = {
+  all: () => true,
+  slow: (turn) => turn.first_audio_ms > SLOW_MS,
+  "cut off": (turn) => turn.answers_also.length > 0 || turn.outcome === "merged",
+  interrupted: (turn) => turn.outcome === "interrupted" || turn.origin === "rest",
+  failed: (turn) => turn.outcome === "failed" || Boolean(turn.error),
+};
+const RATE = 16; // samples in a millisecond
+
+export const turns = {
+  show(host) {
+    const all = new Map();
+    let filter = "all", live = false;
+    const source = new EventSource("api/turns");
+    source.addEventListener("begin", () => { all.clear(); live = true; draw(); });
+    source.onmessage = ({ data }) => {
+      const turn = JSON.parse(data);
+      all.set(turn.number, turn);
+      if (all.size > KEPT) all.delete(all.keys().next().value);
+      later();
+    };
+    source.onerror = () => { live = false; draw(); };
+
+    let waiting = 0;
+    function later() {
+      waiting ||= requestAnimationFrame(() => { waiting = 0; draw(); });
+    }
+
+    function draw() {
+      const shown = [...all.values()].reverse().filter(FILTERS[filter]);
+      render(html`
+        <div class="row" role="group" aria-label="Show">
+          ${Object.keys(FILTERS).map((name) => html`<button aria-pressed=${name === filter} @click=${() => { filter = name; draw(); }}>${name}</button>`)}
+        </div>
+        <p class="note">${legend()}</p>
+        <p class="note" role="status">${live ? `${shown.length} of ${all.size} turns` : "The server cannot be reached; trying again …"}</p>
+        <ol class="turns">${shown.map(row)}</ol>`, host);
+    }
+
+    draw();
+    return () => { source.close(); cancelAnimationFrame(waiting); };
+  },
+};
+
+function legend() {
+  const names = { speech: "speech", pause: "silence", think: "waiting for the answer", voice: "answer", cut: "interruption" };
+  return Object.entries(names).map(([key, name]) => html`<span class=${`key ${key}`}></span>${name}&ensp;`);
+}
+
+function row(turn) {
+  const when = new Date(turn.ended_at * 1000).toLocaleTimeString();
+  const audio = turn.first_audio_ms === null ? "no audio" : `first audio after ${Math.round(turn.first_audio_ms)} ms`;
+  return html`<li>
+    <p><strong>${turn.text || `(${turn.origin})`}</strong></p>
+    ${turn.heard ? html`<p>${turn.heard}</p>` : nothing}
+    <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""} · ${audio}</p>
+    ${turn.error ? html`<p class="bad">${turn.error}</p>` : nothing}
+    ${bar(turn)}
+    ${why(turn)}
+  </li>`;
+}
+
+// One axis: 0 is the end of the speech.
+function bar(turn) {
+  const speech = parts(turn);
+  const begin = Math.min(0, ...speech.map((part) => part.from));
+  const marks = moments(turn);
+  const end = Math.max(400, turn.ended_ms ?? 0, ...marks.map(([, at]) => at));
+  const x = (at) => ((at - begin) / (end - begin)) * 1000;
+  const box = (from, to, fill, title) => svg`<rect x=${x(from)} width=${Math.max(2, x(to) - x(from))} y="2" height="14" class=${`fill-${fill}`}><title>${title}</title></rect>`;
+  const first = turn.first_audio_ms;
+  const over = turn.last_audio_ms ?? first;
+  const text = [`${Math.round(-begin)} ms of speech`, ...marks.map(([name, at]) => `${name} at ${Math.round(at)} ms`)].join(", ");
+  return html`<svg class="bar" viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label=${text}>
+    ${speech.map((part) => box(part.from, part.to, part.kind, `${part.kind}, ${Math.round(part.to - part.from)} ms`))}
+    ${first === null ? nothing : [box(0, first, "think", `${Math.round(first)} ms until the first audio`), box(first, Math.max(first, over), "voice", "answer")]}
+    ${turn.outcome === "interrupted" ? svg`<rect x=${x(turn.ended_ms) - 4} width="4" y="0" height="18" class="fill-bad"><title>interrupted: ${turn.cut_by}</title></rect>` : nothing}
+    ${marks.map(([name, at]) => svg`<rect x=${x(at)} y="16" width="1.5" height="7" class="fill-pause"><title>${name}</title></rect>`)}
+  </svg><p class="note">${marks.map(([name, at]) => `${name} ${Math.round(at)} ms`).join(" · ")}</p>`;
+}
+
+function parts(turn) {
+  if (turn.speech_start_sample === null) return [];
+  const last = turn.pauses.at(-1)?.start_sample ?? turn.speech_end_sample;
+  const at = (sample) => (sample - last) / RATE;
+  const found = [];
+  let from = turn.speech_start_sample;
+  for (const pause of turn.pauses) {
+    found.push({ kind: "speech", from: at(from), to: at(pause.start_sample) });
+    if (pause.lasted_ms === null) return found;
+    from = pause.start_sample + pause.lasted_ms * RATE;
+    found.push({ kind: "pause", from: at(pause.start_sample), to: at(from) });
+  }
+  found.push({ kind: "speech", from: at(from), to: Math.max(at(from), at(last)) });
+  return found;
+}
+
+function moments(turn) {
+  const names = { endpoint: "turn over", transcript: "transcript", first_token: "first token", first_clause: "first clause", first_audio: "first audio" };
+  return Object.entries(names).map(([key, name]) => [name, turn[`${key}_ms`]]).filter(([, at]) => at !== null).sort(([, one], [, other]) => one - other);
+}
+
+function why(turn) {
+  const judged = turn.pauses.flatMap((pause, index) => pause.judgements.map((each) => [index + 1, pause, each]));
+  if (!judged.length && !turn.ignored.length) return nothing;
+  const last = turn.pauses.at(-1)?.judgements.at(-1);
+  const headline = last ? `Over with probability ${last.probability.toFixed(2)}: waited ${last.wait_ms} ms (${last.reasons.join(", ") || "no evidence"})` : "What was said over the answer";
+  const waste = turn.engine_wasted_s ? `${turn.speculations_discarded} thrown away unseen, ${turn.engine_wasted_s.toFixed(2)} s of engine time; ${turn.engine_used_s.toFixed(2)} s used.` : "";
+  return html`<details><summary>${headline}</summary>
+    ${judged.length ? html`<table><thead><tr><th scope="col">Pause</th><th scope="col">Judged after</th><th scope="col">Over?</th><th scope="col">Wait</th><th scope="col">By</th></tr></thead>
+      <tbody>${judged.map(([index, pause, each]) => html`<tr><td>${index}${pause.lasted_ms === null ? "" : ` (lasted ${pause.lasted_ms} ms)`}</td><td>${Math.round(each.after_ms)} ms</td><td>${each.probability.toFixed(2)}</td><td>${each.wait_ms} ms</td><td>${each.reasons.join(", ")}</td></tr>`)}</tbody></table>` : nothing}
+    ${turn.ignored.map((each) => html`<p class="note">Not an interruption (${each.reason}, ${each.lasted_ms} ms): ${each.text}</p>`)}
+    ${waste ? html`<p class="note">${waste}</p>` : nothing}
+  </details>`;
+}

@@ -1,0 +1,225 @@
+"""The console in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import expect
+
+from app.compose import Assistant
+from app.models.weights import WeightsCache
+from app.server.serving import local_server
+from app.settings.load import load_settings
+from benchmarks.wer import measure
+from pipeline.audio import LISTEN_RATE
+from pipeline.engines.stt import moonshine
+from pipeline.turn_record import IgnoredSpeech, Judgement, Pause, TurnRecord
+from tests.support.browser import Visit, browsing
+from tests.support.recordings import Recording, recording
+from tests.support.relay import relayed
+from tests.support.scripted_server import Serve, servers, talking
+from tests.support.staged_server import StagedAssistant
+
+SLOW_MS = 15_000
+PAUSE = np.zeros(LISTEN_RATE, dtype=np.int16)
+
+SPOKEN = TurnRecord(
+    "voice",
+    "interrupted",
+    text="What is the time?",
+    heard="It is",
+    speech_start_sample=16_000,
+    speech_end_sample=44_000,
+    pauses=(
+        Pause(24_000, 400, (Judgement(120.0, 0.31, 640, ("words",)),)),
+        Pause(40_000, None, (Judgement(130.0, 0.94, 128, ("sound", "words")),)),
+    ),
+    endpoint_ms=190.0,
+    transcript_ms=150.0,
+    first_token_ms=260.0,
+    first_clause_ms=300.0,
+    first_audio_ms=410.0,
+    last_audio_ms=1_600.0,
+    ended_ms=1_700.0,
+    cut_by="question",
+    ignored=(IgnoredSpeech(60_000, 300, "mm-hm", "backchannel"),),
+    speculations_begun=2,
+    speculations_discarded=1,
+    engine_used_s=0.4,
+    engine_wasted_s=0.1,
+)
+
+
+@pytest.fixture
+async def serving() -> AsyncIterator[Serve]:
+    async with servers() as start:
+        yield start
+
+
+@asynccontextmanager
+async def console(port: int, tmp_path: Path, page: str) -> AsyncIterator[Visit]:
+    async with browsing(tmp_path) as visit:
+        await visit.page.goto(f"http://localhost:{port}/console/#{page}")
+        yield visit
+
+
+# --- every page --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1200, 360])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_every_page_is_accessible(
+    serving: Serve, tmp_path: Path, width: int, scheme: str
+) -> None:
+    served = await serving(StagedAssistant())
+    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+    async with browsing(tmp_path, **options) as visit, talking(served) as talk:
+        await talk.send("input_audio_buffer.clear")
+        for page in ("talk", "turns", "server"):
+            await visit.page.goto(f"http://localhost:{served.port}/console/#{page}")
+            await expect(visit.page.locator(f'nav a[href="#{page}"]')).to_have_attribute(
+                "aria-current", "page"
+            )
+            await expect(visit.page.locator("main h2, main button").first).to_be_visible()
+            found = await Axe().run(visit.page)
+            assert found.violations_count == 0, found.generate_report()
+            sideways = "document.documentElement.scrollWidth - innerWidth"
+            assert await visit.page.evaluate(sideways) <= 0, "it scrolls sideways"
+        assert visit.complaints == []
+
+
+# --- turns -------------------------------------------------------------------------------------
+
+
+async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_path: Path) -> None:
+    served = await serving()
+    async with talking(served) as talk, console(served.port, tmp_path, "turns") as visit:
+        session = await served.session_of(talk)
+        page = visit.page
+        await expect(page.get_by_role("status")).to_have_text("0 of 0 turns")
+        session.bus.publish(SPOKEN)
+        row = page.locator("ol.turns > li")
+        await expect(row).to_contain_text("What is the time?")
+        await expect(row).to_contain_text("interrupted: question · first audio after 410 ms")
+        await expect(row.get_by_role("img")).to_have_attribute(
+            "aria-label",
+            re.compile("1500 ms of speech.*turn over at 190 ms.*first audio at 410 ms"),
+        )
+        why = row.locator("summary")
+        await expect(why).to_have_text("Over with probability 0.94: waited 128 ms (sound, words)")
+        await why.click()
+        await expect(row.locator("tbody tr").first).to_contain_text("1 (lasted 400 ms)")
+        await expect(row).to_contain_text("Not an interruption (backchannel, 300 ms): mm-hm")
+        await expect(row).to_contain_text("1 thrown away unseen, 0.10 s of engine time")
+        session.bus.publish(TurnRecord("text", "answered", text="Slow.", first_audio_ms=1_400.0))
+        await expect(row).to_have_count(2)
+        for name, shown in {
+            "slow": 1,
+            "cut off": 0,
+            "interrupted": 1,
+            "failed": 0,
+            "all": 2,
+        }.items():
+            await page.get_by_role("button", name=name, exact=True).click()
+            await expect(row).to_have_count(shown)
+        assert visit.complaints == []
+
+
+async def test_a_page_keeps_no_more_than_the_last_200_turns(serving: Serve, tmp_path: Path) -> None:
+    served = await serving()
+    async with talking(served) as talk, console(served.port, tmp_path, "turns") as visit:
+        session = await served.session_of(talk)
+        await expect(visit.page.get_by_role("status")).to_have_text("0 of 0 turns")
+        for number in range(250):
+            session.bus.publish(TurnRecord("text", "answered", text=f"turn {number}"))
+            await asyncio.sleep(0)
+        await expect(visit.page.get_by_role("status")).to_have_text("200 of 200 turns")
+        rows = visit.page.locator("ol.turns > li")
+        await expect(rows).to_have_count(200)
+        await expect(rows.first).to_contain_text("turn 249")
+
+
+async def test_a_server_that_comes_back_is_followed_again(serving: Serve, tmp_path: Path) -> None:
+    served = await serving()
+    async with relayed(served.port) as cable, console(cable.port, tmp_path, "turns") as visit:
+        status = visit.page.get_by_role("status")
+        await expect(status).to_have_text("0 of 0 turns")
+        cable.pull()
+        await expect(status).to_contain_text("cannot be reached", timeout=SLOW_MS)
+        cable.plugged = True
+        await expect(status).to_have_text("0 of 0 turns", timeout=SLOW_MS)
+
+
+# --- talk --------------------------------------------------------------------------------------
+
+
+async def test_written_words_are_answered(serving: Serve, tmp_path: Path) -> None:
+    assistant = StagedAssistant()
+    served = await serving(assistant)
+    async with console(served.port, tmp_path, "talk") as visit:
+        page = visit.page
+        await expect(page.get_by_role("status")).to_contain_text("Connected")
+        await page.get_by_label("Write to Reachy").fill("Hello there.")
+        await page.keyboard.press("Enter")
+        lines = page.locator("ol.talk li")
+        await expect(lines.nth(0)).to_contain_text("Hello there.")
+        await expect(lines.nth(1)).to_contain_text("Reachy")
+        assert visit.complaints == []
+
+
+async def test_a_lost_connection_goes_on_in_the_same_conversation(
+    serving: Serve, tmp_path: Path
+) -> None:
+    assistant = StagedAssistant()
+    served = await serving(assistant)
+    async with relayed(served.port) as cable, console(cable.port, tmp_path, "talk") as visit:
+        page = visit.page
+        field = page.get_by_label("Write to Reachy")
+        lines = page.locator("ol.talk li")
+        await field.fill("My name is Ada.")
+        await page.keyboard.press("Enter")
+        await expect(lines).to_have_count(2)
+        await expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+        cable.pull()
+        await expect(page.get_by_role("status")).to_contain_text("Connection lost")
+        cable.plugged = True
+        await expect(page.get_by_role("status")).to_contain_text("Connected", timeout=SLOW_MS)
+        await field.fill("What is my name?")
+        await page.keyboard.press("Enter")
+        await expect(lines).to_have_count(4)
+        assert any("My name is Ada." in each.content for each in assistant.llm.prompts[-1])
+
+
+@pytest.mark.real
+async def test_a_spoken_question_is_answered_aloud_by_the_real_engines(
+    weights: Callable[[str], Path], cache: WeightsCache, tmp_path: Path
+) -> None:
+    options = ("conversation.sampling.max_tokens=24", "conversation.sampling.temperature=0")
+    loaded = await asyncio.to_thread(load_settings, None, options)
+    for name in loaded.settings.weights():
+        await asyncio.to_thread(weights, name)
+    assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
+    asked = recording("goforward")
+    said = np.concatenate((PAUSE, asked.pcm, PAUSE))
+    async with local_server(assistant) as url, browsing(tmp_path, said) as visit:
+        page = visit.page
+        await page.goto(url.replace("ws:", "http:").replace("v1/realtime", "console/"))
+        await page.get_by_role("button", name="Start talking").click()
+        lines = page.locator("ol.talk li")
+        await expect(lines.nth(0)).to_contain_text(re.compile("go forward", re.I), timeout=SLOW_MS)
+        await expect(page.get_by_role("status")).to_contain_text("speaking", timeout=SLOW_MS)
+        await expect(page.get_by_role("status")).not_to_contain_text("speaking", timeout=60_000)
+        answer = (await lines.nth(1).inner_text()).partition("\n")[2]
+        heard = Recording("answer", await visit.tape("played"), answer, "synthetic: joe")
+        path = await asyncio.to_thread(weights, "moonshine-tiny-en")
+        stt = await asyncio.to_thread(moonshine.build, moonshine.MoonshineOptions(), path)
+        told = (await asyncio.to_thread(measure, stt, [heard]))[0].errors
+        assert told.errors <= 1 + told.words // 3
+        assert visit.complaints == []

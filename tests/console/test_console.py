@@ -1,0 +1,268 @@
+"""The console's pages and its JSON: who gets them, and what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.access.policy import Rules, digest, parse_network
+from app.console.console import STATIC
+from app.console.recent_turns import WAITING, RecentTurns
+from app.server.gate import Access
+from pipeline.bus import Bus
+from pipeline.turn_record import TurnRecord
+from tests.support.places import ROOT
+from tests.support.scripted_server import (
+    ScriptedAssistant,
+    Serve,
+    Served,
+    appear_from,
+    servers,
+    talking,
+)
+
+LIT_SHA256 = "22115ca1002e4afc0dd2cb208f28d9c71a577a8989d4185028e26b29676e7842"
+"""lit-html 3.3.3 from npm, without its last line, which names a source map (with it
+b878e7f9...)."""
+MOST_BYTES = 150_000
+
+
+@pytest.fixture
+async def serving() -> AsyncIterator[Serve]:
+    async with servers() as start:
+        yield start
+
+
+# --- the files ---------------------------------------------------------------------------------
+
+
+def test_the_vendored_library_is_the_published_one() -> None:
+    text = (STATIC / "lit-html.js").read_bytes()
+    assert hashlib.sha256(text).hexdigest() == LIT_SHA256
+    assert "BSD 3-Clause" in (STATIC / "lit-html.LICENSE").read_text()
+
+
+def test_the_whole_page_is_small_and_loads_nothing_from_elsewhere() -> None:
+    own = [path for path in STATIC.iterdir() if not path.name.startswith("lit-html")]
+    assert sum(path.stat().st_size for path in STATIC.iterdir()) <= MOST_BYTES
+    for path in own:
+        text = path.read_text()
+        assert not re.search(r"(src|href|from|import|fetch\(|url\()\s*[=(]?\s*[\"'`]https?:", text)
+
+
+def test_a_wheel_carries_the_pages(tmp_path: Path) -> None:
+    source, installed = tmp_path / "source", tmp_path / "installed"
+    for package in ("app", "pipeline", "hardware"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, source / package, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    options = ["--no-deps", "--no-build-isolation", "--target", str(installed)]
+    subprocess.run([*pip, "install", *options, str(source)], check=True)
+    code = (
+        "import app.console.console as console, pathlib; "
+        "print(console.STATIC, *sorted(path.name for path in console.STATIC.iterdir()))"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(installed)}
+    asked = [sys.executable, "-c", code]
+    told = subprocess.run(asked, env=environ, cwd=tmp_path, capture_output=True, text=True)
+    names = sorted(path.name for path in STATIC.iterdir())
+    where = installed / "app" / "console" / "static"
+    assert told.stdout.split() == [str(where), *names], told.stderr
+
+
+async def test_every_file_that_a_page_names_is_served(serving: Serve) -> None:
+    served = await serving()
+    names = set[str]()
+    for path in STATIC.glob("*.*"):
+        text = path.read_text()
+        names |= set(re.findall(r'(?:from "\./|href="|src="|Module\(")([\w-]+\.\w+)"', text))
+    assert {"console.js", "talk.js", "style.css", "lit-html.js", "capture-worklet.js"} <= names
+    for name in names:
+        answer = await served.get(f"/console/{name}")
+        assert answer.status_code == 200, name
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        assert answer.headers["content-type"].startswith(kind)
+    page = await served.get("/console/")
+    assert page.headers["content-type"].startswith("text/html")
+    moved = await served.get("/console")
+    assert (moved.status_code, moved.headers["location"]) == (307, "/console/")
+
+
+async def test_a_page_may_run_no_inline_code_and_be_framed_by_no_one(serving: Serve) -> None:
+    served = await serving()
+    for path in ("/console/", "/console/console.js", "/console/api/state"):
+        headers = (await served.get(path)).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+# --- who may -----------------------------------------------------------------------------------
+
+NEVER = ["/console", "/console/", "/console/talk.js", "/console/api/turns", "/console/api/state"]
+
+
+async def status(served: Served, path: str, **headers: str) -> int:
+    async with httpx.AsyncClient() as client:
+        url = f"http://127.0.0.1:{served.port}{path}"
+        return (await client.get(url, headers=headers)).status_code
+
+
+async def test_an_allowed_address_and_a_key_see_no_console(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "a-key-of-an-ordinary-client"
+    rules = Rules().extended([parse_network("192.0.2.0/24")], [digest(key.encode())])
+    served = await serving(access=Access(rules))
+    appear_from(monkeypatch, "192.0.2.9")
+    for path in NEVER:
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(f"http://127.0.0.1:{served.port}{path}")
+        assert answer.status_code == 403
+        assert answer.json()["error"]["code"] == "console_forbidden"
+        assert await status(served, path, Authorization=f"Bearer {key}") == 403
+    appear_from(monkeypatch, "198.51.100.4")
+    for path in NEVER:
+        assert await status(served, path) == 401
+
+
+async def test_no_other_page_and_no_proxy_reads_it(serving: Serve) -> None:
+    served = await serving()
+    for path in NEVER:
+        assert await status(served, path, Origin="https://evil.example") == 403
+        assert await status(served, path, Host="evil.example") == 403
+        assert await status(served, path, **{"X-Forwarded-For": "203.0.113.9"}) == 401
+
+
+async def test_an_allowed_origin_may_link_to_it_and_load_none_of_it(serving: Serve) -> None:
+    origin = "http://localhost:3000"
+    served = await serving(access=Access(Rules(origins=frozenset({origin}))))
+    page = {"Origin": origin, "Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"}
+    script = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    for path in NEVER:
+        assert await status(served, path, **page) == 403
+        assert await status(served, path, **script) == 403
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert await status(served, "/console/", **link) == 200
+
+
+async def test_it_can_be_switched_off(serving: Serve) -> None:
+    served = await serving(console=False)
+    for path in NEVER:
+        assert await status(served, path) == 404
+
+
+async def test_where_loopback_needs_a_key_there_is_no_console(serving: Serve) -> None:
+    key = "a-key-of-an-ordinary-client"
+    rules = Rules(loopback=False, keys=(digest(key.encode()),))
+    served = await serving(access=Access(rules))
+    assert await status(served, "/console/") == 401
+    given = {"Authorization": f"Bearer {key}"}
+    assert await status(served, "/console/", **given) == 403
+
+
+# --- turns -------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def reading(served: Served) -> AsyncIterator[AsyncGenerator[dict[str, Any], None]]:
+    """The server-sent events of ``/console/api/turns``; ``begin`` is an empty one."""
+    async with (
+        httpx.AsyncClient() as client,
+        client.stream("GET", f"http://127.0.0.1:{served.port}/console/api/turns") as answer,
+    ):
+        assert answer.headers["content-type"].startswith("text/event-stream")
+
+        async def events() -> AsyncGenerator[dict[str, Any], None]:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: "):
+                    yield json.loads(line[6:])
+
+        async with aclosing(events()) as told:
+            yield told
+
+
+async def test_turns_of_all_sessions_are_told_with_their_words_as_they_end(serving: Serve) -> None:
+    served = await serving(ScriptedAssistant())
+    async with talking(served) as one, talking(served) as other:
+        first, second = await served.session_of(one), await served.session_of(other)
+        first.bus.publish(TurnRecord("voice", "answered", text="Hello.", first_audio_ms=410.0))
+        async with reading(served) as told:
+            assert await anext(told) == {}
+            kept = await anext(told)
+            assert (kept["text"], kept["session"], kept["place"]) == ("Hello.", 1, "127.0.0.1")
+            assert kept["first_audio_ms"] == 410.0
+            second.bus.publish(TurnRecord("text", "cancelled", text="Stop."))
+            live = await anext(told)
+            assert (live["text"], live["session"], live["number"]) == ("Stop.", 2, 2)
+        async with reading(served) as again:
+            assert [(await anext(again)).get("text") for _ in range(3)] == [None, "Hello.", "Stop."]
+
+
+async def test_a_stopping_server_ends_the_streams(serving: Serve) -> None:
+    served = await serving(drain_s=30.0)
+    async with reading(served) as told:
+        assert await anext(told) == {}
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert [each async for each in told] == []
+
+
+async def test_no_more_turns_are_kept_than_asked_for(serving: Serve) -> None:
+    served = await serving(turns_kept=3)
+    async with talking(served) as talk:
+        session = await served.session_of(talk)
+        for number in range(10):
+            session.bus.publish(TurnRecord("text", "answered", text=str(number)))
+        async with reading(served) as told:
+            assert [(await anext(told)).get("text") for _ in range(4)] == [None, "7", "8", "9"]
+
+
+async def test_turns_can_be_kept_not_at_all() -> None:
+    turns, bus = RecentTurns(0), Bus()
+    turns.watch(bus, "127.0.0.1")
+    bus.publish(TurnRecord("text", "answered"))
+    async with aclosing(turns.follow()) as followed:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await anext(followed)
+
+
+async def test_a_reader_that_falls_behind_is_let_go() -> None:
+    turns, bus = RecentTurns(2), Bus()
+    turns.watch(bus, "127.0.0.1")
+    bus.publish(TurnRecord("text", "answered", text="kept"))
+    async with aclosing(turns.follow()) as followed:
+        assert (await anext(followed)).record.text == "kept"
+        for _ in range(WAITING + 1):
+            bus.publish(TurnRecord("text", "answered"))
+        with pytest.raises(StopAsyncIteration):
+            await anext(followed)
+
+
+async def test_the_state_tells_of_engines_and_clients(serving: Serve) -> None:
+    assistant = ScriptedAssistant()
+    served = await serving(assistant)
+    async with talking(served) as talk:
+        await served.session_of(talk)
+        assistant.reasons["llm"] = "is starting"
+        state = (await served.get("/console/api/state")).json()
+    assert state == {"engines": {"stt": None, "llm": "is starting"}, "sessions": 1}
