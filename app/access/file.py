@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from app.access.policy import Network, digest, parse_network
 from app.file_lock import locked
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, ReachyVoiceError
 
 KEY_PREFIX = "rv_"
 KEY_BYTES = 32
@@ -33,6 +34,12 @@ logger = logging.getLogger(__name__)
 
 class AccessFileError(ConfigError):
     """The list cannot be read, or must not be believed."""
+
+
+class WrongAccess(ReachyVoiceError):
+    """A mistake in what a person asked for."""
+
+    exit_code = 2
 
 
 def _network_text(text: str) -> str:
@@ -52,11 +59,12 @@ class AllowedAddress(_Entry):
 
 
 class StoredKey(_Entry):
-    """``sha256`` is the digest of the key in hex."""
+    """``sha256`` is the digest of the key in hex. ``admin``: it opens the console, too."""
 
     name: Annotated[str, Field(min_length=1)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     created: str = ""
+    admin: bool = False
 
 
 class AccessList(_Entry):
@@ -69,8 +77,9 @@ class AccessList(_Entry):
     def networks(self) -> list[Network]:
         return [parse_network(entry.network) for entry in self.addresses]
 
-    def digests(self) -> list[bytes]:
-        return [bytes.fromhex(key.sha256) for key in self.keys]
+    def digests(self, *, admin: bool = False) -> list[bytes]:
+        """Of the ordinary keys, or of those of admins."""
+        return [bytes.fromhex(key.sha256) for key in self.keys if key.admin is admin]
 
     # --- changes: each returns a new list --------------------------------------------------------
 
@@ -88,17 +97,30 @@ class AccessList(_Entry):
         kept = tuple(entry for entry in self.addresses if entry.network != str(network))
         return self.model_copy(update={"addresses": kept})
 
-    def with_key(self, name: str, key: str) -> AccessList:
-        entry = StoredKey(name=name, sha256=digest(key.encode()).hex(), created=_today())
+    def with_key(self, name: str, key: str, *, admin: bool = False) -> AccessList:
+        """Raises ``WrongAccess`` if there is one of that name."""
+        if name in {key.name for key in self.keys}:
+            fix = f"Choose another name, or remove it first: reachy-voice key rm {quote(name)}"
+            raise WrongAccess(f"There is a key called {name!r} already", fix=fix)
+        sha256 = digest(key.encode()).hex()
+        entry = StoredKey(name=name, sha256=sha256, created=_today(), admin=admin)
         return self.model_copy(update={"keys": (*self.keys, entry)})
 
     def without_key(self, name: str) -> AccessList:
+        """Raises ``WrongAccess`` if there is none of that name."""
         kept = tuple(key for key in self.keys if key.name != name)
+        if len(kept) == len(self.keys):
+            fix = "reachy-voice key list shows which there are"
+            raise WrongAccess(f"There is no key called {name!r}", fix=fix)
         return self.model_copy(update={"keys": kept})
 
 
-def new_key() -> str:
-    """A key that cannot be guessed."""
+def new_key(name: str) -> str:
+    """A key that cannot be guessed. Raises ``WrongAccess`` if it cannot be called ``name``."""
+    if not name.isprintable() or not name.strip() or name.startswith("-"):
+        why = "it must be one line of text that is not blank and does not begin with a dash"
+        fix = "For example: reachy-voice key new laptop"
+        raise WrongAccess(f"A key cannot be called {name!r}", why=why, fix=fix)
     return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
 
@@ -174,7 +196,7 @@ class AccessFile:
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".access-")  # mode 0600
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(new.model_dump_json(indent=2) + "\n")
+                file.write(new.model_dump_json(indent=2, exclude_defaults=True) + "\n")
                 file.flush()
                 os.fsync(handle)
             os.replace(name, self.path)

@@ -21,6 +21,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 OPEN_PATHS = frozenset({"/health"})
 """Any client may ask whether the server is there."""
+CONSOLE, CONSOLE_API = "/console", "/console/api/"
+"""The console's pages are open, since they hold nothing; what they ask for is not."""
 
 ORIGIN, HOST = "origin_not_allowed", "host_not_allowed"
 """Error codes of the two refusals that a web page meets."""
@@ -211,6 +213,7 @@ class Way(StrEnum):
     LOOPBACK = "loopback"
     ADDRESS = "address"
     KEY = "key"
+    ADMIN = "admin"
     SECRET = "secret"
 
 
@@ -226,17 +229,26 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``keys`` are digests, ``origins`` canonical, ``hosts`` lower-case names of this machine."""
+    """``keys`` and ``admins`` are digests, ``origins`` canonical, ``hosts`` lower-case names of
+    this machine. Whoever has a key of ``admins`` may use the console from anywhere."""
 
     loopback: bool = True
     addresses: tuple[Network, ...] = ()
     keys: tuple[bytes, ...] = ()
+    admins: tuple[bytes, ...] = ()
     origins: frozenset[str] = frozenset()
     hosts: frozenset[str] = frozenset({"localhost"})
 
-    def extended(self, addresses: Iterable[Network], keys: Iterable[bytes]) -> Rules:
+    def extended(
+        self, addresses: Iterable[Network], keys: Iterable[bytes], admins: Iterable[bytes] = ()
+    ) -> Rules:
         """The same with more addresses and keys."""
-        return replace(self, addresses=(*self.addresses, *addresses), keys=(*self.keys, *keys))
+        return replace(
+            self,
+            addresses=(*self.addresses, *addresses),
+            keys=(*self.keys, *keys),
+            admins=(*self.admins, *admins),
+        )
 
     def decide(self, caller: Caller, *, has_secret: bool = False) -> Way | Refusal:
         """Let ``caller`` in or not. ``has_secret``: it shows a client secret that is good here.
@@ -248,6 +260,8 @@ class Rules:
             return _foreign_page(caller)
         if has_secret:
             return Way.SECRET
+        if any(matches(caller.keys, self.admins)):
+            return Way.ADMIN
         if any(matches(caller.keys, self.keys)):
             return Way.KEY
         way = self._without_key(caller)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from shlex import quote
 from typing import Annotated
 
 import typer
 
-from app.access.file import AccessFile, AccessList, new_key
+from app.access.file import AccessFile, AccessList, WrongAccess, new_key
 from app.access.policy import Network, parse_address, parse_network, shown_network
 from app.cli.options import ConfigOption, SetOption
 from app.settings.load import load_settings
 from app.settings.model import AccessSettings
-from pipeline.errors import ReachyVoiceError
 
 WIDE = {4: 16, 6: 48}
 """Prefix lengths; a shorter one is larger than a home network."""
@@ -25,12 +23,6 @@ AddressesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ADDRESS|NETWORK]...", help="192.168.1.7, 192.168.1.0/24, fd00::/8"),
 ]
-
-
-class WrongAccess(ReachyVoiceError):
-    """A mistake in what was typed."""
-
-    exit_code = 2
 
 
 def allow(
@@ -148,21 +140,15 @@ def _plain(text: str) -> str:
 
 
 @app.command()
-def new(name: NameArgument, config: ConfigOption = None, overrides: SetOption = None) -> None:
+def new(
+    name: NameArgument,
+    admin: Annotated[bool, typer.Option("--admin", help="It opens the console, too.")] = False,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+) -> None:
     """Make an API key and show it, once. A running server knows it at once."""
-    if not name.isprintable() or not name.strip() or name.startswith("-"):
-        why = "it must be one line of text that is not blank and does not begin with a dash"
-        fix = "For example: reachy-voice key new laptop"
-        raise WrongAccess(f"A key cannot be called {name!r}", why=why, fix=fix)
-    key = new_key()
-
-    def edit(known: AccessList) -> AccessList:
-        if name in {key.name for key in known.keys}:
-            fix = f"Choose another name, or remove it first: reachy-voice key rm {quote(name)}"
-            raise WrongAccess(f"There is a key called {name!r} already", fix=fix)
-        return known.with_key(name, key)
-
-    _file(config, overrides).change(edit)
+    key = new_key(name)
+    _file(config, overrides).change(lambda known: known.with_key(name, key, admin=admin))
     typer.echo(key)
     typer.echo("Keep it: it is not shown again. Clients send it as their OpenAI API key.", err=True)
 
@@ -172,7 +158,8 @@ def list_(config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Show the names of the keys; the keys themselves are not kept."""
     keys = _file(config, overrides).read().keys
     for key in keys:
-        typer.echo(f"{_plain(key.name):<20} since {key.created}")
+        admin = ", for the console, too" if key.admin else ""
+        typer.echo(f"{_plain(key.name):<20} since {key.created}{admin}")
     if not keys:
         typer.echo("There is none. To make one: reachy-voice key new NAME")
 
@@ -180,15 +167,7 @@ def list_(config: ConfigOption = None, overrides: SetOption = None) -> None:
 @app.command()
 def rm(name: NameArgument, config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Remove a key. Whoever uses it cannot connect again; an open connection goes on."""
-
-    def edit(known: AccessList) -> AccessList:
-        after = known.without_key(name)
-        if after == known:
-            fix = "reachy-voice key list shows which there are"
-            raise WrongAccess(f"There is no key called {name!r}", fix=fix)
-        return after
-
-    _file(config, overrides).change(edit)
+    _file(config, overrides).change(lambda known: known.without_key(name))
     typer.echo(f"The key {name!r} is of no use any more.")
 
 

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 import typer
@@ -17,11 +17,16 @@ from rich.markup import escape
 from app.access.file import AccessFile, AccessList
 from app.access.policy import parse_address, parse_network, shown_network
 from app.cli.config import settings_warnings
-from app.cli.models import open_cache
+from app.cli.models import catalogue_rows, open_cache
 from app.cli.options import ConfigOption, SetOption
 from app.cli.record import RecordOption, recording
 from app.compose import Assistant
+from app.console.running import Running
+from app.doctor.checks import examine
+from app.models.download import Progress, megabytes
 from app.models.memory_room import has_room
+from app.models.pull import pull as pull_weights
+from app.models.weights import WeightsCache
 from app.server.access_command import typed_command
 from app.server.exchange import Exchange
 from app.server.gate import access_for
@@ -102,9 +107,29 @@ def serve(
             access=access,
             tls=tls,
             live=live,
+            console=_console(config, sets, cache, settings),
         )
         asyncio.run(running)
     console.print("Stopped.")
+
+
+def _console(
+    config: str | None, sets: Sequence[str], cache: WeightsCache, settings: Settings
+) -> Running:
+    """What ``doctor`` and ``models`` show and do, for a browser."""
+
+    def pull(name: str, tell: Callable[[str], None]) -> None:
+        def report(now: Progress) -> None:
+            whole = f" of {megabytes(now.total)}" if now.total else ""
+            tell(f"{now.label}: {megabytes(now.done)}{whole}")
+
+        pull_weights(cache, [name], report)
+
+    return Running(
+        doctor=lambda: [asdict(check) for check in examine(config, sets)],
+        models=lambda: catalogue_rows(cache, settings),
+        pull=pull,
+    )
 
 
 @dataclass(frozen=True, slots=True)

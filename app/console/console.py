@@ -1,13 +1,14 @@
 """The pages under ``/console/`` and the JSON beneath them.
 
-Only for whoever sits at this machine (``access.loopback``): the pages show what people said.
-Every GET is without effects, and nothing is loaded from anywhere else.
+The pages are open, since they hold nothing. What they ask for is only for whoever sits at this
+machine (``access.loopback``) or shows the key of an admin: it is what people said, and who may
+connect. A GET has no effects; nothing is loaded from anywhere else.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
@@ -23,12 +24,18 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from app.access.api_errors import error_response
-from app.access.policy import WAY, Way
+from app.access.api_errors import ApiError, error_response
+from app.access.policy import CONSOLE, CONSOLE_API, WAY, Way
 from app.console.recent_turns import RecentTurn, RecentTurns
+from app.console.running import Running
+from pipeline.errors import ReachyVoiceError
 
 STATIC = Path(__file__).parent / "static"
 _MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+_NOT_YOURS = (
+    "The console is for a browser on the server's own machine, or with the key of an admin: "
+    "reachy-voice key new NAME --admin"
+)
 _FILES = sorted(path.name for path in STATIC.iterdir() if path.suffix in _MEDIA_TYPES)
 
 HEADERS = {
@@ -41,55 +48,85 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 
-Readiness = Callable[[], Mapping[str, str | None]]
 Handler = Callable[[Request], Awaitable[Response]]
+Told = Callable[[], Awaitable[dict[str, Any]]]
+Done = Callable[[Request], Awaitable[dict[str, Any]]]
 
 
-def console_routes(
-    turns: RecentTurns, readiness: Readiness, sessions: Callable[[], int]
-) -> list[Route]:
-    """``readiness``: each engine's name, and why it is not ready. ``sessions``: how many clients
-    are connected."""
-
+def console_routes(turns: RecentTurns, running: Running) -> list[Route]:
     async def follow_turns(request: Request) -> Response:
         return StreamingResponse(_told(turns), media_type="text/event-stream")
 
-    async def state(request: Request) -> Response:
-        return JSONResponse({"engines": dict(readiness()), "sessions": sessions()})
-
     async def index(request: Request) -> Response:
-        return RedirectResponse("/console/")
+        return RedirectResponse(f"{CONSOLE}/")
 
+    shown: dict[str, Told] = {
+        "state": running.state,
+        "access": running.who,
+        "doctor": running.findings,
+        "models": running.catalogue,
+    }
+    done: dict[str, Done] = {
+        "access/allow": running.allow,
+        "access/key": running.make_key,
+        "access/remove-key": running.remove_key,
+        "models/use": running.exchange,
+        "models/pull": running.fetch,
+    }
     return [
-        Route("/console", _guarded(index)),
-        Route("/console/", _guarded(_page("index.html"))),
-        *(Route(f"/console/{name}", _guarded(_page(name))) for name in _FILES),
-        Route("/console/api/turns", _guarded(follow_turns)),
-        Route("/console/api/state", _guarded(state)),
+        Route(CONSOLE, _with_headers(index)),
+        Route(f"{CONSOLE}/", _with_headers(_page("index.html"))),
+        *(Route(f"{CONSOLE}/{name}", _with_headers(_page(name))) for name in _FILES),
+        Route(f"{CONSOLE_API}turns", _guarded(follow_turns)),
+        *(Route(f"{CONSOLE_API}{name}", _guarded(_shows(told))) for name, told in shown.items()),
+        *(
+            Route(f"{CONSOLE_API}{name}", _guarded(_does(do)), methods=["POST"])
+            for name, do in done.items()
+        ),
     ]
+
+
+def _shows(told: Told) -> Handler:
+    async def show(request: Request) -> Response:
+        return JSONResponse(await told())
+
+    return show
+
+
+def _does(done: Done) -> Handler:
+    async def do(request: Request) -> Response:
+        return JSONResponse(await done(request))
+
+    return do
+
+
+def _with_headers(handler: Handler) -> Handler:
+    async def with_headers(request: Request) -> Response:
+        try:
+            response = await handler(request)
+        except ApiError as error:
+            response = error.response()
+        except ReachyVoiceError as error:
+            response = error_response(400, "failed", str(error))
+        response.headers.update(HEADERS)
+        return response
+
+    return with_headers
 
 
 def _guarded(handler: Handler) -> Handler:
     async def guarded(request: Request) -> Response:
-        if request.scope.get(WAY) is not Way.LOOPBACK:
-            message = "The console is only for a browser on the server's own machine."
-            response: Response = error_response(403, "console_forbidden", message)
-        elif _asked_by_another_page(request):
-            message = "The console answers its own pages only."
-            response = error_response(403, "console_forbidden", message)
-        else:
-            response = await handler(request)
-        response.headers.update(HEADERS)
-        return response
+        if request.scope.get(WAY) not in (Way.LOOPBACK, Way.ADMIN):
+            raise ApiError(403, "console_forbidden", _NOT_YOURS)
+        if _asked_by_another_page(request):
+            raise ApiError(403, "console_forbidden", "The console answers its own pages only.")
+        return await handler(request)
 
-    return guarded
+    return _with_headers(guarded)
 
 
 def _asked_by_another_page(request: Request) -> bool:
-    """Other pages may link to the console, but load none of it, not even those of
-    ``access.origins``. (https://www.w3.org/TR/fetch-metadata/)"""
-    if request.headers.get("sec-fetch-mode") == "navigate":
-        return False
+    """Not even those of ``access.origins`` may. (https://www.w3.org/TR/fetch-metadata/)"""
     return request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 

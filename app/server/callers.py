@@ -109,9 +109,8 @@ class CallersTap:
         self._callers.put(address, replace(before, refused=before.refused + 1, status=status))
 
 
-def note_callers(app: Starlette) -> None:
+def note_callers(app: Starlette, callers: Callers) -> None:
     """Before ``app`` serves: count who comes, and show it at ``GET /callers`` to this machine."""
-    callers = Callers()
 
     async def show(request: Request) -> Response:
         caller: Caller = request.scope[CALLER]

@@ -15,6 +15,8 @@ from app.access.api_errors import error_response
 from app.access.client_secrets import ClientSecrets
 from app.access.file import AccessFile
 from app.access.policy import (
+    CONSOLE,
+    CONSOLE_API,
     HOST,
     OPEN_PATHS,
     ORIGIN,
@@ -141,14 +143,16 @@ class Access:
         self.rules = Rules() if rules is None else rules
         self.secrets = ClientSecrets() if secrets is None else secrets
         self.notices = Notices(tell, command)
-        self._file = file
+        self.file = file
 
     async def decide(self, caller: Caller, *, has_secret: bool) -> Way | Refusal:
-        """The file is asked only for those who would stay out without it."""
+        """The file is asked for those who show a key, or would stay out without it."""
         verdict = self.rules.decide(caller, has_secret=has_secret)
-        if self._file is not None and isinstance(verdict, Refusal) and verdict.code != ORIGIN:
-            allowed = await asyncio.to_thread(self._file.current)
-            rules = self.rules.extended(allowed.networks(), allowed.digests())
+        refused = isinstance(verdict, Refusal) and verdict.code != ORIGIN
+        if self.file is not None and (refused or caller.keys):
+            allowed = await asyncio.to_thread(self.file.current)
+            keys, admins = allowed.digests(), allowed.digests(admin=True)
+            rules = self.rules.extended(allowed.networks(), keys, admins)
             verdict = rules.decide(caller, has_secret=has_secret)
         return verdict
 
@@ -188,7 +192,7 @@ class AccessGate:
         self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_open = scope["type"] == "http" and scope["path"] in OPEN_PATHS
+        is_open = scope["type"] == "http" and _is_open(scope["path"])
         if is_open or scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -205,6 +209,12 @@ class AccessGate:
         self._access.notices.admitted(caller)
         scope = {**scope, CALLER: caller, SECRET: secret, WAY: verdict}
         await self._app(scope, receive, send)
+
+
+def _is_open(path: str) -> bool:
+    if path.startswith(CONSOLE_API):
+        return False
+    return path in OPEN_PATHS or path == CONSOLE or path.startswith(f"{CONSOLE}/")
 
 
 async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:

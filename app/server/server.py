@@ -14,6 +14,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import uvicorn
 from starlette.applications import Starlette
@@ -28,6 +29,7 @@ from app.access.limits import Places
 from app.access.policy import Caller
 from app.console.console import console_routes
 from app.console.recent_turns import RecentTurns
+from app.console.running import Running
 from app.server import health
 from app.server.client_secrets_http import secret_routes
 from app.server.gate import CALLER, Access, AccessGate
@@ -152,13 +154,13 @@ def build_app(
     reconnect_s: float = 120.0,
     access: Access | None = None,
     limits: LimitSettings | None = None,
-    console: bool = True,
-    turns_kept: int = 200,
+    console: Running | None = None,
+    turns_kept: int = 0,
 ) -> Starlette:
     """The ASGI application. Clients over ``max_sessions`` are turned away; one that lost its
     connection has ``reconnect_s`` to come back to its conversation. Without ``access`` only this
-    machine may connect. ``console``: whether a browser is shown one, with the last ``turns_kept``
-    turns."""
+    machine may connect. ``console``: what a browser is shown, with the last ``turns_kept`` turns;
+    ``None``: there is no console."""
     access = access or Access()
     limits = limits or LimitSettings()
     routes = [
@@ -167,10 +169,11 @@ def build_app(
         *secret_routes(access.secrets, limits.http_body_kb * 1024),
         *health.ROUTES,
     ]
-    turns = RecentTurns(turns_kept if console else 0)
+    turns = RecentTurns(turns_kept)
     sockets = OpenSockets(Places(max_sessions, limits.sessions_per_address), reconnect_s, turns)
     if console:
-        routes += console_routes(turns, assistant.readiness, sockets.__len__)
+        here = replace(console, readiness=assistant.readiness, sessions=sockets.__len__)
+        routes += console_routes(turns, here)
 
     def on_refused(status: int) -> None:
         sockets.metrics.refused("unauthorized" if status == 401 else "forbidden")

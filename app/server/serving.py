@@ -6,13 +6,15 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from app.compose import Assistant, first_error
-from app.server.callers import note_callers
-from app.server.control import answer_requests, socket_path
+from app.console.running import Running, Tell
+from app.server.callers import Callers, note_callers
+from app.server.control import Use, answer_requests, socket_path
 from app.server.discovery import stay_announced
 from app.server.gate import Access, host_names
 from app.server.live_settings import LiveSettings
@@ -43,25 +45,28 @@ async def run_server(
     access: Access | None = None,
     tls: ServerTls | None = None,
     live: LiveSettings | None = None,
+    console: Running | None = None,
 ) -> None:
     """Serve until a signal. ``on_ready`` gets the port once a client would be answered. ``live``:
-    lets engines be exchanged meanwhile.
+    lets engines be exchanged meanwhile. ``console``: what only the program around it can show.
 
     The port is taken before any engine is built, so that a taken one is known at once. Without
     ``access`` only this machine may connect. Raises ``ReachyVoiceError``.
     """
     settings, limits = assistant.settings.server, assistant.settings.limits
     listener = bind(settings.host, settings.port if port is None else port)
+    access, callers = access or Access(), Callers()
+    shown = _shown(console or Running(), callers, access, live) if settings.console else None
     app = build_app(
         assistant,
         max_sessions=settings.max_sessions,
         reconnect_s=settings.reconnect_s,
         access=access,
         limits=limits,
-        console=settings.console,
-        turns_kept=settings.turns_kept,
+        console=shown,
+        turns_kept=settings.turns_kept if shown else 0,
     )
-    note_callers(app)
+    note_callers(app, callers)
 
     own_address, real_port = listener.getsockname()[:2]
 
@@ -99,6 +104,19 @@ async def run_server(
             assistant.close()
     except* ReachyVoiceError as errors:
         raise first_error(errors) from None
+
+
+def _shown(
+    console: Running, callers: Callers, access: Access, live: LiveSettings | None
+) -> Running:
+    shown = replace(console, callers=callers.shown, access_file=access.file)
+    if live is None:
+        return shown
+
+    async def use(assignments: Sequence[str], tell: Tell) -> None:
+        await live.carry(Use(list(assignments)), tell)
+
+    return replace(shown, use=use)
 
 
 def _beside(

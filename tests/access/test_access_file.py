@@ -171,7 +171,7 @@ def test_an_edit_that_fails_leaves_the_file_and_the_lock_as_they_were(file: Acce
 
 
 def test_new_keys_are_long_and_never_the_same() -> None:
-    keys = {new_key() for _ in range(100)}
+    keys = {new_key("laptop") for _ in range(100)}
     assert len(keys) == 100
     assert all(len(key) >= 43 and key.isascii() for key in keys)
 

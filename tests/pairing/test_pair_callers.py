@@ -88,7 +88,7 @@ async def test_the_list_is_for_this_machine_only(tmp_path: Path) -> None:
 async def test_a_robot_that_is_allowed_does_not_see_it(address: str, status: int) -> None:
     """192.168.1.5 is the server's own machine here."""
     app = Starlette()
-    note_callers(app)
+    note_callers(app, Callers())
     caller = Caller(parse_address(address), reached=parse_address("192.168.1.5"))
 
     async def let_in(scope: Scope, receive: Receive, send: Send) -> None:

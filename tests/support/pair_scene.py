@@ -16,7 +16,7 @@ from app.access.file import AccessFile
 from app.access.policy import Rules, parse_network
 from app.pairing.flow import Doors, Pairing, Wish
 from app.pairing.steps import Outcome, Robot, Step, Times
-from app.server.callers import note_callers
+from app.server.callers import Callers, note_callers
 from app.server.gate import Access
 from app.server.server import bind, build_app, serve
 from tests.support.fake_robot import FakeRobot
@@ -107,7 +107,7 @@ async def scene(
     assistant = StagedAssistant()
     app = build_app(assistant, max_sessions=max_sessions, access=Access(rules, used))
     if callers:
-        note_callers(app)
+        note_callers(app, Callers())
     if not ready:
         assistant.readiness = lambda: {"llm": "loading"}  # type: ignore[method-assign]
     listener = bind(host, 0)

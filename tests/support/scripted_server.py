@@ -18,6 +18,7 @@ from uvicorn.protocols.websockets import websockets_sansio_impl
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from app.console.running import Running
 from app.server import http_guard
 from app.server.server import OpenSockets, bind, build_app, serve
 from pipeline import events
@@ -207,7 +208,8 @@ async def servers() -> AsyncIterator[Serve]:
         assistant = assistant or ScriptedAssistant()
         listener = bind("127.0.0.1", 0)
         port = listener.getsockname()[1]
-        app_options = {name: options.pop(name) for name in _APP_OPTIONS if name in options}
+        app_options: dict[str, Any] = {"console": Running(), "turns_kept": 200}
+        app_options |= {name: options.pop(name) for name in _APP_OPTIONS if name in options}
         app = build_app(assistant, max_sessions=max_sessions, **app_options)
         serving = serve(
             app,

@@ -1,4 +1,6 @@
 // A client of the Realtime API that comes back by itself.
+import { key } from "./api.js";
+
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8000;
 
@@ -10,7 +12,7 @@ export class Realtime {
     this.waitMs = FIRST_WAIT_MS;
     this.closed = false;
     // By this the server knows the client again whose connection was lost.
-    this.name = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+    this.name = key.get() || Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
     this.connect();
   }
 

@@ -1,32 +1,119 @@
-// Server: is every engine ready, and how many clients are there?
-import { html, render } from "./lit-html.js";
+// Server: is everything ready, how fast is it, who may connect, what is wrong?
+import { html, svg, render, nothing } from "./lit-html.js";
+import { follow, get, post } from "./api.js";
 
 const EVERY_MS = 2000;
+const HOUR_S = 3600;
 
 export const server = {
   show(host) {
-    let timer = 0, over = false;
+    const answers = []; // { at, ms } of the turns that the server keeps
+    let state = null, who = null, checks = null, checking = false, made = null, problem = "", timer = 0, over = false;
+
+    const stop = follow("turns", (kind, turn) => {
+      if (kind === "begin") answers.length = 0;
+      else if (turn.first_audio_ms !== null && turn.origin === "voice") answers.push({ at: turn.ended_at, ms: turn.first_audio_ms });
+    }, () => {});
+
     async function look() {
       try {
-        const response = await fetch("api/state");
-        if (!response.ok) throw new Error((await response.json()).error.message);
-        draw(await response.json());
+        state = await get("state");
+        if (state.can.includes("access")) who = await get("access");
       } catch (error) {
-        render(html`<p class="bad" role="alert">The server cannot be reached: ${error.message}</p>`, host);
+        state = null;
+        problem = `The server cannot be reached: ${error.message}`;
       }
-      if (!over) timer = setTimeout(look, EVERY_MS);
+      if (over) return;
+      draw();
+      timer = setTimeout(look, EVERY_MS);
     }
 
-    function draw({ engines, sessions }) {
+    async function act(path, body) {
+      problem = "";
+      try {
+        return await post(path, body);
+      } catch (error) {
+        problem = error.message;
+      } finally {
+        clearTimeout(timer);
+        look();
+      }
+    }
+
+    async function check() {
+      checking = true;
+      draw();
+      try { ({ checks } = await get("doctor")); } catch (error) { problem = error.message; }
+      checking = false;
+      draw();
+    }
+
+    async function makeKey(event) {
+      event.preventDefault();
+      const { name, admin } = event.target.elements;
+      made = await act("access/key", { name: name.value.trim(), admin: admin.checked });
+      if (made) event.target.reset();
+      draw();
+    }
+
+    function draw() {
+      if (over) return;
       render(html`
-        <section class="panel"><h2>Engines</h2>
-          <table><tbody>${Object.entries(engines).map(([name, why]) => html`<tr><th scope="row">${name}</th><td class=${why ? "bad" : ""}>${why ?? "ready"}</td></tr>`)}</tbody></table>
-        </section>
-        <p>Conversations: ${sessions}</p>
-        <p><a href="/metrics">All figures, for Prometheus</a></p>`, host);
+        ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
+        ${state ? html`
+          <section class="panel"><h2>Engines</h2>
+            <table><tbody>${Object.entries(state.engines).map(([name, why]) => html`<tr><th scope="row">${name}</th><td class=${why ? "bad" : ""}>${why ?? "ready"}</td></tr>`)}</tbody></table>
+            <p class="note">Conversations: ${state.sessions}. <a href="/metrics">All figures, for Prometheus</a></p>
+          </section>
+          ${latency()}
+          ${who ? access() : nothing}
+          ${state.can.includes("doctor") ? doctor() : nothing}` : nothing}`, host);
+    }
+
+    function latency() {
+      const now = Date.now() / 1000;
+      const last = answers.filter(({ at }) => now - at < HOUR_S);
+      const sorted = last.map(({ ms }) => ms).sort((one, other) => one - other);
+      const percentile = (share) => Math.round(sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]);
+      const most = Math.max(1000, ...sorted);
+      const text = sorted.length ? `${sorted.length} answers: P50 ${percentile(0.5)} ms, P95 ${percentile(0.95)} ms` : "no spoken answer yet";
+      return html`<section class="panel"><h2>End of speech to first audio, last hour</h2>
+        <p class="note">${text}</p>
+        ${sorted.length ? html`<svg class="plot" viewBox="0 0 1000 120" preserveAspectRatio="none" role="img" aria-label=${text}>
+          ${[0.5, 0.95].map((share) => svg`<rect x="0" width="1000" height="1" y=${118 - (percentile(share) / most) * 110} class="fill-pause"></rect>`)}
+          ${last.map(({ at, ms }) => svg`<rect x=${996 - ((now - at) / HOUR_S) * 990} width="4" height="6" y=${116 - (ms / most) * 110} class="fill-speech"><title>${Math.round(ms)} ms</title></rect>`)}
+        </svg>` : nothing}
+      </section>`;
+    }
+
+    function access() {
+      return html`<section class="panel"><h2>Who may connect</h2>
+        ${who.refused.length ? html`<h3>Refused</h3><ul class="plain">${who.refused.map(({ address, refused }) => html`<li>
+          ${address} (${refused} times) <button @click=${() => act("access/allow", { address, allowed: true })}>Allow ${address}</button></li>`)}</ul>` : nothing}
+        <h3>Addresses without a key</h3>
+        ${who.addresses.length ? html`<ul class="plain">${who.addresses.map(({ address, note }) => html`<li>
+          ${address} ${note} <button @click=${() => act("access/allow", { address, allowed: false })}>Remove ${address}</button></li>`)}</ul>` : html`<p class="note">none</p>`}
+        <h3>Keys</h3>
+        ${made ? html`<p role="status">The new key, shown once: <code>${made.key}</code></p>` : nothing}
+        ${who.keys.length ? html`<ul class="plain">${who.keys.map(({ name, created, admin }) => html`<li>
+          ${name}, since ${created}${admin ? ", opens the console" : ""} <button @click=${() => act("access/remove-key", { name })}>Remove ${name}</button></li>`)}</ul>` : html`<p class="note">none</p>`}
+        <form class="row" @submit=${makeKey}>
+          <input type="text" name="name" aria-label="Name of the new key" placeholder="laptop" required>
+          <label><input type="checkbox" name="admin"> opens the console</label>
+          <button>Make a key</button>
+        </form>
+      </section>`;
+    }
+
+    function doctor() {
+      return html`<section class="panel"><h2>Checks</h2>
+        <button @click=${check} ?disabled=${checking}>${checking ? "Checking …" : "Check this machine"}</button>
+        ${checks ? html`<table><tbody>${checks.map(({ name, state: found, detail, fix }) => html`<tr>
+          <td class=${found === "ok" ? "" : "bad"}>${found}</td><th scope="row">${name}</th><td>${detail}${fix ? html`<br><strong>${fix}</strong>` : nothing}</td></tr>`)}</tbody></table>` : nothing}
+      </section>`;
     }
 
     look();
-    return () => { over = true; clearTimeout(timer); };
+    return () => { over = true; clearTimeout(timer); stop(); };
   },
 };

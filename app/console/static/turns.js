@@ -1,5 +1,6 @@
 // Turns: why each answer came when it came. All sessions, live.
 import { html, svg, render, nothing } from "./lit-html.js";
+import { follow } from "./api.js";
 
 const KEPT = 200;
 const SLOW_MS = 1000;
@@ -16,15 +17,13 @@ export const turns = {
   show(host) {
     const all = new Map();
     let filter = "all", live = false;
-    const source = new EventSource("api/turns");
-    source.addEventListener("begin", () => { all.clear(); live = true; draw(); });
-    source.onmessage = ({ data }) => {
-      const turn = JSON.parse(data);
-      all.set(turn.number, turn);
+    const stop = follow("turns", (kind, turn) => {
+      live = true;
+      if (kind === "begin") all.clear();
+      else all.set(turn.number, turn);
       if (all.size > KEPT) all.delete(all.keys().next().value);
       later();
-    };
-    source.onerror = () => { live = false; draw(); };
+    }, (now) => { live = now; draw(); });
 
     let waiting = 0;
     function later() {
@@ -43,7 +42,7 @@ export const turns = {
     }
 
     draw();
-    return () => { source.close(); cancelAnimationFrame(waiting); };
+    return () => { stop(); cancelAnimationFrame(waiting); };
   },
 };
 

@@ -1,0 +1,204 @@
+"""What the console shows of a running server, and what it may do to it, as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from app.access.api_errors import ApiError
+from app.access.file import AccessFile, new_key
+from app.access.policy import parse_network, shown_network
+
+HEADER = "x-reachy-voice"
+"""A write must carry it: a page from elsewhere cannot send it without asking first."""
+MOST_BYTES = 16_384
+"""Of the body of a write."""
+
+Tell = Callable[[str], None]
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One server. What is ``None`` cannot be done there.
+
+    ``readiness``: why each engine is not ready. ``callers``: who knocked (``app.server.callers``).
+    ``use``: exchange engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
+    ``doctor``, ``models``: what these commands show; they block.
+    """
+
+    readiness: Callable[[], Mapping[str, str | None]] = dict
+    sessions: Callable[[], int] = int
+    callers: Callable[[], Rows] = tuple
+    access_file: AccessFile | None = None
+    use: Callable[[Sequence[str], Tell], Awaitable[None]] | None = None
+    pull: Callable[[str, Tell], None] | None = None
+    doctor: Callable[[], Rows] | None = None
+    models: Callable[[], Rows] | None = None
+    busy: list[str] = field(default_factory=list)
+    """The steps of what is under way, latest last."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of exchanges and downloads: one at a time."""
+
+    # --- what it shows
+
+    async def state(self) -> dict[str, Any]:
+        can = [name for name in ("use", "pull", "doctor", "models") if getattr(self, name)]
+        return {
+            "engines": dict(self.readiness()),
+            "sessions": self.sessions(),
+            "busy": list(self.busy),
+            "can": can + ["access"] * (self.access_file is not None),
+        }
+
+    async def who(self) -> dict[str, Any]:
+        """Who may connect, by the owner's list, and who was refused."""
+        known = await asyncio.to_thread(_there(self.access_file).read)
+        allowed = known.networks()
+        addresses = [
+            {"address": shown_network(parse_network(entry.network)), "note": entry.note}
+            for entry in known.addresses
+        ]
+        keys = [key.model_dump(include={"name", "created", "admin"}) for key in known.keys]
+        refused = [
+            each
+            for each in self.callers()
+            if each["refused"] and each["status"] == 401 and not _within(each["address"], allowed)
+        ]
+        return {"addresses": addresses, "keys": keys, "refused": refused}
+
+    async def findings(self) -> dict[str, Any]:
+        return {"checks": await asyncio.to_thread(_there(self.doctor))}
+
+    async def catalogue(self) -> dict[str, Any]:
+        return {"models": await asyncio.to_thread(_there(self.models))}
+
+    # --- what it does
+
+    async def allow(self, request: Request) -> dict[str, Any]:
+        asked = await _asked(request, AddressAsked)
+        file = _there(self.access_file)
+        try:
+            network = parse_network(asked.address)
+        except ValueError as error:
+            raise ApiError(400, "invalid_address", f"{asked.address!r} {error}") from None
+        if asked.allowed:
+            await asyncio.to_thread(file.change, lambda known: known.with_address(network, None))
+        else:
+            await asyncio.to_thread(file.change, lambda known: known.without_address(network))
+        return await self.who()
+
+    async def make_key(self, request: Request) -> dict[str, Any]:
+        asked = await _asked(request, KeyAsked)
+        file, key = _there(self.access_file), new_key(asked.name)
+        await asyncio.to_thread(
+            file.change, lambda known: known.with_key(asked.name, key, admin=asked.admin)
+        )
+        return {"key": key}
+
+    async def remove_key(self, request: Request) -> dict[str, Any]:
+        asked = await _asked(request, NameAsked)
+        file = _there(self.access_file)
+        await asyncio.to_thread(file.change, lambda known: known.without_key(asked.name))
+        return await self.who()
+
+    async def exchange(self, request: Request) -> dict[str, Any]:
+        asked, use = await _asked(request, UseAsked), _there(self.use)
+        async with self._alone():
+            await use(asked.assignments, self.busy.append)
+            return {"steps": list(self.busy)}
+
+    async def fetch(self, request: Request) -> dict[str, Any]:
+        asked, pull = await _asked(request, NameAsked), _there(self.pull)
+        loop = asyncio.get_running_loop()
+
+        def tell(step: str) -> None:
+            loop.call_soon_threadsafe(self.busy.__setitem__, slice(None), [step])
+
+        async with self._alone():
+            await asyncio.to_thread(pull, asked.name, tell)
+            return await self.catalogue()
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        if self.turn.locked():
+            raise ApiError(409, "busy", "Something else is under way; try again when it is done.")
+        async with self.turn:
+            try:
+                yield
+            finally:
+                self.busy.clear()
+
+
+# --- requests ----------------------------------------------------------------------------------
+
+Text = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class AddressAsked(_Asked):
+    address: Text
+    allowed: bool = True
+
+
+class NameAsked(_Asked):
+    name: Text
+
+
+class KeyAsked(NameAsked):
+    admin: bool = False
+
+
+class UseAsked(_Asked):
+    """``tts=espeak-ng``, ``llm.threads=2``: as for ``reachy-voice models use``."""
+
+    assignments: Annotated[list[Text], Field(min_length=1, max_length=20)]
+
+
+_A = TypeVar("_A", bound=_Asked)
+_T = TypeVar("_T")
+
+
+async def _asked(request: Request, shape: type[_A]) -> _A:
+    """The body of a write. Raises ``ApiError``."""
+    if request.headers.get(HEADER) is None:
+        raise ApiError(403, "console_forbidden", f"A write needs the header {HEADER}.")
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise ApiError(415, "json_needed", "The body must be application/json.")
+    body = b""
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_BYTES:
+                raise ApiError(413, "too_large", f"The body is larger than {MOST_BYTES} bytes.")
+        return shape.model_validate(json.loads(body))
+    except ValidationError as errors:
+        first = errors.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ApiError(400, "invalid_request", f"{where}: {first['msg']}", where) from None
+    except (ValueError, RecursionError, ClientDisconnect):
+        raise ApiError(400, "invalid_json", "The body is not JSON.") from None
+
+
+def _there(part: _T | None) -> _T:
+    if part is None:
+        raise ApiError(404, "not_here", "This server cannot do that.")
+    return part
+
+
+def _within(address: str, networks: Sequence[Any]) -> bool:
+    try:
+        asked = parse_network(address)
+    except ValueError:
+        return False
+    return any(asked.version == each.version and asked.subnet_of(each) for each in networks)

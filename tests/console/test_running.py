@@ -1,0 +1,238 @@
+"""What the console does to a running server: who may, what it answers, what it changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.access.file import AccessFile, AccessList
+from app.access.policy import Rules, parse_network
+from app.console.running import MOST_BYTES, Running
+from app.server.callers import Callers, Knocks
+from app.server.gate import Access
+from pipeline.errors import EngineError
+from tests.support.scripted_server import (
+    Serve,
+    Served,
+    appear_from,
+    refusal,
+    servers,
+    talking,
+)
+
+WRITE = {"X-Reachy-Voice": "console"}
+ROBOT = "192.0.2.9"
+
+
+@pytest.fixture
+async def serving() -> AsyncIterator[Serve]:
+    async with servers() as start:
+        yield start
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> AccessFile:
+    return AccessFile(tmp_path / "access.json")
+
+
+async def post(served: Served, path: str, body: Any, **headers: str) -> httpx.Response:
+    url = f"http://127.0.0.1:{served.port}/console/api/{path}"
+    async with httpx.AsyncClient() as client:
+        return await client.post(url, json=body, headers={**WRITE, **headers})
+
+
+async def get(served: Served, path: str, **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.get(
+            f"http://127.0.0.1:{served.port}/console/api/{path}", headers=headers
+        )
+
+
+# --- who may -----------------------------------------------------------------------------------
+
+
+async def test_the_key_of_an_admin_opens_it_from_anywhere(
+    serving: Serve, file: AccessFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serving(access=Access(Rules(loopback=False), file), console=Running())
+
+    def edit(known: AccessList) -> AccessList:
+        known = known.with_key("mine", "k" * 20, admin=True).with_key("robot", "r" * 20)
+        return known.with_address(parse_network(ROBOT), None)
+
+    await asyncio.to_thread(file.change, edit)
+    for address in ("127.0.0.1", ROBOT, "198.51.100.4"):
+        appear_from(monkeypatch, address)
+        mine = {"Authorization": f"Bearer {'k' * 20}"}
+        assert (await get(served, "state", **mine)).status_code == 200
+        proxied = {**mine, "X-Forwarded-For": "203.0.113.1"}
+        assert (await get(served, "state", **proxied)).status_code == 200
+        robots = {"Authorization": f"Bearer {'r' * 20}"}
+        assert (await get(served, "state", **robots)).status_code == 403
+        assert (await get(served, "state")).status_code in (401, 403)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}, 403),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"X-Forwarded-For": "203.0.113.1"}, 401),
+        ({"Host": "evil.example"}, 403),
+    ],
+)
+async def test_no_other_page_writes(
+    serving: Serve, file: AccessFile, headers: dict[str, str], status: int
+) -> None:
+    served = await serving(access=Access(Rules(), file), console=Running(access_file=file))
+    answer = await post(served, "access/allow", {"address": ROBOT}, **headers)
+    assert answer.status_code == status
+    assert not (await asyncio.to_thread(file.read)).addresses
+
+
+async def test_a_write_needs_our_header_and_a_post(serving: Serve, file: AccessFile) -> None:
+    served = await serving(access=Access(Rules(), file), console=Running(access_file=file))
+    url = f"http://127.0.0.1:{served.port}/console/api/access/allow"
+    async with httpx.AsyncClient() as client:
+        assert (await client.post(url, json={"address": ROBOT})).status_code == 403
+        assert (await client.get(url)).status_code == 405
+        assert (await client.options(url)).status_code == 405, "no page may ask first"
+    assert not (await asyncio.to_thread(file.read)).addresses
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"address": 7}, {"address": "robot"}, {"address": ROBOT, "x": 1}, [], "x"]
+)
+async def test_a_wrong_body_is_answered_and_changes_nothing(
+    serving: Serve, file: AccessFile, body: Any
+) -> None:
+    served = await serving(access=Access(Rules(), file), console=Running(access_file=file))
+    answer = await post(served, "access/allow", body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"]
+    assert not (await asyncio.to_thread(file.read)).addresses
+
+
+async def test_a_body_has_a_most(serving: Serve, file: AccessFile) -> None:
+    served = await serving(access=Access(Rules(), file), console=Running(access_file=file))
+    answer = await post(served, "access/allow", {"address": "x" * MOST_BYTES})
+    assert answer.status_code == 413
+
+
+async def test_what_a_server_cannot_do_is_not_there(serving: Serve) -> None:
+    served = await serving(console=Running())
+    assert (await get(served, "state")).json()["can"] == []
+    for path in ("access", "doctor", "models"):
+        assert (await get(served, path)).status_code == 404
+    body = {"assignments": ["tts=espeak-ng"]}
+    assert (await post(served, "models/use", body)).status_code == 404
+
+
+# --- who may connect ---------------------------------------------------------------------------
+
+
+async def test_allow_lets_a_refused_robot_in_at_once(
+    serving: Serve, file: AccessFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers = Callers()
+    callers.put(ROBOT, Knocks(refused=3, status=401))
+    callers.put("not an address", Knocks(refused=1, status=401))
+    callers.put("192.0.2.20", Knocks(refused=1, status=403))
+    running = Running(access_file=file, callers=callers.shown)
+    served = await serving(access=Access(Rules(), file), console=running)
+    who = (await get(served, "access")).json()
+    assert [each["address"] for each in who["refused"]] == [ROBOT, "not an address"]
+    appear_from(monkeypatch, ROBOT)
+    assert (await refusal(served)).status_code == 401
+    appear_from(monkeypatch, "127.0.0.1")
+    who = (await post(served, "access/allow", {"address": ROBOT})).json()
+    assert who["addresses"] == [{"address": ROBOT, "note": ""}]
+    assert [each["address"] for each in who["refused"]] == ["not an address"]
+    appear_from(monkeypatch, ROBOT)
+    async with talking(served):
+        pass
+    appear_from(monkeypatch, "127.0.0.1")
+    await post(served, "access/allow", {"address": ROBOT, "allowed": False})
+    appear_from(monkeypatch, ROBOT)
+    assert (await refusal(served)).status_code == 401
+
+
+async def test_a_key_is_shown_once_works_and_can_be_removed(
+    serving: Serve, file: AccessFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serving(access=Access(Rules(), file), console=Running(access_file=file))
+    key = (await post(served, "access/key", {"name": "laptop"})).json()["key"]
+    again = await post(served, "access/key", {"name": "laptop"})
+    assert again.status_code == 400
+    assert "There is a key called 'laptop' already" in again.json()["error"]["message"]
+    who = (await get(served, "access")).text
+    assert "laptop" in who
+    assert key not in who
+    bearer = {"Authorization": f"Bearer {key}"}
+    appear_from(monkeypatch, "198.51.100.4")
+    async with talking(served, additional_headers=bearer):
+        pass
+    appear_from(monkeypatch, "127.0.0.1")
+    assert (await post(served, "access/remove-key", {"name": "laptop"})).status_code == 200
+    assert (await post(served, "access/remove-key", {"name": "laptop"})).status_code == 400
+    appear_from(monkeypatch, "198.51.100.4")
+    assert (await refusal(served, additional_headers=bearer)).status_code == 401
+
+
+# --- models and checks -------------------------------------------------------------------------
+
+
+async def test_an_exchange_tells_its_steps_and_goes_alone(serving: Serve) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def use(assignments: Sequence[str], tell: Callable[[str], None]) -> None:
+        tell(f"loading {assignments[0]}")
+        begun.set()
+        await go.wait()
+        tell("in place")
+
+    served = await serving(console=Running(use=use))
+    body = {"assignments": ["tts=espeak-ng"]}
+    first = asyncio.create_task(post(served, "models/use", body))
+    await begun.wait()
+    assert (await get(served, "state")).json()["busy"] == ["loading tts=espeak-ng"]
+    assert (await post(served, "models/use", body)).status_code == 409
+    go.set()
+    assert (await first).json() == {"steps": ["loading tts=espeak-ng", "in place"]}
+    assert (await get(served, "state")).json()["busy"] == []
+
+
+async def test_a_failed_exchange_says_why_and_what_to_do(serving: Serve) -> None:
+    async def use(assignments: Sequence[str], tell: Callable[[str], None]) -> None:
+        raise EngineError("It cannot be loaded", why="no room", fix="Choose a smaller one")
+
+    served = await serving(console=Running(use=use))
+    answer = await post(served, "models/use", {"assignments": ["llm=x"]})
+    assert answer.status_code == 400
+    assert "It cannot be loaded: no room. Choose a smaller one" in answer.text
+    assert (await get(served, "state")).json()["busy"] == []
+
+
+async def test_weights_are_fetched_and_listed(serving: Serve) -> None:
+    here: list[dict[str, Any]] = []
+
+    def pull(name: str, tell: Callable[[str], None]) -> None:
+        tell("1 of 2 MB")
+        here.append({"name": name})
+
+    served = await serving(console=Running(pull=pull, models=lambda: list(here)))
+    assert (await get(served, "models")).json() == {"models": []}
+    answer = await post(served, "models/pull", {"name": "piper"})
+    assert answer.json() == {"models": [{"name": "piper"}]}
+
+
+async def test_the_doctor_is_asked(serving: Serve) -> None:
+    served = await serving(console=Running(doctor=lambda: [{"name": "python", "state": "ok"}]))
+    told = (await get(served, "doctor")).json()
+    assert told == {"checks": [{"name": "python", "state": "ok"}]}
