@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from pipeline.audio import LISTEN_RATE
@@ -130,8 +131,8 @@ class Attempts:
     async def decisions(self, turn: UserTurn, attempt: Attempt) -> AsyncGenerator[Decision, None]:
         """How long the pause must last, again with each new piece of evidence, until the turn has
         ended. The reply and the turn detector run meanwhile."""
-        if not attempt.said:
-            yield self._decide(turn, attempt)  # nothing more will be known
+        if not attempt.said or attempt.false_interruption:
+            yield self._decide(turn, attempt)  # nothing more will be known, or is needed
         self._keep_speculative(turn, attempt)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._detect(turn, attempt))]
@@ -200,6 +201,9 @@ class Attempts:
             (attempt.speech_end - turn.start) * 1000 // LISTEN_RATE,
         )
         decision = decide(evidence, self.endpointing, self.lexicon)
+        if attempt.false_interruption:  # the listener waits for the answer to go on
+            reasons = (*decision.reasons, "false interruption")
+            decision = replace(decision, wait_ms=self.endpointing.clear_wait_ms, reasons=reasons)
         self._bus.publish(
             TurnJudged(turn.item_id, decision.probability, decision.wait_ms, decision.reasons)
         )

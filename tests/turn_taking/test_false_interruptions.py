@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.events import InputCommitted, ReplyFinished, ReplyStarted, SpeechRejected
+from pipeline.events import InputCommitted, ReplyFinished, ReplyStarted, SpeechRejected, TurnJudged
 from pipeline.items import MessageItem
 from pipeline.realtime.responses import Response
+from pipeline.settings import Endpointing
 from pipeline.turn_record import TurnRecord
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import run_virtual
@@ -65,6 +66,13 @@ def test_the_rest_names_the_answer_that_it_continues() -> None:
     assert sent["response"]["metadata"] == {"reachy_voice.continues": first.reply_id}
     assert [record.origin for record in played.events(TurnRecord)] == ["voice", "rest"]
     assert len(played.events(InputCommitted)) == 2, "the listener's words stay in the conversation"
+
+
+def test_the_answer_goes_on_after_the_shortest_wait() -> None:
+    played = interrupted("Mm-hmm.")
+    judged = played.events(TurnJudged)[-1]
+    assert judged.wait_ms == Endpointing().clear_wait_ms
+    assert judged.reasons[-1] == "false interruption"
 
 
 def test_a_noise_without_words_is_rejected_and_the_answer_goes_on() -> None:
