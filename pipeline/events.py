@@ -351,6 +351,14 @@ class Refused:
     param: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TurnUnderWay:
+    """The record of a turn as far as it goes, when the first audio of its answer is sent. The whole
+    one follows when it has ended."""
+
+    record: TurnRecord
+
+
 Event = (
     SpeechStarted
     | DirectionHeard
@@ -385,5 +393,6 @@ Event = (
     | ReplyFinished
     | SpeculationDiscarded
     | Refused
+    | TurnUnderWay
     | TurnRecord
 )

@@ -31,7 +31,7 @@ from app.server.access_command import typed_command
 from app.server.exchange import Exchange
 from app.server.gate import access_for
 from app.server.live_settings import LiveSettings
-from app.server.serving import PATH, lan_addresses, run_server, tls_for
+from app.server.serving import PATH, browser_tls_for, lan_addresses, run_server, tls_for
 from app.server.tls import ServerTls
 from app.settings.load import load_settings
 from app.settings.model import Loaded, ServerSettings, Settings
@@ -82,6 +82,7 @@ def serve(
         tell(line)
     access = access_for(settings, os.environ, tell)
     tls = tls_for(settings, os.environ)
+    browser_tls = browser_tls_for(settings, os.environ, tls)
     assistant = Assistant(settings, cache)
     live = LiveSettings(loaded, load, assistant, Exchange(assistant, has_room(cache)))
     began = time.monotonic()
@@ -95,7 +96,7 @@ def serve(
 
     def ready(real_port: int) -> None:
         command = typed_command(settings, "allow ADDRESS")
-        for line in banner(settings.server, real_port, admitted, tls, command):
+        for line in banner(settings.server, real_port, admitted, tls, command, browser_tls):
             console.print(line, soft_wrap=True)
 
     with recording(assistant, record, tell):
@@ -108,6 +109,7 @@ def serve(
             tls=tls,
             live=live,
             console=_console(config, sets, cache, settings),
+            browser_tls=browser_tls,
         )
         asyncio.run(running)
     console.print("Stopped.")
@@ -162,8 +164,10 @@ def banner(
     admitted: Admitted | None = None,
     tls: ServerTls | None = None,
     command: str = "reachy-voice allow ADDRESS",
+    browser_tls: ServerTls | None = None,
 ) -> list[str]:
-    """What a person needs to know once the server is up. ``command`` admits a client."""
+    """What a person needs to know once the server is up. ``command`` admits a client.
+    ``browser_tls``: of the port for browsers."""
     admitted = admitted or Admitted()
     host = server.host
     everywhere = host in ("0.0.0.0", "::", "")
@@ -185,6 +189,10 @@ def banner(
         return lines
     if addresses := lan_addresses() if everywhere else [host]:
         lines += _for_the_robot(addresses, port, tls)
+        if server.console and browser_tls is not None:
+            there = f"https://{addresses[0]}:{server.browser_port}/console/"
+            lines.append(f"In a browser elsewhere, with the key of an admin: {there}")
+            lines.append(f"    SHA-256 {browser_tls.fingerprint}")
     else:
         lines.append("[yellow]This machine has no IPv4 address that a robot could reach.[/]")
     return [*lines, *_who(admitted, tls, command)]

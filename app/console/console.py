@@ -60,6 +60,17 @@ def console_routes(turns: RecentTurns, running: Running) -> list[Route]:
     async def index(request: Request) -> Response:
         return RedirectResponse(f"{CONSOLE}/")
 
+    async def secure(request: Request) -> Response:
+        there = running.secure
+        told = None if there is None else {"port": there.port, "fingerprint": there.fingerprint}
+        return JSONResponse({"secure": told})
+
+    async def authority(request: Request) -> Response:
+        if running.secure is None:
+            raise ApiError(404, "not_here", "This server has no certificate of its own.")
+        name, kind = "reachy-voice.crt", "application/x-x509-ca-cert"
+        return FileResponse(running.secure.authority, filename=name, media_type=kind)
+
     shown: dict[str, Told] = {
         "state": running.state,
         "access": running.who,
@@ -77,6 +88,8 @@ def console_routes(turns: RecentTurns, running: Running) -> list[Route]:
         Route(CONSOLE, _with_headers(index)),
         Route(f"{CONSOLE}/", _with_headers(_page("index.html"))),
         *(Route(f"{CONSOLE}/{name}", _with_headers(_page(name))) for name in _FILES),
+        Route(f"{CONSOLE}/secure", _with_headers(secure)),
+        Route(f"{CONSOLE}/authority", _with_headers(authority)),
         Route(f"{CONSOLE_API}turns", _guarded(follow_turns)),
         *(Route(f"{CONSOLE_API}{name}", _guarded(_shows(told))) for name, told in shown.items()),
         *(
@@ -152,7 +165,8 @@ def as_json(turn: RecentTurn) -> dict[str, Any]:
     """The record and, beside it, whose it is."""
     return {
         "number": turn.number,
-        "ended_at": turn.ended_at,
+        "at": turn.at,
+        "under_way": turn.under_way,
         "session": turn.session,
         "place": turn.place,
         **asdict(turn.record),

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 from pipeline.bus import Bus, Published
+from pipeline.events import TurnUnderWay
 from pipeline.turn_record import TurnRecord
 
 WAITING = 64
@@ -18,14 +19,16 @@ WAITING = 64
 
 @dataclass(frozen=True, slots=True)
 class RecentTurn:
-    """``ended_at``: seconds since 1970. ``session`` counts those of this server from 1;
-    ``place``: address of its client."""
+    """``at``: seconds since 1970 of its end, or of its first audio while it is ``under_way``; then
+    its whole record follows under the same ``number``. ``session`` counts those of this server from
+    1; ``place``: address of its client."""
 
     number: int
-    ended_at: float
+    at: float
     session: int
     place: str
     record: TurnRecord
+    under_way: bool = False
 
 
 class RecentTurns:
@@ -43,16 +46,24 @@ class RecentTurns:
         if self._turns.maxlen == 0:
             return
         session = next(self._sessions)
+        under_way: dict[str | None, int] = {}
+        """Numbers, by the id of the answer. The record of each turn comes in the end."""
 
         def note(published: Published) -> None:
-            if type(published.event) is TurnRecord:
-                self._add(session, place, published.event)
+            event = published.event
+            if type(event) is TurnUnderWay:
+                number = under_way[event.record.reply_id] = next(self._numbers)
+                now = self._clock()
+                self._tell(RecentTurn(number, now, session, place, event.record, under_way=True))
+            elif type(event) is TurnRecord:
+                number = under_way.pop(event.reply_id, 0) or next(self._numbers)
+                turn = RecentTurn(number, self._clock(), session, place, event)
+                self._turns.append(turn)
+                self._tell(turn)
 
         bus.tap(note)
 
-    def _add(self, session: int, place: str, record: TurnRecord) -> None:
-        turn = RecentTurn(next(self._numbers), self._clock(), session, place, record)
-        self._turns.append(turn)
+    def _tell(self, turn: RecentTurn) -> None:
         for reader in list(self._readers):
             if reader.full():
                 self._dismiss(reader)

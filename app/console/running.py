@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,22 +27,34 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Secure:
+    """The port where browsers elsewhere find the console encrypted. ``fingerprint``: SHA-256 of its
+    certificate; ``authority``: the file of the certificate that they may be told to trust."""
+
+    port: int
+    fingerprint: str
+    authority: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Running:
     """One server. What is ``None`` cannot be done there.
 
-    ``readiness``: why each engine is not ready. ``callers``: who knocked (``app.server.callers``).
+    ``readiness``: why each engine is not ready. ``voices``: asked for once all are. ``callers``: who knocked (``app.server.callers``).
     ``use``: exchange engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
     ``doctor``, ``models``: what these commands show; they block.
     """
 
     readiness: Callable[[], Mapping[str, str | None]] = dict
     sessions: Callable[[], int] = int
+    voices: Callable[[], Sequence[str]] = tuple
     callers: Callable[[], Rows] = tuple
     access_file: AccessFile | None = None
     use: Callable[[Sequence[str], Tell], Awaitable[None]] | None = None
     pull: Callable[[str, Tell], None] | None = None
     doctor: Callable[[], Rows] | None = None
     models: Callable[[], Rows] | None = None
+    secure: Secure | None = None
     busy: list[str] = field(default_factory=list)
     """The steps of what is under way, latest last."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -51,8 +64,10 @@ class Running:
 
     async def state(self) -> dict[str, Any]:
         can = [name for name in ("use", "pull", "doctor", "models") if getattr(self, name)]
+        engines = dict(self.readiness())
         return {
-            "engines": dict(self.readiness()),
+            "engines": engines,
+            "voices": [] if any(engines.values()) else list(self.voices()),
             "sessions": self.sessions(),
             "busy": list(self.busy),
             "can": can + ["access"] * (self.access_file is not None),

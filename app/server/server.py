@@ -13,8 +13,8 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import uvicorn
 from starlette.applications import Starlette
@@ -172,7 +172,12 @@ def build_app(
     turns = RecentTurns(turns_kept)
     sockets = OpenSockets(Places(max_sessions, limits.sessions_per_address), reconnect_s, turns)
     if console:
-        here = replace(console, readiness=assistant.readiness, sessions=sockets.__len__)
+        here = replace(
+            console,
+            readiness=assistant.readiness,
+            sessions=sockets.__len__,
+            voices=lambda: assistant.defaults().voices,
+        )
         routes += console_routes(turns, here)
 
     def on_refused(status: int) -> None:
@@ -261,29 +266,39 @@ def _cannot_listen(host: str, port: int, error: OSError) -> ServerError:
     return ServerError(what, why=error.strerror or str(error), fix="Set server.host and port")
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A port that is bound; with ``tls`` it speaks nothing else."""
+
+    socket: socket.socket
+    tls: ssl.SSLContext | None = None
+
+
 class _Server(uvicorn.Server):
     """uvicorn's, without its signal handlers, and with an eye on who only holds connections."""
 
     def __init__(
-        self, config: uvicorn.Config, handshake_s: float, on_refused: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        listeners: Sequence[Listener],
+        handshake_s: float,
+        on_refused: Callable[[], None],
     ) -> None:
         super().__init__(config)
         self._handshake_s = handshake_s
         self._on_refused = on_refused
         self._room = WaitingRoom()
-        self._listeners: list[socket.socket] = []
+        self._listeners = listeners
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
-        tls_s = self._handshake_s if self.config.ssl else None
-        self._listeners = sockets or []
         await self.lifespan.startup()
         self.servers = [
             await loop.create_server(
                 self._connection,
-                sock=GuardedListener(listener, self._room),
-                ssl=self.config.ssl,
-                ssl_handshake_timeout=tls_s,
+                sock=GuardedListener(listener.socket, self._room),
+                ssl=listener.tls,
+                ssl_handshake_timeout=self._handshake_s if listener.tls else None,
                 backlog=BACKLOG,
             )
             for listener in self._listeners
@@ -308,18 +323,15 @@ class _Server(uvicorn.Server):
         for server in getattr(self, "servers", ()):  # none yet if the signal came at once
             server.close()
         for listener in self._listeners:
-            listener.close()
+            listener.socket.close()
 
 
-def _config(
-    app: Starlette, max_message_bytes: int, ping_s: float, tls: ssl.SSLContext | None
-) -> uvicorn.Config:
+def _config(app: Starlette, max_message_bytes: int, ping_s: float) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=GuardedHttp,
         ws=WebSocketLink,
         proxy_headers=False,  # whoever sends one could choose its address
-        ssl_context_factory=None if tls is None else lambda config, default: tls,
         lifespan="off",
         log_config=None,
         log_level="error",  # below that, whoever sends nonsense writes our log
@@ -347,22 +359,27 @@ async def serve(
     handshake_s: float = HANDSHAKE_S,
     tls: ssl.SSLContext | None = None,
     listener: socket.socket | None = None,
+    beside: Sequence[Listener] = (),
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain: replies under way get ``drain_s`` to end, then
     every client is told 1001. A second signal ends it at once.
 
     ``listener`` is a socket from ``bind``, for a caller that wants to know of a taken port (or
-    which port it got) before engines are started. Raises ``ServerError``.
+    which port it got) before engines are started. ``beside``: more ports. Raises ``ServerError``.
     """
     listener = listener or bind(host, port)
+    listeners = [Listener(listener, tls), *beside]
     metrics: Metrics = app.state.sockets.metrics
-    config = _config(app, max_message_bytes, ping_s, tls)
-    server = _Server(config, handshake_s, lambda: metrics.refused("other"))
+    config = _config(app, max_message_bytes, ping_s)
+    server = _Server(config, listeners, handshake_s, lambda: metrics.refused("other"))
     stop, at_once = asyncio.Event(), asyncio.Event()
-    with contextlib.closing(listener), _signals(stop, at_once):
+    with contextlib.ExitStack() as stack:
+        for each in listeners:
+            stack.enter_context(contextlib.closing(each.socket))
+        stack.enter_context(_signals(stop, at_once))
         ending = asyncio.create_task(_end(server, app, stop, at_once, drain_s))
         try:
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=[each.socket for each in listeners])
         finally:
             server.stop_accepting()  # it does not if a signal came at once
             app.state.sockets.parked.close()

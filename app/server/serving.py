@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from app.compose import Assistant, first_error
-from app.console.running import Running, Tell
+from app.console.running import Running, Secure, Tell
 from app.server.callers import Callers, note_callers
 from app.server.control import Use, answer_requests, socket_path
 from app.server.discovery import stay_announced
 from app.server.gate import Access, host_names
 from app.server.live_settings import LiveSettings
 from app.server.robot_directions import robot_directions
-from app.server.server import bind, build_app, serve
+from app.server.server import Listener, bind, build_app, serve
 from app.server.tls import ServerTls, tls_from_files, tls_generated
 from app.settings.model import Settings, TlsFiles
 from pipeline.engines.registry import Kind
@@ -46,9 +46,11 @@ async def run_server(
     tls: ServerTls | None = None,
     live: LiveSettings | None = None,
     console: Running | None = None,
+    browser_tls: ServerTls | None = None,
 ) -> None:
     """Serve until a signal. ``on_ready`` gets the port once a client would be answered. ``live``:
-    lets engines be exchanged meanwhile. ``console``: what only the program around it can show.
+    lets engines be exchanged meanwhile. ``console``: what only the program around it can show. ``browser_tls``: with a second
+    port, for browsers.
 
     The port is taken before any engine is built, so that a taken one is known at once. Without
     ``access`` only this machine may connect. Raises ``ReachyVoiceError``.
@@ -56,7 +58,15 @@ async def run_server(
     settings, limits = assistant.settings.server, assistant.settings.limits
     listener = bind(settings.host, settings.port if port is None else port)
     access, callers = access or Access(), Callers()
-    shown = _shown(console or Running(), callers, access, live) if settings.console else None
+    beside: list[Listener] = []
+    secure: Secure | None = None
+    if browser_tls is not None and settings.browser_port is not None:
+        beside.append(Listener(bind(settings.host, settings.browser_port), browser_tls.context))
+        browser_port: int = beside[0].socket.getsockname()[1]
+        secure = Secure(browser_port, browser_tls.fingerprint, browser_tls.certificate)
+    shown = None
+    if settings.console:
+        shown = replace(_shown(console or Running(), callers, access, live), secure=secure)
     app = build_app(
         assistant,
         max_sessions=settings.max_sessions,
@@ -88,6 +98,8 @@ async def run_server(
                 aside.append(group.create_task(_follow_files(assistant, live)))
                 answering = _answer_commands(assistant, live, real_port, commands)
                 aside.append(group.create_task(answering))
+            fresh = [each for each in {tls, browser_tls} if each is not None]
+            aside += [group.create_task(each.keep_fresh()) for each in fresh]
             aside += map(group.create_task, _beside(assistant, own_address, real_port, tls))
             await serve(
                 app,
@@ -98,6 +110,7 @@ async def run_server(
                 handshake_s=limits.handshake_s,
                 tls=tls.context if tls is not None else None,
                 listener=listener,
+                beside=beside,
             )
             for task in aside:
                 task.cancel()
@@ -124,8 +137,6 @@ def _beside(
 ) -> Iterator[Coroutine[Any, Any, None]]:
     """What goes on for as long as the server serves."""
     settings = assistant.settings
-    if tls is not None:
-        yield tls.keep_fresh()
     if settings.robot.url is not None and settings.array.control != "never":
         yield robot_directions(assistant)
     elif settings.array.accepted:
@@ -200,6 +211,19 @@ def tls_for(settings: Settings, environ: Mapping[str, str]) -> ServerTls | None:
         return None
     if isinstance(given, TlsFiles):
         return tls_from_files(given)
+    return _own_tls(settings, environ)
+
+
+def browser_tls_for(
+    settings: Settings, environ: Mapping[str, str], tls: ServerTls | None
+) -> ServerTls | None:
+    """For ``server.browser_port``: ``tls`` where there is one, else ours. Raises ``TlsError``."""
+    if settings.server.browser_port is None:
+        return None
+    return tls or _own_tls(settings, environ)
+
+
+def _own_tls(settings: Settings, environ: Mapping[str, str]) -> ServerTls:
     names = ["localhost", "127.0.0.1", "::1", *host_names(), *lan_addresses()]
     names += [settings.server.host, *settings.access.hosts]
     reachable = [name for name in names if name not in ("", "0.0.0.0", "::")]

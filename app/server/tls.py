@@ -1,43 +1,23 @@
-"""Encryption: a certificate of the owner's, or one that is made here and renewed in time.
-
-Our own signs itself: clients either trust that very file or compare its fingerprint.
-"""
+"""Encryption: a certificate of the owner's, or one that is made here and renewed in time."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import ipaddress
 import logging
-import os
-import re
 import ssl
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from app.server import own_certificate
+from app.server.own_certificate import DAY_S
 from app.settings.model import TlsFiles
 from pipeline.errors import ConfigError
 
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-VALID_DAYS = 397
-"""Longer ones are refused by browsers (CA/Browser Forum, Apple: 398 days)."""
-
-RENEW_DAYS = 30
-"""Before the end; a server that runs looks once a day."""
-
-DAY_S = 86_400
 RETRY_S = 60
 """After a renewal that failed: who renews writes two files, and the next look finds both."""
-
-_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 
 logger = logging.getLogger(__name__)
 
@@ -90,14 +70,18 @@ def tls_generated(
 
     What is there is used if it has these names and a month to go. Raises ``TlsError``.
     """
-    both, certificate = directory / "server.pem", directory / "certificate.pem"
+    both = directory / own_certificate.SERVER
 
     def files() -> tuple[Path, Path]:
-        if not _good(both, names, now()):
-            _make(directory, names, now())
+        try:
+            if not own_certificate.is_good(directory, names, now()):
+                own_certificate.make(directory, names, now())
+        except OSError as error:
+            fix = "Make the cache directory writable (paths.cache_dir)"
+            raise TlsError("The certificate cannot be written", why=str(error), fix=fix) from error
         return both, both
 
-    return _server_tls(files, certificate)
+    return _server_tls(files, directory / own_certificate.TRUSTED)
 
 
 def _server_tls(files: Callable[[], tuple[Path, Path]], certificate: Path) -> ServerTls:
@@ -129,88 +113,3 @@ def _fingerprint(pem: str) -> str:
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     der = ssl.PEM_cert_to_DER_cert(pem[pem.index(begin) : pem.index(end) + len(end)])
     return hashlib.sha256(der).digest().hex(":").upper()
-
-
-# --- our own certificate -----------------------------------------------------------------------
-
-
-def _good(both: Path, names: Sequence[str], now: float) -> bool:
-    """Whether the certificate that is there still does."""
-    from cryptography import x509
-
-    try:
-        certificate = x509.load_pem_x509_certificate(both.read_bytes())
-        listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (OSError, ValueError, x509.ExtensionNotFound):
-        return False
-    if certificate.not_valid_after_utc.timestamp() - now < RENEW_DAYS * DAY_S:
-        return False
-    return set(_alternative_names(names)) <= set(listed)
-
-
-def _alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:
-    """Those that can stand in a certificate, each once."""
-    from cryptography import x509
-
-    found: dict[x509.GeneralName, None] = {}
-    for name in map(str.lower, names):
-        try:
-            if "%" not in name:
-                found[x509.IPAddress(ipaddress.ip_address(name))] = None
-        except ValueError:
-            if len(name) <= 253 and _NAME.fullmatch(name):
-                found[x509.DNSName(name)] = None
-    return list(found)
-
-
-def _make(directory: Path, names: Sequence[str], now: float) -> None:
-    """Write ``server.pem`` (key and certificate, 0600) and ``certificate.pem`` (0644)."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    key_pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    pem = _certificate(key, names, now).public_bytes(serialization.Encoding.PEM)
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=directory) as work:  # mode 0700
-            both, certificate = Path(work, "server.pem"), Path(work, "certificate.pem")
-            both.touch(mode=0o600)
-            both.write_bytes(key_pem + pem)
-            certificate.write_bytes(pem)
-            certificate.chmod(0o644)
-            for made in (certificate, both):
-                os.replace(made, directory / made.name)
-    except OSError as error:
-        fix = "Make the cache directory writable (paths.cache_dir)"
-        raise TlsError("The certificate cannot be written", why=str(error), fix=fix) from error
-
-
-def _certificate(
-    key: ec.EllipticCurvePrivateKey, names: Sequence[str], now: float
-) -> x509.Certificate:
-    """No authority: trusting this certificate means trusting this server only."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "reachy-voice")])
-    begin = datetime.fromtimestamp(int(now), UTC)
-    usage = x509.KeyUsage(True, *[False] * 8)  # digital_signature alone
-    for_servers = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    public = key.public_key()
-    return (
-        x509.CertificateBuilder(subject, subject, public, x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(begin + timedelta(days=VALID_DAYS))
-        .add_extension(x509.SubjectAlternativeName(_alternative_names(names)), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(for_servers, critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .sign(key, hashes.SHA256())
-    )

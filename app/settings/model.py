@@ -88,6 +88,8 @@ class ServerSettings(Section):
     """Let others find the server by mDNS, where the network can reach it."""
     console: bool = True
     """Pages at /console/ for a browser on this machine: talk, see the turns."""
+    browser_port: int | None = Field(default=None, ge=0, le=65535)
+    """A second port, always encrypted, for browsers elsewhere; null: none."""
     turns_kept: int = Field(default=200, ge=0, le=10_000)
     """Turns of all sessions that the console shows, kept in memory with their words; 0: none."""
 

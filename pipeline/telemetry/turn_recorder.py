@@ -37,6 +37,7 @@ from pipeline.events import (
     TranscriptFailed,
     TranscriptReady,
     TurnJudged,
+    TurnUnderWay,
 )
 from pipeline.items import FunctionCallItem, MessageItem
 from pipeline.speaking.delivery import Clause
@@ -76,7 +77,7 @@ class TurnRecorder:
         self._interruption: Interruption | None = None
         """When speech last began."""
         self._stopped_last: OpenTurn | None = None
-        self._done: list[TurnRecord] = []
+        self._done: list[TurnRecord | TurnUnderWay] = []
         self._handlers: Mapping[type, Callable[[float, Any], None]] = {
             SpeechStarted: self._speech_started,
             SpeechPaused: self._paused,
@@ -103,16 +104,16 @@ class TurnRecorder:
             ReplyFinished: self._reply_finished,
         }
 
-    def feed(self, at: float, event: Event) -> list[TurnRecord]:
+    def feed(self, at: float, event: Event) -> list[TurnRecord | TurnUnderWay]:
         """Take the next event, published at ``at`` seconds of the loop's clock; the records that
-        it completes. They belong before the event itself."""
+        it completes, or the first glance at one. They belong before the event itself."""
         if handle := self._handlers.get(type(event)):
             handle(at, event)
             if self._stopped_last and not isinstance(event, SpeechStopped):
                 self._stopped_last = None
         return self._take()
 
-    def close(self, at: float) -> list[TurnRecord]:
+    def close(self, at: float) -> list[TurnRecord | TurnUnderWay]:
         """The session ends: records of all that is still open."""
         for turn in list(self._said.values()):
             self._end(turn, "shutdown", at)
@@ -125,7 +126,7 @@ class TurnRecorder:
         self._asked.clear()
         return self._take()
 
-    def _take(self) -> list[TurnRecord]:
+    def _take(self) -> list[TurnRecord | TurnUnderWay]:
         done, self._done = self._done, []
         return done
 
@@ -291,6 +292,8 @@ class TurnRecorder:
         reply = self._replies.get(event.reply_id)
         if reply and event.item_id != reply.notice_id:
             seconds = len(event.pcm) / event.rate
+            if reply.last_audio_at is None:
+                self._done.append(TurnUnderWay(_glance(event.reply_id, reply, at)))
             reply.playback.send(seconds, at)
             reply.last_audio_at = at
             if reply.spoken:
@@ -358,6 +361,14 @@ class TurnRecorder:
             )
         self._done.append(record)
         return record
+
+
+def _glance(reply_id: str, reply: OpenReply, at: float) -> TurnRecord:
+    """At its first audio. The moments in between are known at the end."""
+    turn = reply.turn
+    record = with_reply(record_of(turn, "answered", at), turn, reply, at)
+    first_audio_ms = (at - turn.began_at) * 1000
+    return replace(record, reply_id=reply_id, first_audio_ms=first_audio_ms, ended_ms=None)
 
 
 def _outcome(event: ReplyFinished) -> Outcome:

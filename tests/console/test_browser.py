@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +18,17 @@ from playwright.async_api import expect
 from app.access.file import AccessFile
 from app.access.policy import Rules
 from app.compose import Assistant
-from app.console.running import Running
+from app.console.running import Running, Secure
 from app.models.weights import WeightsCache
 from app.server.callers import Callers, Knocks
 from app.server.gate import Access
+from app.server.server import Listener, bind
 from app.server.serving import local_server
+from app.server.tls import tls_generated
 from app.settings.load import load_settings
 from benchmarks.wer import measure
 from pipeline.audio import LISTEN_RATE
+from pipeline.engines.contract import ToolCall
 from pipeline.engines.stt import moonshine
 from pipeline.turn_record import IgnoredSpeech, Judgement, Pause, TurnRecord
 from tests.support.browser import Visit, browsing
@@ -34,6 +39,9 @@ from tests.support.staged_server import StagedAssistant
 
 SLOW_MS = 15_000
 ROBOT = "192.0.2.9"
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 MEND = "Run: script/serve --setup-only"
 PAUSE = np.zeros(LISTEN_RATE, dtype=np.int16)
 
@@ -190,6 +198,41 @@ async def test_without_leave_there_is_a_place_for_the_key_and_nothing_else(
         await expect(page.get_by_role("status")).to_contain_text("Connected")
 
 
+async def test_a_page_that_is_not_encrypted_shows_the_way_to_one_that_is(
+    serving: Serve, file: AccessFile, tmp_path: Path
+) -> None:
+    key = "the-key-of-an-admin"
+    await asyncio.to_thread(file.change, lambda known: known.with_key("me", key, admin=True))
+    tls = await asyncio.to_thread(tls_generated, tmp_path / "tls", ["box.test"])
+    second = Listener(bind("127.0.0.1", 0), tls.context)
+    port = second.socket.getsockname()[1]
+    secure = Secure(port, tls.fingerprint, tls.certificate)
+    closed = Access(Rules(loopback=False, hosts=frozenset({"box.test"})), file)
+    served = await serving(
+        StagedAssistant(),
+        access=closed,
+        console=replace(running(file), secure=secure),
+        beside=[second],
+    )
+    here = ["--host-resolver-rules=MAP box.test 127.0.0.1"]
+    async with browsing(tmp_path, more=here, ignore_https_errors=True) as visit:
+        page = visit.page
+        await page.goto(f"http://box.test:{served.port}/console/")
+        await expect(page.get_by_role("alert")).to_contain_text(tls.fingerprint)
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name="the server's authority").click()
+        kept = await (await download.value).path()
+        texts = [await asyncio.to_thread(path.read_text) for path in (kept, tls.certificate)]
+        assert texts[0] == texts[1]
+        await page.get_by_role("link", name=f"https://box.test:{port}/console/").click()
+        await page.get_by_label("Key of an admin").fill(key)
+        await page.get_by_role("button", name="Open").click()
+        await expect(page.get_by_role("status")).to_contain_text("Connected")
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        await page.get_by_role("button", name="Start talking").click()
+        await expect(page.get_by_role("status")).to_contain_text("listening")
+
+
 # --- turns -------------------------------------------------------------------------------------
 
 
@@ -266,6 +309,30 @@ async def test_written_words_are_answered(serving: Serve, tmp_path: Path) -> Non
         lines = page.locator("ol.talk li")
         await expect(lines.nth(0)).to_contain_text("Hello there.")
         await expect(lines.nth(1)).to_contain_text("Reachy")
+        assert visit.complaints == []
+
+
+async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: Path) -> None:
+    assistant = StagedAssistant()
+    assistant.llm.answers += [[ToolCall("dice", '{"count": 2}')], ["You ", "have ", "thrown."]]
+    served = await serving(assistant)
+    async with console(served.port, tmp_path, "talk") as visit:
+        page = visit.page
+        await expect(page.get_by_role("status")).to_contain_text("Connected")
+        await page.get_by_text("Voice, language, pictures, tools").click()
+        await page.get_by_label("Tools: clock, dice").check()
+        await page.get_by_label("You speak").select_option("de")
+        picture = {"name": "x.png", "mimeType": "image/png", "buffer": PNG}
+        await page.get_by_label("Picture", exact=True).set_input_files(picture)
+        await expect(page.get_by_alt_text("The picture that you sent")).to_be_visible()
+        await page.get_by_label("Write to Reachy").fill("Throw two dice.")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("ol.talk .tool")).to_contain_text(
+            'dice({"count": 2}) → {"dice":['
+        )
+        await expect(page.locator("ol.talk .assistant")).to_contain_text("You have thrown")
+        tools, _ = assistant.llm.offered[-1]
+        assert [tool.name for tool in tools] == ["clock", "dice"]
         assert visit.complaints == []
 
 

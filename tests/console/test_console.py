@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from app.console.console import STATIC
 from app.console.recent_turns import WAITING, RecentTurns
 from app.server.gate import Access
 from pipeline.bus import Bus
+from pipeline.events import TurnUnderWay
 from pipeline.turn_record import TurnRecord
 from tests.support.places import ROOT
 from tests.support.scripted_server import (
@@ -218,6 +220,26 @@ async def test_turns_of_all_sessions_are_told_with_their_words_as_they_end(servi
             assert (live["text"], live["session"], live["number"]) == ("Stop.", 2, 2)
         async with reading(served) as again:
             assert [(await anext(again)).get("text") for _ in range(3)] == [None, "Hello.", "Stop."]
+
+
+async def test_a_turn_is_told_at_its_first_audio_and_whole_under_the_same_number(
+    serving: Serve,
+) -> None:
+    served = await serving()
+    async with talking(served) as talk, reading(served) as told:
+        session = await served.session_of(talk)
+        glance = TurnRecord("voice", "answered", reply_id="resp_1", first_audio_ms=410.0)
+        assert await anext(told) == {}
+        session.bus.publish(TurnUnderWay(glance))
+        first = await anext(told)
+        session.bus.publish(TurnRecord("text", "answered"))
+        session.bus.publish(replace(glance, heard="It is noon."))
+        other, whole = await anext(told), await anext(told)
+        assert (first["under_way"], whole["under_way"]) == (True, False)
+        assert first["number"] == whole["number"] != other["number"]
+        assert whole["heard"] == "It is noon."
+        async with reading(served) as again:
+            assert len([await anext(again) for _ in range(3)]) == 3, "the glance is not kept"
 
 
 async def test_a_stopping_server_ends_the_streams(serving: Serve) -> None:

@@ -14,18 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidMessage
 
-from app.server.serving import tls_for
-from app.server.tls import (
-    DAY_S,
-    RENEW_DAYS,
-    RETRY_S,
-    VALID_DAYS,
-    ServerTls,
-    TlsError,
-    tls_from_files,
-    tls_generated,
-)
+from app.server.own_certificate import DAY_S, RENEW_DAYS, VALID_DAYS
+from app.server.server import Listener, bind
+from app.server.serving import browser_tls_for, tls_for
+from app.server.tls import RETRY_S, ServerTls, TlsError, tls_from_files, tls_generated
 from app.settings.load import load_settings
 from app.settings.model import TlsFiles
 from tests.support.scripted_server import Serve, servers
@@ -86,6 +80,21 @@ async def test_who_does_not_trust_it_or_speaks_plainly_gets_nothing(
     writer.close()
 
 
+async def test_a_second_port_is_encrypted_beside_the_plain_one(
+    serving: Serve, generated: ServerTls
+) -> None:
+    context = await asyncio.to_thread(trusting, generated.certificate)
+    second = Listener(bind("127.0.0.1", 0), generated.context)
+    port = second.socket.getsockname()[1]
+    served = await serving(beside=[second])
+    async with connect(f"wss://localhost:{port}/v1/realtime", ssl=context) as safe:
+        async with served.connect() as plain:
+            for client in (safe, plain):
+                assert json.loads(await client.recv())["type"] == "session.created"
+    with pytest.raises(InvalidMessage):
+        await connect(f"ws://localhost:{port}/v1/realtime")
+
+
 async def test_own_pages_are_https_pages_then(serving: Serve, generated: ServerTls) -> None:
     context = await asyncio.to_thread(trusting, generated.certificate)
     served = await serving(tls=generated.context)
@@ -137,8 +146,8 @@ async def test_a_renewal_that_is_half_done_ends_nothing(
     seen: asyncio.Queue[None] = asyncio.Queue()
     new = await asyncio.to_thread(tls_generated, tmp_path / "new", NAMES)
     old_key = (await asyncio.to_thread(split, generated, tmp_path)).key
-    new_key = (await asyncio.to_thread(split, new, tmp_path / "new")).key
-    half, whole = (new.certificate, old_key), (new.certificate, new_key)
+    made = await asyncio.to_thread(split, new, tmp_path / "new")
+    half, whole = (made.certificate, old_key), (made.certificate, made.key)
     pair = half
 
     def files() -> tuple[Path, Path]:
@@ -192,14 +201,14 @@ async def test_a_key_that_got_a_password_does_not_ask_at_the_terminal(
 ) -> None:
     locked, looked = tmp_path / "locked.pem", asyncio.Event()
     loop = asyncio.get_running_loop()
-    key = (await asyncio.to_thread(split, generated, tmp_path)).key
-    command = f"openssl pkey -aes128 -passout pass:x -in {key} -out {locked}".split()
+    own = await asyncio.to_thread(split, generated, tmp_path)
+    command = f"openssl pkey -aes128 -passout pass:x -in {own.key} -out {locked}".split()
     await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
 
     def files() -> tuple[Path, Path]:
         if caplog.records:
             loop.call_soon_threadsafe(looked.set)
-        return generated.certificate, locked
+        return own.certificate, locked
 
     fresh = asyncio.create_task(replace(generated, files=files).keep_fresh(every_s=0.001))
     await looked.wait()
@@ -216,7 +225,9 @@ def test_it_is_kept_for_the_owner_only_and_used_again(tmp_path: Path) -> None:
     assert (tmp_path / "tls" / "server.pem").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "tls").stat().st_mode & 0o777 == 0o700
     assert "PRIVATE" not in first.certificate.read_text()
-    assert sorted(p.name for p in (tmp_path / "tls").iterdir()) == ["certificate.pem", "server.pem"]
+    assert (tmp_path / "tls" / "authority.pem").stat().st_mode & 0o777 == 0o600
+    files = sorted(path.name for path in (tmp_path / "tls").iterdir())
+    assert files == ["authority.pem", "certificate.pem", "server.pem"]
     assert tls_generated(tmp_path / "tls", NAMES[:2]).fingerprint == first.fingerprint
     assert tls_generated(tmp_path / "tls", [*NAMES, "10.0.0.5"]).fingerprint != first.fingerprint
 
@@ -238,7 +249,7 @@ def test_a_damaged_file_is_made_anew(tmp_path: Path, text: str) -> None:
 
 def test_it_is_for_this_server_and_nothing_else(generated: ServerTls) -> None:
     shown = subprocess.run(
-        ["openssl", "x509", "-noout", "-text", "-in", str(generated.certificate)],
+        ["openssl", "x509", "-noout", "-text", "-in", str(generated.files()[0])],
         capture_output=True,
         text=True,
         check=True,
@@ -249,6 +260,43 @@ def test_it_is_for_this_server_and_nothing_else(generated: ServerTls) -> None:
         assert name in shown
     assert "not a name" not in shown
     assert "Public-Key: (256 bit)" in shown
+
+
+def test_a_device_trusts_it_once_for_all_renewals(tmp_path: Path) -> None:
+    first = tls_generated(tmp_path, NAMES)
+    trusted = first.certificate.read_text()
+    again = tls_generated(tmp_path, [*NAMES, "10.0.0.5"])
+    assert again.fingerprint != first.fingerprint
+    assert first.certificate.read_text() == trusted
+
+
+def signed(directory: Path, name: str) -> subprocess.CompletedProcess[str]:
+    """What openssl says of a certificate for ``name`` that the authority has signed."""
+    authority, key = directory / "authority.pem", directory / "stolen.key"
+    common = f"-addext subjectAltName={name} -addext basicConstraints=critical,CA:FALSE"
+    make = f"openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=x -days 9 {common}"
+    out = directory / "stolen.pem"
+    signing = f"{make} -CA {authority} -CAkey {authority} -keyout {key} -out {out}"
+    subprocess.run(signing.split(), check=True, capture_output=True)
+    verify = ["openssl", "verify", "-CAfile", str(directory / "certificate.pem"), str(out)]
+    return subprocess.run(verify, capture_output=True, text=True)
+
+
+def test_its_authority_vouches_for_this_machine_and_private_addresses_only(tmp_path: Path) -> None:
+    tls_generated(tmp_path, NAMES)
+    for name in ("DNS:localhost", "DNS:other.local", "IP:192.168.7.7", "IP:fd00::1"):
+        assert signed(tmp_path, name).returncode == 0, name
+    for name in ("DNS:bank.example", "IP:203.0.113.9", "IP:2001:db8::1"):
+        told = signed(tmp_path, name)
+        assert "permitted subtree violation" in told.stderr, name
+
+
+def test_an_authority_that_may_not_vouch_for_a_new_name_is_replaced(tmp_path: Path) -> None:
+    first = tls_generated(tmp_path, NAMES).certificate.read_text()
+    named = tls_generated(tmp_path, [*NAMES, "voice.example", "203.0.113.9"])
+    assert named.certificate.read_text() != first
+    for name in ("DNS:voice.example", "IP:203.0.113.9"):
+        assert signed(tmp_path, name).returncode == 0, name
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
@@ -262,9 +310,11 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
 
 def split(generated: ServerTls, directory: Path) -> TlsFiles:
     both = (generated.certificate.parent / "server.pem").read_text()
-    key = directory / "key.pem"
-    key.write_text(both[: both.index("-----BEGIN CERTIFICATE")])
-    return TlsFiles(certificate=generated.certificate, key=key)
+    key, certificate = directory / "key.pem", directory / "chain.pem"
+    border = both.index("-----BEGIN CERTIFICATE")
+    key.write_text(both[:border])
+    certificate.write_text(both[border:])
+    return TlsFiles(certificate=certificate, key=key)
 
 
 def test_files_of_the_owner(generated: ServerTls, tmp_path: Path) -> None:
@@ -290,6 +340,22 @@ def test_files_that_cannot_be_used_say_why(generated: ServerTls, tmp_path: Path)
             tls_from_files(files)
         assert why.lower() in error.value.why.lower(), error.value.why
         assert "server.tls" in error.value.fix
+
+
+def test_a_port_for_browsers_has_the_servers_certificate_or_ours(tmp_path: Path) -> None:
+    def of(*sets: str) -> tuple[ServerTls | None, ServerTls | None]:
+        given = [*sets, f"paths.cache_dir={tmp_path / 'cache'}"]
+        settings = load_settings(None, given, {}).settings
+        tls = tls_for(settings, {})
+        return tls, browser_tls_for(settings, {}, tls)
+
+    assert of() == (None, None)
+    none, made = of("server.browser_port=8766")
+    assert none is None
+    assert made is not None
+    own, same = of("server.browser_port=8766", "server.tls=generate")
+    assert own is not None
+    assert same is own
 
 
 def test_what_the_settings_mean(generated: ServerTls, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from pipeline.events import (
     TranscriptFailed,
     TranscriptReady,
     TurnJudged,
+    TurnUnderWay,
 )
 from pipeline.items import AudioPart, MessageItem, TextPart
 from pipeline.messages import Message
@@ -60,7 +61,10 @@ from tests.support.virtual_time import run_virtual
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
-INTERNAL = (SpeechPaused, SpeechRejected, SpeechResumed, TurnJudged, SpeculationDiscarded, Timeline)
+INTERNAL = (
+    *(SpeechPaused, SpeechRejected, SpeechResumed, TurnJudged),
+    *(SpeculationDiscarded, Timeline, TurnUnderWay),
+)
 
 
 def user_text(text: str) -> MessageItem:

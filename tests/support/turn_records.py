@@ -19,8 +19,9 @@ def records_of(played: Scene, *, answers: bool = True) -> list[TurnRecord]:
     """The records of everything that was published, by a fold of our own."""
     recorder = TurnRecorder(answers=answers)
     seen = [(at, e) for at, e in played.log if not isinstance(e, TurnRecord)]
-    records = [record for at, event in seen for record in recorder.feed(at, event)]
-    return records + recorder.close(seen[-1][0])
+    told = [each for at, event in seen for each in recorder.feed(at, event)]
+    told += recorder.close(seen[-1][0])
+    return [each for each in told if isinstance(each, TurnRecord)]
 
 
 def user_text(text: str, item_id: str = "item_x") -> MessageItem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args
 
@@ -64,9 +65,18 @@ GOLDEN: list[tuple[float, Event]] = [
 ]
 
 
+def whole(told: Sequence[TurnRecord | events.TurnUnderWay]) -> list[TurnRecord]:
+    return [each for each in told if isinstance(each, TurnRecord)]
+
+
 def test_a_whole_turn_to_the_last_figure() -> None:
     recorder = TurnRecorder()
-    [record] = [record for at, event in GOLDEN for record in recorder.feed(at, event)]
+    told = [each for at, event in GOLDEN for each in recorder.feed(at, event)]
+    glance, record = told
+    assert isinstance(glance, events.TurnUnderWay)
+    assert isinstance(record, TurnRecord)
+    assert (glance.record.text, glance.record.reply_id) == (record.text, record.reply_id)
+    assert rounded(glance.record.first_audio_ms) == 282.0
     last = (
         Judgement(82.0, 0.7, 500, ("question",)),
         Judgement(132.0, 0.95, 200, ("sound", "question")),
@@ -172,13 +182,13 @@ ANY_EVENT: st.SearchStrategy[Event] = st.one_of(
 @given(st.lists(ANY_EVENT, max_size=60))
 def test_no_order_of_events_breaks_it_or_loses_a_turn(told: list[Event]) -> None:
     recorder = TurnRecorder()
-    records = []
+    records: list[TurnRecord] = []
     for n, event in enumerate(told):
-        new = recorder.feed(n * 0.01, event)
+        new = whole(recorder.feed(n * 0.01, event))
         if isinstance(event, events.ReplyFinished):
             assert sum(r.reply_id == event.reply_id for r in new) <= 1
         records += new
-    records += recorder.close(len(told) * 0.01)
+    records += whole(recorder.close(len(told) * 0.01))
     assert recorder.close(99.0) == []
     assert {record.outcome for record in records} <= set(get_args(Outcome))
     committed = Counter(e.item_id for e in told if isinstance(e, events.InputCommitted))
@@ -197,9 +207,10 @@ def test_what_waits_is_bounded() -> None:
     recorder = TurnRecorder()
     records: list[TurnRecord] = []
     for n in range(3 * MAX_HELD):
-        records += recorder.feed(n, events.SpeechStarted(f"item_s{n}", n))
-        records += recorder.feed(n, events.InputCommitted(f"item_c{n}", None))
-        records += recorder.feed(n, events.ItemAdded(user_text("x" * 10, f"item_t{n}"), None))
+        records += whole(recorder.feed(n, events.SpeechStarted(f"item_s{n}", n)))
+        records += whole(recorder.feed(n, events.InputCommitted(f"item_c{n}", None)))
+        typed = user_text("x" * 10, f"item_t{n}")
+        records += whole(recorder.feed(n, events.ItemAdded(typed, None)))
     assert len(records) == 4 * MAX_HELD
     assert len(recorder.close(100.0)) == 2 * MAX_HELD
 

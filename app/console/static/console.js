@@ -21,9 +21,15 @@ async function show() {
   }
   document.title = `${name[0].toUpperCase()}${name.slice(1)} – reachy-voice`;
   const refused = await forbidden();
+  const secure = isSecureContext ? undefined : (await get("../secure")).secure;
   if (mine !== shows) return;
   const fresh = document.createElement("div");
   host.replaceChildren(fresh);
+  if (!isSecureContext) {
+    const warning = document.createElement("div");
+    render(warn(secure), warning);
+    host.prepend(warning);
+  }
   if (refused) askForKey(fresh, refused);
   else leave = pages[name].show(fresh) ?? (() => {});
 }
@@ -35,6 +41,17 @@ async function forbidden() {
     if (error instanceof Forbidden) return error.message;
   }
   return "";
+}
+
+function warn(secure) {
+  const address = secure && `https://${location.hostname}:${secure.port}/console/`;
+  return html`<section class="panel" role="alert"><h2>This page is not encrypted</h2>
+    <p>Others in the network can read a key that you type here, and the browser gives it no microphone.</p>
+    ${secure
+      ? html`<p>Open <a href=${address}>${address}</a>. Its certificate, SHA-256:</p><p><code>${secure.fingerprint}</code></p>
+        <p class="note">To be asked no more, trust <a href="authority">the server's authority</a> on this device. It can vouch for this server and private addresses only.</p>`
+      : html`<p>On the server, set <code>server.browser_port: 8766</code>; or open the page there, as <code>http://localhost:${location.port}/console/</code>.</p>`}
+  </section>`;
 }
 
 function askForKey(place, why) {

@@ -12,7 +12,7 @@ export const server = {
 
     const stop = follow("turns", (kind, turn) => {
       if (kind === "begin") answers.length = 0;
-      else if (turn.first_audio_ms !== null && turn.origin === "voice") answers.push({ at: turn.ended_at, ms: turn.first_audio_ms });
+      else if (!turn.under_way && turn.first_audio_ms !== null && turn.origin === "voice") answers.push({ at: turn.at, ms: turn.first_audio_ms });
     }, () => {});
 
     async function look() {

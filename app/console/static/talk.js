@@ -2,22 +2,39 @@
 import { html, render, nothing } from "./lit-html.js";
 import { Realtime, base64, bytes } from "./realtime.js";
 import { Sound, microphones } from "./sound.js";
+import { get } from "./api.js";
+import { call, offered } from "./tools.js";
+import { fromCamera, fromFile } from "./picture.js";
 
+const LANGUAGES = { "": "as configured", en: "English", de: "Deutsch", fr: "Français", es: "Español", it: "Italiano", pt: "Português", nl: "Nederlands" };
+const LOUD = 0.02; // RMS above which there is speech, of 1
 const NAMES = { connecting: "Connecting …", open: "Connected", lost: "Connection lost; trying again …" };
 
 export const talk = {
   show(host) {
     const items = new Map(); // by id, in the conversation's order: { role, text, cut }
     let state = "connecting", problem = "", devices = [], device = "";
-    let listening = false, held = false, byKey = false, level = 0, playing = false, responding = false;
+    let voices = [], voice = "", language = "", tools = false;
+    let listening = false, held = false, byKey = false, level = 0, playing = false, responding = false, called = false;
+    let lastLoud = 0, waited = 0; // ms: when the microphone was loud last, and from then to the first sound
+
+    get("state").then((told) => { ({ voices } = told); draw(); }, () => {});
 
     const sound = new Sound(
       (pcm, loudness) => {
         level = loudness;
+        if (loudness > LOUD && !playing) lastLoud = performance.now();
         if (!byKey || held) client.send("input_audio_buffer.append", { audio: base64(pcm) });
         draw();
       },
-      (sounding) => { playing = sounding; draw(); },
+      (sounding) => {
+        playing = sounding;
+        if (sounding && lastLoud) {
+          waited = performance.now() - lastLoud;
+          lastLoud = 0;
+        }
+        draw();
+      },
     );
     const client = new Realtime(hear, (now, why) => {
       state = now;
@@ -35,6 +52,9 @@ export const talk = {
           items.set(id, { role, text: content.map((part) => part.text ?? part.transcript ?? "").join("") });
           break;
         }
+        case "conversation.item.input_audio_transcription.delta":
+          note(event.item_id, "user").text += event.delta;
+          break;
         case "conversation.item.input_audio_transcription.completed":
           note(event.item_id, "user").text = event.transcript;
           break;
@@ -46,6 +66,9 @@ export const talk = {
         case "response.output_text.delta":
           note(event.item_id, "assistant").text += event.delta;
           break;
+        case "response.function_call_arguments.done":
+          answerCall(event);
+          break;
         case "response.output_audio.delta":
           sound.play(bytes(event.delta));
           return;
@@ -56,6 +79,7 @@ export const talk = {
           responding = false;
           if (event.response.status === "cancelled") sound.flush();
           if (event.response.status === "failed") problem = event.response.status_details?.error?.message ?? "The answer failed.";
+          if (called) { called = false; client.send("response.create"); }
           for (const item of event.response.output) {
             if (item.type === "message" && event.response.status === "cancelled") client.send("conversation.item.retrieve", { item_id: item.id });
           }
@@ -100,8 +124,27 @@ export const talk = {
     }
 
     function setUp() {
-      const input = { transcription: { model: "default" }, turn_detection: byKey ? null : { type: "server_vad" } };
-      client.send("session.update", { session: { type: "realtime", audio: { input } } });
+      const transcription = { model: "default", delay: "low", ...(language && { language }) };
+      const input = { transcription, turn_detection: byKey ? null : { type: "server_vad" } };
+      const output = voice ? { voice } : {};
+      client.send("session.update", { session: { type: "realtime", audio: { input, output }, tools: tools ? offered : [] } });
+    }
+
+    function answerCall({ call_id, name, arguments: given }) {
+      const output = JSON.stringify(call(name, given));
+      items.set(call_id, { role: "tool", text: `${name}(${given}) → ${output}` });
+      client.send("conversation.item.create", { item: { type: "function_call_output", call_id, output } });
+      called = true;
+    }
+
+    async function show(picture) {
+      problem = "";
+      try {
+        const image_url = await picture();
+        client.send("conversation.item.create", { item: { type: "message", role: "user", content: [{ type: "input_image", image_url }] } });
+        items.set(image_url, { role: "user", picture: image_url, text: "" });
+      } catch (error) { problem = `There is no picture: ${error.message}`; }
+      draw();
     }
 
     function press(down) {
@@ -136,8 +179,7 @@ export const talk = {
 
     function draw() {
       render(html`
-        ${isSecureContext ? nothing : html`<p class="panel bad" role="alert">Browsers give a microphone only to pages of this machine or with https. Open this page as http://localhost here; typing works.</p>`}
-        <p class="note" role="status">${NAMES[state]}${playing ? " · speaking" : listening ? " · listening" : ""}</p>
+        <p class="note" role="status">${NAMES[state]}${playing ? " · speaking" : listening ? " · listening" : ""}${waited ? ` · first sound ${Math.round(waited)} ms after your last` : ""}</p>
         ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
         <div class="row">
           <button class="main" @click=${toggle} ?disabled=${!isSecureContext}>${listening ? "Mute the microphone" : "Start talking"}</button>
@@ -153,13 +195,24 @@ export const talk = {
             </select></label>` : nothing}
         </div>
         <ol class="talk panel" aria-live="polite" aria-label="Conversation">
-          ${[...items.values()].filter((item) => item.text).map((item) => html`<li class=${item.role}>
-            <span class="who">${item.role === "user" ? "You" : item.cut ? "Reachy, interrupted; you heard" : "Reachy"}</span>${item.text}</li>`)}
+          ${[...items.values()].filter((item) => item.text || item.picture).map((item) => html`<li class=${item.role}>
+            <span class="who">${item.role === "user" ? "You" : item.role === "tool" ? "Tool" : item.cut ? "Reachy, interrupted; you heard" : "Reachy"}</span>${item.picture ? html`<img src=${item.picture} alt="The picture that you sent" width="160">` : item.text}</li>`)}
         </ol>
         <form class="row" @submit=${write}>
           <input type="text" name="words" aria-label="Write to Reachy" placeholder="Write to Reachy" autocomplete="off">
           <button>Send</button>
-        </form>`, host);
+        </form>
+        <details class="panel"><summary>Voice, language, pictures, tools</summary>
+          <div class="row">
+            ${voices.length > 1 ? html`<label>Voice <select @change=${({ target }) => { voice = target.value; setUp(); }}>
+              <option value="">as configured</option>${voices.map((name) => html`<option>${name}</option>`)}</select></label>` : nothing}
+            <label>You speak <select @change=${({ target }) => { language = target.value; setUp(); }}>
+              ${Object.entries(LANGUAGES).map(([code, name]) => html`<option value=${code}>${name}</option>`)}</select></label>
+            <label><input type="checkbox" @change=${({ target }) => { tools = target.checked; setUp(); }}> Tools: clock, dice</label>
+            <label>Picture <input type="file" accept="image/*" @change=${({ target }) => { const [file] = target.files; if (file) show(() => fromFile(file)); target.value = ""; }}></label>
+            <button ?disabled=${!isSecureContext} @click=${() => show(fromCamera)}>Take a picture</button>
+          </div>
+        </details>`, host);
     }
 
     draw();

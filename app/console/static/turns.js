@@ -52,12 +52,12 @@ function legend() {
 }
 
 function row(turn) {
-  const when = new Date(turn.ended_at * 1000).toLocaleTimeString();
+  const when = new Date(turn.at * 1000).toLocaleTimeString();
   const audio = turn.first_audio_ms === null ? "no audio" : `first audio after ${Math.round(turn.first_audio_ms)} ms`;
   return html`<li>
     <p><strong>${turn.text || `(${turn.origin})`}</strong></p>
     ${turn.heard ? html`<p>${turn.heard}</p>` : nothing}
-    <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""} · ${audio}</p>
+    <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.under_way ? "speaking" : turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""} · ${audio}</p>
     ${turn.error ? html`<p class="bad">${turn.error}</p>` : nothing}
     ${bar(turn)}
     ${why(turn)}

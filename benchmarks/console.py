@@ -1,0 +1,165 @@
+"""What the console costs, and what a browser adds to the latency.
+
+    python -m benchmarks.console [-n N] [--seconds S] [--out FILE]
+
+A server of its own with the default engines, and Debian's Chromium, headless:
+
+- **page**: bytes of all its files, and first contentful paint of ``N`` fresh browsers.
+- **cost**: CPU of the server with each page open for ``S`` seconds, less that without one.
+- **visible**: from the first audio of an answer at a client to its turn on the page Turns.
+- **browser**, **websocket**: the same recording, from the last sample of speech to the first sample
+  of the answer: in the browser by its own audio clock, from the microphone's input to the player's
+  output; over a WebSocket as ``reachy-voice bench`` measures. Turn about, each in a session of its
+  own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from playwright.async_api import expect
+
+from app.cli.measuring import percentile, spawned_server
+from app.console.console import STATIC
+from app.server.process_usage import usage
+from app.talk.realtime_client import RATE, connect, room_tone
+from hardware.wav import speech_end
+from pipeline.audio import LISTEN_RATE, Pcm, Resampler
+from tests.support.browser import Visit, browsing
+from tests.support.recordings import recording
+
+PAGES = ("talk", "turns", "server")
+CLIP = "goforward"
+AUDIBLE = 300
+"""Of 32,767: a sample that is louder is sound."""
+ANSWER_MS = 30_000
+BARS = {
+    "page.bytes": 150_000.0,
+    "page.first_paint_ms.p50": 300.0,
+    "cost.core_percent.turns": 2.0,
+    "visible_ms.p50": 500.0,
+    "browser_adds_ms": 80.0,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("-n", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    found = asyncio.run(_measure(asked.n, asked.seconds))
+    print(json.dumps(found, indent=2))
+    if asked.out:
+        asked.out.write_text(json.dumps(found, indent=2) + "\n")
+
+
+async def _measure(n: int, seconds: float) -> dict[str, Any]:
+    pcm = recording(CLIP).pcm
+    async with spawned_server(("--set", "conversation.sampling.max_tokens=24")) as server:
+        page = server.url.replace("ws:", "http:").replace("v1/realtime", "console/")
+        found: dict[str, Any] = {
+            "page": {
+                "bytes": sum(path.stat().st_size for path in STATIC.iterdir()),
+                "first_paint_ms": _percentiles([await _first_paint(page) for _ in range(n)]),
+            },
+            "cost": {"core_percent": await _cost(page, server.pid, seconds)},
+        }
+        browser, websocket, visible = [], [], []
+        for _ in range(n):
+            websocket.append(await _by_websocket(server.url, pcm))
+            latency_ms, visible_ms = await _by_browser(page, pcm)
+            browser.append(latency_ms)
+            visible.append(visible_ms)
+    found["browser_ms"] = _percentiles(browser)
+    found["websocket_ms"] = _percentiles(websocket)
+    found["visible_ms"] = _percentiles(visible)
+    found["browser_adds_ms"] = found["browser_ms"]["p50"] - found["websocket_ms"]["p50"]
+    found["load_average"] = os.getloadavg()[0]
+    found["bars"] = BARS
+    return found
+
+
+async def _first_paint(address: str) -> float:
+    with tempfile.TemporaryDirectory() as scratch:
+        async with browsing(Path(scratch)) as visit:
+            await visit.page.goto(address)
+            await expect(visit.page.get_by_role("status")).to_contain_text("Connected")
+            paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+            return float(await visit.page.evaluate(paint))
+
+
+async def _cost(address: str, pid: int, seconds: float) -> dict[str, float]:
+    async def spent() -> float:
+        before = usage(pid).cpu_seconds
+        await asyncio.sleep(seconds)
+        return (usage(pid).cpu_seconds - before) / seconds * 100
+
+    alone = await spent()
+    cost = {"alone": alone}
+    with tempfile.TemporaryDirectory() as scratch:
+        async with browsing(Path(scratch)) as visit:
+            for name in PAGES:
+                await visit.page.goto(f"{address}#{name}")
+                await visit.page.reload()
+                await expect(visit.page.locator("main :visible").first).to_be_visible()
+                cost[name] = await spent() - alone
+    return cost
+
+
+async def _by_websocket(url: str, pcm: Pcm) -> float:
+    resampler = Resampler(LISTEN_RATE, RATE)
+    said = np.concatenate((resampler.feed(pcm), resampler.flush()))
+    before = room_tone(RATE)
+    async with connect(url) as client:
+        await client.configure()
+        end = len(before) + speech_end(said, RATE)
+        turn = await client.speak(np.concatenate((before, said)), end)
+    latency_ms = turn.voice_to_voice_ms
+    assert latency_ms is not None, "the answer had no audio"
+    return latency_ms
+
+
+async def _by_browser(address: str, pcm: Pcm) -> tuple[float, float]:
+    """Latency, and how long after the first audio the turn was on the page Turns."""
+    quiet = np.zeros(LISTEN_RATE, dtype=np.int16)
+    with tempfile.TemporaryDirectory() as scratch:
+        async with browsing(Path(scratch), np.concatenate((quiet, pcm, quiet))) as visit:
+            turns = await visit.context.new_page()
+            await turns.goto(f"{address}#turns")
+            await expect(turns.get_by_role("status")).to_contain_text("turns")
+            talk = visit.page
+            await talk.goto(address)
+            before = await turns.locator("ol.turns > li").count()
+            await talk.get_by_role("button", name="Start talking").click()
+            await expect(talk.get_by_role("status")).to_contain_text("speaking", timeout=ANSWER_MS)
+            heard = time.monotonic()
+            rows = turns.locator("ol.turns > li")
+            await expect(rows).to_have_count(min(200, before + 1), timeout=ANSWER_MS)
+            visible_ms = max(0.0, (time.monotonic() - heard) * 1000)
+            stop = talk.get_by_role("button", name="Stop")
+            await expect(stop).to_be_disabled(timeout=2 * ANSWER_MS)
+            return await _latency_ms(visit), visible_ms
+
+
+async def _latency_ms(visit: Visit) -> float:
+    spoken, played = await visit.tape("spoken"), await visit.tape("played")
+    first = int(np.flatnonzero(np.abs(played.astype(np.int32)) > AUDIBLE)[0])
+    return (first - speech_end(spoken[:first], LISTEN_RATE)) / LISTEN_RATE * 1000
+
+
+def _percentiles(values: list[float]) -> dict[str, float | int | None]:
+    at = {f"p{percent}": percentile(values, percent) for percent in (50, 95)}
+    return {"n": len(values), **at}
+
+
+if __name__ == "__main__":
+    main()
