@@ -40,9 +40,10 @@ class Secure:
 class Running:
     """One server. What is ``None`` cannot be done there.
 
-    ``readiness``: why each engine is not ready. ``voices``: asked for once all are. ``callers``: who knocked (``app.server.callers``).
-    ``use``: exchange engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
-    ``doctor``, ``models``: what these commands show; they block.
+    ``readiness``: why each engine is not ready. ``voices``: asked for once all are. ``callers``:
+    who knocked (``app.server.callers``). ``use``: exchange engines, as ``reachy-voice models use``
+    does. ``pull``: fetch weights; blocks. ``doctor``, ``models``: what these commands show; they
+    block.
     """
 
     readiness: Callable[[], Mapping[str, str | None]] = dict

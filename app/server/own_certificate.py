@@ -2,7 +2,8 @@
 once, and the server's own, which the authority signs and which is renewed every year.
 
 The authority may sign for this machine's names and for private addresses only (name constraints,
-RFC 5280, 4.2.1.10): whoever trusts it trusts no other site by it. Its key stays in ``authority.pem``.
+RFC 5280, 4.2.1.10): whoever trusts it trusts no other site by it. Its key stays in
+``authority.pem``.
 """
 
 from __future__ import annotations

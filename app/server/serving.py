@@ -49,8 +49,8 @@ async def run_server(
     browser_tls: ServerTls | None = None,
 ) -> None:
     """Serve until a signal. ``on_ready`` gets the port once a client would be answered. ``live``:
-    lets engines be exchanged meanwhile. ``console``: what only the program around it can show. ``browser_tls``: with a second
-    port, for browsers.
+    lets engines be exchanged meanwhile. ``console``: what only the program around it can show.
+    ``browser_tls``: with a second port, for browsers.
 
     The port is taken before any engine is built, so that a taken one is known at once. Without
     ``access`` only this machine may connect. Raises ``ReachyVoiceError``.
