@@ -87,10 +87,10 @@ async def test_a_second_port_is_encrypted_beside_the_plain_one(
     second = Listener(bind("127.0.0.1", 0), generated.context)
     port = second.socket.getsockname()[1]
     served = await serving(beside=[second])
-    async with connect(f"wss://localhost:{port}/v1/realtime", ssl=context) as safe:
-        async with served.connect() as plain:
-            for client in (safe, plain):
-                assert json.loads(await client.recv())["type"] == "session.created"
+    url = f"wss://localhost:{port}/v1/realtime"
+    async with connect(url, ssl=context) as safe, served.connect() as plain:
+        for client in (safe, plain):
+            assert json.loads(await client.recv())["type"] == "session.created"
     with pytest.raises(InvalidMessage):
         await connect(f"ws://localhost:{port}/v1/realtime")
 
