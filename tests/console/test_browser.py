@@ -27,7 +27,7 @@ from app.server.serving import local_server
 from app.server.tls import tls_generated
 from app.settings.load import load_settings
 from benchmarks.wer import measure
-from pipeline.audio import LISTEN_RATE
+from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import ToolCall
 from pipeline.engines.stt import moonshine
 from pipeline.turn_record import IgnoredSpeech, Judgement, Pause, TurnRecord
@@ -359,20 +359,29 @@ async def test_a_lost_connection_goes_on_in_the_same_conversation(
         assert any("My name is Ada." in each.content for each in assistant.llm.prompts[-1])
 
 
-@pytest.mark.real
-async def test_a_spoken_question_is_answered_aloud_by_the_real_engines(
-    weights: Callable[[str], Path], cache: WeightsCache, tmp_path: Path
-) -> None:
-    options = ("conversation.sampling.max_tokens=24", "conversation.sampling.temperature=0")
+@asynccontextmanager
+async def really_talking(
+    weights: Callable[[str], Path], cache: WeightsCache, tmp_path: Path, said: Pcm, tokens: int
+) -> AsyncIterator[Visit]:
+    """The page Talk of a server with the real engines; the microphone hears ``said``."""
+    options = (f"conversation.sampling.max_tokens={tokens}", "conversation.sampling.temperature=0")
     loaded = await asyncio.to_thread(load_settings, None, options)
     for name in loaded.settings.weights():
         await asyncio.to_thread(weights, name)
     assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
-    asked = recording("goforward")
-    said = np.concatenate((PAUSE, asked.pcm, PAUSE))
     async with local_server(assistant) as url, browsing(tmp_path, said) as visit:
+        await visit.page.goto(url.replace("ws:", "http:").replace("v1/realtime", "console/"))
+        yield visit
+        assert visit.complaints == []
+
+
+@pytest.mark.real
+async def test_a_spoken_question_is_answered_aloud_by_the_real_engines(
+    weights: Callable[[str], Path], cache: WeightsCache, tmp_path: Path
+) -> None:
+    said = np.concatenate((PAUSE, recording("goforward").pcm, PAUSE))
+    async with really_talking(weights, cache, tmp_path, said, 24) as visit:
         page = visit.page
-        await page.goto(url.replace("ws:", "http:").replace("v1/realtime", "console/"))
         await page.get_by_role("button", name="Start talking").click()
         lines = page.locator("ol.talk li")
         await expect(lines.nth(0)).to_contain_text(re.compile("go forward", re.I), timeout=SLOW_MS)
@@ -384,4 +393,20 @@ async def test_a_spoken_question_is_answered_aloud_by_the_real_engines(
         stt = await asyncio.to_thread(moonshine.build, moonshine.MoonshineOptions(), path)
         told = (await asyncio.to_thread(measure, stt, [heard]))[0].errors
         assert told.errors <= 1 + told.words // 3
-        assert visit.complaints == []
+
+
+@pytest.mark.real
+async def test_speech_over_the_answer_stops_it(
+    weights: Callable[[str], Path], cache: WeightsCache, tmp_path: Path
+) -> None:
+    said = np.concatenate((PAUSE, recording("something").pcm, PAUSE))
+    async with really_talking(weights, cache, tmp_path, said, 120) as visit:
+        page = visit.page
+        lines = page.locator("ol.talk li")
+        await page.get_by_label("Write to Reachy").fill("Tell me a long story about the sea.")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("status")).to_contain_text("speaking", timeout=SLOW_MS)
+        await page.get_by_role("button", name="Start talking").click()
+        await expect(lines.nth(1)).to_contain_text("Reachy, interrupted", timeout=SLOW_MS)
+        again = re.compile("somewhere", re.I)
+        await expect(lines.nth(2)).to_contain_text(again, timeout=SLOW_MS)

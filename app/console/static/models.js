@@ -48,6 +48,7 @@ export const models = {
       if (over) return;
       render(html`
         ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
+        ${problem || can.length ? nothing : html`<p class="note">This server shows no models.</p>`}
         <p class="note" role="status">${busy}${steps.length ? ` ${steps.join("; ")}` : ""}</p>
         ${can.includes("use") ? html`<form class="panel" @submit=${use}>
           <h2>Exchange an engine</h2>
