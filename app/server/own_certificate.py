@@ -147,7 +147,9 @@ def _sign_authority(
     from cryptography.hazmat.primitives import hashes
 
     public = key.public_key()
-    subject = _subject(f"reachy-voice on {next(iter(names), 'this machine')}")
+    own = (name for name in map(str, names) if _NAME.fullmatch(name) and not name[0].isdigit())
+    where = next((name for name in own if name not in _ALWAYS), "this machine")
+    subject = _subject(f"reachy-voice on {where}")
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     constraints = x509.NameConstraints(list(_permitted_trees(names)), None)
     return (

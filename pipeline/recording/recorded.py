@@ -19,6 +19,7 @@ from pipeline.conversation.memory import Memory
 from pipeline.echo.path import EchoWindow
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
+from pipeline.events import TurnUnderWay
 from pipeline.hearing.client import EchoHearing, Hearing
 from pipeline.items import AudioPart, MessageItem
 from pipeline.recording.engine_calls import Recorder
@@ -91,6 +92,8 @@ class SessionLog:
     def event(self, published: Published) -> None:
         """The session has published an event."""
         event = published.event
+        if isinstance(event, TurnUnderWay):
+            return  # its whole record follows
         at = published.at - self._began_at
         self.write("event", at, lambda: {"event": to_plain(event, audio=False)})
 

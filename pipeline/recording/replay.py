@@ -18,6 +18,7 @@ from pipeline.conversation.chat import Chat
 from pipeline.conversation.lasting_conversation import LastingConversation
 from pipeline.conversation.memory import Memory
 from pipeline.errors import ConfigError
+from pipeline.events import TurnUnderWay
 from pipeline.recording.hearings import ReplayedHearing
 from pipeline.recording.plain import to_plain
 from pipeline.recording.reading import LATE_S, HeldSession
@@ -58,7 +59,8 @@ class Replayed:
     @property
     def events(self) -> list[tuple[float, dict[str, Any]]]:
         """All events as a recording has them."""
-        return [(round(at, 6), to_plain(event, audio=False)) for at, event in self.published]
+        told = [each for each in self.published if not isinstance(each.event, TurnUnderWay)]
+        return [(round(at, 6), to_plain(event, audio=False)) for at, event in told]
 
     def lines(self, name: str) -> Iterator[str]:
         """All events as lines of a recording."""
