@@ -23,6 +23,7 @@ from app.cli.record import RecordOption, recording
 from app.compose import Assistant
 from app.console.running import Running
 from app.doctor.checks import examine
+from app.doctor.profile_fit import judge, this_machine, wanted
 from app.models.download import Progress, megabytes
 from app.models.memory_room import has_room
 from app.models.pull import pull as pull_weights
@@ -127,7 +128,11 @@ def _console(
 
         pull_weights(cache, [name], report)
 
+    def profiles() -> list[dict[str, str]]:
+        return [asdict(verdict) for verdict in judge(this_machine(), wanted(cache.catalogue))]
+
     return Running(
+        profiles=profiles,
         doctor=lambda: [asdict(check) for check in examine(config, sets)],
         models=lambda: catalogue_rows(cache, settings),
         pull=pull,

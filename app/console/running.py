@@ -42,8 +42,8 @@ class Running:
 
     ``readiness``: why each engine is not ready. ``voices``: asked for once all are. ``callers``:
     who knocked (``app.server.callers``). ``use``: exchange engines, as ``reachy-voice models use``
-    does. ``pull``: fetch weights; blocks. ``doctor``, ``models``: what these commands show; they
-    block.
+    does. ``pull``: fetch weights; blocks. ``doctor``, ``models``: what these commands show, and
+    ``profiles``: which fit this machine; they block.
     """
 
     readiness: Callable[[], Mapping[str, str | None]] = dict
@@ -55,6 +55,7 @@ class Running:
     pull: Callable[[str, Tell], None] | None = None
     doctor: Callable[[], Rows] | None = None
     models: Callable[[], Rows] | None = None
+    profiles: Callable[[], Rows] = tuple
     secure: Secure | None = None
     busy: list[str] = field(default_factory=list)
     """The steps of what is under way, latest last."""
@@ -94,7 +95,8 @@ class Running:
         return {"checks": await asyncio.to_thread(_there(self.doctor))}
 
     async def catalogue(self) -> dict[str, Any]:
-        return {"models": await asyncio.to_thread(_there(self.models))}
+        models = await asyncio.to_thread(_there(self.models))
+        return {"models": models, "profiles": await asyncio.to_thread(self.profiles)}
 
     # --- what it does
 

@@ -37,7 +37,8 @@ from tests.support.relay import relayed
 from tests.support.scripted_server import Serve, servers, talking
 from tests.support.staged_server import StagedAssistant
 
-SLOW_MS = 15_000
+SLOW_MS = 30_000
+expect.set_options(timeout=15_000)  # two browsers and the engines may share two cores
 ROBOT = "192.0.2.9"
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -112,6 +113,7 @@ def running(file: AccessFile) -> Running:
         pull=pull,
         doctor=lambda: [check],
         models=lambda: [row],
+        profiles=lambda: [{"name": "reachy", "why": "needs an NVIDIA GPU"}],
     )
 
 
@@ -171,8 +173,10 @@ async def test_an_engine_is_exchanged_and_weights_are_fetched(
         await visit.page.get_by_role("button", name="Use it").click()
         status = visit.page.get_by_role("status")
         await expect(status).to_contain_text("loading tts=espeak-ng; in place")
+        await expect(visit.page.get_by_text("needs an NVIDIA GPU")).to_be_visible()
         await visit.page.get_by_role("button", name="Fetch piper-joe").click()
-        await expect(visit.page.locator("tbody td").nth(1)).to_have_text("yes")
+        row = visit.page.get_by_role("row", name="piper-joe")
+        await expect(row.locator("td").nth(1)).to_have_text("yes")
         assert visit.complaints == []
 
 

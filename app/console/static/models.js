@@ -6,12 +6,12 @@ const EVERY_MS = 500;
 
 export const models = {
   show(host) {
-    let rows = [], steps = [], problem = "", busy = "", over = false, timer = 0, can = [];
+    let rows = [], profiles = [], steps = [], problem = "", busy = "", over = false, timer = 0, can = [];
 
     async function load() {
       try {
         ({ can } = await get("state"));
-        if (can.includes("models")) rows = (await get("models")).models;
+        if (can.includes("models")) ({ models: rows, profiles } = await get("models"));
       } catch (error) { problem = error.message; }
       draw();
     }
@@ -55,6 +55,9 @@ export const models = {
           <p class="note">No client is disconnected. It lasts until the server ends; to keep it, write it into your settings.</p>
           <div class="row"><input type="text" name="assignments" aria-label="Engine" placeholder="tts=espeak-ng llm.threads=2">
             <button ?disabled=${busy}>Use it</button></div></form>` : nothing}
+        ${profiles.length ? html`<section class="panel"><h2>Profiles</h2>
+          <p class="note">Best first; chosen when the server starts: <code>script/serve --config NAME</code></p>
+          <table><tbody>${profiles.map(({ name, why }) => html`<tr><th scope="row">${name}</th><td>${why || "fits this machine"}</td></tr>`)}</tbody></table></section>` : nothing}
         ${rows.length ? html`<section class="panel"><h2>Weights</h2><div class="wide" tabindex="0" role="region" aria-label="Table of weights"><table>
           <thead><tr><th scope="col">Name</th><th scope="col">Kind</th><th scope="col">Here</th><th scope="col">Size</th><th scope="col">Memory</th><th scope="col">Licence</th></tr></thead>
           <tbody>${rows.map((row) => html`<tr>
