@@ -48,12 +48,12 @@ from benchmarks.echo.scenes import (
 )
 from benchmarks.echo.voices import RobotVoices, say_all
 from benchmarks.harness.acoustics import Signal, gained, noise, to_pcm, to_signal
+from benchmarks.harness.ears import ears_of, opened_memo
 from benchmarks.harness.played_scene import session_settings
 from benchmarks.harness.played_session import played_session
 from benchmarks.harness.rooms import LOUDSPEAKERS, Loudspeaker, bent, draw_room, in_band
 from benchmarks.harness.virtual_engines import EMBEDDED, Computer, HeardStt, HeardTurn, ScriptedLlm
 from benchmarks.onsets.play import InlineVad
-from benchmarks.turns.score import ears_of, opened_memo
 from benchmarks.wer import word_errors, words
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Published

@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -35,6 +36,7 @@ from pipeline.engines.registry import (
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
 from pipeline.errors import ConfigError
 from pipeline.messages import Message
+from tests.support.recordings import Uncancelled
 
 _UNSAVED = 200
 """New results that may be lost when the program is killed."""
@@ -125,13 +127,6 @@ def _file_digest(path: Path) -> str:
         return ""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-class Uncancelled:
-    """A ``CancelToken`` of work that nobody stops."""
-
-    cancelled = False
-    preempted = False
 
 
 class Ears:
@@ -236,3 +231,12 @@ class Ears:
             options,
             self._weights.path(name) if name else None,
         )
+
+
+def opened_memo(settings: Settings) -> Memo:
+    """What these settings' cache directory has kept."""
+    return Memo(settings.paths.cache(os.environ) / "benchmarks" / "turns.sqlite")
+
+
+def ears_of(settings: Settings, memo: Memo) -> Ears:
+    return Ears(settings, WeightsCache(settings.paths.cache(os.environ)), memo)

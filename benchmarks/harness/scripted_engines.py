@@ -1,13 +1,11 @@
 """Engines that take as long as those of a good GPU, and compute nothing.
 
 Real blocking code behind the real workers: they sleep, yield between slices, and stop when they are
-cancelled, so that everything around them costs what it really costs. Each notes when it began and
-ended every step (``log``: one JSON line a call, times of ``time.monotonic``). Plug-ins like anybody
-else's: ``installed`` writes the entry points.
+cancelled, so that everything around them costs what it really costs. They are plug-ins like any
+other: ``installed`` writes the entry points.
 
-What is not a matter of time they know from files: the words (``write_cue``), and how complete they
-are (``write_opinions``: as the embedded language model sees it, the least that a larger one can
-tell).
+They read the rest from files: the words (``write_cue``), and how complete each text is
+(``write_opinions``: as the embedded language model sees it, the least that a larger one can tell).
 
 The delays are those of an RTX 4090, from the collected published figures that the project's targets
 are set by (``performance-anchors.md``, here "anchors").
@@ -17,10 +15,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,8 +90,6 @@ ANSWERS = (
 
 class ScriptedOptions(EngineOptions):
     engine: Literal["scripted-rtx4090"] = "scripted-rtx4090"
-    log: Path | None = None
-    """Where calls are noted."""
     cue: Path | None = None
     """What is being said, as ``write_cue`` writes it."""
     opinions: Path | None = None
@@ -101,35 +99,11 @@ class ScriptedOptions(EngineOptions):
     """Of one answer of the language model."""
 
 
-# --- the log -----------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Call:
-    """One call of an engine. ``steps``: when each began and ended; ``said``: what it gave out by
-    then (text of a delta, or nothing)."""
-
-    method: str
-    asked: str = ""
-    steps: list[tuple[float, float, str]] = field(default_factory=list)
-
-
-class CallLog:
-    """One JSON line a call, appended when the call has ended. Without a file, nothing."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-
-    def add(self, call: Call) -> None:
-        if self._path is None or not call.steps:
-            return
-        line = json.dumps({"method": call.method, "asked": call.asked, "steps": call.steps})
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+# --- time ---------------------------------------------------------------------------------------
 
 
 class Delays:
-    """Sleeps for a time with seeded jitter, and notes it as a step."""
+    """Sleeps for a time with seeded jitter."""
 
     def __init__(self, seed: int, sleep: Callable[[float], None] = time.sleep) -> None:
         self.random = random.Random(seed)
@@ -138,19 +112,14 @@ class Delays:
     def jittered(self, seconds: float) -> float:
         return seconds * self.random.lognormvariate(0.0, JITTER)
 
-    def step(self, call: Call, seconds: float, cancel: CancelToken, said: str = "") -> None:
+    def step(self, seconds: float, cancel: CancelToken) -> None:
         """Sleep for exactly ``seconds``. Raises ``Cancelled`` in the middle of it."""
         began = now = time.monotonic()
-        given = ""
-        try:
-            while (left := began + seconds - now) > 0:
-                if cancel.cancelled:
-                    raise Cancelled
-                self._sleep(min(left, _CHECK_S))
-                now = time.monotonic()
-            given = said
-        finally:
-            call.steps.append((began, time.monotonic(), given))
+        while (left := began + seconds - now) > 0:
+            if cancel.cancelled:
+                raise Cancelled
+            self._sleep(min(left, _CHECK_S))
+            now = time.monotonic()
 
 
 # --- speech to text ----------------------------------------------------------------------------
@@ -210,7 +179,6 @@ class ScriptedStt:
 
     def __init__(self, options: ScriptedOptions) -> None:
         self.delays = Delays(options.seed)
-        self.log = CallLog(options.log)
         self.cue = options.cue
 
     def open(self, language: str, partials: bool) -> ScriptedUtterance:
@@ -229,12 +197,8 @@ class ScriptedUtterance:
         return Partial()
 
     def finish(self, cancel: CancelToken) -> Transcript:
-        call = Call("finish")
         delays = self._stt.delays
-        try:
-            delays.step(call, delays.jittered(STT_FINAL_S), cancel)
-        finally:
-            self._stt.log.add(call)
+        delays.step(delays.jittered(STT_FINAL_S), cancel)
         text = heard_words(read_cue(self._stt.cue), self._opened_at, self._fed_at)
         return Transcript(with_full_stop(text), self._samples / LISTEN_RATE)
 
@@ -247,7 +211,6 @@ class ScriptedLlm:
 
     def __init__(self, options: ScriptedOptions) -> None:
         self.delays = Delays(options.seed + 1)
-        self.log = CallLog(options.log)
         answers = itertools.cycle(ANSWERS)
         self.answers = (
             " ".join(itertools.islice(answers, options.sentences)) for _ in itertools.count()
@@ -269,12 +232,8 @@ class ScriptedConversation:
     def warm(
         self, messages: Sequence[Message], tools: Sequence[Tool], said: str, cancel: CancelToken
     ) -> Iterator[Warmed | None]:
-        call = Call("warm")
-        try:
-            prompt = [*_words(messages, tools), *said.split()]
-            yield Warmed((yield from self._read(prompt, call, cancel)))
-        finally:
-            self._llm.log.add(call)
+        prompt = [*_words(messages, tools), *said.split()]
+        yield Warmed((yield from self._read(prompt, cancel)))
 
     def reply(
         self,
@@ -284,34 +243,24 @@ class ScriptedConversation:
         sampling: Sampling,
         cancel: CancelToken,
     ) -> Iterator[Delta | None]:
-        call = Call("reply", _asked(messages))
         delays = self._llm.delays
-        try:
-            usage = yield from self._read(_words(messages, tools), call, cancel)
-            opinion = self._llm.opinions.get(call.asked)
-            if opinion is not None and messages[-1].role == "user":
-                yield EndOfTurn(opinion, usage)
-            token_s = 1 / delays.random.uniform(*LLM_TOKENS_PER_S)
-            words = next(self._llm.answers).split()[: sampling.max_tokens]
-            for number, word in enumerate(words):
-                token = f"{word} "
-                if number:
-                    delays.step(call, delays.jittered(token_s), cancel, token)
-                else:
-                    call.steps[-1] = (*call.steps[-1][:2], token)
-                self._known.append(word)
-                yield TextDelta(token)
-            tokens = Usage(usage.prompt, usage.cached, usage.evaluated, len(words))
-            yield Finished("stop", tokens)
-        finally:
-            self._llm.log.add(call)
+        usage = yield from self._read(_words(messages, tools), cancel)
+        opinion = self._llm.opinions.get(_asked(messages))
+        if opinion is not None and messages[-1].role == "user":
+            yield EndOfTurn(opinion, usage)
+        token_s = 1 / delays.random.uniform(*LLM_TOKENS_PER_S)
+        words = next(self._llm.answers).split()[: sampling.max_tokens]
+        for number, word in enumerate(words):
+            if number:
+                delays.step(delays.jittered(token_s), cancel)
+            self._known.append(word)
+            yield TextDelta(f"{word} ")
+        yield Finished("stop", Usage(usage.prompt, usage.cached, usage.evaluated, len(words)))
 
     def close(self) -> None:
         self._known.clear()
 
-    def _read(
-        self, prompt: list[str], call: Call, cancel: CancelToken
-    ) -> Generator[None, None, Usage]:
+    def _read(self, prompt: list[str], cancel: CancelToken) -> Generator[None, None, Usage]:
         """Read what is not known yet, in slices as long as a warm first token takes."""
         cached = sum(1 for _ in itertools.takewhile(_same, zip(prompt, self._known, strict=False)))
         fresh = len(prompt) - cached
@@ -319,10 +268,10 @@ class ScriptedConversation:
         left_s = LLM_FIRST_TOKEN_S * (LLM_COLD_FACTOR if fresh > LLM_WARM_WORDS else 1.0)
         del self._known[cached:]
         while left_s > LLM_FIRST_TOKEN_S:
-            delays.step(call, delays.jittered(LLM_FIRST_TOKEN_S), cancel)
+            delays.step(delays.jittered(LLM_FIRST_TOKEN_S), cancel)
             left_s -= LLM_FIRST_TOKEN_S
             yield None
-        delays.step(call, delays.jittered(left_s), cancel)
+        delays.step(delays.jittered(left_s), cancel)
         self._known = list(prompt)
         return Usage(len(prompt), cached, fresh, 0)
 
@@ -350,28 +299,22 @@ class ScriptedTts:
 
     def __init__(self, options: ScriptedOptions) -> None:
         self._delays = Delays(options.seed + 2)
-        self._log = CallLog(options.log)
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
-        call = Call("synthesize", request.text)
         left_s = max(SECONDS_PER_WORD * len(request.text.split()) / request.speed, TTS_STEP_AUDIO_S)
         chunks = itertools.chain(TTS_CHUNK_STEPS, itertools.repeat(TTS_CHUNK_STEPS[-1]))
         step_s = TTS_STEP_S
-        try:
-            self._delays.step(call, self._delays.jittered(TTS_START_S), cancel)
-            while left_s > 0:
-                steps = next(chunks)
-                for number in range(steps):
-                    if number:
-                        yield None
-                    self._delays.step(call, self._delays.jittered(step_s), cancel)
-                seconds = min(left_s, steps * TTS_STEP_AUDIO_S)
-                left_s -= seconds
-                call.steps[-1] = (*call.steps[-1][:2], "audio")
-                yield _hum(seconds, self.rate)
-                step_s = TTS_STEP_AUDIO_S / TTS_REAL_TIME_FACTOR
-        finally:
-            self._log.add(call)
+        self._delays.step(self._delays.jittered(TTS_START_S), cancel)
+        while left_s > 0:
+            steps = next(chunks)
+            for number in range(steps):
+                if number:
+                    yield None
+                self._delays.step(self._delays.jittered(step_s), cancel)
+            seconds = min(left_s, steps * TTS_STEP_AUDIO_S)
+            left_s -= seconds
+            yield _hum(seconds, self.rate)
+            step_s = TTS_STEP_AUDIO_S / TTS_REAL_TIME_FACTOR
 
 
 def _hum(seconds: float, rate: int) -> Pcm:
@@ -396,7 +339,7 @@ TTS = _spec(Kind.TTS, ScriptedTts)
 
 
 def installed(directory: Path) -> None:
-    """Write what an installer would: with ``directory`` on the path, the registry finds them."""
+    """Write what an installer would, and have servers started from here find it."""
     info = directory / "reachy_voice_scripted-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(
@@ -406,3 +349,7 @@ def installed(directory: Path) -> None:
     for kind in (Kind.STT, Kind.LLM, Kind.TTS):
         lines.append(f"[reachy_voice.{kind}]\n{NAME} = {__name__}:{kind.upper()}\n")
     (info / "entry_points.txt").write_text("\n".join(lines))
+    root = Path(__file__).parents[2]
+    before = filter(None, [os.environ.get("PYTHONPATH")])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(directory), str(root), *before])
+    sys.path.append(str(directory))

@@ -14,7 +14,6 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.ears import Uncancelled
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import (
     Delta,
@@ -30,6 +29,7 @@ from pipeline.engines.stt.moonshine import Moonshine
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import Cancelled, Priority, Work
+from tests.support.recordings import Uncancelled
 
 _ANSWER = (
     *("Well, ", "let ", "me ", "think ", "about ", "that. "),
@@ -83,7 +83,7 @@ its speech); reading ahead some words is one slice."""
 
 
 class Heard(Protocol):
-    """What models make of audio (``cache.Ears``); 16 kHz."""
+    """What models make of audio (``ears.Ears``); 16 kHz."""
 
     passes: list[float]
 

@@ -38,7 +38,7 @@ from rich.console import Console
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from benchmarks.harness.ears import Ears
+from benchmarks.harness.ears import Ears, ears_of, opened_memo
 from benchmarks.harness.heard_speech import Voices
 from benchmarks.harness.played_scene import session_settings
 from benchmarks.harness.played_session import played_session
@@ -53,7 +53,6 @@ from benchmarks.harness.virtual_engines import (
     ScriptedTts,
 )
 from benchmarks.interruptions.scenes import InterruptionScene, Kind, scenes
-from benchmarks.turns.score import ears_of, opened_memo
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE
 from pipeline.bus import Published

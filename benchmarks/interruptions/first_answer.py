@@ -216,8 +216,6 @@ class Session:
 async def serving(directory: Path) -> AsyncIterator[dict[str, str]]:
     """Both servers; their addresses."""
     installed(directory / "plugin")
-    root = str(Path(__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(directory / "plugin"), root])
     tree = {"extends": "default", "llm": {"engine": NAME, "sentences": SENTENCES}}
     (directory / "long.yaml").write_text(json.dumps(tree))  # which is YAML, too
     urls: dict[str, str] = {}

@@ -1,324 +1,349 @@
 """From the last sample of speech to the first sample of the answer, in real time.
 
-    python -m benchmarks.latency embedded [--turns 200] [--starts 5] [--neighbour 0|1] [--stages]
-    python -m benchmarks.latency scripted [--turns 100] [--pauses 60] [--pairs 20]
+    python -m benchmarks.latency embedded [--turns 200] [--starts 5]
+    python -m benchmarks.latency scripted [--turns 100] [--pauses 60]
     both: [--corpus DIR] [--seed N] [--set K=V] [--config F] [--out FILE]
 
 A server process of its own, the real client over a loopback WebSocket, and recordings of people,
 each turn with its own speed, level, room, noise and place within the VAD's windows
 (``benchmarks.latency.clips``). Intervals are bootstrapped by recording. Leave the machine alone
-while it runs; load and CPU shares are in the result.
+while it runs; the load is in the result.
 
-``embedded``: the configured engines. ``--neighbour 1``: with a busy process beside. ``--stages``: a
-server that also notes where the time of a turn goes. The bars on latency are for an untraced one.
+``embedded``: the configured engines.
 
 ``scripted``: VAD, turn detector, audio, socket and clock are real; recogniser, language model and
-voice take as long as an RTX 4090's (``benchmarks.harness.scripted_engines``). Three parts:
-recordings that plainly end (latency, and our overhead over the engines' critical path:
-``benchmarks.latency.trace``), turns with inner pauses (wasted engine time), two sentences of one
-speaker (answered as one?).
+voice take as long as an RTX 4090's (``benchmarks.harness.scripted_engines``). Two parts: ``clean``,
+recordings that plainly end, and ``pauses``, turns with inner pauses. ``discarded`` is the share of
+engine time that the server spent on answers that were thrown away.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
-import os
+import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import httpx
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
+from rich.table import Table
 
-from app.cli.measuring import Spawned, spawned_server
+from app.cli.measuring import STAGES, TURNS_PER_CONVERSATION, VOICE_TO_VOICE, spawned_server
 from app.settings.load import load_settings
-from benchmarks.harness.scripted_engines import NAME, installed, write_opinions
-from benchmarks.latency import report
+from app.settings.model import Settings
+from app.talk.realtime_client import RealtimeClient, SpokenTurn, TurnFailed, connect
+from benchmarks.harness.ears import Ears, ears_of, opened_memo
+from benchmarks.harness.program import arguments, keep, load
+from benchmarks.harness.scripted_engines import (
+    NAME,
+    Said,
+    installed,
+    with_full_stop,
+    write_cue,
+    write_opinions,
+)
+from benchmarks.harness.statistics import Bootstrap
 from benchmarks.latency.clips import (
     Recorded,
     Take,
     perform,
     recordings_of_corpus,
     recordings_of_people,
-    scenes_of_two_sentences,
     scenes_with_pauses,
-    speaker,
     takes,
-    two_sentences,
     with_inner_pause,
 )
-from benchmarks.latency.opinions import opinions
-from benchmarks.latency.run import Advance, Machine, Played, play, traced_server, watched
-from benchmarks.latency.trace import TraceLog
-from benchmarks.latency.waste import engine_time
-from benchmarks.turns.score import ears_of, opened_memo
+from pipeline.conversation.chat import prompt
 from pipeline.errors import ReachyVoiceError
+from pipeline.items import MessageItem, TextPart
 
-QUIET_BARS: report.Bars = {
-    "ms_after_last_speech_sample.voice_to_voice.p50": 400,
-    "ms_after_last_speech_sample.voice_to_voice.p95": 650,
-    "first_to_warm_ratio": 1.3,
-}
-BUSY_BARS: report.Bars = {
-    "ms_after_last_speech_sample.voice_to_voice.p50": 600,
-    "ms_after_last_speech_sample.voice_to_voice.p95": 800,
-}
-SCRIPTED_BARS: report.Bars = {
-    "clean.ms_after_last_speech_sample.voice_to_voice.p50": 250,
-    "clean.ms_after_last_speech_sample.voice_to_voice.p95": 500,
-    "clean.overhead_ms.p50": 15,
-    "clean.overhead_ms.p95": 40,
-    "pauses.engine_time.share": 0.3,
-    "pairs.not_as_one.share": 0.05,
-}
-"""Issue 4, "Numbers"."""
+PERCENTS = (50, 95, 99)
 
-OPINIONS = "opinions.json"
+Row = Mapping[str, Any]
+Advance = Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The command line."""
+# --- turns -------------------------------------------------------------------------------------
 
-    turns: int
-    starts: int
-    neighbours: int
-    stages: bool
-    pauses: int
-    pairs: int
-    seed: int
-    corpus: Path | None
-    config: str | None
-    sets: tuple[str, ...]
 
-    @property
-    def server_arguments(self) -> list[str]:
-        config = ["--config", self.config] if self.config else []
-        return [*config, *(flag for each in self.sets for flag in ("--set", each))]
+async def play(
+    url: str,
+    performed: Sequence[Take],
+    advance: Advance,
+    *,
+    first: bool = False,
+    cue: Path | None = None,
+) -> list[Row]:
+    """Say each take in conversations of ``TURNS_PER_CONVERSATION``; a row for each turn.
 
-    def recordings(self) -> list[Recorded]:
-        """Raises ``FileNotFoundError`` if there is no such corpus."""
-        found = list(recordings_of_people())
-        return [*found, *recordings_of_corpus(self.corpus)] if self.corpus else found
+    ``cue``: for a recogniser that must be told what it hears. A turn that fails is one without a
+    latency; the rest goes on in a new conversation. Raises ``NoServer``.
+    """
+    rows: list[Row] = []
+    while len(rows) < len(performed):
+        async with connect(url) as client:
+            await client.configure()
+            for take in performed[len(rows) :][:TURNS_PER_CONVERSATION]:
+                rows.append(await _turn(client, take, first, cue))
+                advance()
+                if rows[-1]["failure"]:
+                    break
+    return rows
+
+
+async def _turn(client: RealtimeClient, take: Take, first: bool, cue: Path | None) -> Row:
+    began_at = time.monotonic()
+    if cue:
+        said = [Said(began_at + begins, began_at + ends, text) for begins, ends, text in take.said]
+        write_cue(cue, said)
+    turn, failure = SpokenTurn(speech_end_at=began_at), ""
+    try:
+        turn = await client.speak(take.pcm, take.end)
+    except TurnFailed as error:
+        failure = str(error)
+    ms = {VOICE_TO_VOICE: turn.voice_to_voice_ms, **turn.stages_ms}
+    return {
+        "clip": take.name,
+        "group": take.group,
+        "how": {key: _rounded(value) for key, value in take.how.items()},
+        "first": first,
+        "load": load(),
+        "cut_off": turn.cut_offs > 0,
+        **{stage: _rounded(ms.get(stage)) for stage in (VOICE_TO_VOICE, *STAGES)},
+        "heard": turn.heard,
+        "failure": failure,
+    }
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 2) if isinstance(value, float) else value
 
 
 # --- the configured engines --------------------------------------------------------------------
 
 
-async def embedded(options: Options, directory: Path, advance: Advance) -> dict[str, Any]:
+async def embedded(given: argparse.Namespace, folder: Path, advance: Advance) -> dict[str, Any]:
     """Some starts with one first turn each; the last server gets the warm turns."""
-    performed = takes(options.recordings(), options.turns, options.seed)
-    played: list[Played] = []
-    machine, trace = Machine(), directory / "trace.jsonl"
+    performed = takes(_recordings(given), given.turns, given.seed)
+    rows: list[Row] = []
     starts_s = []
-    for start in range(options.starts):
-        machine = Machine()
-        server: AbstractAsyncContextManager[Spawned]
-        if options.stages:
-            server = traced_server(options.server_arguments, trace)
-        else:
-            server = spawned_server(options.server_arguments)
-        async with server as spawned, watched(machine, spawned, options.neighbours):
-            starts_s.append(round(spawned.start_seconds, 2))
+    config = ["--config", given.config] if given.config else []
+    for start in range(given.starts):
+        async with spawned_server([*config, *_flags(given.sets)]) as server:
+            starts_s.append(round(server.start_seconds, 2))
             opening = [performed[start % len(performed)]]
-            played += await play(spawned.url, opening, machine, advance, first=True)
-            if start + 1 == options.starts:
-                played += await play(spawned.url, performed, machine, advance)
-    if options.stages:
-        # Only of the last server; first turns of the others are not in its trace.
-        log = TraceLog.read(trace)
-        rows = [report.traced_row(each, log) for each in played]
-    else:
-        rows = [report.turn_row(each) for each in played]
-    data = {**report.summary(rows), "starts_s": starts_s, **_about(options, machine)}
-    bars = BUSY_BARS if options.neighbours else QUIET_BARS
-    return {**data, "bars": report.judged(data, bars), "turns": rows}
+            rows += await play(server.url, opening, advance, first=True)
+            if start + 1 == given.starts:
+                rows += await play(server.url, performed, advance)
+    return {**summary(rows), "starts_s": starts_s, "turns": rows}
 
 
-def _about(options: Options, machine: Machine) -> dict[str, Any]:
-    return {
-        "machine": {"cores": os.cpu_count(), **report.machine_data(machine)},
-        "neighbours": options.neighbours,
-        "seed": options.seed,
-        "config": options.config,
-        "set": list(options.sets),
-    }
+def _flags(sets: Iterable[str]) -> list[str]:
+    return [flag for each in sets for flag in ("--set", each)]
+
+
+def _recordings(given: argparse.Namespace) -> list[Recorded]:
+    """Raises ``FileNotFoundError`` if there is no such corpus."""
+    found = list(recordings_of_people())
+    return [*found, *recordings_of_corpus(given.corpus)] if given.corpus else found
 
 
 # --- scripted engines --------------------------------------------------------------------------
 
 
-async def scripted(options: Options, directory: Path, advance: Advance) -> dict[str, Any]:
-    """Three parts, each with a server of its own."""
-    installed(directory / "plugin")
-    root = str(Path(__file__).parents[1])
-    before = [path for path in (os.environ.get("PYTHONPATH"),) if path]
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(directory / "plugin"), root, *before])
-    sys.path.append(str(directory / "plugin"))
-    recordings = options.recordings()
+async def scripted(given: argparse.Namespace, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Two parts, each with a server of its own."""
+    installed(folder / "plugin")
+    recordings = _recordings(given)
     clean = [each for each in recordings if each.ends_plainly]
     parts = {
-        "clean": takes(clean, options.turns, options.seed),
-        "pauses": _with_pauses(options, recordings),
-        "pairs": _pairs(options, clean),
+        "clean": takes(clean, given.turns, given.seed),
+        "pauses": _with_pauses(given, recordings),
     }
-    data: dict[str, Any] = {}
-    for name, part in parts.items():
-        if part:
-            data[name] = await _part(options, directory / name, part, advance)
-    shown = [bar for bar in SCRIPTED_BARS if bar.partition(".")[0] in data]
-    bars = report.judged(data, {bar: SCRIPTED_BARS[bar] for bar in shown})
-    return {**data, "bars": bars}
+    return {
+        name: await _part(given, folder / name, part, advance)
+        for name, part in parts.items()
+        if part
+    }
 
 
 async def _part(
-    options: Options, directory: Path, part: Sequence[Take], advance: Advance
+    given: argparse.Namespace, folder: Path, part: Sequence[Take], advance: Advance
 ) -> dict[str, Any]:
-    cue, engines, trace = (
-        directory / name for name in ("cue.json", "engines.jsonl", "trace.jsonl")
-    )
-    config = _scripted_config(directory, options, cue, engines)
-    _write_opinions(directory, part)
-    sets = [flag for each in options.sets for flag in ("--set", each)]
-    machine = Machine()
-    async with (
-        traced_server(["--config", config, *sets], trace) as server,
-        watched(machine, server, options.neighbours),
-    ):
-        opening = await play(server.url, part[:1], machine, advance, first=True, cue=cue)
-        played = await play(server.url, part, machine, advance, cue=cue)
-    log = TraceLog.read(trace, engines)
-    rows = [report.traced_row(each, log) for each in (*opening, *played)]
-    for row, each in zip(rows[1:], played, strict=True):
-        row["not_as_one"] = not report.answered_as_one(each, log)
-        row["first_answer_heard_s"] = round(sum(each.heard_s[:-1]), 3)
-    warm = rows[1:]
-    heard = [row["first_answer_heard_s"] for row in warm]
-    return {
-        **report.summary(rows),
-        "engine_time": report.waste_data(engine_time(log)),
-        "not_as_one": report.share(warm, "not_as_one"),
-        "first_answer_heard_s": {"max": max(heard), "turns": sum(each > 0 for each in heard)},
-        **_about(options, machine),
-        "turns": rows,
-    }
+    cue = folder / "cue.json"
+    config = _config(given, folder, cue, part)
+    async with spawned_server(["--config", str(config), *_flags(given.sets)]) as server:
+        rows = await play(server.url, part[:1], advance, first=True, cue=cue)
+        rows += await play(server.url, part, advance, cue=cue)
+        share = await _discarded(server.url)
+    return {**summary(rows), "discarded": share, "turns": rows}
 
 
-def _scripted_config(directory: Path, options: Options, cue: Path, engines: Path) -> str:
-    engine = {"engine": NAME, "log": str(engines), "cue": str(cue), "seed": options.seed}
-    engine["opinions"] = str(directory / OPINIONS)
-    directory.mkdir()
-    path = directory / "scripted.yaml"
-    base = Path(options.config).resolve() if options.config else "default"
-    tree = {"extends": str(base), "stt": engine, "llm": engine, "tts": engine}
-    # Its voice hums, and an apology would be one of its calls.
-    tree |= {"playback": {"watch_voice": False}, "conversation": {"apology": ""}}
-    path.write_text(json.dumps(tree))  # which is YAML, too
-    return str(path)
-
-
-def _write_opinions(directory: Path, part: Sequence[Take]) -> None:
-    """Of the embedded language model, however the scripted one is configured."""
-    settings = load_settings("default").settings
+def _config(given: argparse.Namespace, folder: Path, cue: Path, part: Sequence[Take]) -> Path:
+    """Settings with scripted engines, in a file of ``folder``."""
+    folder.mkdir()
+    # Opinions of the embedded language model, whatever the settings given.
+    settings, opinions = load_settings("default").settings, folder / "opinions.json"
     with opened_memo(settings) as memo:
-        write_opinions(directory / OPINIONS, opinions(part, ears_of(settings, memo), settings))
+        write_opinions(opinions, _opinions(part, ears_of(settings, memo), settings))
+    engine = {"engine": NAME, "cue": str(cue), "opinions": str(opinions), "seed": given.seed}
+    base = str(Path(given.config).resolve()) if given.config else "default"
+    tree: dict[str, Any] = {"extends": base, "stt": engine, "llm": engine, "tts": engine}
+    # The voice hums, and an apology would be one of its calls.
+    tree |= {"playback": {"watch_voice": False}, "conversation": {"apology": ""}}
+    path = folder / "scripted.yaml"
+    path.write_text(json.dumps(tree))  # which is YAML, too
+    return path
 
 
-def _with_pauses(options: Options, recordings: Sequence[Recorded]) -> list[Take]:
+async def _discarded(url: str) -> float | None:
+    """The share of the engines' time that was spent on answers that were thrown away."""
+    await asyncio.sleep(1.0)  # the last turn is booked when its connection has ended
+    address = url.replace("ws:", "http:").partition("/v1/")[0] + "/metrics"
+    async with httpx.AsyncClient(trust_env=False) as client:
+        text = (await client.get(address)).text
+    line = r'^reachy_voice_engine_seconds_total\{outcome="(given|discarded)"\} (\S+)$'
+    seconds = {name: float(value) for name, value in re.findall(line, text, re.MULTILINE)}
+    total = sum(seconds.values())
+    return round(seconds["discarded"] / total, 4) if total else None
+
+
+def _opinions(part: Iterable[Take], ears: Ears, settings: Settings) -> dict[str, float]:
+    """The probability that each text is complete which a recogniser may have heard at a pause."""
+    found: dict[str, float] = {}
+    for text in {text for take in part for text in _heard([text for *_, text in take.said])}:
+        said = [MessageItem("", "user", (TextPart(text),))]
+        probability = ears.words_complete(prompt(settings.conversation.instructions, said))
+        if probability is not None:
+            found[text] = probability
+    return found
+
+
+def _heard(parts: Sequence[str]) -> Iterator[str]:
+    """An utterance begins with any part, and is read up to any word."""
+    for first in range(len(parts)):
+        words = " ".join(parts[first:]).split()
+        yield from map(with_full_stop, itertools.accumulate(words, "{} {}".format))
+
+
+def _with_pauses(given: argparse.Namespace, recordings: Sequence[Recorded]) -> list[Take]:
     """Of the corpus, or else recordings with a pause cut in."""
-    if not options.pauses:
+    if not given.pauses:
         return []
-    rng = np.random.default_rng(options.seed)
-    if options.corpus and (scenes := list(scenes_with_pauses(options.corpus))):
-        return takes(scenes, options.pauses, options.seed)
-    drawn = [recordings[index % len(recordings)] for index in range(options.pauses)]
+    if given.corpus and (scenes := list(scenes_with_pauses(given.corpus))):
+        return takes(scenes, given.pauses, given.seed)
+    rng = np.random.default_rng(given.seed)
+    drawn = itertools.islice(itertools.cycle(recordings), given.pauses)
     return [perform(with_inner_pause(each, rng), rng) for each in drawn]
 
 
-def _pairs(options: Options, clean: Sequence[Recorded]) -> list[Take]:
-    """Of the corpus, or else two recordings of one speaker."""
-    if not options.pairs:
-        return []
-    rng = np.random.default_rng(options.seed)
-    if options.corpus and (scenes := list(scenes_of_two_sentences(options.corpus))):
-        return takes(scenes, options.pairs, options.seed)
-    both = [(a, b) for a in clean for b in clean if a is not b and speaker(a) == speaker(b)]
-    drawn = [both[index] for index in rng.integers(len(both), size=options.pairs)]
-    return [perform(two_sentences(a, b, rng), rng) for a, b in drawn]
+# --- figures -----------------------------------------------------------------------------------
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """The warm turns by stage with 95 % intervals, the first ones apart."""
+    warm = [row for row in rows if not row["first"]]
+    first = [row for row in rows if row["first"]]
+    bootstrap = Bootstrap([row["group"] for row in warm])
+    cut_offs = bootstrap.mean([row["cut_off"] for row in warm], [row["group"] for row in warm])
+    first_ms = [row[VOICE_TO_VOICE] for row in first if row[VOICE_TO_VOICE] is not None]
+    ratios = _ratios(first, warm)
+    return {
+        "ms_after_last_speech_sample": {
+            stage: _spread(bootstrap, warm, stage) for stage in (*STAGES, VOICE_TO_VOICE)
+        },
+        "cut_offs": {"count": sum(row["cut_off"] for row in warm), **asdict(cut_offs)},
+        "without_latency": sum(row[VOICE_TO_VOICE] is None for row in warm),
+        "first_turn_ms": {"n": len(first), "p50": median(first_ms) if first_ms else None},
+        "first_to_warm_ratio": median(ratios) if ratios else None,
+        "load": {
+            "p50": median(row["load"] for row in rows),
+            "max": max(row["load"] for row in rows),
+        },
+    }
+
+
+def _spread(bootstrap: Bootstrap, rows: Sequence[Row], stage: str) -> dict[str, Any]:
+    """Percentiles with their intervals, over the rows that have this stage."""
+    known = [row for row in rows if row[stage] is not None]
+    values, groups = [row[stage] for row in known], [row["group"] for row in known]
+    return {f"p{q}": asdict(bootstrap.percentile(values, q, groups)) for q in PERCENTS}
+
+
+def _ratios(first: Sequence[Row], warm: Sequence[Row]) -> list[float]:
+    """First turns against warm turns of the very same take, where both have a latency."""
+    return [
+        cold[VOICE_TO_VOICE] / again[VOICE_TO_VOICE]
+        for cold in first
+        for again in warm
+        if (cold["clip"], cold["how"]) == (again["clip"], again["how"])
+        and cold[VOICE_TO_VOICE]
+        and again[VOICE_TO_VOICE]
+    ]
+
+
+def _show(console: Console, title: str, data: Mapping[str, Any]) -> None:
+    table = Table(f"{title}: ms", "n", *(f"P{q} [95 %]" for q in PERCENTS), box=None)
+    for stage, spread in data["ms_after_last_speech_sample"].items():
+        cells = [_cell(spread[f"p{q}"]) for q in PERCENTS]
+        table.add_row(stage.replace("_", " "), str(spread["p50"]["n"]), *cells)
+    console.print(table)
+    cut, first = data["cut_offs"], data["first_turn_ms"]
+    console.print(f"cut off: {cut['count']} of {cut['n']}, no latency: {data['without_latency']}")
+    console.print(f"first turn after a start: {first['p50']} ms (n={first['n']}), ", end="")
+    console.print(f"{data['first_to_warm_ratio']} times the same turn later")
+    if "discarded" in data:
+        console.print(f"engine time in discarded answers: {data['discarded']}")
+    console.print(f"load: {data['load']}\n")
+
+
+def _cell(estimate: Mapping[str, Any]) -> str:
+    if estimate["value"] is None:
+        return "-"
+    return "{value:.0f} [{low:.0f}, {high:.0f}]".format(**estimate)
 
 
 # --- the command -------------------------------------------------------------------------------
 
 
-def _arguments() -> tuple[str, Options, Path | None]:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        prog="python -m benchmarks.latency",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def main() -> None:
+    parser = arguments(__doc__, "benchmarks.latency", settings=True)
     parser.add_argument("what", choices=("embedded", "scripted"))
     parser.add_argument("--turns", type=int)
     parser.add_argument("--starts", type=int, default=5)
-    parser.add_argument("--neighbour", type=int, default=0, dest="neighbours")
-    parser.add_argument("--stages", action="store_true")
     parser.add_argument("--pauses", type=int, default=60)
-    parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--corpus", type=Path)
-    parser.add_argument("--config")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", dest="sets")
-    parser.add_argument("--out", type=Path)
-    given = vars(parser.parse_args())
-    what, out = given.pop("what"), given.pop("out")
-    given["turns"] = given["turns"] or (200 if what == "embedded" else 100)
-    return what, Options(**{**given, "sets": tuple(given["sets"])}), out
-
-
-def _show(console: Console, what: str, data: Mapping[str, Any]) -> None:
-    parts = {"embedded": data} if what == "embedded" else data
-    for name, part in parts.items():
-        if "ms_after_last_speech_sample" not in part:
-            continue
-        report.print_summary(console, name, part)
-        report.print_machine(console, part["machine"])
-        if name == "pauses":
-            console.print(f"engine time: {part['engine_time']}")
-        if name == "pairs":
-            console.print(f"not answered as one: {part['not_as_one']}")
-            console.print(f"heard of first answers: {part['first_answer_heard_s']}")
-        console.print()
-    report.print_bars(console, data["bars"].items())
-
-
-def main() -> None:
-    what, options, out = _arguments()
-    console = Console(highlight=False, emoji=False, soft_wrap=True)
-    extra = options.starts if what == "embedded" else options.pauses + options.pairs + 3
+    given = parser.parse_args()
+    is_embedded = given.what == "embedded"
+    given.turns = given.turns or (200 if is_embedded else 100)
+    extra = given.starts if is_embedded else given.pauses + 2
     with (
-        tempfile.TemporaryDirectory() as directory,
+        tempfile.TemporaryDirectory() as folder,
         Progress(console=Console(stderr=True), transient=True) as progress,
     ):
-        bar = progress.add_task(what, total=options.turns + extra)
-
-        def advance() -> None:
-            progress.advance(bar)
-
-        measure = embedded if what == "embedded" else scripted
+        bar = progress.add_task(given.what, total=given.turns + extra)
+        measure = embedded if is_embedded else scripted
         try:
-            data = asyncio.run(measure(options, Path(directory), advance))
+            data = asyncio.run(measure(given, Path(folder), lambda: progress.advance(bar)))
         except ReachyVoiceError as error:
             sys.exit(str(error))
-    if out:
-        out.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    _show(console, what, data)
-    sys.exit(0 if all(bar["met"] for bar in data["bars"].values()) else 1)
+    asked = {name: getattr(given, name) for name in ("seed", "config", "sets")}
+    keep({**data, **asked}, given.out)
+    console = Console(highlight=False, emoji=False, soft_wrap=True)
+    for name, part in ({"embedded": data} if is_embedded else data).items():
+        _show(console, name, part)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,8 @@ at a random place within the VAD's windows. The same seed gives the same samples
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -38,28 +37,24 @@ RT60_S = (0.15, 0.35)
 ROOM_SHARE = 0.5
 HEADROOM_DBFS = -1.0
 """No gain lifts a peak above this."""
-QUIET_SNR_DB = 20.0
-"""A corpus scene with two sentences is taken up to this much noise of its own."""
 WINDOW_S = 0.032
 """The VAD's window: where in it speech ends decides when silence is known."""
 INNER_PAUSE_S = (0.3, 1.0)
-SENTENCE_PAUSE_S = (0.4, 1.2)
 
 INCOMPLETE = frozenset({"cards-004", "cards-005", "dhd.2934z", "librivox-0890"})
-"""Digits, a list, and half a sentence: nobody could tell that they are over."""
+"""Digits, a list, and half a sentence: no listener could tell that they are over."""
 
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
     """Dry speech. ``signal``: 16 kHz, shape ``(n,)``. ``group``: performances of one recording, and
     recordings that are not independent of it, share it. ``pauses``: silences in it, as sample
-    ranges, where the speaker was not done. ``texts``: what is said, one for each part between
-    ``pauses`` if it is known that finely, else one for all."""
+    ranges, where the speaker was not done. ``text``: what is said."""
 
     name: str
     group: str
     signal: Signal
-    texts: tuple[str, ...]
+    text: str
     pauses: tuple[tuple[int, int], ...] = ()
     ends_plainly: bool = True
 
@@ -77,10 +72,6 @@ class Take:
     said: tuple[tuple[float, float, str], ...]
     how: dict[str, float | str] = field(default_factory=dict)
 
-    @property
-    def text(self) -> str:
-        return " ".join(text for _, _, text in self.said)
-
 
 # --- recordings --------------------------------------------------------------------------------
 
@@ -93,7 +84,7 @@ def recordings_of_people() -> tuple[Recorded, ...]:
         if speech_end(each.pcm, LISTEN_RATE) <= MAX_SPEECH_S * LISTEN_RATE:
             signal = acoustics.to_signal(each.pcm)
             plainly = each.name not in INCOMPLETE
-            found.append(Recorded(each.name, each.name, signal, (each.text,), (), plainly))
+            found.append(Recorded(each.name, each.name, signal, each.text, (), plainly))
     return tuple(found)
 
 
@@ -118,17 +109,6 @@ def scenes_with_pauses(directory: Path) -> Iterator[Recorded]:
             yield _of_scene(scene, plainly=False)
 
 
-def scenes_of_two_sentences(directory: Path) -> Iterator[Recorded]:
-    """Scenes of a corpus with two sentences of one speaker and a pause between them, and little
-    noise."""
-    for scene in load(directory):
-        between = tuple(pause for pause in scene.pauses if pause.kind == "sentence")
-        texts = tuple(re.split(r"(?<=[.?!])\s+", scene.text))
-        quiet = scene.snr_db is None or scene.snr_db >= QUIET_SNR_DB
-        if len(between) == 1 and len(texts) == 2 and quiet:
-            yield replace(_of_scene(replace(scene, pauses=between), plainly=False), texts=texts)
-
-
 def _short(scene: Scene) -> bool:
     return scene.end - scene.onset <= MAX_SPEECH_S * LISTEN_RATE
 
@@ -140,7 +120,7 @@ def _of_scene(scene: Scene, plainly: bool) -> Recorded:
     signal = acoustics.to_signal(scene.pcm[start : scene.end + margin])
     pauses = tuple((pause.start - start, pause.end - start) for pause in scene.pauses)
     group = f"{scene.speaker}: {scene.text}"
-    return Recorded(scene.id, group, signal, (scene.text,), pauses, plainly)
+    return Recorded(scene.id, group, signal, scene.text, pauses, plainly)
 
 
 # --- made of recordings ------------------------------------------------------------------------
@@ -152,35 +132,11 @@ def with_inner_pause(recorded: Recorded, rng: np.random.Generator) -> Recorded:
     span = energy.speech_span(signal)
     third = span.samples // 3
     at = energy.quietest(signal, span.start + third, span.end - third)
-    pause = _silence(rng, INNER_PAUSE_S)
+    pause = acoustics.room_tone(int(rng.uniform(*INNER_PAUSE_S) * LISTEN_RATE), rng)
     whole = np.concatenate((signal[:at], pause, signal[at:]))
     name = f"{recorded.name}+pause"
     pauses = ((at, at + len(pause)),)
-    return Recorded(name, recorded.group, whole, recorded.texts, pauses, ends_plainly=False)
-
-
-def two_sentences(first: Recorded, second: Recorded, rng: np.random.Generator) -> Recorded:
-    """Both, one after the other, with a pause of ``SENTENCE_PAUSE_S`` from speech to speech."""
-    parts = [_trimmed(each.signal) for each in (first, second)]
-    pause = _silence(rng, SENTENCE_PAUSE_S)
-    whole = np.concatenate((parts[0], pause, parts[1]))
-    pauses = ((len(parts[0]), len(parts[0]) + len(pause)),)
-    name = f"{first.name}, {second.name}"
-    return Recorded(name, name, whole, (*first.texts, *second.texts), pauses, ends_plainly=False)
-
-
-def _silence(rng: np.random.Generator, seconds: tuple[float, float]) -> Signal:
-    return acoustics.room_tone(int(rng.uniform(*seconds) * LISTEN_RATE), rng)
-
-
-def _trimmed(signal: Signal) -> Signal:
-    span = energy.speech_span(signal)
-    return signal[span.start : span.end]
-
-
-def speaker(recorded: Recorded) -> str:
-    """Who it is, as far as the names of recordings tell."""
-    return re.split(r"[-:]", recorded.name)[0]
+    return Recorded(name, recorded.group, whole, recorded.text, pauses, ends_plainly=False)
 
 
 # --- performances ------------------------------------------------------------------------------
@@ -227,14 +183,11 @@ def perform(recorded: Recorded, rng: np.random.Generator) -> Take:
 def _said(
     recorded: Recorded, speed: float, end: int, lead: int
 ) -> tuple[tuple[float, float, str], ...]:
-    """Which words lie between which pauses: by time, where that is all that is known."""
+    """Which words lie between which pauses, as if all were equally long."""
     onset = energy.speech_span(recorded.signal).start / speed
     borders = [onset, *(at / speed for pause in recorded.pauses for at in pause), float(end)]
     parts = [pair for pair in _pairs(borders) if pair[1] > pair[0]]
-    if len(recorded.texts) == len(parts):
-        texts: Sequence[str] = recorded.texts
-    else:
-        texts = _shared_out(" ".join(recorded.texts).split(), [b - a for a, b in parts])
+    texts = _shared_out(recorded.text.split(), [b - a for a, b in parts])
     seconds = [((lead + a) / LISTEN_RATE, (lead + b) / LISTEN_RATE) for a, b in parts]
     return tuple((a, b, text) for (a, b), text in zip(seconds, texts, strict=True))
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -34,9 +33,8 @@ from numpy.typing import NDArray
 from app.settings.languages import read_lexicons
 from app.settings.load import config_dir, load_settings
 from app.settings.model import Settings
-from benchmarks.harness.ears import Ears, Memo
+from benchmarks.harness.ears import Ears, ears_of, opened_memo
 from benchmarks.harness.statistics import Bootstrap, Estimate, Floats, interval
-from benchmarks.turns.score import ears_of
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.conversation.chat import prompt
 from pipeline.engines.word_scale import UNMEASURED
@@ -250,8 +248,7 @@ def main() -> None:
     given = parser.parse_args()
     try:
         settings = load_settings(None, given.sets).settings
-        cache_dir = settings.paths.cache(os.environ)
-        with Memo(cache_dir / "benchmarks" / "turns.sqlite") as memo:
+        with opened_memo(settings) as memo:
             pauses = list(read(given.folder, ears_of(settings, memo), settings))
     except (FileNotFoundError, ReachyVoiceError) as error:
         sys.exit(str(error))

@@ -21,10 +21,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from benchmarks.harness.ears import Ears, Memo
+from benchmarks.harness.ears import ears_of, opened_memo
 from benchmarks.harness.pauses import SILENCES_MS, Site, dump, sites
 from benchmarks.harness.played_scene import play, session_settings
 from benchmarks.harness.scene import Scene, load
@@ -92,14 +91,6 @@ def _score_share(task: Task, first: int, step: int) -> list[SceneScore]:
 
 def _ids(directory: Path) -> list[str]:
     return [scene.id for scene in load(directory)]
-
-
-def opened_memo(settings: Settings) -> Memo:
-    return Memo(settings.paths.cache(os.environ) / "benchmarks" / "turns.sqlite")
-
-
-def ears_of(settings: Settings, memo: Memo) -> Ears:
-    return Ears(settings, WeightsCache(settings.paths.cache(os.environ)), memo)
 
 
 def progress(scenes: Iterable[Scene]) -> Iterator[Scene]:

@@ -1,10 +1,9 @@
-"""The engines that only take their time, and the server that notes where it goes."""
+"""The engines that only take their time."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import json
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -39,20 +38,11 @@ from benchmarks.harness.scripted_engines import (
 from benchmarks.harness.scripted_engines import (
     ScriptedTts as SlowTts,
 )
-from benchmarks.latency.server import Trace, traced, watch
-from benchmarks.latency.trace import TraceLog
-from pipeline.audio import LISTEN_RATE, AudioFormat
-from pipeline.bus import Bus
-from pipeline.commands import AppendAudio, SessionConfig
+from pipeline.audio import LISTEN_RATE
 from pipeline.engines.contract import Finished, TextDelta, Warmed
 from pipeline.engines.registry import Kind, engine_spec
-from pipeline.engines.stages import Stages
 from pipeline.messages import Message, Sampling, SpeechRequest, ToolChoice, Usage
-from pipeline.session import Session
-from pipeline.settings import SessionSettings
 from pipeline.work import Cancelled
-from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
-from tests.support.virtual_time import run_virtual
 
 # --- engines -----------------------------------------------------------------------------------
 
@@ -94,10 +84,6 @@ class Token:
         return self._left < 0
 
 
-def noted(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_words_are_heard_when_they_have_been_said() -> None:
     said = [Said(10.0, 11.0, "one two"), Said(12.0, 13.0, "three four")]
     assert heard_words(said, 9.9, 10.3) == ""
@@ -118,7 +104,7 @@ def test_a_cue_survives_its_file(tmp_path: Path) -> None:
 def test_the_recogniser_takes_its_time_and_knows_what_was_said(
     clock: Clock, tmp_path: Path
 ) -> None:
-    options = ScriptedOptions(log=tmp_path / "log", cue=tmp_path / "cue", engine=NAME)
+    options = ScriptedOptions(cue=tmp_path / "cue", engine=NAME)
     write_cue(tmp_path / "cue", [Said(100.0, 100.5, "hello there")])
     stt = SlowStt(options)
     utterance = stt.open("en", False)
@@ -129,9 +115,6 @@ def test_the_recogniser_takes_its_time_and_knows_what_was_said(
     assert clock.now - 100.5 == pytest.approx(STT_FINAL_S, abs=0.002)
     with pytest.raises(Cancelled):
         utterance.finish(Token(cancelled_after=1))
-    whole, cut = noted(tmp_path / "log")
-    assert whole["steps"][0][:2] == pytest.approx([100.5, 100.5 + STT_FINAL_S], abs=0.002)
-    assert cut["steps"][0][1] - cut["steps"][0][0] < STT_FINAL_S / 2
 
 
 def reply(session: Any, *said: str, cancel: Token | None = None) -> tuple[str, Usage]:
@@ -170,17 +153,15 @@ def test_reading_ahead_makes_the_answer_quick(clock: Clock) -> None:
     assert (usage.cached, usage.evaluated) == (103, 2)
 
 
-def test_a_cancelled_answer_ends_and_is_noted(clock: Clock, tmp_path: Path) -> None:
-    session = SlowLlm(ScriptedOptions(engine=NAME, log=tmp_path / "log")).open()
+def test_a_cancelled_answer_ends(clock: Clock) -> None:
+    session = SlowLlm(ScriptedOptions(engine=NAME)).open()
     with pytest.raises(Cancelled):
         reply(session, "Hello", cancel=Token(cancelled_after=4))
-    (row,) = noted(tmp_path / "log")
-    assert (row["method"], row["asked"]) == ("reply", "Hello")
-    assert [bool(step[2]) for step in row["steps"]] == [True, True, False]
+    assert clock.now - 100 < 2 * LLM_FIRST_TOKEN_S
 
 
-def test_the_first_speech_comes_after_two_steps(clock: Clock, tmp_path: Path) -> None:
-    tts = SlowTts(ScriptedOptions(engine=NAME, log=tmp_path / "log"))
+def test_the_first_speech_comes_after_two_steps(clock: Clock) -> None:
+    tts = SlowTts(ScriptedOptions(engine=NAME))
     began = clock.now
     pieces = tts.synthesize(SpeechRequest("one two three four"), Token())
     slices = list(itertools.takewhile(lambda piece: piece is None, pieces))
@@ -188,15 +169,14 @@ def test_the_first_speech_comes_after_two_steps(clock: Clock, tmp_path: Path) ->
     assert clock.now - began == pytest.approx(TTS_START_S + 2 * TTS_STEP_S, rel=0.1)
     rest = sum(len(piece) for piece in pieces if piece is not None) / tts.rate
     assert rest == pytest.approx(4 * scripted_engines.SECONDS_PER_WORD - 2 * TTS_STEP_AUDIO_S)
-    (row,) = noted(tmp_path / "log")
-    assert [step[2] for step in row["steps"]][:3] == ["", "", "audio"]
 
 
 def test_the_registry_finds_them_where_they_are_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", "")
     installed(tmp_path / "plugin")
-    monkeypatch.syspath_prepend(str(tmp_path / "plugin"))
     for kind in (Kind.STT, Kind.LLM, Kind.TTS):
         spec = engine_spec(kind, NAME)
         assert (spec.kind, spec.name) == (kind, NAME)
@@ -204,56 +184,3 @@ def test_the_registry_finds_them_where_they_are_installed(
     sets = [f"{kind}={{engine: {NAME}, seed: 3}}" for kind in ("stt", "llm", "tts")]
     settings = load_settings(None, sets).settings
     assert settings.tts == ScriptedOptions(engine=NAME, seed=3)
-
-
-# --- the server --------------------------------------------------------------------------------
-
-
-def test_a_traced_session_tells_where_its_time_went() -> None:
-    log = TraceLog.of(run_virtual(_traced_turn()))
-    calls = {row["call"]: row for row in reversed(log.calls)}
-    asked = {"llm.reply", "llm.warm", "stt.feed", "stt.finish", "tts.synthesize", "turn.score"}
-    assert calls.keys() == asked
-    assert calls["stt.finish"]["ended"] - calls["stt.finish"]["began"] == pytest.approx(0.06)
-    first = calls["llm.reply"]["first"] - calls["llm.reply"]["began"]
-    assert first == pytest.approx(0.1)
-    assert calls["llm.reply"]["work"] == calls["tts.synthesize"]["work"]
-    assert calls["llm.reply"]["work"] != calls["llm.warm"]["work"]
-    assert all(call["complete"] for call in log.calls)
-    events = [row["event"] for row in log.events]
-    assert events.count("ReplyAudio") == 1
-    wanted = {"SpeechPaused", "TurnJudged", "ReplyStarted", "Timeline", "ReplyFinished"}
-    assert wanted <= set(events)
-    assert "Hello" not in json.dumps([log.calls, log.events])
-
-
-async def _traced_turn() -> list[dict[str, Any]]:
-    """What is noted of a spoken question and its answer."""
-    loop = asyncio.get_running_loop()
-    trace = Trace(loop.time)
-    parts = (
-        LevelVad(),
-        ScriptedTurn(),
-        ScriptedStt(),
-        ScriptedLlm(end_probability=0.9),
-        ScriptedTts(),
-    )
-    config = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
-    bus, numbers = Bus(), itertools.count(1)
-    session = Session(
-        traced(Stages(*parts), trace),
-        config,
-        SessionSettings(),
-        bus,
-        lambda prefix: f"{prefix}_{next(numbers)}",
-    )
-    watching = asyncio.create_task(watch(trace, bus.subscribe()))
-    running = asyncio.create_task(session.run())
-    for level in [3000] * 50 + [0] * 300:
-        await session.submit(AppendAudio(np.full(320, level, np.int16), LISTEN_RATE))
-        await asyncio.sleep(0.02)
-    running.cancel()
-    await asyncio.wait({running})
-    bus.close()
-    await watching
-    return trace.rows

@@ -1,0 +1,56 @@
+"""What all benchmarks share as programs: their options, the weights, and how a result is kept."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from app.models.weights import WeightsCache
+from app.settings.load import load_settings
+
+
+def arguments(doc: str, module: str, *, settings: bool = False) -> argparse.ArgumentParser:
+    """A parser whose help is ``doc``, with ``--out``; ``settings`` adds ``--config``, ``--set``."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="keep the result there, as JSON")
+    if settings:
+        parser.add_argument("--config", help="a profile or a file")
+        parser.add_argument(
+            "--set", action="append", default=[], metavar="K=V", dest="sets", help="a setting"
+        )
+    return parser
+
+
+def load() -> float:
+    """The load average of the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def weights(name: str) -> Path:
+    """The folder of these weights in the cache. Raises ``WeightsError`` if they are not there."""
+    cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
+    return Path(cache.path(name))
+
+
+def keep(data: Mapping[str, Any], out: Path | None) -> None:
+    """Write ``data`` as JSON, if it is to be kept."""
+    if out:
+        text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+        out.write_text(f"{text}\n", encoding="utf-8")
+
+
+def finish(
+    data: Mapping[str, Any], out: Path | None, load_before: float, *, details: str | None = None
+) -> None:
+    """Print the result with the machine's load, without the field ``details``; keep all of it."""
+    whole = {**data, "load_average": [load_before, load()], "cores": os.cpu_count()}
+    print(json.dumps({k: v for k, v in whole.items() if k != details}, indent=1))
+    keep(whole, out)
