@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import logging
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 from hardware.daemon_url import daemon_url
 from pipeline.settings import Sector
+
+log = logging.getLogger(__name__)
 
 ChannelNumber = Annotated[int, Field(ge=1, le=64)]
 DeviceName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -40,9 +50,15 @@ class Array(BaseModel):
     control: Literal["auto", "never"] = "auto"
     preset: PresetName | None = None
     reboot: bool = True
-    lights: bool = True
     accept_deg: float | None = Field(default=None, ge=0, lt=360)
     accept_width_deg: float = Field(default=60, gt=0, le=360)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_lights(cls, written: Any) -> Any:
+        if isinstance(written, dict) and written.pop("lights", None) is not None:
+            log.warning("array.lights does nothing any more: remove it")
+        return written
 
     @property
     def accepted(self) -> Sector | None:

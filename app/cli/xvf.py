@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -20,17 +21,7 @@ from app.settings.model import Settings
 from hardware.xvf3800.boards import BOARD_NAMES
 from hardware.xvf3800.codec import Values, same
 from hardware.xvf3800.control import ArrayControl, numbers
-from hardware.xvf3800.errors import (
-    ArrayBusy,
-    ArrayError,
-    ArrayRefused,
-    ArrayStalled,
-    NotReadable,
-    NotTaken,
-    ParameterError,
-    WrongAnswer,
-    WrongValues,
-)
+from hardware.xvf3800.errors import ArrayError, ParameterError, array_error
 from hardware.xvf3800.opening import open_array
 from hardware.xvf3800.parameters import LASTING, PARAMETERS, Parameter, Value, is_known, parameter
 from hardware.xvf3800.presets import PRESETS, apply_preset, preset
@@ -105,23 +96,18 @@ def _require_known(name: str) -> None:
 def _taken(control: ArrayControl, wanted: Parameter, asked: Values, before: Values) -> str:
     after = numbers(control, wanted.name)
     if not same(wanted, asked, after):
-        raise NotTaken(
-            f"{wanted.name} is {shown(wanted, after)} after it was set to {shown(wanted, asked)}"
-        )
+        why = f"{wanted.name} is {shown(wanted, after)} after it was set to {shown(wanted, asked)}"
+        raise array_error("not taken", why)
     return f"{wanted.name} = {shown(wanted, after)} (was {shown(wanted, before)})\n{NOT_KEPT}"
 
 
 def _number(wanted: Parameter, text: str) -> Value:
-    try:
-        return int(text, 0)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        raise WrongValues(
-            f"{wanted.name} cannot be set to that", why=f"{text} is no number", fix="Give numbers"
-        ) from None
+    for kind in (partial(int, base=0), float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    raise ParameterError(
+        f"{wanted.name} cannot be set to that", why=f"{text} is no number", fix="Give numbers"
+    )
 
 
 @app.command()
@@ -142,11 +128,16 @@ def dump(
             typer.echo("\n".join(lines_of(control.board, read)))
 
 
+_MISSING = ("busy", "refused", "stalled", "wrong answer")
+
+
 def _read_or_why(control: ArrayControl, name: str) -> Values | str | ArrayError:
-    """What a firmware or the daemon does not give is no reason to end."""
+    """A value, or why this firmware or the daemon does not give it."""
     try:
         return control.read(name)
-    except (ArrayBusy, ArrayRefused, ArrayStalled, WrongAnswer, NotReadable) as error:
+    except ArrayError as error:
+        if error.problem not in _MISSING and not isinstance(error, ParameterError):
+            raise
         return error
 
 
@@ -218,7 +209,7 @@ def reboot(config: ConfigOption = None, overrides: SetOption = None) -> None:
     settings = load_settings(config, overrides or ()).settings
     control = _open(settings)
     typer.echo("Restarting; its sound is gone for some seconds ...")
-    back = asyncio.run(restart_and_wait(control, lambda: _open(settings)))
+    back = restart_and_wait(control, lambda: _open(settings))
     back.close()
     typer.echo(f"Back: {BOARD_NAMES[back.board]}, firmware {back.firmware}")
 

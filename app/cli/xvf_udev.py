@@ -12,44 +12,29 @@ from hardware.xvf3800.errors import ArrayError
 from hardware.xvf3800.udev import RELOAD, RULES, RULES_PATH, SECOND_STEP
 
 
-class RuleNotInstalled(ArrayError):
-    """The rule could not be written, or not be taken into use."""
-
-
 def install_rule(
     say: Callable[[str], None],
     path: Path = Path(RULES_PATH),
     system: str = sys.platform,
     run: Callable[[tuple[str, ...]], int] | None = None,
 ) -> None:
-    """Write the rule and let udev read it. Raises ``RuleNotInstalled``, with what to type."""
+    """Write the rule and let udev read it. Raises ``ArrayError`` with what to type."""
     if system != "linux":
         say("Nothing to do: only Linux asks for a rule")
         return
     try:
         path.write_text(RULES + "\n")
-    except FileNotFoundError as error:
-        raise RuleNotInstalled(
-            "The rule was not installed",
-            why=f"{path.parent} does not exist: this system has no udev",
-            fix="In a container, give the rule to the machine around it, and /dev/bus/usb to it",
-        ) from error
-    except PermissionError as error:
-        raise RuleNotInstalled(
-            "The rule was not installed",
-            why=f"{path} may be written by root only",
-            fix=f"Run: sudo {shutil.which(sys.argv[0]) or sys.argv[0]} xvf udev --install",
-        ) from error
     except OSError as error:
-        raise RuleNotInstalled(
+        raise ArrayError(
             "The rule was not installed",
             why=f"{path} cannot be written: {error.strerror}",
-            fix="Give the rule to this system in its own way; `reachy-voice xvf udev` prints it",
+            fix=f"Run: sudo {shutil.which(sys.argv[0]) or sys.argv[0]} xvf udev --install\n"
+            "In a container, give the rule to the machine around it, and /dev/bus/usb to it",
         ) from error
     say(f"Written: {path}")
     for command in RELOAD:
         if (run or _run)(command) != 0:
-            raise RuleNotInstalled(
+            raise ArrayError(
                 "The rule is written, but not in use yet",
                 why=f"`{' '.join(command)}` failed",
                 fix="Unplug the array and plug it in again, or restart the machine",

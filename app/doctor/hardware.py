@@ -20,7 +20,7 @@ from app.settings.model import Settings
 from hardware.xvf3800.boards import BOARD_NAMES, is_array_name, same_array, version_of
 from hardware.xvf3800.codec import Values
 from hardware.xvf3800.control import ArrayControl, Readable, numbers
-from hardware.xvf3800.errors import ArrayBusy, ArrayError, ArrayNotFound, NotReadable, NoUsbLibrary
+from hardware.xvf3800.errors import ArrayError, ParameterError, array_error
 from hardware.xvf3800.opening import open_array
 from hardware.xvf3800.routing import in_words, is_speech
 
@@ -83,13 +83,14 @@ def _open(
         return None, Check(ARRAY, "ok", "not looked for (array.control: never)")
     try:
         control = opened(settings)
-    except ArrayNotFound as error:
-        if card is None:
-            return None, Check(ARRAY, "ok", "none here")
-        detail = f"{card.name} is a sound card, but not to be controlled: {error.why}"
-        return None, Check(ARRAY, "warn", detail, error.fix)
     except ArrayError as error:
-        if isinstance(error, NoUsbLibrary) and card is None and settings.robot.url is None:
+        if error.problem == "not found" and card is None:
+            return None, Check(ARRAY, "ok", "none here")
+        if error.problem == "not found" and card is not None:
+            detail = f"{card.name} is a sound card, but not to be controlled: {error.why}"
+            return None, Check(ARRAY, "warn", detail, error.fix)
+        without_usb = error.problem == "no usb library"
+        if without_usb and card is None and settings.robot.url is None:
             return None, Check(ARRAY, "ok", "none here, as far as can be seen without libusb")
         return None, Check(ARRAY, "warn", f"{error.what}: {error.why}", error.fix)
     way = "through the robot's daemon" if control.via == "daemon" else "over USB"
@@ -120,7 +121,7 @@ class _Hurried:
 
     def read(self, name: str) -> Values | str:
         if self._clock() > self._end:
-            raise ArrayBusy("it answers too slowly to be examined")
+            raise array_error("busy", "it answers too slowly to be examined")
         return self._control.read(name)
 
 
@@ -148,7 +149,7 @@ def _build(control: Readable) -> str:
     """As in ``ua-io16-lin``; empty where the daemon is between, which gives numbers only."""
     try:
         return str(control.read("BLD_MSG"))
-    except NotReadable:
+    except ParameterError:
         return ""
 
 

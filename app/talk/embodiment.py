@@ -1,4 +1,4 @@
-"""What else of the body takes part: the array's directions, health and lights, and the robot.
+"""What else of the body takes part: the array's directions and health, and the robot.
 
 Everything here is extra: without an array, or without a robot, people talk all the same.
 """
@@ -10,15 +10,13 @@ from collections.abc import Awaitable, Callable
 
 from app.settings.model import Settings
 from app.talk.conversation import Connected, Disconnected
-from app.talk.state import Doing, TalkState
+from app.talk.state import TalkState
 from hardware.robot.body import RobotBody
-from hardware.robot.errors import RobotError
 from hardware.sound.alignment import SoundBlock
 from hardware.xvf3800.control import ArrayControl
-from hardware.xvf3800.errors import ArrayError, ArrayNotFound, DaemonAway
-from hardware.xvf3800.lights import Lights, Shown
+from hardware.xvf3800.errors import ArrayError
 from hardware.xvf3800.opening import open_array
-from hardware.xvf3800.presets import tuned
+from hardware.xvf3800.presets import apply_preset
 from hardware.xvf3800.watch import ArrayFound, ArrayLost, ArrayNotice, ArrayReading, ArrayWatch
 from pipeline.audio import LISTEN_RATE
 from pipeline.commands import Direction
@@ -34,16 +32,6 @@ NOT_SETTLED = (
     "The array's echo canceller has not settled: the robot may hear itself. Is its loudspeaker at "
     "the array, and loud enough? Is its firmware one for 16 kHz? reachy-voice doctor looks"
 )
-_SHOWN: dict[Doing, Shown] = {
-    "connecting": "idle",
-    "waiting": "idle",
-    "muted": "idle",
-    "released": "idle",
-    "listening": "idle",
-    "hearing": "listening",
-    "thinking": "thinking",
-    "speaking": "speaking",
-}
 
 
 class Embodiment:
@@ -62,14 +50,12 @@ class Embodiment:
         self._state = state
         self._face = face
         self._watch = ArrayWatch(open_control or self._open_array, self._array_says)
-        self._lights = Lights(lambda: self._watch.control)
-        self._body = RobotBody(settings.robot, self._robot_says)
+        self._body = RobotBody(settings.robot, self._tell)
         self._news = asyncio.Event()
-        """A direction to hand on, something else to show, or a chip to restart."""
+        """A direction to hand on, or a chip to restart."""
         self._direction: Direction | None = None
         self._restart_wanted = False
         self._restarted_at: float | None = None
-        self._doing: Doing = "connecting"
         self.chip_cancels = False
         """Whether the array's chip is to take the robot's voice out of what is heard."""
         self._sounded_s: float | None = 0.0
@@ -89,7 +75,6 @@ class Embodiment:
     def note(self, event: Event | Connected | Disconnected) -> None:
         if not isinstance(event, Connected | Disconnected):
             self._body.note(event)
-        self._look()
 
     def heard(self, block: SoundBlock) -> None:
         """A block of the card; what the loudspeaker was given moves the robot."""
@@ -97,17 +82,11 @@ class Embodiment:
             self._body.played(block.played, LISTEN_RATE, block.captured_at)
             if self._sounded_s is not None:
                 self._sounded_s += len(block.played) / LISTEN_RATE
-        self._look()
 
     def all_zero(self) -> None:
         """The microphone gives nothing but zeros."""
         if self._watch.control is not None and self._settings.array.reboot:
             self._restart_wanted = True
-            self._news.set()
-
-    def _look(self) -> None:
-        if self._state.doing != self._doing:
-            self._doing = self._state.doing
             self._news.set()
 
     def _array_says(self, notice: ArrayNotice) -> None:
@@ -138,12 +117,9 @@ class Embodiment:
             self._state.say(NOT_SETTLED)
 
     def _is_news(self, error: ArrayError) -> bool:
-        if isinstance(error, DaemonAway):
+        if error.problem == "daemon away":
             return not self._settings.robot.moves  # else the body says so
-        return not isinstance(error, ArrayNotFound)  # most machines have none
-
-    def _robot_says(self, error: RobotError) -> None:
-        self._tell(error)
+        return error.problem != "not found"  # most machines have none
 
     def _tell(self, error: ReachyVoiceError) -> None:
         self._state.say(": ".join(part for part in (error.what, error.why) if part))
@@ -159,8 +135,6 @@ class Embodiment:
             if direction := self._direction:
                 self._direction = None
                 await self._face(direction)
-            if self._settings.array.lights:
-                await self._lights.show(_SHOWN[self._doing])
             if self._restart_wanted:
                 self._restart_wanted = False
                 await self._restart()
@@ -184,4 +158,10 @@ class Embodiment:
         """Blocking."""
         array = self._settings.array
         control = open_array(array, self._settings.robot.url)
-        return tuned(control, array.preset)
+        try:
+            if array.preset is not None:
+                apply_preset(control, array.preset)
+        except BaseException:
+            control.close()
+            raise
+        return control

@@ -12,14 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hardware.xvf3800.errors import (
-    ArrayBusy,
-    ArrayRefused,
-    NotReadable,
-    NotWritable,
-    WrongAnswer,
-    WrongValues,
-)
+from hardware.xvf3800.errors import ArrayError, ParameterError, array_error
 from hardware.xvf3800.parameters import Parameter, Type, Value
 
 READ_TYPE, WRITE_TYPE = 0xC0, 0x40
@@ -77,9 +70,9 @@ class Request:
 
 
 def read_request(parameter: Parameter) -> Request:
-    """Raises ``NotReadable``."""
+    """Raises ``ParameterError`` for an order."""
     if parameter.access == "wo":
-        raise NotReadable(
+        raise ParameterError(
             f"{parameter.name} cannot be read",
             why=f"it is an order ({parameter.meaning})",
             fix=f"Set it instead: reachy-voice xvf set {parameter.name} ...",
@@ -89,7 +82,7 @@ def read_request(parameter: Parameter) -> Request:
 
 
 def write_request(parameter: Parameter, values: Sequence[Value]) -> Request:
-    """Raises ``NotWritable`` and ``WrongValues``."""
+    """Raises ``ParameterError``."""
     check_values(parameter, values)
     whole = parameter.type in _LIMITS
     cast = [int(value) if whole else float(value) for value in values]
@@ -98,9 +91,9 @@ def write_request(parameter: Parameter, values: Sequence[Value]) -> Request:
 
 
 def check_values(parameter: Parameter, values: Sequence[Value]) -> None:
-    """Raises ``NotWritable`` and ``WrongValues``: access, count, type and range."""
+    """Raises ``ParameterError``: access, count, type and range."""
     if parameter.access == "ro":
-        raise NotWritable(f"{parameter.name} can only be read", why=f"it is {parameter.meaning}")
+        raise ParameterError(f"{parameter.name} can only be read", why=f"it is {parameter.meaning}")
     if len(values) != parameter.count:
         raise _wrong(parameter, f"it takes {parameter.count}, not {len(values)}")
     for value in values:
@@ -125,10 +118,10 @@ def _check_value(parameter: Parameter, value: Value) -> None:
         raise _wrong(parameter, f"{value:g} is not {in_words(parameter)}")
 
 
-def _wrong(parameter: Parameter, why: str) -> WrongValues:
+def _wrong(parameter: Parameter, why: str) -> ParameterError:
     allowed = f" {in_words(parameter)}" if parameter.ranges else ""
     plural = "value" if parameter.count == 1 else "values"
-    return WrongValues(
+    return ParameterError(
         f"{parameter.name} cannot be set to that",
         why=why,
         fix=f"Give {parameter.count} {plural} of type {parameter.type}{allowed}",
@@ -146,33 +139,29 @@ def is_retry(answer: bytes) -> bool:
 
 
 def decode(parameter: Parameter, answer: bytes) -> Values | str:
-    """An answer's values; text for ``char``. Raises ``ArrayBusy``, ``ArrayRefused`` and
-    ``WrongAnswer``."""
+    """An answer's values; text for ``char``. Raises ``ArrayError``."""
     if not answer:
-        raise WrongAnswer(f"{parameter.name}: an empty answer")
-    check_status(parameter, answer[0])
+        raise array_error("wrong answer", f"{parameter.name}: an empty answer")
+    if answer[0] != OK:
+        raise _status_error(parameter.name, answer[0])
     payload = answer[STATUS_BYTES:]
     if len(payload) != parameter.payload_bytes:
-        raise WrongAnswer(
-            f"{parameter.name}: {len(payload)} bytes instead of {parameter.payload_bytes}"
-        )
+        why = f"{parameter.name}: {len(payload)} bytes instead of {parameter.payload_bytes}"
+        raise array_error("wrong answer", why)
     if parameter.type == "char":
         return payload.split(b"\0", 1)[0].decode("ascii", errors="replace").strip()
     values: Values = struct.unpack(f"<{parameter.count}{_FORMATS[parameter.type]}", payload)
     return values
 
 
-def check_status(parameter: Parameter, status: int) -> None:
-    """Raises the named error of each status but 0."""
-    if status == OK:
-        return
+def _status_error(name: str, status: int) -> ArrayError:
     if status == RETRY:
-        raise ArrayBusy(f"{parameter.name}: no value was ready in time (SERVICER_COMMAND_RETRY)")
+        return array_error("busy", f"{name}: no value was ready in time (SERVICER_COMMAND_RETRY)")
     if status == _QUEUE_FULL:
-        raise ArrayBusy(f"{parameter.name}: its queue is full (SERVICER_QUEUE_FULL)")
+        return array_error("busy", f"{name}: its queue is full (SERVICER_QUEUE_FULL)")
     if why := _REFUSED.get(status):
-        raise ArrayRefused(f"{parameter.name}: {why}")
-    raise WrongAnswer(f"{parameter.name}: status {status}, which is not documented")
+        return array_error("refused", f"{name}: {why}")
+    return array_error("wrong answer", f"{name}: status {status}, which is not documented")
 
 
 _KEPT = {"PP_MGSCALE": 2, "AEC_AECSILENCELEVEL": 1}

@@ -1,4 +1,4 @@
-"""What every way to an array can do: USB, the robot's daemon, or one around another."""
+"""What both ways to an array can do: USB, and the robot's daemon."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from hardware.xvf3800.boards import Board
 from hardware.xvf3800.codec import Values
-from hardware.xvf3800.errors import WrongAnswer
+from hardware.xvf3800.errors import array_error
 from hardware.xvf3800.parameters import Value
 
 Via = Literal["usb", "daemon"]
@@ -52,5 +52,5 @@ def numbers(control: Readable, name: str) -> Values:
     """Read a parameter that is no text."""
     values = control.read(name)
     if isinstance(values, str):
-        raise WrongAnswer(f"{name}: text instead of numbers")
+        raise array_error("wrong answer", f"{name}: text instead of numbers")
     return values

@@ -14,17 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hardware.xvf3800.boards import Board
 from hardware.xvf3800.codec import Values, check_values, keeps_all, read_request
 from hardware.xvf3800.control import Via
-from hardware.xvf3800.errors import (
-    ArrayBusy,
-    ArrayGone,
-    ArrayNotFound,
-    ArrayRefused,
-    DaemonAway,
-    DaemonSilent,
-    NotReadable,
-    NotTheDaemon,
-    WrongAnswer,
-)
+from hardware.xvf3800.errors import ArrayError, ParameterError, array_error
 from hardware.xvf3800.parameters import Parameter, Value, parameter
 
 if TYPE_CHECKING:
@@ -59,7 +49,7 @@ class DaemonArray:
                 verify=url.startswith("https:"),
             )
         except httpx.InvalidURL as error:
-            raise DaemonAway(f"{url} is no URL: {error}") from error
+            raise array_error("daemon away", f"{url} is no URL: {error}") from error
         try:
             self.firmware = ".".join(str(part) for part in self.read("VERSION"))
         except BaseException:
@@ -69,7 +59,7 @@ class DaemonArray:
     def read(self, name: str) -> Values | str:
         wanted = parameter(self.board, name)
         if wanted.type == "char":
-            raise NotReadable(
+            raise ParameterError(
                 f"{wanted.name} cannot be read through the robot's daemon",
                 why="it gives numbers only",
                 fix="End the daemon to read it over USB",
@@ -88,7 +78,8 @@ class DaemonArray:
         body = {"config": [pair], "verify": wanted.access == "rw" and keeps_all(wanted)}
         answer = self._ask("POST", "audio/config/apply", body)
         if not isinstance(answer, dict) or answer.get("applied") is not True:
-            raise ArrayRefused(f"{wanted.name}: the daemon's log says why it was not applied")
+            why = f"{wanted.name}: the daemon's log says why it was not applied"
+            raise array_error("refused", why)
 
     def close(self) -> None:
         with self._lock:
@@ -99,13 +90,15 @@ class DaemonArray:
         has its robot asleep (503), or has read nothing yet (null)."""
         try:
             answer = self._ask("GET", "state/doa")
-        except ArrayNotFound:
+        except ArrayError as error:
+            if error.problem != "not found":
+                raise
             answer = None
         if answer is None:
             wanted = parameter(self.board, DIRECTION)
             return _values(wanted, self._ask("GET", f"audio/config/parameter/{DIRECTION}"))
         if not isinstance(answer, dict) or "angle" not in answer:
-            raise WrongAnswer(f"{DIRECTION}: no angle in the daemon's answer")
+            raise array_error("wrong answer", f"{DIRECTION}: no angle in the daemon's answer")
         speech = float(bool(answer.get("speech_detected")))
         return _values(parameter(self.board, DIRECTION), {"values": [answer["angle"], speech]})
 
@@ -114,15 +107,15 @@ class DaemonArray:
         import httpx
 
         if not self._lock.acquire(timeout=self._wait_s):
-            raise ArrayBusy(f"{path}: another command has not ended")
+            raise array_error("busy", f"{path}: another command has not ended")
         try:
             if self._client.is_closed:
-                raise ArrayGone(f"{path}: it was closed")
+                raise array_error("gone", f"{path}: it was closed")
             response = self._client.request(method, path, json=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL) as error:
-            raise DaemonAway(f"{self._url}: {_said(error)}") from error
+            raise array_error("daemon away", f"{self._url}: {_said(error)}") from error
         except httpx.HTTPError as error:
-            raise DaemonSilent(f"{self._url}: {_said(error)}") from error
+            raise array_error("daemon silent", f"{self._url}: {_said(error)}") from error
         finally:
             self._lock.release()
         return self._parsed(path, response)
@@ -132,28 +125,31 @@ class DaemonArray:
             try:
                 return response.json()
             except ValueError as error:
-                raise NotTheDaemon(f"{self._url}/api/{path}: its answer is no JSON") from error
+                why = f"{self._url}/api/{path}: its answer is no JSON"
+                raise array_error("not the daemon", why) from error
         detail = _detail(response)
         if response.status_code == 503:
-            raise ArrayNotFound(f"the robot's daemon says: {detail}")
+            raise array_error("not found", f"the robot's daemon says: {detail}")
         if response.status_code == 404 and detail.startswith("Parameter "):
-            raise ArrayRefused(f"{path}: {detail}")
+            raise array_error("refused", f"{path}: {detail}")
         if response.status_code == 500:
-            raise ArrayBusy(f"{path}: {detail}")
-        raise NotTheDaemon(f"{self._url}/api/{path}: {response.status_code} {detail}")
+            raise array_error("busy", f"{path}: {detail}")
+        why = f"{self._url}/api/{path}: {response.status_code} {detail}"
+        raise array_error("not the daemon", why)
 
 
 def _values(wanted: Parameter, answer: Any) -> Values:
     values = answer.get("values") if isinstance(answer, dict) else None
     if not isinstance(values, list) or len(values) != wanted.count:
-        raise WrongAnswer(f"{wanted.name}: not {wanted.count} values in the daemon's answer")
+        why = f"{wanted.name}: not {wanted.count} values in the daemon's answer"
+        raise array_error("wrong answer", why)
     # JSON has no NaN: an angle without speech arrives as null.
     numbers = [math.nan if value is None else value for value in values]
     if not all(isinstance(value, (int, float)) for value in numbers):
-        raise WrongAnswer(f"{wanted.name}: the daemon's values are no numbers")
+        raise array_error("wrong answer", f"{wanted.name}: the daemon's values are no numbers")
     whole = wanted.type not in ("float", "radians")
     if whole and not all(math.isfinite(value) for value in numbers):
-        raise WrongAnswer(f"{wanted.name}: the daemon has no value")
+        raise array_error("wrong answer", f"{wanted.name}: the daemon has no value")
     return tuple(int(value) if whole else float(value) for value in numbers)
 
 

@@ -12,19 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hardware.xvf3800.boards import USB_IDS, Board
 from hardware.xvf3800.codec import Request, Values, decode, is_retry, read_request, write_request
 from hardware.xvf3800.control import Via
-from hardware.xvf3800.errors import (
-    ArrayBusy,
-    ArrayError,
-    ArrayGone,
-    ArrayNotFound,
-    ArraySilent,
-    ArrayStalled,
-    NoDriver,
-    NoPermission,
-    NoUsbLibrary,
-    TransferFailed,
-    WrongAnswer,
-)
+from hardware.xvf3800.errors import ArrayError, Problem, array_error
 from hardware.xvf3800.parameters import Value, parameter
 
 if TYPE_CHECKING:
@@ -41,33 +29,37 @@ RETRY_PAUSE_S = 0.01
 Clock = Callable[[], float]
 Pause = Callable[[float], None]
 
-_GONE = (errno.ENODEV, errno.ENXIO, errno.ENOENT, errno.ESHUTDOWN)
-_ERRORS: dict[int, type[ArrayGone | ArrayBusy | ArrayStalled | ArraySilent | WrongAnswer]] = {
-    **dict.fromkeys(_GONE, ArrayGone),
-    errno.EBUSY: ArrayBusy,
-    errno.EPIPE: ArrayStalled,
-    errno.ETIMEDOUT: ArraySilent,
-    errno.EOVERFLOW: WrongAnswer,
+_PROBLEMS: dict[int | None, Problem] = {
+    errno.ENODEV: "gone",
+    errno.ENXIO: "gone",
+    errno.ENOENT: "gone",
+    errno.ESHUTDOWN: "gone",
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+    errno.EBUSY: "busy",
+    errno.EPIPE: "stalled",
+    errno.ETIMEDOUT: "silent",
+    errno.EOVERFLOW: "wrong answer",
 }
 
 
 def usb_backend() -> Any:
-    """libusb: the one of ``libusb-package``, else the system's. Raises ``NoUsbLibrary``."""
+    """libusb: the one of ``libusb-package``, else the system's. Raises ``ArrayError``."""
     try:
         import libusb_package
         import usb.backend.libusb1
     except ImportError as error:
-        raise NoUsbLibrary(str(error)) from error
+        raise array_error("no usb library", str(error)) from error
     backend = libusb_package.get_libusb1_backend() or usb.backend.libusb1.get_backend()
     if backend is None:
-        raise NoUsbLibrary("libusb-1.0 cannot be loaded")
+        raise array_error("no usb library", "libusb-1.0 cannot be loaded")
     return backend
 
 
 def find_device(backend: Any) -> tuple[usb.core.Device, Board]:
     """The first array on USB, a Reachy Mini's before others. Nothing is opened.
 
-    Raises ``ArrayNotFound``, or what the enumeration fails with.
+    Raises ``ArrayError``.
     """
     import usb.core
 
@@ -76,11 +68,12 @@ def find_device(backend: Any) -> tuple[usb.core.Device, Board]:
         for device in usb.core.find(find_all=True, backend=backend):
             found.setdefault((int(device.idVendor), int(device.idProduct)), device)
     except (usb.core.USBError, NotImplementedError) as error:
-        raise named(error, "looking for it") from error
+        raise _usb_error(error, "looking for it") from error
     for ids, board in USB_IDS.items():
         if ids in found:
             return found[ids], board
-    raise ArrayNotFound(f"{len(found)} devices are on USB, none of them is 38fb:1001 or 2886:001a")
+    why = f"{len(found)} devices are on USB, none of them is 38fb:1001 or 2886:001a"
+    raise array_error("not found", why)
 
 
 class UsbArray:
@@ -115,7 +108,8 @@ class UsbArray:
         with self._turn(wanted.name) as deadline:
             sent = self._transfer(wanted.name, request, deadline)
         if sent != request.length:
-            raise WrongAnswer(f"{wanted.name}: it took {sent} of {request.length} bytes")
+            why = f"{wanted.name}: it took {sent} of {request.length} bytes"
+            raise array_error("wrong answer", why)
 
     def close(self) -> None:
         import usb.core
@@ -142,10 +136,10 @@ class UsbArray:
         """Wait for the device, but no longer than a call may take; gives when the call must end."""
         deadline = self._clock() + CALL_S
         if not self._lock.acquire(timeout=CALL_S - RETRY_PAUSE_S):
-            raise ArrayBusy(f"{name}: another command has not ended")
+            raise array_error("busy", f"{name}: another command has not ended")
         try:
             if self._closed:
-                raise ArrayGone(f"{name}: it was closed")
+                raise array_error("gone", f"{name}: it was closed")
             yield deadline
         finally:
             self._lock.release()
@@ -155,7 +149,7 @@ class UsbArray:
 
         left_s = min(TRANSFER_S, deadline - self._clock())
         if left_s <= 0:
-            raise ArrayBusy(f"{name}: another command took all of the time")
+            raise array_error("busy", f"{name}: another command took all of the time")
         try:
             return self._device.ctrl_transfer(
                 request.request_type,
@@ -167,17 +161,15 @@ class UsbArray:
                 timeout=max(1, int(left_s * 1000)),
             )
         except usb.core.USBTimeoutError as error:
-            raise ArraySilent(f"{name}: nothing within {left_s * 1000:.0f} ms") from error
+            raise array_error("silent", f"{name}: nothing within {left_s * 1000:.0f} ms") from error
         except (usb.core.USBError, NotImplementedError) as error:
-            raise named(error, name) from error
+            raise _usb_error(error, name) from error
 
 
-def named(error: Exception, doing: str) -> ArrayError:
+def _usb_error(error: Exception, doing: str) -> ArrayError:
     """The array's own error for what pyusb raised."""
     why = f"{doing}: {getattr(error, 'strerror', None) or error}"
     if isinstance(error, NotImplementedError):
-        return NoDriver(why)
+        return array_error("no driver", why)
     number = getattr(error, "errno", None)
-    if number in (errno.EACCES, errno.EPERM):
-        return NoPermission(f"{why} (errno {number})")
-    return _ERRORS.get(number or 0, TransferFailed)(f"{why} (errno {number})")
+    return array_error(_PROBLEMS.get(number, "transfer failed"), f"{why} (errno {number})")

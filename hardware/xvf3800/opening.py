@@ -9,15 +9,10 @@ from hardware.settings import Array
 from hardware.xvf3800.control import ArrayControl
 from hardware.xvf3800.daemon_parameters import DaemonArray
 from hardware.xvf3800.device import UsbArray, find_device, usb_backend
-from hardware.xvf3800.errors import (
-    ArrayBusy,
-    ArrayError,
-    ArrayNotFound,
-    DaemonAway,
-    NoPermission,
-    NotTheDaemon,
-    NoUsbLibrary,
-)
+from hardware.xvf3800.errors import ArrayError, array_error
+
+_USB_CLOSED = ("not found", "no permission", "no usb library", "busy")
+"""Where USB says so, the daemon may be a way."""
 
 
 def open_array(settings: Array, robot_url: str | None, backend: Any = None) -> ArrayControl:
@@ -27,10 +22,10 @@ def open_array(settings: Array, robot_url: str | None, backend: Any = None) -> A
     programs on the device would disturb each other. Else USB; and the daemon where USB has none, or
     will not let us.
 
-    ``backend``: pyusb's, for tests; None is libusb. Raises ``ArrayError`` by name.
+    ``backend``: pyusb's, for tests; None is libusb. Raises ``ArrayError``.
     """
     if settings.control == "never":
-        raise ArrayNotFound("array.control is never")
+        raise array_error("not found", "array.control is never")
     through_daemon: ArrayError | None = None
     try:
         backend = backend or usb_backend()
@@ -40,11 +35,11 @@ def open_array(settings: Array, robot_url: str | None, backend: Any = None) -> A
                 return DaemonArray(robot_url)
             except ArrayError as error:
                 through_daemon = error
-                if not isinstance(error, DaemonAway | NotTheDaemon | ArrayNotFound):
+                if error.problem not in ("daemon away", "not the daemon", "not found"):
                     raise  # it runs, and has the device
         return UsbArray(backend)
-    except (ArrayNotFound, NoPermission, NoUsbLibrary, ArrayBusy) as over_usb:
-        if robot_url is None or through_daemon is not None:
+    except ArrayError as over_usb:
+        if robot_url is None or through_daemon is not None or over_usb.problem not in _USB_CLOSED:
             raise
         return _through_daemon(robot_url, over_usb)
 
@@ -54,6 +49,6 @@ def _through_daemon(url: str, over_usb: ArrayError) -> ArrayControl:
         return DaemonArray(url)
     except ArrayError as error:
         # An array that is here is worth more words than a robot that is not.
-        if not isinstance(over_usb, ArrayNotFound):
+        if over_usb.problem != "not found":
             raise over_usb from error
         raise

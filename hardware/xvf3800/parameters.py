@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hardware.xvf3800.boards import Board
-from hardware.xvf3800.errors import UnknownParameter
+from hardware.xvf3800.errors import ParameterError
 
 Type = Literal["char", "uint8", "uint16", "int32", "uint32", "float", "radians"]
 Access = Literal["ro", "rw", "wo"]
@@ -191,13 +191,13 @@ def is_known(name: str) -> bool:
 
 
 def parameter(board: Board, name: str) -> Parameter:
-    """By name, in either case. Raises ``UnknownParameter``, with the names that are most alike."""
+    """By name, in either case. Raises ``ParameterError`` with the most similar names."""
     table = PARAMETERS[board]
     if found := table.get(name.upper()):
         return found
     alike = difflib.get_close_matches(name.upper(), table, n=3, cutoff=0.5)
     other = is_known(name)
-    raise UnknownParameter(
+    raise ParameterError(
         f"There is no parameter {name.upper()}",
         why=f"only another board has it, this one is {board}" if other else "",
         fix=f"Did you mean {' or '.join(alike)}?" if alike else "Run: reachy-voice xvf dump",

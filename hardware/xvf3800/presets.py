@@ -1,13 +1,12 @@
-"""Tunings of the chip, by name. None of them was measured on hardware yet."""
+"""Tunings of the chip, by name. Not yet measured on hardware."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardware.xvf3800.borrowed import BorrowedArray
 from hardware.xvf3800.codec import Values
 from hardware.xvf3800.control import ArrayControl
-from hardware.xvf3800.errors import UnknownPreset
+from hardware.xvf3800.errors import ParameterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +49,10 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset(name: str) -> Preset:
-    """Raises ``UnknownPreset``."""
+    """Raises ``ParameterError``."""
     if found := PRESETS.get(name):
         return found
-    raise UnknownPreset(
+    raise ParameterError(
         f"There is no preset {name}", fix=f"Use one of them: {', '.join(PRESETS)} (array.preset)"
     )
 
@@ -62,19 +61,3 @@ def apply_preset(control: ArrayControl, name: str) -> None:
     """Write a preset. Raises ``ArrayError``; what was written until then stays."""
     for parameter, values in preset(name).settings:
         control.write(parameter, *values)
-
-
-def tuned(control: ArrayControl, name: str | None) -> ArrayControl:
-    """``control`` with a preset (None: as it is), whose every change is taken back by ``close``.
-
-    If the preset cannot be applied, what was changed is put back, ``control`` is closed, and the
-    error raised.
-    """
-    borrowed = BorrowedArray(control)
-    try:
-        if name is not None:
-            apply_preset(borrowed, name)
-    except BaseException:
-        borrowed.close()
-        raise
-    return borrowed

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from hardware.xvf3800.boards import Board, version_of
 from hardware.xvf3800.control import ArrayControl, Via, numbers
-from hardware.xvf3800.errors import TRANSIENT, ArrayError, ArrayGone, ArrayNotFound, ArrayRefused
+from hardware.xvf3800.errors import TRANSIENT, ArrayError, Problem, array_error
 from hardware.xvf3800.rebooting import restart
-from hardware.xvf3800.threads import InThread, in_thread
 from pipeline.commands import Direction
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PERIOD_S = 0.1
 """As often as the robot's daemon asks the array for a direction."""
@@ -64,6 +67,27 @@ class ArrayLost:
 ArrayNotice = ArrayReading | ArrayFound | ArrayLost
 
 
+class InThread(Protocol):
+    """Runs a function where it may block. Tests run it at once."""
+
+    def __call__(self, function: Callable[[], T]) -> Awaitable[T]: ...
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call ``function`` in a thread. A cancelled caller waits for its end: a thread cannot be
+    stopped, and nothing else may use the device until then."""
+    call = asyncio.get_running_loop().run_in_executor(None, function)
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        while not call.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([call])
+        if not call.cancelled():
+            call.exception()
+        raise
+
+
 class ArrayWatch:
     """Opens an array, reads it at 10 Hz, and finds it again when it was unplugged.
 
@@ -83,7 +107,7 @@ class ArrayWatch:
         self._restarted = False
         self.control: ArrayControl | None = None
         """The open array, for others to write to. None while there is none."""
-        self._told: set[type[ArrayError]] = set()
+        self._told: set[Problem] = set()
         """Reasons for having none, since it was there last."""
 
     async def run(self) -> None:
@@ -113,10 +137,10 @@ class ArrayWatch:
 
     def _tell(self, error: ArrayError) -> None:
         """Each reason once. A missing array is not reported again after a lost one."""
-        known = bool(self._told) and isinstance(error, ArrayNotFound)
-        if type(error) not in self._told and not known:
+        known = bool(self._told) and error.problem == "not found"
+        if error.problem not in self._told and not known:
             self._notify(ArrayLost(error))
-        self._told.add(type(error))
+        self._told.add(error.problem)
 
     async def _until_lost(self) -> None:
         """Raises ``ArrayError``: it cannot be opened, or it is gone."""
@@ -144,13 +168,13 @@ class ArrayWatch:
         while True:
             if self._restarted:
                 self._restarted = False
-                raise ArrayGone("it was restarted")
+                raise array_error("gone", "it was restarted")
             try:
                 reading = await self._call(lambda: view.look(loop.time()))
-            except TRANSIENT as error:
+            except ArrayError as error:
                 failures += 1
                 log.debug("The array gave no reading: %s", error)
-                if failures >= PATIENCE:
+                if error.problem not in TRANSIENT or failures >= PATIENCE:
                     raise
             else:
                 if self.latest is None:
@@ -197,8 +221,8 @@ class _View:
         name = self._direction
         try:
             values = numbers(self._control, name)
-        except ArrayRefused:
-            if name == "AEC_AZIMUTH_VALUES":
+        except ArrayError as error:
+            if error.problem != "refused" or name == "AEC_AZIMUTH_VALUES":
                 raise
             self._direction = "AEC_AZIMUTH_VALUES"
             return self._azimuth()
@@ -217,7 +241,9 @@ class _View:
             return ()
         try:
             return tuple(map(float, numbers(self._control, name)))
-        except ArrayRefused as error:
+        except ArrayError as error:
+            if error.problem != "refused":
+                raise
             log.info("Without %s: %s", name, error.why)
             self._unknown.add(name)
             return ()

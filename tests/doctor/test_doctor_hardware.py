@@ -18,13 +18,7 @@ from app.settings.load import load_settings
 from app.settings.model import Settings
 from hardware.xvf3800.control import ArrayControl
 from hardware.xvf3800.device import UsbArray
-from hardware.xvf3800.errors import (
-    ArrayError,
-    ArrayGone,
-    ArrayNotFound,
-    DaemonAway,
-    NoUsbLibrary,
-)
+from hardware.xvf3800.errors import ArrayError, array_error
 from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf, gone, ints, late
 from tests.support.scripted_array import ScriptedArray
 
@@ -104,7 +98,7 @@ def look(
 
 
 def test_where_there_is_no_array_that_is_one_good_finding(settings: Settings) -> None:
-    for thing in (None, ArrayNotFound("none"), NoUsbLibrary("none")):
+    for thing in (None, array_error("not found", "none"), array_error("no usb library", "none")):
         found = look(settings, thing)
         assert list(found) == ["microphone array"]
         assert found["microphone array"].state == "ok"
@@ -151,7 +145,9 @@ def test_nothing_played_yet_is_no_fault(settings: Settings) -> None:
 
 
 def test_what_was_opened_is_closed(settings: Settings) -> None:
-    array = ScriptedArray({"BLD_MSG": "ua-io16-lin", "AEC_ASROUTONOFF": ArrayGone("unplugged")})
+    array = ScriptedArray(
+        {"BLD_MSG": "ua-io16-lin", "AEC_ASROUTONOFF": array_error("gone", "unplugged")}
+    )
     checks = list(check_hardware(settings, opened=lambda _: array, asound=Path("/nonexistent")))
     assert not array.open
     assert "unplugged" in str(checks)
@@ -258,7 +254,7 @@ def test_a_sound_card_that_is_not_on_usb_s_list_is_said(settings: Settings, asou
 
 
 def test_a_robot_that_does_not_answer_is_said(settings: Settings) -> None:
-    found = look(settings, DaemonAway("http://localhost:8000: ConnectError"))
+    found = look(settings, array_error("daemon away", "http://localhost:8000: ConnectError"))
     assert (found["microphone array"].state, len(found)) == ("warn", 1)
 
 

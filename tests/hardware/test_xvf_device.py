@@ -13,21 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from hardware.xvf3800.device import UsbArray, usb_backend
-from hardware.xvf3800.errors import (
-    ArrayBusy,
-    ArrayError,
-    ArrayGone,
-    ArrayNotFound,
-    ArrayRefused,
-    ArraySilent,
-    ArrayStalled,
-    DeviceError,
-    NoDriver,
-    NoPermission,
-    NoUsbLibrary,
-    TransferFailed,
-    WrongAnswer,
-)
+from hardware.xvf3800.errors import ArrayError, Problem
 from tests.support.fake_usb import (
     KEYBOARD,
     REACHY,
@@ -42,6 +28,7 @@ from tests.support.fake_usb import (
     short,
     status,
 )
+from tests.support.scripted_array import raises_problem
 
 CALL_BAR_S = 0.25
 """No read and no write may take longer, whatever the device does."""
@@ -77,21 +64,19 @@ def test_of_two_alike_the_first_is_taken() -> None:
 
 
 def test_no_array_is_said() -> None:
-    with pytest.raises(ArrayNotFound, match="1 devices are on USB") as caught:
+    with raises_problem("not found", match="1 devices are on USB") as caught:
         UsbArray(FakeBus(FakeXvf(KEYBOARD)))
     assert "lsusb" in caught.value.fix
 
 
 def test_this_machine_s_real_libusb_finds_none_or_one() -> None:
     """The real library, on whatever machine this is."""
+    problem = None
     try:
-        array = UsbArray(usb_backend())
-    except (ArrayNotFound, NoPermission) as error:
-        said = str(error)
-    else:
-        array.close()
-        return
-    assert "microphone array" in said
+        UsbArray(usb_backend()).close()
+    except ArrayError as error:
+        problem = error.problem
+    assert problem in (None, "not found", "no permission")
 
 
 def test_without_libusb_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,13 +85,13 @@ def test_without_libusb_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(libusb_package, "get_libusb1_backend", lambda: None)
     monkeypatch.setattr(usb.backend.libusb1, "get_backend", lambda: None)
-    with pytest.raises(NoUsbLibrary):
+    with raises_problem("no usb library"):
         usb_backend()
 
 
 def test_without_permission_the_handle_is_not_kept() -> None:
     bus = FakeBus(FakeXvf(permission=False))
-    with pytest.raises(NoPermission, match="errno 13") as caught:
+    with raises_problem("no permission", match="errno 13") as caught:
         UsbArray(bus)
     assert "udev" in caught.value.fix
     assert bus.open_handles == 0
@@ -115,7 +100,7 @@ def test_without_permission_the_handle_is_not_kept() -> None:
 def test_a_device_that_fails_at_once_is_closed() -> None:
     bus = FakeBus(FakeXvf(faults=[fails(errno.EPIPE)]))
     # The error keeps the frames alive, and so whatever would close it as garbage.
-    with pytest.raises(ArrayStalled) as caught:
+    with raises_problem("stalled") as caught:
         UsbArray(bus, bus.clock, bus.clock.pause)
     assert (bus.opened, bus.open_handles) == (1, 0)
     assert caught.value.__traceback__ is not None
@@ -170,40 +155,39 @@ def test_a_value_that_is_not_ready_is_asked_for_again(retries: int) -> None:
 
 # --- everything that goes wrong ----------------------------------------------------------------
 
-WRONG: list[tuple[str, list[Fault], type[ArrayError]]] = [
-    ("retry for ever", [status(64)] * 200, ArrayBusy),
-    ("queue full", [status(68)], ArrayBusy),
-    ("unknown command", [status(65)], ArrayRefused),
-    ("wrong length", [status(66)], ArrayRefused),
-    ("bad payload", [status(67)], ArrayRefused),
-    ("unheard of", [status(99)], WrongAnswer),
-    ("nothing", [short(0)], WrongAnswer),
-    ("status only", [short(1)], WrongAnswer),
-    ("one byte short", [short(4)], WrongAnswer),
-    ("stall", [fails(errno.EPIPE)], ArrayStalled),
-    ("too much", [fails(errno.EOVERFLOW)], WrongAnswer),
-    ("hangs", [late(60)], ArraySilent),
-    ("hangs after retries", [status(64)] * 8 + [late(60)], ArraySilent),
-    ("no permission any more", [fails(errno.EACCES)], NoPermission),
-    ("not permitted", [fails(errno.EPERM)], NoPermission),
-    ("unplugged", [gone], ArrayGone),
-    ("no such address", [fails(errno.ENXIO)], ArrayGone),
-    ("busy", [fails(errno.EBUSY)], ArrayBusy),
-    ("electrical", [fails(errno.EIO)], TransferFailed),
+WRONG: list[tuple[str, list[Fault], Problem]] = [
+    ("retry for ever", [status(64)] * 200, "busy"),
+    ("queue full", [status(68)], "busy"),
+    ("unknown command", [status(65)], "refused"),
+    ("wrong length", [status(66)], "refused"),
+    ("bad payload", [status(67)], "refused"),
+    ("unheard of", [status(99)], "wrong answer"),
+    ("nothing", [short(0)], "wrong answer"),
+    ("status only", [short(1)], "wrong answer"),
+    ("one byte short", [short(4)], "wrong answer"),
+    ("stall", [fails(errno.EPIPE)], "stalled"),
+    ("too much", [fails(errno.EOVERFLOW)], "wrong answer"),
+    ("hangs", [late(60)], "silent"),
+    ("hangs after retries", [status(64)] * 8 + [late(60)], "silent"),
+    ("no permission any more", [fails(errno.EACCES)], "no permission"),
+    ("not permitted", [fails(errno.EPERM)], "no permission"),
+    ("unplugged", [gone], "gone"),
+    ("no such address", [fails(errno.ENXIO)], "gone"),
+    ("busy", [fails(errno.EBUSY)], "busy"),
+    ("electrical", [fails(errno.EIO)], "transfer failed"),
 ]
 
 
-@pytest.mark.parametrize(("faults", "kind"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+@pytest.mark.parametrize(("faults", "problem"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
 def test_every_failure_of_a_read_has_its_name_within_its_time(
-    faults: list[Fault], kind: type[ArrayError]
+    faults: list[Fault], problem: Problem
 ) -> None:
     device = FakeXvf()
     array, bus = opened(device)
     device.faults = list(faults)
     started = bus.clock.now
-    with pytest.raises(kind) as caught:
+    with raises_problem(problem) as caught:
         array.read("PP_MIN_NS")
-    assert type(caught.value) is kind
     assert caught.value.why
     assert bus.clock.now - started <= CALL_BAR_S
     array.close()
@@ -211,23 +195,23 @@ def test_every_failure_of_a_read_has_its_name_within_its_time(
 
 
 @pytest.mark.parametrize(
-    ("faults", "kind"),
+    ("faults", "problem"),
     [
-        ([fails(errno.EPIPE)], ArrayStalled),
-        ([late(60)], ArraySilent),
-        ([gone], ArrayGone),
-        ([fails(errno.EACCES)], NoPermission),
-        ([short(2)], WrongAnswer),
+        ([fails(errno.EPIPE)], "stalled"),
+        ([late(60)], "silent"),
+        ([gone], "gone"),
+        ([fails(errno.EACCES)], "no permission"),
+        ([short(2)], "wrong answer"),
     ],
 )
 def test_every_failure_of_a_write_has_its_name_within_its_time(
-    faults: list[Fault], kind: type[ArrayError]
+    faults: list[Fault], problem: Problem
 ) -> None:
     device = FakeXvf()
     array, bus = opened(device)
     device.faults = list(faults)
     started = bus.clock.now
-    with pytest.raises(kind):
+    with raises_problem(problem):
         array.write("PP_MIN_NS", 0.5)
     assert bus.clock.now - started <= CALL_BAR_S
 
@@ -236,7 +220,7 @@ def test_a_system_without_a_driver_is_told_of() -> None:
     def unsupported(device: FakeXvf, data: Any, timeout_s: float) -> int | None:
         raise NotImplementedError("Operation not supported or unimplemented on this platform")
 
-    with pytest.raises(NoDriver):
+    with raises_problem("no driver"):
         UsbArray(FakeBus(FakeXvf(faults=[unsupported])))
 
 
@@ -244,18 +228,18 @@ def test_a_board_of_another_type_is_told_apart() -> None:
     """A Reachy's id with Seeed's firmware: two bytes for each value instead of four."""
     device = FakeXvf(REACHY, registers={(20, 18): bytes([133, 0, 1, 0])})
     array, _ = opened(device)
-    with pytest.raises(ArrayRefused, match="SERVICER_WRONG_COMMAND_LEN"):
+    with raises_problem("refused", match="SERVICER_WRONG_COMMAND_LEN"):
         array.read("DOA_VALUE")
 
 
 def test_after_a_failure_the_next_read_works() -> None:
-    for _, faults, kind in WRONG:
-        if kind in (ArrayGone, NoPermission, TransferFailed):
+    for _, faults, problem in WRONG:
+        if problem in ("gone", "no permission", "transfer failed"):
             continue
         device = FakeXvf()
         array, _ = opened(device)
         device.faults = list(faults)
-        with pytest.raises(kind):
+        with raises_problem(problem):
             array.read("PP_MIN_NS")
         device.faults = []
         assert array.read("PP_MIN_NS") == (pytest.approx(0.15),)
@@ -277,7 +261,7 @@ def test_no_mixture_of_faults_takes_longer_or_has_no_name(faults: list[Fault]) -
     array, bus = opened(device)
     device.faults = faults
     started = bus.clock.now
-    with contextlib.suppress(*DeviceError.__subclasses__()):
+    with contextlib.suppress(ArrayError):
         array.read("PP_MIN_NS")
     assert bus.clock.now - started <= CALL_BAR_S
     array.close()
@@ -290,7 +274,7 @@ def test_after_closing_nothing_is_sent() -> None:
     array.close()
     array.close()
     before = device.requests
-    with pytest.raises(ArrayGone, match="closed"):
+    with raises_problem("gone", match="closed"):
         array.read("VERSION")
     assert device.requests == before
     assert bus.open_handles == 0
@@ -300,7 +284,7 @@ def test_a_device_that_is_gone_can_be_closed() -> None:
     device = FakeXvf()
     array, bus = opened(device)
     device.plugged = False
-    with pytest.raises(ArrayGone):
+    with raises_problem("gone"):
         array.read("VERSION")
     array.close()
     assert bus.open_handles == 0
@@ -314,7 +298,7 @@ def test_threads_take_turns() -> None:
     def read_much() -> None:
         try:
             for _ in range(50):
-                with contextlib.suppress(ArrayBusy):  # no lock is fair on a busy machine
+                with contextlib.suppress(ArrayError):  # no lock is fair on a busy machine
                     array.read("AEC_SPENERGY_VALUES")
         except BaseException as error:
             failed.append(error)
@@ -329,5 +313,5 @@ def test_threads_take_turns() -> None:
 
 def test_who_waits_too_long_for_another_is_told() -> None:
     array, _ = opened(FakeXvf())
-    with array._lock, pytest.raises(ArrayBusy, match="another command"):
+    with array._lock, raises_problem("busy", match="another command"):
         array.read("VERSION")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import math
 import threading
@@ -14,20 +15,18 @@ import pytest
 
 from hardware.xvf3800.control import ArrayControl
 from hardware.xvf3800.device import UsbArray
-from hardware.xvf3800.errors import (
-    ArrayBusy,
-    ArrayError,
-    ArrayGone,
-    ArrayNotFound,
-    ArrayRefused,
-    DaemonAway,
-    NoPermission,
+from hardware.xvf3800.errors import ArrayError, Problem, array_error
+from hardware.xvf3800.rebooting import restart
+from hardware.xvf3800.watch import (
+    ArrayFound,
+    ArrayLost,
+    ArrayNotice,
+    ArrayReading,
+    ArrayWatch,
+    in_thread,
 )
-from hardware.xvf3800.presets import tuned
-from hardware.xvf3800.threads import in_thread
-from hardware.xvf3800.watch import ArrayFound, ArrayLost, ArrayNotice, ArrayReading, ArrayWatch
-from tests.support.fake_usb import REACHY, FakeBus, FakeXvf, floats, ints
-from tests.support.scripted_array import ScriptedArray, Slowly
+from tests.support.fake_usb import REACHY, FakeBus, FakeXvf, fails, floats, ints
+from tests.support.scripted_array import ScriptedArray, Slowly, raises_problem
 from tests.support.virtual_time import run_virtual
 
 T = TypeVar("T")
@@ -118,7 +117,7 @@ def test_old_firmware_of_seeed_is_asked_for_its_beam(
 
 
 def test_what_a_firmware_does_not_know_is_done_without_and_not_asked_again() -> None:
-    refused = ArrayRefused("unknown")
+    refused = array_error("refused", "unknown")
     array = ScriptedArray(
         dict.fromkeys(("DOA_VALUE_RADIANS", "AEC_SPENERGY_VALUES", "AEC_AECCONVERGED"), refused)
     )
@@ -141,21 +140,21 @@ def test_a_daemon_is_asked_less() -> None:
 
 
 def test_a_hiccup_costs_one_reading() -> None:
-    array = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), ArrayBusy("x"), (1.0, 1.0)]})
+    array = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), array_error("busy", "x"), (1.0, 1.0)]})
     scene, _ = watched(0.35, array)
     assert [at for at, _ in scene.of(ArrayReading)] == pytest.approx([0.0, 0.2, 0.3])
     assert scene.of(ArrayLost) == []
 
 
 def test_hiccups_in_between_are_borne_for_ever() -> None:
-    array = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), ArrayBusy("x")] * 30})
+    array = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), array_error("busy", "x")] * 30})
     scene, _ = watched(5.5, array)
     assert scene.opened == 1
     assert len(scene.of(ArrayReading)) >= 27
 
 
 def test_a_device_that_only_hiccups_is_opened_anew() -> None:
-    first = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), ArrayBusy("x")]})
+    first = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), array_error("busy", "x")]})
     scene, _ = watched(3.0, first, ScriptedArray())
     assert not first.open
     assert scene.opened == 2
@@ -163,7 +162,7 @@ def test_a_device_that_only_hiccups_is_opened_anew() -> None:
 
 
 def test_an_array_that_comes_later_is_found_with_a_growing_wait() -> None:
-    none = ArrayNotFound("none")
+    none = array_error("not found", "none")
     array = ScriptedArray()
     scene, watch = watched(12.1, none, none, none, none, none, none, array)
     found = [at for at, _ in scene.of(ArrayFound)]
@@ -173,16 +172,22 @@ def test_an_array_that_comes_later_is_found_with_a_growing_wait() -> None:
 
 
 def test_another_reason_is_told_too() -> None:
-    scene, watch = watched(5.0, ArrayNotFound("none"), NoPermission("13"))
-    assert [type(lost.error) for _, lost in scene.of(ArrayLost)] == [ArrayNotFound, NoPermission]
+    scene, watch = watched(
+        5.0, array_error("not found", "none"), array_error("no permission", "13")
+    )
+    assert [lost.error.problem for _, lost in scene.of(ArrayLost)] == ["not found", "no permission"]
     assert (watch.latest, watch.control) == (None, None)
 
 
 def test_reasons_that_take_turns_are_told_once_each() -> None:
     """As a daemon that starts, fails and starts again."""
-    away, none, busy = DaemonAway("refused"), ArrayNotFound("503"), ArrayBusy("500")
+    away, none, busy = (
+        array_error("daemon away", "refused"),
+        array_error("not found", "503"),
+        array_error("busy", "500"),
+    )
     scene, _ = watched(60.0, *[away, none, busy] * 20)
-    assert [type(lost.error) for _, lost in scene.of(ArrayLost)] == [DaemonAway, ArrayBusy]
+    assert [lost.error.problem for _, lost in scene.of(ArrayLost)] == ["daemon away", "busy"]
 
 
 def test_what_is_restarted_is_opened_anew_even_if_it_answers_all_the_time() -> None:
@@ -206,7 +211,7 @@ def test_what_is_restarted_is_opened_anew_even_if_it_answers_all_the_time() -> N
 
 def test_a_second_loss_is_told_again() -> None:
     def short_lived() -> ScriptedArray:
-        return ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), ArrayGone("x")]})
+        return ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), array_error("gone", "x")]})
 
     scene, _ = watched(0.9, short_lived(), short_lived(), ScriptedArray())
     assert [
@@ -221,16 +226,16 @@ def test_a_second_loss_is_told_again() -> None:
 
 
 def test_an_array_that_opens_but_gives_nothing_is_lost_once_and_never_found() -> None:
-    silent = ScriptedArray({"DOA_VALUE_RADIANS": ArrayGone("x")})
+    silent = ScriptedArray({"DOA_VALUE_RADIANS": array_error("gone", "x")})
     scene, _ = watched(20.0, silent)
     assert scene.opened > 5
     assert [type(notice) for _, notice in scene.notices] == [ArrayLost]
 
 
 def test_that_there_is_none_is_no_news_after_it_has_gone() -> None:
-    array = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), ArrayGone("x")]})
-    scene, _ = watched(5.0, array, ArrayNotFound("none"))
-    assert [type(lost.error) for _, lost in scene.of(ArrayLost)] == [ArrayGone]
+    array = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), array_error("gone", "x")]})
+    scene, _ = watched(5.0, array, array_error("not found", "none"))
+    assert [lost.error.problem for _, lost in scene.of(ArrayLost)] == ["gone"]
 
 
 @pytest.mark.parametrize("cancel_at_s", [0.0, 0.1, 0.15, 0.3, 0.45, 0.55, 0.7])
@@ -243,11 +248,11 @@ def test_whenever_it_is_cancelled_it_closes(cancel_at_s: float) -> None:
 def test_a_hundred_unplugs_in_real_threads_leave_no_handle_and_no_thread() -> None:
     device = FakeXvf(REACHY)
     bus = FakeBus(device)
-    lost: list[type[ArrayError]] = []
+    lost: list[Problem] = []
     found = 0
 
     def open_array() -> ArrayControl:
-        return tuned(UsbArray(bus, bus.clock, bus.clock.pause), "barge-in")
+        return UsbArray(bus, bus.clock, bus.clock.pause)
 
     async def scene() -> None:
         readings = asyncio.Queue[ArrayNotice]()
@@ -258,13 +263,13 @@ def test_a_hundred_unplugs_in_real_threads_leave_no_handle_and_no_thread() -> No
             for _ in range(100):
                 while not isinstance(notice := await readings.get(), ArrayReading):
                     if isinstance(notice, ArrayLost):
-                        lost.append(type(notice.error))
+                        lost.append(notice.error.problem)
                     else:
                         found += 1
                 device.plugged = False
                 while not isinstance(await readings.get(), ArrayLost):
                     pass
-                lost.append(ArrayGone)
+                lost.append("gone")
                 device.restart()
                 device.plugged = True
 
@@ -309,27 +314,41 @@ async def test_who_is_cancelled_waits_for_the_thread() -> None:
     assert ended == [True]
 
 
-def test_a_watched_array_that_is_restarted_is_found_again_with_its_tuning() -> None:
+def test_a_watched_array_that_is_restarted_is_found_again() -> None:
     device = FakeXvf(REACHY, registers={(33, 3): ints(0), (20, 19): floats(0.0, 0.0)})
     bus = FakeBus(device)
     notices: list[ArrayNotice] = []
 
     async def scene() -> None:
         watch = ArrayWatch(
-            lambda: tuned(UsbArray(bus, bus.clock, bus.clock.pause), "asr-beam"),
-            notices.append,
-            Slowly(),
+            lambda: UsbArray(bus, bus.clock, bus.clock.pause), notices.append, Slowly()
         )
         run = asyncio.create_task(watch.run())
         await asyncio.sleep(0.25)
         await watch.restart()
         await asyncio.sleep(2)
-        assert device.registers[(35, 19)] == bytes([7, 3])
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
 
     run_virtual(scene())
     kinds = [type(notice) for notice in notices if not isinstance(notice, ArrayReading)]
     assert kinds == [ArrayFound, ArrayLost, ArrayFound]
-    assert device.registers[(35, 19)] == bytes([0, 0])
+    assert device.reboots == 1
     assert bus.open_handles == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENODEV, errno.EIO, errno.EPIPE])
+def test_a_device_that_leaves_before_it_has_answered_is_restarted_all_the_same(number: int) -> None:
+    device = FakeXvf(REACHY)
+    bus = FakeBus(device)
+    control = UsbArray(bus, bus.clock, bus.clock.pause)
+    device.faults = [fails(number)]
+    restart(control)
+    control.close()
+
+
+def test_a_refused_restart_is_one_only_over_usb() -> None:
+    refused = {"write REBOOT": array_error("refused", "not applied")}
+    restart(ScriptedArray(refused, via="daemon"))
+    with raises_problem("refused"):
+        restart(ScriptedArray(refused))

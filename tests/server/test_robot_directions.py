@@ -10,7 +10,7 @@ import pytest
 
 from app.server.robot_directions import places_of, robot_directions
 from app.server.serving import _beside
-from hardware.xvf3800.errors import ArrayNotFound
+from hardware.xvf3800.errors import array_error
 from pipeline.commands import NoteDirection
 from tests.support.scripted_array import ScriptedArray
 from tests.talk.test_embodiment import DEFAULT
@@ -55,7 +55,7 @@ async def test_a_robot_on_this_machine() -> None:
 async def test_a_robot_that_is_switched_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name has no address before."""
     robot = Client()
-    openings = [ArrayNotFound("it is off"), ArrayNotFound("it is off")]
+    openings = [array_error("not found", "it is off"), array_error("not found", "it is off")]
     looked_up: list[str] = []
 
     def known_now(host: str) -> frozenset[str]:

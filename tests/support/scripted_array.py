@@ -1,18 +1,32 @@
-"""An array whose answers are given, and calls in threads that take virtual time."""
+"""An array whose answers are given, calls in threads that take virtual time, and its errors."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import pytest
 
 from hardware.xvf3800.boards import Board
 from hardware.xvf3800.codec import Values
 from hardware.xvf3800.control import Via
+from hardware.xvf3800.errors import ArrayError, Problem
 
 T = TypeVar("T")
+
+
+@contextmanager
+def raises_problem(
+    problem: Problem, match: str | None = None
+) -> Iterator[pytest.ExceptionInfo[ArrayError]]:
+    """Whether an ``ArrayError`` with this problem is raised."""
+    with pytest.raises(ArrayError, match=match) as caught:
+        yield caught
+    assert caught.value.problem == problem
 
 
 @dataclass

@@ -44,7 +44,7 @@ from tests.talk.test_embodiment import settings
 from tests.talk.test_talking import STORY, Talk, talk
 
 SIDE_DEG = 170.0
-FRONT = settings(accept_deg=90.0, lights=False)
+FRONT = settings(accept_deg=90.0)
 
 
 @dataclass
@@ -163,7 +163,7 @@ def test_a_late_array_costs_no_syllable() -> None:
 
 def test_without_the_setting_all_speech_is_answered() -> None:
     async def main() -> Room:
-        async with room(settings(lights=False)) as there:
+        async with room(settings()) as there:
             await there.say(1.0, SIDE_DEG)
             await there.quiet(6.0)
         return there

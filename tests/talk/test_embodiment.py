@@ -1,4 +1,4 @@
-"""The rest of the body in a talk: directions go on, lights follow, a chip of zeros is restarted."""
+"""The rest of the body in a talk: directions go on, a chip of zeros is restarted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from app.talk.conversation import Connected
 from app.talk.embodiment import EVERYBODY, Embodiment
 from app.talk.state import TalkState
 from app.talk.talk_app import TalkApp
@@ -22,10 +21,9 @@ from hardware.robot.gaze import unturned
 from hardware.settings import Robot
 from hardware.sound.alignment import SoundBlock
 from hardware.sound.notices import AllZero, Opened
-from hardware.xvf3800.errors import ArrayNotFound, DaemonAway, NoPermission
+from hardware.xvf3800.errors import array_error
 from hardware.xvf3800.watch import ArrayLost, ArrayReading
 from pipeline.commands import Direction
-from pipeline.events import SpeechStarted
 from tests.support.scripted_array import ScriptedArray
 
 
@@ -77,17 +75,12 @@ async def embodied(
     assert running.cancelled()
 
 
-async def test_directions_go_on_and_the_lights_follow() -> None:
+async def test_directions_go_on() -> None:
     array = respeaker()
     async with embodied(array) as told:
         assert await told.faced.get() == Direction(90.0, True, 3.0)
         assert "firmware 2.0.12" in told.said
-        told.state.note(Connected())
-        told.state.note(SpeechStarted("a", 0))
-        told.body.note(SpeechStarted("a", 0))
-        for _ in range(2):
-            await told.faced.get()
-        assert ("LED_EFFECT", (4,)) in array.writes
+    assert array.writes == []
     assert not array.open
 
 
@@ -95,18 +88,10 @@ async def test_directions_go_on_and_the_lights_follow() -> None:
 async def test_a_missing_direction_limit_is_reported(control: str) -> None:
     chosen = settings(control=control, accept_deg=90.0)
     said = asyncio.Event()
-    async with embodied(ArrayNotFound("none is there"), chosen) as told:
+    async with embodied(array_error("not found", "none is there"), chosen) as told:
         told.state.say = lambda text: said.set() if text == EVERYBODY else None  # type: ignore[method-assign]
         async with asyncio.timeout(10):
             await said.wait()
-
-
-async def test_lights_can_be_left_alone() -> None:
-    array = respeaker()
-    async with embodied(array, settings(lights=False)) as told:
-        for _ in range(3):
-            await told.faced.get()
-    assert array.writes == []
 
 
 async def test_without_control_nothing_is_opened() -> None:
@@ -120,7 +105,7 @@ async def test_without_control_nothing_is_opened() -> None:
 
 async def test_what_is_not_allowed_is_said_with_what_to_do() -> None:
     said = asyncio.Event()
-    async with embodied(NoPermission("errno 13")) as told:
+    async with embodied(array_error("no permission", "errno 13")) as told:
         told.state.say = lambda text: said.set() if "udev" in text else None  # type: ignore[method-assign]
         async with asyncio.timeout(10):
             await said.wait()
@@ -131,7 +116,9 @@ async def test_a_robot_that_is_away_is_said_once(moves: bool, lines: int) -> Non
     """By the body, if that is to move; else by the array: what, and what to do."""
     robot = Robot(url="http://reachy-mini.local:8000", moves=moves)
     told = Body(respeaker(), settings().model_copy(update={"robot": robot}))
-    told.body._array_says(ArrayLost(DaemonAway("http://reachy-mini.local:8000: refused")))
+    told.body._array_says(
+        ArrayLost(array_error("daemon away", "http://reachy-mini.local:8000: refused"))
+    )
     assert len(told.state.lines) == lines
     assert ("robot.url" in told.said) == bool(lines)
 
