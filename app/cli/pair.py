@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Coroutine, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -16,11 +16,7 @@ from app.access.file import AccessFile
 from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.pairing.steps import Outcome, Robot, Times
 from app.settings.load import load_settings
-from app.settings.model import Settings
 from pipeline.errors import ReachyVoiceError
-
-if TYPE_CHECKING:
-    from app.pairing.flow import Doors
 
 RobotArgument = Annotated[
     str | None,
@@ -80,8 +76,7 @@ def pair(
     Finds the robot, allows its address, tells the app, and checks that it arrives. What was changed
     is changed back where it does not.
     """
-    from app.pairing.flow import Pairing, Wish
-    from app.pairing.permission import alone
+    from app.pairing.flow import Pairing
     from app.pairing.place import robots_around
 
     outcomes: list[Outcome] = []
@@ -96,10 +91,17 @@ def pair(
         if find:
             _show_robots(_run(robots_around(Times(), daemon_port), outcomes), as_json)
             return
-        wish = Wish(robot, port or settings.server.port or DEFAULT_PORT, start, daemon_port)
-        doors = _doors(settings)
-        with alone(doors.file):
-            paired = _run(Pairing(wish, doors, tell).run(), outcomes)
+        pairing = Pairing(
+            robot,
+            port or settings.server.port or DEFAULT_PORT,
+            AccessFile(settings.paths.access(os.environ)),
+            tell,
+            settings.access.addresses,
+            settings.access.loopback,
+            start,
+            daemon_port,
+        )
+        paired = _run(pairing.run(), outcomes)
     except ReachyVoiceError as error:
         if not as_json:
             raise
@@ -113,28 +115,21 @@ def pair(
         typer.echo("Say something to it.")
 
 
-def _doors(settings: Settings) -> Doors:
-    from app.pairing.flow import Doors
-
-    file = AccessFile(settings.paths.access(os.environ))
-    return Doors(file, settings.access.addresses, settings.access.loopback)
-
-
 def _run(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcome]) -> T:
     """Raises ``Cancelled`` after a signal, once what was done is undone."""
     return asyncio.run(_until_stopped(work, outcomes))
 
 
 async def _until_stopped(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcome]) -> T:
-    """However often Ctrl-C is pressed: Python's own handler would cut the undoing short at
-    the second time."""
+    """Only the first signal counts: a second one would cut the undoing short."""
     loop = asyncio.get_running_loop()
     working = asyncio.ensure_future(work)
     came: list[int] = []
 
     def stop(number: int) -> None:
-        came.append(number)
-        working.cancel()
+        if not came:
+            came.append(number)
+            working.cancel()
 
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it

@@ -1,254 +1,242 @@
-"""The order of things: find, look, start, allow, tell, watch; and undoing what was done, where it
-fails or is cancelled."""
+"""``reachy-voice pair``: find, look, start, allow, tell, watch; and undo what was done if it fails
+or is cancelled."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from app.access.file import AccessFile
-from app.access.policy import parse_address
-from app.pairing.app_rpc import AppRpc, AppSays, RpcFailed, RpcRefused, former, setting
-from app.pairing.daemon import Daemon
-from app.pairing.own_server import OwnServer, unusable
-from app.pairing.permission import allowed, to_end
-from app.pairing.place import parse_place, robot_at, robots_around, the_only
-from app.pairing.running_app import reach_app, restart_app
-from app.pairing.steps import Outcome, PairError, Robot, Step, Times, in_url, plain
-from app.pairing.way_back import Evidence, Sightings, arrived, firewall_advice, turned_down, why_not
+from app.access.file import AccessFile, AccessFileError, AccessList
+from app.access.policy import Network, parse_address, parse_network
+from app.pairing import own_server
+from app.pairing.conversation_app import reach_app, reach_restarted
+from app.pairing.place import robot_at, robots_around, the_only
+from app.pairing.robot_programs import (
+    AppError,
+    AppSays,
+    Trouble,
+    app_status,
+    configure_app,
+    former,
+    setting,
+)
+from app.pairing.steps import Outcome, PairError, Robot, State, Step, Times, in_url, plain
+from app.pairing.way_back import Evidence, arrived, firewall_advice, turned_down, why_not
+from app.server.callers import Knocks
 from pipeline.errors import ReachyVoiceError
 
-Tell = Callable[[Outcome], None]
+NOTE = "Reachy Mini, by reachy-voice pair"
+BY_HAND = "In the app: Settings -> Connection"
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What is asked for. ``robot`` as typed, ``None``: look around. ``port``: of our server.
-    ``start``: the app may be started. ``daemon_port`` ``None``: as announced, or the usual one."""
+@dataclass
+class Pairing:
+    """One run. ``tell`` gets each outcome as soon as it is known.
 
-    robot: str | None
+    ``wanted`` as typed, ``None``: look around. ``port``: of our server. ``file`` is the list of who
+    may connect, ``in_settings`` the networks that the settings let in; with ``loopback`` programs
+    on this machine need no permission. ``start``: the app may be started. ``daemon_port`` ``None``:
+    as announced, or the usual one.
+    """
+
+    wanted: str | None
     port: int
-    start: bool = False
-    daemon_port: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Doors:
-    """Who may connect to our server: the list that is changed, and what the settings let in.
-    ``loopback``: programs on this machine need no permission."""
-
     file: AccessFile
+    tell: Callable[[Outcome], None]
     in_settings: Sequence[str] = ()
     loopback: bool = True
+    start: bool = False
+    daemon_port: int | None = None
+    times: Times = field(default_factory=Times)
 
-
-class Pairing:
-    """One run of ``reachy-voice pair``. ``tell`` gets each outcome as soon as it is known."""
-
-    def __init__(self, wish: Wish, doors: Doors, tell: Tell, times: Times | None = None) -> None:
-        self._wish = wish
-        self._doors = doors
-        self._tell = tell
-        self._times = times or Times()
+    def __post_init__(self) -> None:
         self._step = Step.ROBOT
-        self._told: ReachyVoiceError | None = None
-        self._changed = False
-        """The app may have another setting than before."""
+        self._undo: list[Callable[[], Awaitable[None]]] = []
         self._confirmed = False
-        """It has, and will have no other one of ours."""
+        """The app has our setting, and no other one of ours is under way."""
 
     async def run(self) -> Robot:
         """The robot, which then talks to our server. Raises ``ReachyVoiceError``; what was done is
         undone then, as after a cancellation."""
-        with self._telling():
-            robot = await self._find()
-            self._ok(f"{robot.place}{', on this machine' if robot.here else ''}")
-            rpc = AppRpc(robot, self._times.connect_s)
-            own = OwnServer(robot.ours, self._wish.port, self._times.connect_s)
-            async with own, Daemon(robot, self._times.connect_s) as daemon:
-                await self._connect(robot, rpc, own, daemon)
-        return robot
+        try:
+            return await self._pair()
+        except BaseException as error:
+            if isinstance(error, ReachyVoiceError):
+                self._say("failed", error.what, error.why, error.fix)
+            for undo in reversed(self._undo):
+                await undo()
+            raise
 
-    async def _connect(self, robot: Robot, rpc: AppRpc, own: OwnServer, daemon: Daemon) -> None:
-        port = self._wish.port
+    async def _pair(self) -> Robot:
+        robot = await self._find()
+        self._say("ok", f"{robot.place}{', on this machine' if robot.here else ''}")
+
         self._step = Step.SERVER
-        if (error := unusable(await own.look(), robot.ours, port)) is not None:
-            raise error
-        self._ok(f"the robot can be sent to {in_url(robot.ours)}:{port}")
+        await self._require_server(robot)
+        self._say("ok", f"the robot can be sent to {in_url(robot.ours)}:{self.port}")
 
         self._step = Step.APP
-        app = await reach_app(robot, rpc, daemon, self._times, start=self._wish.start)
-        self._ok("the conversation app answers")
+        app = await reach_app(robot, self.times, start=self.start)
+        self._say("ok", "the conversation app answers")
 
         self._step = Step.ACCESS
-        async with self._allowed(robot), self._set_back(robot, rpc, app):
-            with self._telling():
-                sightings = await own.callers()
-                if _is_paired(robot, port, app, sightings):
-                    self._step = Step.WAY_BACK
-                    self._ok(f"{robot.place} is connected to this server already")
-                    return
-                app = await self._point(robot, rpc, daemon)
-                await self._watch(robot, rpc, own, app, sightings)
+        await self._allow(robot)
+
+        before = await self._callers(robot)
+        if _is_connected(robot, before) and app.connected and app.points_at(robot.ours, self.port):
+            self._step = Step.WAY_BACK
+            self._say("ok", f"{robot.place} is connected to this server already")
+            return robot
+
+        self._step = Step.SETTING
+        app = await self._point(robot, app)
+
+        self._step = Step.WAY_BACK
+        await self._watch(robot, app, before)
+        self._say("ok", f"{robot.place} is connected to this server")
+        return robot
 
     async def _find(self) -> Robot:
-        wish, times = self._wish, self._times
-        if wish.robot is None:
-            return the_only(await robots_around(times, wish.daemon_port))
-        return await robot_at(parse_place(wish.robot), times, wish.daemon_port)
+        if self.wanted is None:
+            return the_only(await robots_around(self.times, self.daemon_port))
+        return await robot_at(self.wanted, self.times, self.daemon_port)
 
-    async def _point(self, robot: Robot, rpc: AppRpc, daemon: Daemon) -> AppSays:
-        self._step = Step.SETTING
-        self._changed = True
+    async def _require_server(self, robot: Robot) -> None:
+        found = await own_server.look(robot.ours, self.port, self.times.connect_s)
+        if (error := own_server.unusable(found, robot.ours, self.port)) is not None:
+            raise error
+
+    async def _callers(self, robot: Robot) -> Mapping[str, Knocks] | None:
+        return await own_server.callers(robot.ours, self.port, self.times.connect_s)
+
+    # --- the list of who may connect -----------------------------------------------------------
+
+    async def _allow(self, robot: Robot) -> None:
+        address = parse_address(robot.address)
+        if address is None or (self.loopback and robot.here):
+            self._say("ok", "programs on this machine need no permission")
+            return
+        network = parse_network(str(address))
+        adding = asyncio.create_task(asyncio.to_thread(self._add, network))
+        self._undo.append(lambda: self._forbid(network, adding))
+        new = await asyncio.shield(adding)
+        self._say(
+            "ok", f"{address} {'may connect without a key' if new else 'was allowed already'}"
+        )
+
+    def _add(self, network: Network) -> bool:
+        """Whether it was not admitted before. Raises ``AccessFileError``."""
+        new = False
+        address = parse_address(str(network.network_address))
+
+        def edit(known: AccessList) -> AccessList:
+            nonlocal new
+            admitted = [*known.networks(), *map(parse_network, self.in_settings)]
+            new = not any(address in other for other in admitted)
+            return known.with_address(network, NOTE) if new else known
+
+        self.file.change(edit)
+        return new
+
+    async def _forbid(self, network: Network, adding: asyncio.Task[bool]) -> None:
+        await asyncio.wait({adding})  # a thread goes on when its caller is cancelled
+        if adding.exception() or not adding.result():
+            return
+        self._step = Step.ACCESS
+        address = network.network_address
         try:
-            app = await rpc.configure(setting(robot.ours, self._wish.port))
-        except RpcRefused as error:
-            raise _refused_setting(robot, self._wish.port, error) from error
-        except RpcFailed as error:
-            raise PairError(
-                "The robot's app did not confirm the address of this server",
-                why=error.detail or str(error.trouble),
-                fix="Pair again; if that does not help, restart the app in the robot's dashboard",
-            ) from error
+            await asyncio.to_thread(self.file.change, lambda known: known.without_address(network))
+            self._say("undone", f"{address} is off the list again")
+        except AccessFileError as error:
+            fix = f"reachy-voice allow --remove {address}"
+            self._say("left", f"{address} is still allowed to connect", error.why, fix)
+
+    # --- the app's setting ---------------------------------------------------------------------
+
+    async def _point(self, robot: Robot, before: AppSays) -> AppSays:
+        if not before.points_at(robot.ours, self.port):
+            self._undo.append(lambda: self._restore(robot, before))
+        try:
+            wanted = setting(robot.ours, self.port)
+            app = await configure_app(robot, wanted, self.times.connect_s)
+        except AppError as error:
+            raise _not_set(robot, self.port, error) from error
         self._confirmed = True
         if app.waits_for_restart:
-            app = await restart_app(robot, rpc, daemon, self._times)
-        self._ok(f"the app is told to use {in_url(robot.ours)}:{self._wish.port}")
+            app = await reach_restarted(robot, self.times)
+        self._say("ok", f"the app is told to use {in_url(robot.ours)}:{self.port}")
         return app
 
-    async def _watch(
-        self,
-        robot: Robot,
-        rpc: AppRpc,
-        own: OwnServer,
-        app: AppSays | None,
-        before: Sightings | None,
-    ) -> None:
-        """Until both sides say that they have met."""
-        self._step = Step.WAY_BACK
-        port, now = self._wish.port, asyncio.get_running_loop().time
-        settled = app is None or not app.connected
-        settles_at = now() + self._times.way_back_s / 2
-        seen = Evidence(robot, port, app, before, None, settled)
+    async def _restore(self, robot: Robot, before: AppSays) -> None:
+        self._step = Step.SETTING
         try:
-            async with asyncio.timeout(self._times.way_back_s):
-                while not arrived(seen):
-                    await asyncio.sleep(self._times.ask_every_s)
+            if self._confirmed:
+                now = await app_status(robot, self.times.connect_s)
+                if not now.points_at(robot.ours, self.port):
+                    self._say(*_set_by_others(now, before))
+                    return
+            if (parameters := former(before)) is None:
+                why = "it was not known"
+            else:
+                app = await configure_app(robot, parameters, self.times.connect_s)
+                later = ", once it is restarted" if app.waits_for_restart else ""
+                self._say("undone", f"The app has its former connection again{later}")
+                return
+        except AppError as error:
+            why = error.detail
+        self._say("left", "The app did not get its former connection back", why, BY_HAND)
+
+    # --- the way back --------------------------------------------------------------------------
+
+    async def _watch(self, robot: Robot, app: AppSays, before: Mapping[str, Knocks] | None) -> None:
+        """Until both sides say that they have met. Raises ``PairError``."""
+        seen = Evidence(robot, self.port, app, before)
+        try:
+            async with asyncio.timeout(self.times.way_back_s):
+                while True:
+                    await asyncio.sleep(self.times.ask_every_s)  # the old connection has to end
                     try:
-                        app = await rpc.status()
-                    except (RpcFailed, RpcRefused):
-                        app = None
-                    settled |= app is None or not app.connected or now() >= settles_at
-                    seen = Evidence(robot, port, app, before, await own.callers(), settled)
+                        says = await app_status(robot, self.times.connect_s)
+                    except AppError:
+                        says = None
+                    seen = Evidence(robot, self.port, says, before, await self._callers(robot))
+                    if arrived(seen):
+                        return
                     if turned_down(seen):
                         break
         except TimeoutError:
             pass
-        if not arrived(seen):
-            if (gone := unusable(await own.look(), robot.ours, port)) is not None:
-                raise gone
-            advice = await asyncio.to_thread(firewall_advice, robot, port)
-            raise why_not(seen, advice)
-        self._ok(f"{robot.place} is connected to this server")
+        await self._require_server(robot)
+        raise why_not(seen, await asyncio.to_thread(firewall_advice, robot, self.port))
 
-    # --- what is undone where it does not succeed ----------------------------------------------
-
-    @asynccontextmanager
-    async def _allowed(self, robot: Robot) -> AsyncIterator[None]:
-        address = parse_address(robot.address)
-        if address is None or (self._doors.loopback and robot.here):
-            self._ok("programs on this machine need no permission")
-            yield
-            return
-
-        def undone(error: ReachyVoiceError | None) -> None:
-            if error is None:
-                self._tell(Outcome(Step.ACCESS, "undone", f"{address} is off the list again"))
-                return
-            fix = f"reachy-voice allow --remove {address}"
-            what = f"{address} is still allowed to connect"
-            self._tell(Outcome(Step.ACCESS, "left", what, error.why, fix))
-
-        doors = self._doors
-        async with allowed(doors.file, str(address), doors.in_settings, undone) as new:
-            said = "may connect without a key" if new else "was allowed already"
-            self._ok(f"{address} {said}")
-            yield
-
-    @asynccontextmanager
-    async def _set_back(self, robot: Robot, rpc: AppRpc, before: AppSays) -> AsyncIterator[None]:
-        """What is set inside is set back, if it does not succeed."""
-        try:
-            yield
-        except BaseException:
-            if self._changed and not before.points_at(robot.ours, self._wish.port):
-                await to_end(self._restore(robot, rpc, before))
-            raise
-
-    async def _restore(self, robot: Robot, rpc: AppRpc, before: AppSays) -> None:
-        what = "The app has its former connection again"
-        try:
-            if self._confirmed:
-                now = await rpc.status()
-                if not now.points_at(robot.ours, self._wish.port):
-                    self._tell(_not_ours(now, before))
-                    return
-            if (parameters := former(before)) is not None:
-                if (await rpc.configure(parameters)).waits_for_restart:
-                    what = f"{what}, once it is restarted"
-                self._tell(Outcome(Step.SETTING, "undone", what))
-                return
-            why = "it was not known"
-        except (RpcFailed, RpcRefused) as error:
-            why = error.message if isinstance(error, RpcRefused) else str(error.trouble)
-        what = "The app did not get its former connection back"
-        fix = "In the app: Settings -> Connection"
-        self._tell(Outcome(Step.SETTING, "left", what, why, fix))
-
-    # --- what is told --------------------------------------------------------------------------
-
-    def _ok(self, what: str) -> None:
-        self._tell(Outcome(self._step, "ok", what))
-
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Tells of the error that ends a step, once, and before anything is undone."""
-        try:
-            yield
-        except ReachyVoiceError as error:
-            if self._told is not error:
-                self._told = error
-                self._tell(Outcome(self._step, "failed", error.what, error.why, error.fix))
-            raise
+    def _say(self, state: State, what: str, why: str = "", fix: str = "") -> None:
+        self.tell(Outcome(self._step, state, what, why, fix))
 
 
-def _is_paired(robot: Robot, port: int, app: AppSays, sightings: Sightings | None) -> bool:
-    knocks = (sightings or {}).get(robot.address)
-    is_open = knocks is not None and knocks.open > 0
-    return is_open and app.connected and app.points_at(robot.ours, port)
+def _is_connected(robot: Robot, callers: Mapping[str, Knocks] | None) -> bool:
+    return callers is not None and callers.get(robot.address, Knocks()).open > 0
 
 
-def _not_ours(now: AppSays, before: AppSays) -> Outcome:
-    """The app forgot our setting, or another one was made meanwhile."""
-    place = f"{now.mode} {now.host}:{now.port}" if now.mode == "local" else now.mode
+def _set_by_others(now: AppSays, before: AppSays) -> tuple[State, str, str, str]:
+    """The app forgot our setting, or another program made one meanwhile."""
     if (now.mode, now.host, now.port) == (before.mode, before.host, before.port):
-        return Outcome(Step.SETTING, "undone", "The app has its former connection")
-    what = f"The app has another connection by now: {plain(place)}"
-    return Outcome(Step.SETTING, "left", what, fix="In the app: Settings -> Connection")
+        return "undone", "The app has its former connection", "", ""
+    place = f"{now.mode} {now.host}:{now.port}" if now.mode == "local" else now.mode
+    return "left", f"The app has another connection by now: {plain(place)}", "", BY_HAND
 
 
-def _refused_setting(robot: Robot, port: int, error: RpcRefused) -> PairError:
-    by_hand = f"In the app: Settings -> Connection -> Local, host {robot.ours}, port {port}"
-    if error.unknown_method:
-        return PairError(
-            "This version of the app cannot be pointed at a server from here",
-            why=error.message,
-            fix=f"Update it (0.9 or newer), or by hand. {by_hand}",
-        )
-    if "pin" in error.reason:
-        return PairError(
-            "The robot's app asks for a PIN before it is set", why=error.message, fix=by_hand
-        )
-    return PairError("The robot's app refused the setting", why=error.message, fix=by_hand)
+def _not_set(robot: Robot, port: int, error: AppError) -> PairError:
+    by_hand = f"{BY_HAND} -> Local, host {robot.ours}, port {port}"
+    match error.trouble:
+        case Trouble.UNKNOWN_METHOD:
+            what = "This version of the app cannot be pointed at a server from here"
+            fix = f"Update it (0.9 or newer), or by hand. {by_hand}"
+        case Trouble.PIN:
+            what, fix = "The robot's app asks for a PIN before it is set", by_hand
+        case Trouble.ERROR:
+            what, fix = "The robot's app refused the setting", by_hand
+        case _:
+            what = "The robot's app did not confirm the address of this server"
+            fix = "Pair again; if that does not help, restart the app in the robot's dashboard"
+    return PairError(what, why=error.detail, fix=fix)

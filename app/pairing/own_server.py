@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
-from app.pairing.json_http import JsonHttp, NoAnswer
-from app.pairing.steps import NoServer, in_url, read_json
+from app.pairing.json_http import NoAnswer, ask
+from app.pairing.steps import NoServer, in_url
 from app.server.callers import PATH, Knocks, read_callers
 from app.server.discovery import is_loopback
 
@@ -25,72 +24,48 @@ class Own(StrEnum):
     ABSENT = "nothing"
 
 
-class OwnServer(JsonHttp):
-    """This machine's server at ``port``, as it is seen at ``address``, which the robot would use.
+async def look(address: str, port: int, timeout_s: float) -> Own:
+    """What answers at ``address``, which the robot would use. Never raises for what it finds."""
+    found = await _look_at(f"{in_url(address)}:{port}", timeout_s)
+    if found is Own.ABSENT and address != LOOPBACK:
+        here = await _look_at(f"{LOOPBACK}:{port}", timeout_s)
+        return Own.ONLY_HERE if here in (Own.OPEN, Own.WARMING, Own.TLS) else here
+    return found
 
-    ``timeout_s`` is for one request.
-    """
 
-    def __init__(self, address: str, port: int, timeout_s: float, loopback: str = LOOPBACK) -> None:
-        super().__init__(timeout_s)
-        self._address = address
-        self._port = port
-        self._loopback = loopback
+async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Knocks] | None:
+    """Who has come so far; ``None``: the server does not say (``access.loopback: false``)."""
+    try:
+        status, body = await ask("GET", f"http://{in_url(address)}:{port}{PATH}", timeout_s)
+        return read_callers(body) if status == 200 else None
+    except (NoAnswer, ValueError):
+        return None
 
-    async def look(self) -> Own:
-        """Never raises for what it finds."""
-        found = await self._look_at(self._address)
-        if found is Own.ABSENT and self._address != self._loopback:
-            here = await self._look_at(self._loopback)
-            return Own.ONLY_HERE if here in (Own.OPEN, Own.WARMING, Own.TLS) else here
-        return found
 
-    async def callers(self) -> Mapping[str, Knocks] | None:
-        """Who has come so far; ``None``: the server does not say (``access.loopback: false``, or an
-        older one)."""
-        try:
-            status, body = await self._get("http", self._address, PATH)
-            return read_callers(body) if status == 200 else None
-        except (NoAnswer, ValueError):
-            return None
-
-    async def _look_at(self, address: str) -> Own:
-        try:
-            _, alive = await self._get("http", address, "/health")
-        except NoAnswer as error:
-            if not error.connected:
-                return Own.ABSENT
-            return await self._look_through_tls(address)
-        if alive != {"status": "ok"} or not await self._is_ours(address):
+async def _look_at(place: str, timeout_s: float) -> Own:
+    try:
+        _, alive = await ask("GET", f"http://{place}/health", timeout_s)
+    except NoAnswer as error:
+        return await _look_through_tls(place, timeout_s) if error.connected else Own.ABSENT
+    if alive != {"status": "ok"}:
+        return Own.STRANGER
+    try:
+        status, body = await ask("GET", f"http://{place}/v1/models", timeout_s)
+        # By the owner of its model; a client without a key is told so in our words.
+        if status not in (200, 401) or "reachy-voice" not in str(body):
             return Own.STRANGER
-        status, _ = await self._get_or_none(address, "/ready")
-        return Own.WARMING if status == 503 else Own.OPEN
+        status, _ = await ask("GET", f"http://{place}/ready", timeout_s)
+    except NoAnswer:
+        return Own.STRANGER
+    return Own.WARMING if status == 503 else Own.OPEN
 
-    async def _look_through_tls(self, address: str) -> Own:
-        try:
-            _, alive = await self._get("https", address, "/health")
-        except NoAnswer:
-            return Own.STRANGER
-        return Own.TLS if alive == {"status": "ok"} else Own.STRANGER
 
-    async def _is_ours(self, address: str) -> bool:
-        """By the owner of its model; who must show a key is told so in our words."""
-        status, body = await self._get_or_none(address, "/v1/models")
-        return "reachy-voice" in str(body) if status in (200, 401) else False
-
-    async def _get_or_none(self, address: str, path: str) -> tuple[int, Any]:
-        try:
-            return await self._get("http", address, path)
-        except NoAnswer:
-            return 0, None
-
-    async def _get(self, scheme: str, address: str, path: str) -> tuple[int, Any]:
-        """``None`` for a body that is not JSON."""
-        status, text = await self.ask("GET", f"{scheme}://{in_url(address)}:{self._port}{path}")
-        try:
-            return status, read_json(text)
-        except ValueError:
-            return status, None
+async def _look_through_tls(place: str, timeout_s: float) -> Own:
+    try:
+        _, alive = await ask("GET", f"https://{place}/health", timeout_s)
+    except NoAnswer:
+        return Own.STRANGER
+    return Own.TLS if alive == {"status": "ok"} else Own.STRANGER
 
 
 def unusable(found: Own, address: str, port: int) -> NoServer | None:

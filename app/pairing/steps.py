@@ -1,20 +1,16 @@
-"""What comes of a pairing: one outcome for each step, and the errors that end it."""
+"""What pairing handles: the robot, one outcome for each step, and the errors that end it."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 from hardware.daemon_url import DAEMON_PORT
 from pipeline.errors import ReachyVoiceError
 
 APP_PORT = 7860
 """The conversation app's own page and its ``/rpc``; in its ``main.py`` as ``custom_app_url``."""
-
-CONVERSATION_APP = "reachy_mini_conversation_app"
-"""How the daemon knows the app, unless the owner installed another version of it."""
 
 
 class Step(StrEnum):
@@ -64,7 +60,7 @@ class Robot:
 
     @property
     def place(self) -> str:
-        """For people."""
+        """Name and address, as shown."""
         return self.address if self.name == self.address else f"{self.name} ({self.address})"
 
 
@@ -79,13 +75,13 @@ class Times:
     way_back_s: float = 10.0
     """From the new setting to the app's connection; measured with a real app: under 4 s."""
     ask_every_s: float = 0.5
-    """Neither the app nor the server tells by itself that they have met."""
+    """Neither the app nor the server pushes an event when they have met."""
     start_s: float = 90.0
     """An app that is being started; on the robot's own computer it takes half a minute."""
     restart_s: float = 30.0
     """The daemon's answer to a restart: it gives the app 20 s to end before it kills it."""
     settle_s: float = 10.0
-    """An app that the daemon says is running, and that does not answer yet."""
+    """An app that runs according to the daemon, and does not answer yet."""
 
 
 class PairError(ReachyVoiceError):
@@ -112,15 +108,7 @@ def in_url(address: str) -> str:
 
 
 def plain(text: object, most: int = 300) -> str:
-    """What another program said, on one line and not too much of it."""
+    """What another program said, on one printable line of at most ``most`` characters."""
     words = " ".join(str(text).split())
     shown = words if words.isprintable() else ascii(words)[1:-1]
     return shown if len(shown) <= most else shown[: most - 1] + "…"
-
-
-def read_json(text: str | bytes) -> Any:
-    """Raises ``ValueError``, also for lists in lists without end."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None

@@ -6,27 +6,14 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from app.pairing.app_rpc import AppSays
+from app.pairing.robot_programs import AppSays
 from app.pairing.steps import PairError, Robot, in_url, plain
 from app.server.callers import Knocks
 
 TURNED_AWAY = 1008
 """The close code of a server whose places are all taken."""
-
-# Python's own words and, because asyncio says "Connect call failed" instead, the numbers of Linux
-# and macOS.
-_REFUSED = ("refused", "errno 111]", "errno 61]")
-_NO_ROUTE = ("no route", "errno 113]", "errno 65]")
-"""Also what a firewall answers that prohibits, as firewalld's does."""
-_UNREACHABLE = (
-    "unreachable", "errno 101]", "errno 51]", "name or service", "nodename", "getaddrinfo",
-)  # fmt: skip
-_SILENT = ("timed out", "timeout", "cancellederror", "errno 110]", "errno 60]")
-_TLS = ("ssl", "tls", "certificate")
-
-Sightings = Mapping[str, Knocks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +24,17 @@ class Evidence:
     robot: Robot
     port: int
     app: AppSays | None
-    before: Sightings | None = None
-    now: Sightings | None = None
-    settled: bool = True
-    """The app has let go of the connection that it had before."""
+    before: Mapping[str, Knocks] | None = None
+    now: Mapping[str, Knocks] | None = None
 
-    @property
-    def ours(self) -> str:
-        return f"{in_url(self.robot.ours)}:{self.port}"
+    def since(self, address: str) -> Knocks:
+        """What is new from one address."""
+        before = (self.before or {}).get(address, Knocks())
+        now = (self.now or {}).get(address, Knocks())
+        # After a restart of the server the counts begin anew.
+        opened = now.opened - before.opened if now.opened >= before.opened else now.opened
+        refused = now.refused - before.refused if now.refused >= before.refused else now.refused
+        return replace(now, opened=opened, refused=refused)
 
 
 def arrived(seen: Evidence) -> bool:
@@ -52,17 +42,32 @@ def arrived(seen: Evidence) -> bool:
     if seen.app is None or not seen.app.connected:
         return False
     if seen.before is None:  # it never says; one that is silent only now has ended
-        return seen.settled and seen.app.points_at(seen.robot.ours, seen.port)
-    if seen.now is None or seen.now.get(seen.robot.address, Knocks()).open == 0:
-        return False
+        return seen.app.points_at(seen.robot.ours, seen.port)
+    knocks = seen.since(seen.robot.address)
     was_open = seen.before.get(seen.robot.address, Knocks()).open > 0
-    return not was_open or _since(seen, seen.robot.address).opened > 0
+    return knocks.open > 0 and (not was_open or knocks.opened > 0)
 
 
 def turned_down(seen: Evidence) -> bool:
     """The server has refused the robot for a reason that waiting does not change."""
-    knocks = _since(seen, seen.robot.address)
+    knocks = seen.since(seen.robot.address)
     return knocks.refused > 0 and knocks.open == 0 and knocks.status in (401, 403)
+
+
+_REFUSALS = {
+    401: (
+        "the server uses another list of allowed addresses than this command",
+        "Give pair the --config and --set with which the server was started",
+    ),
+    403: (
+        "it comes under another name than the server has, perhaps through a proxy",
+        "See the server's console, and access.hosts in docs/security.md",
+    ),
+    503: (
+        "an engine is not ready",
+        "Look at the server's console; pair again when it says Ready",
+    ),
+}
 
 
 def why_not(seen: Evidence, firewall: str) -> PairError:
@@ -73,56 +78,24 @@ def why_not(seen: Evidence, firewall: str) -> PairError:
     return _never_came(seen, firewall)
 
 
-def _since(seen: Evidence, address: str) -> Knocks:
-    """What is new from one address."""
-    before = (seen.before or {}).get(address, Knocks())
-    now = (seen.now or {}).get(address, Knocks())
-    # After a restart of the server the counts begin anew.
-    return Knocks(
-        now.open,
-        now.opened - before.opened if now.opened >= before.opened else now.opened,
-        now.refused - before.refused if now.refused >= before.refused else now.refused,
-        now.status,
-        now.closed,
-    )
-
-
 def _at_the_door(seen: Evidence) -> PairError | None:
     """The robot reaches the server, and is not let in."""
-    knocks = _since(seen, seen.robot.address)
+    knocks = seen.since(seen.robot.address)
     heard = seen.app.error if seen.app else ""
     status = knocks.status if knocks.refused else None
     if status is None and seen.now is None:  # the server does not say; the app may
         status = next((code for code in (401, 403, 503) if f"HTTP {code}" in heard), None)
-    what = "The robot reaches this server, which refuses it"
-    match status:
-        case None:
-            return None
-        case 401:
-            return PairError(
-                f"{what} (401)",
-                why="the server uses another list of allowed addresses than this command",
-                fix="Give pair the --config and --set with which the server was started",
-            )
-        case 403:
-            return PairError(
-                f"{what} (403)",
-                why="it comes under another name than the server has, perhaps through a proxy",
-                fix="See the server's console, and access.hosts in docs/security.md",
-            )
-        case 503:
-            return PairError(
-                f"{what} (503)",
-                why="an engine is not ready",
-                fix="Look at the server's console; pair again when it says Ready",
-            )
-        case _:
-            return PairError(f"{what} ({status})", fix="See the server's console")
+    if status is None:
+        return None
+    why, fix = _REFUSALS.get(status, ("", "See the server's console"))
+    return PairError(
+        f"The robot reaches this server, which refuses it ({status})", why=why, fix=fix
+    )
 
 
 def _by_another_address(seen: Evidence) -> PairError | None:
     for address in seen.now or {}:
-        knocks = _since(seen, address)
+        knocks = seen.since(address)
         if address == seen.robot.address or not knocks.refused or knocks.status != 401:
             continue
         return PairError(
@@ -135,7 +108,7 @@ def _by_another_address(seen: Evidence) -> PairError | None:
 
 
 def _came_and_went(seen: Evidence) -> PairError | None:
-    knocks = _since(seen, seen.robot.address)
+    knocks = seen.since(seen.robot.address)
     if not knocks.opened:
         return None
     if knocks.closed == TURNED_AWAY:
@@ -178,45 +151,61 @@ def _not_told(seen: Evidence) -> PairError | None:
     return None
 
 
+# What the app's error contains, why the robot does not arrive, and what to do. Python's own words
+# and, because asyncio says "Connect call failed" instead, the numbers of Linux and macOS.
+_ONE_NETWORK = "Are robot and this machine in one network, without VPN or guest Wi-Fi?"
+_SAME_NETWORK = (
+    "Put both into one network, without guest Wi-Fi; on the robot, try: ping {robot.ours}"
+)
+_CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("http ",), "another machine answers there for the robot", _ONE_NETWORK),
+    (
+        ("ssl", "tls", "certificate"),
+        "something between them wants TLS, which the app does not speak",
+        "Pair without a proxy between them",
+    ),
+    (
+        ("refused", "errno 111]", "errno 61]"),
+        "its connection is refused, by a firewall or by another machine",
+        "{firewall}",
+    ),
+    (  # also what a firewall answers that prohibits, as firewalld's does
+        ("no route", "errno 113]", "errno 65]"),
+        "a firewall turns it away, or its network has no way here",
+        f"{{firewall}}. Else: {_SAME_NETWORK}",
+    ),
+    (
+        ("unreachable", "errno 101]", "errno 51]", "name or service", "nodename", "getaddrinfo"),
+        "its network has no way to that address",
+        _SAME_NETWORK,
+    ),
+    (
+        ("timed out", "timeout", "cancellederror", "errno 110]", "errno 60]"),
+        "nothing arrived here, so a firewall drops it",
+        "{firewall}",
+    ),
+)
+
+
 def _never_came(seen: Evidence, firewall: str) -> PairError:
     assert seen.app is not None
-    error = seen.app.error
-    said = f"; the app says: {error}" if error else ""
-    lower = error.lower()
-    what = f"The robot cannot reach this machine at {seen.ours}"
-    one_network = "Are robot and this machine in one network, without VPN or guest Wi-Fi?"
+    ours = f"{in_url(seen.robot.ours)}:{seen.port}"
     if seen.app.connected:
         return PairError(
             "The robot's app says that it is connected, but not to this server",
-            why=f"another machine answers at {seen.ours} for the robot",
-            fix=one_network,
+            why=f"another machine answers at {ours} for the robot",
+            fix=_ONE_NETWORK,
         )
-    if "http " in lower:
-        why = f"another machine answers there for the robot{said}"
-        return PairError(what, why=why, fix=one_network)
-    if any(word in lower for word in _TLS):
-        why = f"something between them wants TLS, which the app does not speak{said}"
-        return PairError(what, why=why, fix="Pair without a proxy between them")
-    if any(word in lower for word in _REFUSED):
-        why = f"its connection is refused, by a firewall or by another machine{said}"
-        return PairError(what, why=why, fix=firewall)
-    if any(word in lower for word in _NO_ROUTE):
-        why = f"a firewall turns it away, or its network has no way here{said}"
-        return PairError(what, why=why, fix=f"{firewall}. Else: {_same_network(seen)}")
-    if any(word in lower for word in _UNREACHABLE):
-        why = f"its network has no way to that address{said}"
-        return PairError(what, why=why, fix=_same_network(seen))
-    if not error or any(word in lower for word in _SILENT):
-        why = f"nothing arrived here, so a firewall drops it{said}"
-        return PairError(what, why=why, fix=firewall)
+    what = f"The robot cannot reach this machine at {ours}"
+    error = seen.app.error
+    if not error:
+        return PairError(what, why="nothing arrived here, so a firewall drops it", fix=firewall)
+    for words, why, fix in _CAUSES:
+        if any(word in error.lower() for word in words):
+            why = f"{why}; the app says: {error}"
+            return PairError(what, why=why, fix=fix.format(firewall=firewall, robot=seen.robot))
     return PairError(
         "The robot's app could not connect", why=f"it says: {error}", fix=f"If in doubt: {firewall}"
-    )
-
-
-def _same_network(seen: Evidence) -> str:
-    return (
-        f"Put both into one network, without guest Wi-Fi; on the robot, try: ping {seen.robot.ours}"
     )
 
 
@@ -233,16 +222,11 @@ def firewall_advice(
             "Open it: System Settings -> Network -> Firewall -> Options, and allow incoming "
             "connections for Python"
         )
-    windows = (
-        "New-NetFirewallRule -DisplayName reachy-voice -Direction Inbound -Protocol TCP "
-        f"-LocalPort {port} -Action Allow"
-    )
-    if system == "win32":
-        return f"Open it, in PowerShell as administrator: {windows}"
     if "microsoft" in release.lower():
         return (
-            f"Open it, in Windows' PowerShell as administrator: {windows}; and WSL needs "
-            "networkingMode=mirrored in .wslconfig"
+            "Open it, in Windows' PowerShell as administrator: New-NetFirewallRule -DisplayName "
+            f"reachy-voice -Direction Inbound -Protocol TCP -LocalPort {port} -Action Allow; and "
+            "WSL needs networkingMode=mirrored in .wslconfig"
         )
     commands = {
         "ufw": f"sudo ufw allow from {robot.address} to any port {port} proto tcp",

@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -19,7 +18,6 @@ import app.pairing.place
 from app.cli import pair as command
 from app.cli.pair import Cancelled, pair
 from app.pairing.flow import Pairing
-from app.pairing.permission import to_end
 from app.pairing.steps import Outcome, PairError, Robot, State, Step, Times
 
 KITCHEN = Robot("kitchen", "192.168.1.7", "192.168.1.5")
@@ -37,14 +35,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
 
 
 @pytest.fixture
-def wishes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
-    """Pairings that succeed; what was asked of them."""
-    asked: list[tuple[Any, Any]] = []
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Pairing]:
+    """Pairings that succeed."""
+    asked: list[Pairing] = []
 
     async def succeed(self: Pairing) -> Robot:
-        asked.append((self._wish, self._doors))
-        self._tell(Outcome(Step.ROBOT, "ok", KITCHEN.place))
-        self._tell(Outcome(Step.WAY_BACK, "ok", "it is connected"))
+        asked.append(self)
+        self.tell(Outcome(Step.ROBOT, "ok", KITCHEN.place))
+        self.tell(Outcome(Step.WAY_BACK, "ok", "it is connected"))
         return KITCHEN
 
     monkeypatch.setattr(Pairing, "run", succeed)
@@ -52,13 +50,13 @@ def wishes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
 
 
 async def _fail(self: Pairing) -> Robot:
-    self._tell(Outcome(Step.WAY_BACK, "failed", FAILED.what, FAILED.why, FAILED.fix))
-    self._tell(Outcome(Step.SETTING, "left", "Not set back", "gone", "In the app: Settings"))
-    self._tell(Outcome(Step.ACCESS, "undone", "192.168.1.7 is off the list again"))
+    self.tell(Outcome(Step.WAY_BACK, "failed", FAILED.what, FAILED.why, FAILED.fix))
+    self.tell(Outcome(Step.SETTING, "left", "Not set back", "gone", "In the app: Settings"))
+    self.tell(Outcome(Step.ACCESS, "undone", "192.168.1.7 is off the list again"))
     raise FAILED
 
 
-def test_each_step_is_a_line(run: Callable[..., Result], wishes: list[tuple[Any, Any]]) -> None:
+def test_each_step_is_a_line(run: Callable[..., Result], asked: list[Pairing]) -> None:
     result = run("kitchen")
     assert result.exit_code == 0
     assert result.output.splitlines() == [
@@ -66,13 +64,13 @@ def test_each_step_is_a_line(run: Callable[..., Result], wishes: list[tuple[Any,
         "ok      way back: it is connected",
         "Say something to it.",
     ]
-    ((wish, doors),) = wishes
-    assert (wish.robot, wish.port, wish.start, wish.daemon_port) == ("kitchen", 8770, False, None)
-    assert doors.loopback
+    (one,) = asked
+    assert (one.wanted, one.port, one.start, one.daemon_port) == ("kitchen", 8770, False, None)
+    assert one.loopback
 
 
 def test_options_and_settings_reach_it(
-    run: Callable[..., Result], wishes: list[tuple[Any, Any]], tmp_path: Path
+    run: Callable[..., Result], asked: list[Pairing], tmp_path: Path
 ) -> None:
     own = tmp_path / "own.json"
     words = ["--port", "9000", "--start", "--daemon-port", "8001"]
@@ -80,10 +78,10 @@ def test_options_and_settings_reach_it(
     for one in sets:
         words += ["--set", one]
     assert run(*words).exit_code == 0
-    ((wish, doors),) = wishes
-    assert (wish.robot, wish.port, wish.start, wish.daemon_port) == (None, 9000, True, 8001)
-    assert (doors.file.path, doors.loopback) == (own, False)
-    assert doors.in_settings == ("10.0.0.0/8",)
+    (one,) = asked
+    assert (one.wanted, one.port, one.start, one.daemon_port) == (None, 9000, True, 8001)
+    assert (one.file.path, one.loopback) == (own, False)
+    assert one.in_settings == ("10.0.0.0/8",)
 
 
 def test_a_failure_is_an_error_with_a_next_step(
@@ -101,7 +99,7 @@ def test_a_failure_is_an_error_with_a_next_step(
 
 
 def test_json_for_programs(
-    run: Callable[..., Result], wishes: list[tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., Result], asked: list[Pairing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = json.loads(run("kitchen", "--json").output)
     assert said["paired"] is True
@@ -131,8 +129,8 @@ def test_find_only_lists(run: Callable[..., Result], monkeypatch: pytest.MonkeyP
     listed = json.loads(run("--find", "--json").output)["robots"]
     assert [one["here"] for one in listed] == [False, True]
     found.clear()
-    nobody = "None was found. By address: reachy-voice pair 192.168.1.7"
-    assert run("--find").output.splitlines() == [nobody]
+    nothing = "None was found. By address: reachy-voice pair 192.168.1.7"
+    assert run("--find").output.splitlines() == [nothing]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -157,14 +155,14 @@ def test_a_signal_waits_for_the_undoing(
         for _ in range(3):
             os.kill(os.getpid(), number)
             await asyncio.sleep(0)
-        self._tell(Outcome(Step.SETTING, state, "what became of it"))
+        self.tell(Outcome(Step.SETTING, state, "what became of it"))
 
     async def wait(self: Pairing) -> Robot:
         os.kill(os.getpid(), number)
         try:
             await asyncio.Event().wait()
         finally:
-            await to_end(undo(self))
+            await undo(self)
         raise AssertionError("not reached")
 
     monkeypatch.setattr(Pairing, "run", wait)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from app.access.file import AccessFile, AccessFileError, AccessList
 from app.pairing.steps import PairError, Step
 from tests.support.fake_robot import ADDRESS, HOSTED, Manner, fake_robot
 from tests.support.pair_scene import PATIENT, QUICK, Scene, scene
@@ -149,13 +151,6 @@ async def test_a_permission_that_was_there_before_stays(here: Scene) -> None:
     assert await here.allowed() == [f"{ADDRESS}/32"]
 
 
-async def test_a_network_that_is_allowed_is_enough(here: Scene) -> None:
-    await here.allow("127.0.0.0/29")
-    async with fake_robot() as robot:
-        await here.pair(robot)
-    assert await here.allowed() == ["127.0.0.0/29"]
-
-
 async def test_what_cannot_be_set_back_is_said(here: Scene) -> None:
     manner = Manner(blocked="no")
     async with fake_robot(manner) as robot:
@@ -171,7 +166,7 @@ async def test_a_permission_that_cannot_be_taken_back_is_said(here: Scene) -> No
     async with fake_robot(Manner(blocked="")) as robot:
         task = asyncio.create_task(here.pair(robot))
         await here.until(Step.SETTING)
-        await asyncio.to_thread(here.doors.file.path.write_text, "{")
+        await asyncio.to_thread(here.file.path.write_text, "{")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -218,6 +213,49 @@ async def test_ctrl_c_leaves_nothing_half_done(here: Scene, moment: Step) -> Non
             await task
         assert robot.mode == HOSTED
     assert await here.allowed() == []
+
+
+class SlowFile(AccessFile):
+    """Another command holds the lock until it lets go."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.waiting, self.let_go = threading.Event(), threading.Event()
+
+    def change(self, edit: Callable[[AccessList], AccessList]) -> AccessList:
+        self.waiting.set()
+        self.let_go.wait()
+        return super().change(edit)
+
+
+async def test_cancelled_while_the_list_is_written(here: Scene) -> None:
+    """The thread cannot be stopped: what it writes after all is taken back."""
+    here.file = file = SlowFile(here.file.path)
+    async with fake_robot() as robot:
+        task = asyncio.create_task(here.pair(robot))
+        await asyncio.to_thread(file.waiting.wait)
+        task.cancel()
+        file.let_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await here.allowed() == []
+
+
+async def test_a_list_that_cannot_be_read(here: Scene) -> None:
+    await asyncio.to_thread(here.file.path.write_text, "{")
+    async with fake_robot() as robot:
+        with pytest.raises(AccessFileError):
+            await here.pair(robot)
+        assert robot.mode == HOSTED
+
+
+async def test_the_settings_let_it_in_already(here: Scene) -> None:
+    here.in_settings = ("127.0.0.0/29",)
+    await here.allow("127.0.0.0/29")  # the server's own settings do
+    async with fake_robot() as robot:
+        await here.pair(robot)
+    assert here.said(Step.ACCESS) == [f"{ADDRESS} was allowed already"]
+    assert await here.allowed() == ["127.0.0.0/29"]
 
 
 async def test_what_people_say_is_never_told(here: Scene) -> None:

@@ -15,7 +15,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from app.access.policy import Caller, parse_address
-from app.pairing.own_server import Own, OwnServer, unusable
+from app.pairing import own_server
+from app.pairing.own_server import Own, unusable
 from app.server import serving
 from app.server.callers import (
     MAX_REMEMBERED,
@@ -41,8 +42,7 @@ def knock(here: Scene, address: str = ADDRESS) -> connect:
 
 
 async def known(here: Scene, address: str = ADDRESS) -> Knocks:
-    async with OwnServer("127.0.0.1", here.port, 5) as own:
-        callers = await own.callers()
+    callers = await own_server.callers("127.0.0.1", here.port, 5)
     assert callers is not None
     return callers.get(address, Knocks())
 
@@ -151,9 +151,8 @@ async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
         number = port.result()
         if announce:
             await said.wait()
-        async with OwnServer("127.0.0.1", number, 5) as own:
-            assert await own.look() is Own.OPEN
-            assert await own.callers() == {}
+        assert await own_server.look("127.0.0.1", number, 5) is Own.OPEN
+        assert await own_server.callers("127.0.0.1", number, 5) == {}
     finally:
         running.cancel()
         await asyncio.wait({running})
@@ -206,8 +205,7 @@ def test_another_answer_is_none(body: object) -> None:
 
 
 async def look(address: str, port: int) -> Own:
-    async with OwnServer(address, port, 5) as own:
-        return await own.look()
+    return await own_server.look(address, port, 5)
 
 
 async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:

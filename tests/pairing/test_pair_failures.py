@@ -1,4 +1,4 @@
-"""What each failure of ``pair`` says: what, why, and what to do."""
+"""What each failure of ``pair`` says: what, why, and what to do. Nothing stays changed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,30 @@ from tests.support.fake_robot import (
 )
 from tests.support.pair_scene import QUICK, Scene, scene
 
-AGAIN = f"Start it in the robot's dashboard, or: reachy-voice pair {ADDRESS} --start"
+AGAIN = f"reachy-voice pair {ADDRESS} --start"
 INSTALL = "Install or update the conversation app in the robot's dashboard (0.9 or newer)"
+APP = "reachy_mini_conversation_app"
+FAILED = (
+    f"The app {APP} has failed on the robot",
+    "ImportError: no gi",
+    f"Look at its log in the robot's dashboard, then: {AGAIN}",
+)
+FAILING = {"info": {"name": APP}, "state": "error", "error": "x\nImportError: no gi"}
+DANCES = {"info": {"name": "dance_app"}, "state": "running", "error": None}
+DANCING = (
+    "The robot runs another app: dance_app",
+    "it runs one at a time",
+    f"Stop it in the robot's dashboard, then: {AGAIN}",
+)
+STOPS = {"info": {"name": "conversation"}, "state": "stopping", "error": None}
+STOPPING = (
+    "The app conversation is just being stopped",
+    "",
+    f"Wait until it has ended, then: {AGAIN}",
+)
+NO_RPC = "it has no JSON-RPC at /rpc, as older versions ({})"
+STRANGE = "The app at {place} cannot be set from here"
+UNCONFIRMED = "The robot's app did not confirm the address of this server"
 
 
 @pytest.fixture
@@ -35,11 +58,11 @@ async def here(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 async def failure(
-    here: Scene, robot: FakeRobot, place: str | None = None, *, start: bool = False, port: int = 0
+    here: Scene, robot: FakeRobot, *, start: bool = False, port: int = 0
 ) -> tuple[str, str, str]:
     """``what, why, fix``; nothing stays changed."""
     with pytest.raises(ReachyVoiceError) as failed:
-        await here.pair(robot, place, start=start, port=port, times=QUICK)
+        await here.pair(robot, start=start, port=port, times=QUICK)
     assert isinstance(failed.value, PairError)
     assert await here.allowed() == []
     assert robot.mode == HOSTED
@@ -49,165 +72,148 @@ async def failure(
     return what, why, fix
 
 
-# --- the app -----------------------------------------------------------------------------------
-
-
-async def test_the_app_does_not_run(here: Scene) -> None:
-    async with fake_robot(app=False) as robot:
-        said = await failure(here, robot)
-        assert robot.status is None
-    assert said == ("The conversation app does not run on the robot", "", AGAIN)
-
-
-async def test_the_app_has_failed(here: Scene) -> None:
-    async with fake_robot(Manner(starts=False), app=False) as robot:
-        fix = f"Look at its log in the robot's dashboard, then: reachy-voice pair {ADDRESS} --start"
-        what = "The app reachy_mini_conversation_app has failed on the robot"
-        assert await failure(here, robot, start=True) == (what, "ImportError: no gi", fix)
-        here.outcomes.clear()
-        assert await failure(here, robot) == (what, "ImportError: no gi", fix)
-
-
-async def test_the_app_is_not_installed(here: Scene) -> None:
-    async with fake_robot(Manner(installed=("dance_app",)), app=False) as robot:
-        assert await failure(here, robot, start=True) == (
+@pytest.mark.parametrize(
+    ("manner", "status", "start", "what", "why", "fix"),
+    [
+        (
+            Manner(),
+            None,
+            False,
+            "The conversation app does not run on the robot",
+            "",
+            f"Start it in the robot's dashboard, or: {AGAIN}",
+        ),
+        (Manner(starts=False), None, True, *FAILED),
+        (Manner(), FAILING, False, *FAILED),
+        (
+            Manner(installed=("dance_app",)),
+            None,
+            True,
             "The conversation app is not installed on the robot",
             "the daemon's list of installed apps has none, or several",
             INSTALL,
-        )
-
-
-async def test_another_app_runs(here: Scene) -> None:
-    async with fake_robot(app=False) as robot:
-        robot.status = {"info": {"name": "dance_app"}, "state": "running", "error": None}
-        for start in (False, True):
-            here.outcomes.clear()
-            assert await failure(here, robot, start=start) == (
-                "The robot runs another app: dance_app",
-                "it runs one at a time",
-                f"Stop it in the robot's dashboard, then: reachy-voice pair {ADDRESS} --start",
-            )
-
-
-async def test_the_app_is_being_stopped(here: Scene) -> None:
-    async with fake_robot(app=False) as robot:
-        robot.status = {"info": {"name": "conversation"}, "state": "stopping", "error": None}
-        for start in (False, True):
-            here.outcomes.clear()
-            what, _, fix = await failure(here, robot, start=start)
-            assert what == "The app conversation is just being stopped"
-            assert fix == f"Wait until it has ended, then: reachy-voice pair {ADDRESS} --start"
+        ),
+        (Manner(), DANCES, False, *DANCING),
+        (Manner(), DANCES, True, *DANCING),
+        (Manner(), STOPS, False, *STOPPING),
+        (Manner(), STOPS, True, *STOPPING),
+        (
+            Manner(daemon=400),
+            None,
+            False,
+            "The conversation app does not answer, and the daemon cannot say why",
+            "Untrusted Host header",
+            "Start the app in the robot's dashboard, then pair again",
+        ),
+        (  # seen: 500 without JSON, for an app that it cannot find
+            Manner(found=False),
+            None,
+            True,
+            "The robot's daemon could not start the conversation app",
+            "HTTP 500",
+            "Start it in the robot's dashboard, which shows its log; then pair again",
+        ),
+    ],
+)
+async def test_the_app_does_not_run(
+    here: Scene,
+    manner: Manner,
+    status: dict[str, Any] | None,
+    start: bool,
+    what: str,
+    why: str,
+    fix: str,
+) -> None:
+    async with fake_robot(manner, app=False) as robot:
+        robot.status = status
+        assert await failure(here, robot, start=start) == (what, why, fix)
 
 
 async def test_the_app_runs_without_a_page(here: Scene) -> None:
     async with fake_robot(Manner(never_answers=True)) as robot:
-        what, why, fix = await failure(here, robot)
-    assert what == f"The conversation app runs, but does not answer at port {robot.app_port}"
-    assert why == "0.4 s have passed; it may be an older version, or still be loading"
-    assert fix == f"Wait and pair again; else i{INSTALL[1:]}"
-
-
-@pytest.mark.parametrize("status", [404, 403])
-async def test_the_app_has_no_rpc(here: Scene, status: int) -> None:
-    async with fake_robot(Manner(upgrade=status)) as robot:
         assert await failure(here, robot) == (
-            f"The app at {ADDRESS}:{robot.app_port} cannot be set from here",
-            f"it has no JSON-RPC at /rpc, as older versions (HTTP {status})",
-            f"{INSTALL}, or set it by hand: Settings -> Connection -> Local",
+            f"The conversation app runs, but does not answer at port {robot.app_port}",
+            "0.4 s have passed; it may be an older version, or still be loading",
+            f"Wait and pair again; else i{INSTALL[1:]}",
         )
 
 
 @pytest.mark.parametrize(
-    ("mood", "detail"),
+    ("manner", "what", "why"),
     [
-        ("garbage", "a frame is not JSON"),
-        ("other", "a frame is not JSON-RPC 2.0"),
-        ("no result", "the result is no object"),
-        ({"result": {"phase": "running"}}, "conversation.status has no backend_connected"),
-    ],
-)
-async def test_the_app_speaks_something_else(here: Scene, mood: object, detail: str) -> None:
-    async with fake_robot(Manner(rpc={"*": mood})) as robot:  # type: ignore[dict-item]
-        _, why, _ = await failure(here, robot)
-    assert why == f"it has no JSON-RPC at /rpc, as older versions ({detail})"
-
-
-async def test_the_app_hangs_up(here: Scene) -> None:
-    async with fake_robot(Manner(rpc={"*": "close"})) as robot:
-        assert await failure(here, robot) == (
+        (Manner(upgrade=404), STRANGE, NO_RPC.format("HTTP 404")),
+        (Manner(upgrade=403), STRANGE, NO_RPC.format("HTTP 403")),
+        (Manner(rpc={"*": "garbage"}), STRANGE, NO_RPC.format("a frame is not JSON")),
+        (Manner(rpc={"*": "other"}), STRANGE, NO_RPC.format("a frame is not JSON-RPC 2.0")),
+        (Manner(rpc={"*": "no result"}), STRANGE, NO_RPC.format("the result is no object")),
+        (
+            Manner(rpc={"*": {"result": {"phase": "running"}}}),
+            STRANGE,
+            NO_RPC.format("conversation.status has no backend_connected"),
+        ),
+        (
+            Manner(rpc={"*": "close"}),
             "The robot's app closed the connection before it answered",
             "it is ending or starting again",
-            "Wait a moment, then pair again",
-        )
-
-
-async def test_the_app_is_another_one(here: Scene) -> None:
-    status = unknown_method("conversation.status")
-    async with fake_robot(Manner(rpc={"*": status})) as robot:
-        assert await failure(here, robot) == (
-            f"The app at {ADDRESS}:{robot.app_port} is not a conversation app that can be paired",
+        ),
+        (
+            Manner(rpc={"*": unknown_method("conversation.status")}),
+            "The app at {place} is not a conversation app that can be paired",
             "unknown method: conversation.status",
-            INSTALL,
-        )
-
-
-async def test_the_app_fails_inside(here: Scene) -> None:
-    error = refusal("internal_error", "KeyError", -32603)
-    async with fake_robot(Manner(rpc={"*": error})) as robot:
-        what, why, _ = await failure(here, robot)
-    assert what == f"The app at {ADDRESS}:{robot.app_port} does not tell its state"
-    assert why == "KeyError"
-
-
-# --- the setting -------------------------------------------------------------------------------
-
-
-async def test_an_app_without_the_setting(here: Scene) -> None:
-    manner = Manner(rpc={"backend.config": unknown_method("backend.config")})
+        ),
+        (
+            Manner(rpc={"*": refusal("internal_error", "KeyError", -32603)}),
+            "The app at {place} does not tell its state",
+            "KeyError",
+        ),
+    ],
+)
+async def test_the_app_speaks_something_else(
+    here: Scene, manner: Manner, what: str, why: str
+) -> None:
     async with fake_robot(manner) as robot:
-        what, why, fix = await failure(here, robot)
-    assert what == "This version of the app cannot be pointed at a server from here"
-    assert why == "unknown method: backend.config"
-    assert fix.endswith(f"Settings -> Connection -> Local, host 127.0.0.1, port {here.port}")
-
-
-async def test_an_app_with_a_pin(here: Scene) -> None:
-    pin = refusal("settings_pin_required", "settings PIN required", -32000)
-    async with fake_robot(Manner(rpc={"backend.config": pin})) as robot:
-        what, why, _ = await failure(here, robot)
-    assert what == "The robot's app asks for a PIN before it is set"
-    assert why == "settings PIN required"
-
-
-async def test_an_app_that_refuses_the_address(here: Scene) -> None:
-    error = refusal("invalid_hf_host", "invalid Hugging Face host")
-    async with fake_robot(Manner(rpc={"backend.config": error})) as robot:
-        what, why, _ = await failure(here, robot)
-    assert what == "The robot's app refused the setting"
-    assert why == "invalid Hugging Face host"
+        said, because, _ = await failure(here, robot)
+    assert said == what.format(place=f"{ADDRESS}:{robot.app_port}")
+    assert because == why
 
 
 @pytest.mark.parametrize(
-    ("mood", "why"),
+    ("mood", "what", "why"),
     [
-        ("silent", "no answer"),
-        ("close", "connection lost"),
-        ({"result": {"ok": False}}, "backend.config did not say ok"),
+        (
+            unknown_method("backend.config"),
+            "This version of the app cannot be pointed at a server from here",
+            "unknown method: backend.config",
+        ),
+        (
+            refusal("settings_pin_required", "settings PIN required", -32000),
+            "The robot's app asks for a PIN before it is set",
+            "settings PIN required",
+        ),
+        (
+            refusal("invalid_hf_host", "invalid Hugging Face host"),
+            "The robot's app refused the setting",
+            "invalid Hugging Face host",
+        ),
+        ("silent", UNCONFIRMED, "no answer"),
+        ("close", UNCONFIRMED, "connection lost"),
+        ({"result": {"ok": False}}, UNCONFIRMED, "backend.config did not say ok"),
     ],
 )
-async def test_an_app_that_does_not_confirm(here: Scene, mood: object, why: str) -> None:
-    async with fake_robot(Manner(rpc={"backend.config": mood})) as robot:  # type: ignore[dict-item]
-        what, because, _ = await failure(here, robot)
-    assert (what, because) == (
-        "The robot's app did not confirm the address of this server",
-        why,
-    )
-    (left,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
-    assert left.what == "The app did not get its former connection back"
+async def test_the_app_does_not_take_the_setting(
+    here: Scene, mood: Any, what: str, why: str
+) -> None:
+    async with fake_robot(Manner(rpc={"backend.config": mood})) as robot:
+        said, because, fix = await failure(here, robot)
+    assert (said, because) == (what, why)
+    by_hand = f"Settings -> Connection -> Local, host 127.0.0.1, port {here.port}"
+    assert fix.endswith(by_hand) == (what != UNCONFIRMED)
+    (left_over,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
+    assert left_over.what == "The app did not get its former connection back"
 
 
 async def test_a_restart_that_is_not_possible(here: Scene) -> None:
-    """The app was started by hand: the daemon knows nothing of it."""
+    """The app was started by hand: the daemon does not know it."""
     async with fake_robot(Manner(needs_restart=True)) as robot:
         robot.status = None
         what, why, _ = await failure(here, robot)
@@ -217,7 +223,7 @@ async def test_a_restart_that_is_not_possible(here: Scene) -> None:
     assert why == "No app is currently running"
 
 
-# --- the robot ---------------------------------------------------------------------------------
+# --- the robot and this machine ----------------------------------------------------------------
 
 
 async def test_nothing_answers(here: Scene) -> None:
@@ -239,26 +245,6 @@ async def test_nothing_answers_on_this_machine(tmp_path: Path) -> None:
     )
 
 
-async def test_the_daemon_does_not_say(here: Scene) -> None:
-    async with fake_robot(Manner(daemon=400), app=False) as robot:
-        assert await failure(here, robot) == (
-            "The conversation app does not answer, and the daemon cannot say why",
-            "Untrusted Host header",
-            "Start the app in the robot's dashboard, then pair again",
-        )
-
-
-async def test_the_daemon_cannot_start_it(here: Scene) -> None:
-    """Seen: 500 without JSON, for an app that it cannot find."""
-    async with fake_robot(Manner(found=False), app=False) as robot:
-        what, why, _ = await failure(here, robot, start=True)
-    assert what == "The robot's daemon could not start the conversation app"
-    assert why == "HTTP 500"
-
-
-# --- this machine ------------------------------------------------------------------------------
-
-
 async def test_no_server_runs(here: Scene) -> None:
     async with fake_robot() as robot:
         what, why, fix = await failure(here, robot, port=free_port(ADDRESS))
@@ -268,15 +254,6 @@ async def test_no_server_runs(here: Scene) -> None:
     assert fix == "Start it with: script/serve (or name its port with --port)"
 
 
-async def test_the_server_warms_up(tmp_path: Path) -> None:
-    async with scene(tmp_path, ready=False) as here, fake_robot() as robot:
-        assert await failure(here, robot) == (
-            "The server is not ready yet",
-            "its engines are being loaded",
-            "Wait until it says Ready, then pair again",
-        )
-
-
 async def test_another_program_has_the_port(here: Scene) -> None:
     async with fake_robot(address="127.0.0.1") as other, fake_robot() as robot:
         what, _, fix = await failure(here, robot, port=other.daemon_port)
@@ -284,36 +261,46 @@ async def test_another_program_has_the_port(here: Scene) -> None:
     assert fix.startswith("Name the server's port with --port")
 
 
-# --- the way back ------------------------------------------------------------------------------
+REFUSED = (
+    "The robot reaches this server, which refuses it (401)",
+    "the server uses another list of allowed addresses than this command",
+    "Give pair the --config and --set with which the server was started",
+)
 
 
-async def test_the_server_reads_another_list(tmp_path: Path) -> None:
-    async with scene(tmp_path, other_file=True) as here, fake_robot() as robot:
-        assert await failure(here, robot) == (
-            "The robot reaches this server, which refuses it (401)",
-            "the server uses another list of allowed addresses than this command",
-            "Give pair the --config and --set with which the server was started",
-        )
-
-
-async def test_the_server_does_not_say_who_came(tmp_path: Path) -> None:
-    """An older one: then the app's own words tell."""
-    async with scene(tmp_path, other_file=True, callers=False) as here, fake_robot() as robot:
-        what, _, _ = await failure(here, robot)
-    assert what == "The robot reaches this server, which refuses it (401)"
-
-
-async def test_the_server_is_full(tmp_path: Path) -> None:
-    async with scene(tmp_path, max_sessions=1) as here, here.somebody(), fake_robot() as robot:
-        assert await failure(here, robot) == (
-            "The robot reached this server, which has no place for it",
-            "all conversations are taken (server.max_sessions)",
-            "End another conversation, or raise server.max_sessions",
-        )
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (
+            {"ready": False},
+            (
+                "The server is not ready yet",
+                "its engines are being loaded",
+                "Wait until it says Ready, then pair again",
+            ),
+        ),
+        ({"other_file": True}, REFUSED),
+        # It does not say who came: then the app's own words tell.
+        ({"other_file": True, "callers": False}, REFUSED),
+        (
+            {"max_sessions": 0},
+            (
+                "The robot reached this server, which has no place for it",
+                "all conversations are taken (server.max_sessions)",
+                "End another conversation, or raise server.max_sessions",
+            ),
+        ),
+    ],
+)
+async def test_the_server_does_not_take_the_robot(
+    tmp_path: Path, server: Any, said: tuple[str, str, str]
+) -> None:
+    async with scene(tmp_path, **server) as here, fake_robot() as robot:
+        assert await failure(here, robot) == said
 
 
 async def test_the_server_ends_meanwhile(here: Scene) -> None:
-    """No firewall is to blame."""
+    """The firewall is not blamed."""
     async with fake_robot(Manner(blocked="")) as robot:
         task = asyncio.create_task(here.pair(robot, times=QUICK))
         await here.until(Step.SETTING)
@@ -323,6 +310,9 @@ async def test_the_server_ends_meanwhile(here: Scene) -> None:
         assert robot.mode == HOSTED
     assert failed.value.what == "No reachy-voice server runs on this machine"
     assert failed.value.exit_code == 9
+
+
+# --- the way back; the other reasons are in test_pair_way_back.py ------------------------------
 
 
 async def test_the_firewall_is_closed(here: Scene) -> None:
@@ -341,7 +331,7 @@ async def test_the_app_forgets_the_address(here: Scene) -> None:
     assert why == "its connection is now: deployed"
 
 
-async def test_the_app_dies_of_it(here: Scene) -> None:
+async def test_the_app_crashes_when_it_is_set(here: Scene) -> None:
     async with fake_robot(Manner(dies=True)) as robot:
         with pytest.raises(PairError) as failed:
             await here.pair(robot, times=QUICK)

@@ -1,18 +1,17 @@
-"""Where the robot is: what people type, names, several, none."""
+"""Where the robot is: what people type, names, several robots, no robot."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
 from app.pairing import place
 from app.pairing.place import (
-    Typed,
     look_up,
     parse_place,
     robot_at,
@@ -26,13 +25,35 @@ from tests.support.fake_robot import ADDRESS, fake_robot, free_port
 from tests.support.pair_scene import PATIENT
 
 HOW = "Is it on, and in this network?"
+NOTHING: Mapping[str, list[str]] = {}
+OTHER = "127.0.0.9"
 
 
-def browse(*found: Found) -> Callable[[], Awaitable[list[Found]]]:
-    async def answer() -> list[Found]:
-        return list(found)
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``announced`` by mDNS, ``named`` by a name service, ``local`` names that only mDNS knows."""
 
-    return answer
+    def make(
+        *announced: Found,
+        named: Mapping[str, list[str]] = NOTHING,
+        local: Mapping[str, list[str]] = NOTHING,
+        usual: Sequence[str] = (),
+    ) -> None:
+        async def browse(service: str, timeout_s: float) -> list[Found]:
+            return list(announced)
+
+        async def by_name_service(host: str, timeout_s: float) -> list[str]:
+            return named.get(host, [])
+
+        async def by_mdns(host: str, timeout_s: float) -> list[str]:
+            return local.get(host, [])
+
+        monkeypatch.setattr(place, "find", browse)
+        monkeypatch.setattr(place, "look_up", by_name_service)
+        monkeypatch.setattr(place, "addresses_of", by_mdns)
+        monkeypatch.setattr(place, "USUAL_NAMES", usual)
+
+    return make
 
 
 @pytest.mark.parametrize(
@@ -51,7 +72,7 @@ def browse(*found: Found) -> Callable[[], Awaitable[list[Found]]]:
     ],
 )
 def test_what_people_type(text: str, host: str, port: int) -> None:
-    assert parse_place(text) == Typed(host, port)
+    assert parse_place(text) == (host, port)
 
 
 @pytest.mark.parametrize(
@@ -66,28 +87,51 @@ def test_what_is_no_place(text: str) -> None:
     assert "reachy-voice pair 192.168.1.7" in error.value.fix
 
 
-async def test_an_unknown_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "look_up", _unknown)
-    monkeypatch.setattr(place, "addresses_of", _unknown)
+# --- by name -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["kitchen", "x" * 70])
+async def test_an_unknown_name(network: Callable[..., None], name: str) -> None:
+    network()
     with pytest.raises(WhichRobot) as error:
-        await robot_at(Typed("kitchen"), PATIENT, None, browse())
-    assert error.value.what == "No robot is called 'kitchen' here"
+        await robot_at(name, PATIENT, None)
+    assert error.value.what == f"No robot is called {name!r} here"
     assert error.value.why == "no name service and no mDNS knows it"
     assert error.value.fix.startswith(HOW)
 
 
-async def test_a_name_that_the_robot_gives_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "look_up", _unknown)
-    monkeypatch.setattr(place, "addresses_of", _unknown)
-    other = Found("reachy_mini", "reachy-mini.local", 8000, ("127.0.0.9",))
-    kitchen = Found("Kitchen", "reachy-mini-2.local", 8001, (ADDRESS,), {"robot_name": "Kitchen"})
-    robot = await robot_at(Typed("kitchen"), PATIENT, None, browse(other, kitchen))
+async def test_a_name_that_the_robot_gives_itself(network: Callable[..., None]) -> None:
+    network(
+        Found("reachy_mini", "reachy-mini.local", 8000, (OTHER,)),
+        Found("Kitchen", "reachy-mini-2.local", 8001, (ADDRESS,), {"robot_name": "Kitchen"}),
+    )
+    robot = await robot_at("kitchen", PATIENT, None)
     assert robot == Robot("Kitchen", ADDRESS, "127.0.0.1", 7860, 8001)
     assert robot.place == f"Kitchen ({ADDRESS})"
 
 
+@pytest.mark.parametrize("typed", ["reachy-mini.local", "reachy-mini"])
+async def test_a_local_name_that_only_mdns_knows(network: Callable[..., None], typed: str) -> None:
+    network(local={"reachy-mini.local": [ADDRESS]})
+    assert (await robot_at(typed, PATIENT, None)).address == ADDRESS
+
+
+async def test_a_name_that_two_have(network: Callable[..., None]) -> None:
+    """One of them may be a machine that only claims to be it."""
+    network(
+        Found("a robot", "x.local", 8000, (OTHER,), {"robot_name": "kitchen"}),
+        Found("kitchen-2", "x.local", 8000, (OTHER,), {"robot_name": "kitchen"}),
+        Found("kitchen", "reachy-mini.local", 8000, (ADDRESS,)),
+    )
+    with pytest.raises(WhichRobot) as error:
+        await robot_at("kitchen", PATIENT, None)
+    assert error.value.what == "2 robots are called 'kitchen'"
+    assert error.value.why == f"they are at {OTHER}; {ADDRESS}"
+
+
+@pytest.mark.parametrize("name", ["kitchen", "kitchen.local"])
 async def test_a_silent_name_service_and_mdns_are_asked_at_once(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     asked = asyncio.Event()
 
@@ -101,102 +145,42 @@ async def test_a_silent_name_service_and_mdns_are_asked_at_once(
 
     monkeypatch.setattr(place, "look_up", silent)
     monkeypatch.setattr(place, "addresses_of", mdns)
-    for name in ("kitchen", "kitchen.local"):
-        asked.clear()
-        async with asyncio.timeout(20):
-            assert (await robot_at(Typed(name), PATIENT, None, browse())).address == ADDRESS
+    async with asyncio.timeout(20):
+        assert (await robot_at(name, PATIENT, None)).address == ADDRESS
 
 
-async def test_who_knows_the_name_does_not_wait_for_the_others(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_known_name_does_not_wait_for_mdns(
+    network: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def known(host: str, timeout_s: float) -> list[str]:
-        return [ADDRESS]
-
     async def for_ever(host: str, timeout_s: float) -> list[str]:
         await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr(place, "look_up", known)
+    network(named={"kitchen": [ADDRESS]})
     monkeypatch.setattr(place, "addresses_of", for_ever)
     async with asyncio.timeout(20):
-        assert (await robot_at(Typed("kitchen"), PATIENT, None, browse())).address == ADDRESS
+        assert (await robot_at("kitchen", PATIENT, None)).address == ADDRESS
 
 
-async def test_a_name_that_two_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them may be a machine that only says so."""
-    monkeypatch.setattr(place, "look_up", _unknown)
-    monkeypatch.setattr(place, "addresses_of", _unknown)
-    real = Found("kitchen", "reachy-mini.local", 8000, (ADDRESS,))
-    liar = Found("a robot", "x.local", 8000, ("127.0.0.9",), {"robot_name": "kitchen"})
-    again = Found("kitchen-2", "x.local", 8000, ("127.0.0.9",), {"robot_name": "kitchen"})
-    with pytest.raises(WhichRobot) as error:
-        await robot_at(Typed("kitchen"), PATIENT, None, browse(liar, again, real))
-    assert error.value.what == "2 robots are called 'kitchen'"
-    assert error.value.why == f"they are at 127.0.0.9; {ADDRESS}"
-
-
-async def test_a_robot_that_announces_only_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had no network when its daemon began."""
-
-    async def known(host: str, timeout_s: float) -> list[str]:
-        return [ADDRESS] if host == "reachy-mini.local" else []
-
-    monkeypatch.setattr(place, "look_up", known)
-    monkeypatch.setattr(place, "addresses_of", _unknown)
-    only = Found("Kitchen", "reachy-mini.local", 8000)
-    assert (await robot_at(Typed("kitchen"), PATIENT, None, browse(only))).address == ADDRESS
+@pytest.mark.parametrize("announced", [(), (OTHER,)])
+async def test_a_robot_whose_address_has_changed_since_its_daemon_began(
+    network: Callable[..., None], announced: tuple[str, ...]
+) -> None:
     async with fake_robot(app=False) as there:
-        only = replace(only, port=there.daemon_port)
-        (robot,) = await robots_around(PATIENT, None, browse(only), ())
-    assert (robot.name, robot.address) == ("Kitchen", ADDRESS)
+        found = Found("Kitchen", "reachy-mini.local", there.daemon_port, announced)
+        network(found, named={"reachy-mini.local": [ADDRESS]})
+        by_name = await robot_at("kitchen", PATIENT, None)
+        (around,) = await robots_around(PATIENT)
+    assert by_name == around == Robot("Kitchen", ADDRESS, "127.0.0.1", 7860, there.daemon_port)
 
 
-async def test_a_robot_whose_address_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its daemon goes on announcing the one that it had when it began."""
-
-    async def known(host: str, timeout_s: float) -> list[str]:
-        return [ADDRESS] if host == "reachy-mini.local" else []
-
-    monkeypatch.setattr(place, "look_up", known)
-    monkeypatch.setattr(place, "addresses_of", _unknown)
-    async with fake_robot(app=False) as there:
-        old = Found("Kitchen", "reachy-mini.local", there.daemon_port, ("127.0.0.9",))
-        named = await robot_at(Typed("kitchen"), PATIENT, None, browse(old))
-        (around,) = await robots_around(PATIENT, None, browse(old), ())
-    assert named == around == Robot("Kitchen", ADDRESS, "127.0.0.1", 7860, there.daemon_port)
-
-
-async def test_a_name_that_no_dns_can_have() -> None:
-    """As people type it, to a resolver that has a limit."""
-    with pytest.raises(WhichRobot):
-        await robot_at(Typed("x" * 70), PATIENT, None, browse())
-
-
-async def test_a_name_is_shown_on_one_line() -> None:
-    name = "evil\x1b]0;x\x07\n\x9b31m" + "x" * 200
-    async with fake_robot() as there:
-        found = Found(name, "x.local", there.daemon_port, (ADDRESS,))
-        (robot,) = await robots_around(PATIENT, None, browse(found), ())
-    assert robot.name.startswith("evil\\x1b]0;x")
-    assert robot.place.isprintable()
-    assert len(robot.name) == 80
-
-
-async def test_a_local_name_that_only_mdns_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def mdns(host: str, timeout_s: float) -> list[str]:
-        return [ADDRESS] if host == "reachy-mini.local" else []
-
-    monkeypatch.setattr(place, "look_up", _unknown)
-    monkeypatch.setattr(place, "addresses_of", mdns)
-    for typed in ("reachy-mini.local", "reachy-mini"):
-        assert (await robot_at(Typed(typed), PATIENT, None)).address == ADDRESS
+# --- by address --------------------------------------------------------------------------------
 
 
 async def test_no_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "source_address", lambda address: None)
     with pytest.raises(WhichRobot) as error:
-        await robot_at(Typed("192.168.1.7"), PATIENT, None)
+        await robot_at("192.168.1.7", PATIENT, None)
     assert error.value.what == "192.168.1.7 cannot be reached"
     assert error.value.why == "this machine has no way to 192.168.1.7"
 
@@ -206,89 +190,15 @@ async def test_this_machine_by_any_of_its_addresses_is_loopback(
 ) -> None:
     """The daemon of a Reachy Mini Lite announces the network's address, and listens on none."""
     monkeypatch.setattr(place, "source_address", lambda address: address)
-    robot = await robot_at(Typed("192.168.1.5"), PATIENT, None)
+    robot = await robot_at("192.168.1.5", PATIENT, None)
     assert (robot.address, robot.ours, robot.here) == ("127.0.0.1", "127.0.0.1", True)
 
 
-async def test_of_several_addresses_the_one_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def two(host: str, timeout_s: float) -> list[str]:
-        return ["127.0.0.9", ADDRESS]
-
-    monkeypatch.setattr(place, "look_up", two)
+async def test_of_several_addresses_the_one_that_answers(network: Callable[..., None]) -> None:
+    network(named={"kitchen": [OTHER, ADDRESS]})
     async with fake_robot(daemon=False) as there:
-        typed = Typed("kitchen", there.app_port)
-        robot = await robot_at(typed, PATIENT, free_port(ADDRESS))
+        robot = await robot_at(f"kitchen:{there.app_port}", PATIENT, free_port(ADDRESS))
     assert robot.address == ADDRESS
-
-
-# --- looking around ----------------------------------------------------------------------------
-
-
-async def test_robots_that_answer_are_found_once() -> None:
-    """By mDNS and by name the same one; one that is announced and gone is none."""
-    async with fake_robot() as there:
-        port = there.daemon_port
-        known = Found("kitchen", "reachy-mini.local", port, (ADDRESS,))
-        again = Found("kitchen too", "reachy-mini.local", port, (ADDRESS,))
-        gone = Found("attic", "attic.local", free_port("127.0.0.9"), ("127.0.0.9",))
-        nameless = Found("nowhere", "nowhere.local", 8000, ())
-        around = await robots_around(PATIENT, None, browse(known, again, gone, nameless), ())
-    assert [(robot.name, robot.address) for robot in around] == [("kitchen", ADDRESS)]
-    assert the_only(around).daemon_port == port
-
-
-async def test_a_robot_with_two_addresses_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It announces that of its cable, and its usual name is that of its Wi-Fi."""
-
-    async def wifi(host: str, timeout_s: float) -> list[str]:
-        return ["127.0.0.3"]
-
-    monkeypatch.setattr(place, "look_up", wifi)
-    monkeypatch.setattr(place, "_listens", _always)
-    found = Found("kitchen", "reachy-mini.local", 8000, (ADDRESS,))
-    around = await robots_around(PATIENT, None, browse(found), ("reachy-mini.local",))
-    assert [(robot.name, robot.address) for robot in around] == [("kitchen", ADDRESS)]
-
-
-async def test_robots_that_do_not_answer_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each in turn, somebody who announces hundreds would hold everybody up for as many minutes."""
-    asked = asyncio.Event()
-    waiting = 0
-
-    async def listens(address: str, port: int, timeout_s: float) -> bool:
-        nonlocal waiting
-        waiting += 1
-        if waiting == 40:  # two addresses of ten robots, two ports each
-            asked.set()
-        await asked.wait()
-        return False
-
-    monkeypatch.setattr(place, "_listens", listens)
-    many = [Found(f"{n}", f"{n}.local", 8000, (f"127.0.1.{n}", f"127.0.2.{n}")) for n in range(10)]
-    async with asyncio.timeout(20):
-        assert await robots_around(PATIENT, None, browse(*many), ()) == []
-
-
-async def test_a_robot_on_this_machine_is_found_by_itself() -> None:
-    async with fake_robot(address="127.0.0.1") as there:
-        (robot,) = await robots_around(PATIENT, there.daemon_port, browse(), ("localhost",))
-    assert robot.here
-
-
-def test_none_and_several() -> None:
-    with pytest.raises(WhichRobot) as none:
-        the_only([])
-    assert none.value.what == "No robot was found"
-    assert none.value.fix.startswith(HOW)
-    kitchen = Robot("kitchen", "192.168.1.7", "192.168.1.5")
-    with pytest.raises(WhichRobot) as several:
-        the_only([kitchen, replace(kitchen, name="attic", address="192.168.1.8")])
-    assert several.value.what == "There are 2 robots"
-    assert several.value.why == "kitchen (192.168.1.7), attic (192.168.1.8)"
-    assert several.value.fix == "Name the one that you mean: reachy-voice pair 192.168.1.7"
-
-
-# --- the edges ---------------------------------------------------------------------------------
 
 
 def test_our_address_towards_it() -> None:
@@ -316,9 +226,85 @@ async def test_a_hanging_name_service_delays_nothing(monkeypatch: pytest.MonkeyP
     release.set()
 
 
-async def _unknown(host: str, timeout_s: float) -> list[str]:
-    return []
+# --- looking around ----------------------------------------------------------------------------
 
 
-async def _always(address: str, port: int, timeout_s: float) -> bool:
-    return True
+async def test_robots_that_answer_are_found_once(network: Callable[..., None]) -> None:
+    """By mDNS and by name the same one; one that is announced and gone does not count."""
+    async with fake_robot() as there:
+        port = there.daemon_port
+        network(
+            Found("kitchen", "reachy-mini.local", port, (ADDRESS,)),
+            Found("kitchen too", "reachy-mini.local", port, (ADDRESS,)),
+            Found("attic", "attic.local", free_port(OTHER), (OTHER,)),
+            Found("nowhere", "nowhere.local", 8000, ()),
+        )
+        around = await robots_around(PATIENT)
+    assert [(robot.name, robot.address) for robot in around] == [("kitchen", ADDRESS)]
+    assert the_only(around).daemon_port == port
+
+
+async def test_a_robot_with_two_addresses_is_one(
+    network: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It announces that of its cable, and its usual name is that of its Wi-Fi."""
+
+    async def always(address: str, port: int, timeout_s: float) -> bool:
+        return True
+
+    usual = "reachy-mini.local"
+    network(Found("kitchen", usual, 8000, (ADDRESS,)), named={usual: ["127.0.0.3"]}, usual=[usual])
+    monkeypatch.setattr(place, "_listens", always)
+    around = await robots_around(PATIENT)
+    assert [(robot.name, robot.address) for robot in around] == [("kitchen", ADDRESS)]
+
+
+async def test_robots_that_do_not_answer_are_asked_at_once(
+    network: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, a device that announces hundreds would take as many minutes."""
+    asked = asyncio.Event()
+    waiting = 0
+
+    async def listens(address: str, port: int, timeout_s: float) -> bool:
+        nonlocal waiting
+        waiting += 1
+        if waiting == 40:  # two addresses of ten robots, two ports each
+            asked.set()
+        await asked.wait()
+        return False
+
+    network(*(Found(f"{n}", "x", 8000, (f"127.0.1.{n}", f"127.0.2.{n}")) for n in range(10)))
+    monkeypatch.setattr(place, "_listens", listens)
+    async with asyncio.timeout(20):
+        assert await robots_around(PATIENT) == []
+
+
+async def test_a_robot_on_this_machine_is_found(network: Callable[..., None]) -> None:
+    network(named={"localhost": ["127.0.0.1"]}, usual=["localhost"])
+    async with fake_robot(address="127.0.0.1") as there:
+        (robot,) = await robots_around(PATIENT, there.daemon_port)
+    assert robot.here
+
+
+async def test_a_name_is_shown_on_one_line(network: Callable[..., None]) -> None:
+    name = "evil\x1b]0;x\x07\n\x9b31m" + "x" * 200
+    async with fake_robot() as there:
+        network(Found(name, "x.local", there.daemon_port, (ADDRESS,)))
+        (robot,) = await robots_around(PATIENT)
+    assert robot.name.startswith("evil\\x1b]0;x")
+    assert robot.place.isprintable()
+    assert len(robot.name) == 80
+
+
+def test_no_robot_and_several() -> None:
+    with pytest.raises(WhichRobot) as none:
+        the_only([])
+    assert none.value.what == "No robot was found"
+    assert none.value.fix.startswith(HOW)
+    kitchen = Robot("kitchen", "192.168.1.7", "192.168.1.5")
+    with pytest.raises(WhichRobot) as several:
+        the_only([kitchen, replace(kitchen, name="attic", address="192.168.1.8")])
+    assert several.value.what == "There are 2 robots"
+    assert several.value.why == "kitchen (192.168.1.7), attic (192.168.1.8)"
+    assert several.value.fix == "Name the one that you mean: reachy-voice pair 192.168.1.7"

@@ -10,11 +10,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from websockets.asyncio.client import connect
-
 from app.access.file import AccessFile
 from app.access.policy import Rules, parse_network
-from app.pairing.flow import Doors, Pairing, Wish
+from app.pairing.flow import Pairing
 from app.pairing.steps import Outcome, Robot, Step, Times
 from app.server.callers import Callers, note_callers
 from app.server.gate import Access
@@ -34,8 +32,9 @@ QUICK = Times(
 @dataclass
 class Scene:
     port: int
-    doors: Doors
-    assistant: StagedAssistant
+    file: AccessFile
+    in_settings: tuple[str, ...] = ()
+    loopback: bool = False
     outcomes: list[Outcome] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -52,20 +51,21 @@ class Scene:
         typed = place or robot.address
         if ":" not in typed:
             typed = f"{typed}:{robot.app_port}"
-        wish = Wish(typed, port or self.port, start, robot.daemon_port)
-        return await Pairing(wish, self.doors, self.tell, times).run()
+        return await Pairing(
+            typed,
+            port or self.port,
+            self.file,
+            self.tell,
+            self.in_settings,
+            self.loopback,
+            start,
+            robot.daemon_port,
+            times,
+        ).run()
 
     def tell(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
         self.changed.set()
-
-    @asynccontextmanager
-    async def somebody(self) -> AsyncIterator[None]:
-        """One more conversation, from this machine."""
-        url = f"ws://127.0.0.1:{self.port}/v1/realtime"
-        async with connect(url, proxy=None) as socket:
-            await socket.recv()
-            yield
 
     async def until(self, step: Step) -> None:
         """That step has ended well."""
@@ -77,13 +77,13 @@ class Scene:
         return [outcome.what for outcome in self.outcomes if outcome.step is step]
 
     async def allowed(self) -> list[str]:
-        known = await asyncio.to_thread(self.doors.file.read)
+        known = await asyncio.to_thread(self.file.read)
         return [entry.network for entry in known.addresses]
 
     async def allow(self, network: str) -> None:
         parsed = parse_network(network)
         edit = lambda known: known.with_address(parsed, "")  # noqa: E731
-        await asyncio.to_thread(self.doors.file.change, edit)
+        await asyncio.to_thread(self.file.change, edit)
 
 
 @asynccontextmanager
@@ -115,7 +115,7 @@ async def scene(
     await asyncio.sleep(0)  # now it takes signals
     in_settings = () if loopback else ("127.0.0.1",)
     try:
-        yield Scene(listener.getsockname()[1], Doors(file, in_settings, loopback), assistant)
+        yield Scene(listener.getsockname()[1], file, in_settings, loopback)
     finally:
         if not task.done():
             os.kill(os.getpid(), signal.SIGTERM)

@@ -5,70 +5,73 @@ from __future__ import annotations
 
 import asyncio
 
-from app.pairing.app_rpc import AppRpc, AppSays, RpcFailed, RpcRefused, Trouble
-from app.pairing.daemon import Daemon, DaemonError, RunningApp, conversation_app
+from app.pairing.robot_programs import (
+    AppError,
+    AppSays,
+    DaemonError,
+    RunningApp,
+    Trouble,
+    app_status,
+    installed_app,
+    restart_app,
+    running_app,
+    start_app,
+)
 from app.pairing.steps import PairError, Robot, Times
 
 _INSTALL = "Install or update the conversation app in the robot's dashboard (0.9 or newer)"
 
 
-async def reach_app(
-    robot: Robot, rpc: AppRpc, daemon: Daemon, times: Times, *, start: bool
-) -> AppSays:
+async def reach_app(robot: Robot, times: Times, *, start: bool) -> AppSays:
     """What the app says of itself; with ``start`` it is started, or started again, where that
     helps. Raises ``PairError``."""
     try:
-        return await rpc.status()
-    except RpcRefused as error:
-        raise _other_version(robot, error) from error
-    except RpcFailed as error:
+        return await app_status(robot, times.connect_s)
+    except AppError as error:
         if error.trouble not in (Trouble.REFUSED, Trouble.SILENT):
-            raise _no_rpc(robot, error) from error
-        first = error
+            raise _unusable(robot, error) from error
+        missing = error
     try:
-        running = await daemon.current()
+        running = await running_app(robot, times.connect_s)
     except DaemonError as error:
-        raise _nobody(robot, first, error) from error
+        raise _nothing_there(robot, missing, error) from error
     if running is not None and running.state in ("starting", "running"):
-        _is_conversation(robot, running)
-        patience_s = times.start_s if start else times.settle_s
-        return await _appears(robot, rpc, daemon, patience_s, times)
+        _require_conversation(robot, running)
+        return await _appears(robot, times, times.start_s if start else times.settle_s)
     if not start or (running is not None and running.state == "stopping"):  # it takes no order then
         raise _not_running(robot, running)
-    await _start(robot, daemon, running, times.restart_s)
-    return await _appears(robot, rpc, daemon, times.start_s, times)
+    await _start(robot, running, times)
+    return await _appears(robot, times, times.start_s)
 
 
-async def restart_app(robot: Robot, rpc: AppRpc, daemon: Daemon, times: Times) -> AppSays:
+async def reach_restarted(robot: Robot, times: Times) -> AppSays:
     """For an app that takes a new setting only when it begins. Raises ``PairError``."""
     try:
-        await daemon.restart(times.restart_s)
+        await restart_app(robot, times.connect_s, times.restart_s)
     except DaemonError as error:
         raise PairError(
             "The robot's app must be restarted to use the new address, and the daemon cannot do it",
             why=error.detail,
             fix="Stop the conversation app and start it again, then pair again",
         ) from error
-    return await _appears(robot, rpc, daemon, times.start_s, times)
+    return await _appears(robot, times, times.start_s)
 
 
-async def _start(
-    robot: Robot, daemon: Daemon, running: RunningApp | None, patience_s: float
-) -> None:
+async def _start(robot: Robot, running: RunningApp | None, times: Times) -> None:
     """No other app is ended for it."""
     try:
-        if running is not None and not running.over:
-            _is_conversation(robot, running)
-            await daemon.restart(patience_s)
+        if running is not None and running.state != "done":
+            _require_conversation(robot, running)
+            await restart_app(robot, times.connect_s, times.restart_s)
             return
-        name = conversation_app(await daemon.installed())
+        name = await installed_app(robot, times.connect_s)
         if name is None:
             raise PairError(
                 "The conversation app is not installed on the robot",
                 why="the daemon's list of installed apps has none, or several",
                 fix=_INSTALL,
             )
-        await daemon.start(name, patience_s)
+        await start_app(robot, name, times.connect_s, times.restart_s)
     except DaemonError as error:
         raise PairError(
             "The robot's daemon could not start the conversation app",
@@ -77,21 +80,18 @@ async def _start(
         ) from error
 
 
-async def _appears(
-    robot: Robot, rpc: AppRpc, daemon: Daemon, patience_s: float, times: Times
-) -> AppSays:
+async def _appears(robot: Robot, times: Times, patience_s: float) -> AppSays:
     """Ask until it answers: no event says when an app is up."""
+    fatal = (Trouble.NO_RPC, Trouble.UNKNOWN_METHOD, Trouble.PIN, Trouble.ERROR)
     try:
         async with asyncio.timeout(patience_s):
             while True:
                 try:
-                    return await rpc.status()
-                except RpcRefused as error:
-                    raise _other_version(robot, error) from error
-                except RpcFailed as error:
-                    if error.trouble is Trouble.NO_RPC:
-                        raise _no_rpc(robot, error) from error
-                await _has_not_ended(robot, daemon)
+                    return await app_status(robot, times.connect_s)
+                except AppError as error:
+                    if error.trouble in fatal:
+                        raise _unusable(robot, error) from error
+                await _require_not_ended(robot, times)
                 await asyncio.sleep(times.ask_every_s)
     except TimeoutError:
         raise PairError(
@@ -101,16 +101,16 @@ async def _appears(
         ) from None
 
 
-async def _has_not_ended(robot: Robot, daemon: Daemon) -> None:
+async def _require_not_ended(robot: Robot, times: Times) -> None:
     try:
-        running = await daemon.current()
+        running = await running_app(robot, times.connect_s)
     except DaemonError:
         return
     if running is not None and running.state in ("error", "done"):
         raise _not_running(robot, running)
 
 
-def _is_conversation(robot: Robot, running: RunningApp) -> None:
+def _require_conversation(robot: Robot, running: RunningApp) -> None:
     if "conversation" not in running.name.lower():
         raise PairError(
             f"The robot runs another app: {running.name}",
@@ -122,26 +122,26 @@ def _is_conversation(robot: Robot, running: RunningApp) -> None:
 
 def _not_running(robot: Robot, running: RunningApp | None) -> PairError:
     command = f"reachy-voice pair {robot.address} --start"
-    fix = f"Start it in the robot's dashboard, or: {command}"
-    if running is not None and running.state == "error":
-        what = f"The app {running.name} has failed on the robot"
-        log = f"Look at its log in the robot's dashboard, then: {command}"
-        return PairError(what, why=running.error, fix=log)
-    if running is not None and running.state == "stopping":
-        what = f"The app {running.name} is just being stopped"
-        return PairError(what, fix=f"Wait until it has ended, then: {command}")
-    return PairError("The conversation app does not run on the robot", fix=fix)
+    match running:
+        case RunningApp(name, "error", error):
+            fix = f"Look at its log in the robot's dashboard, then: {command}"
+            return PairError(f"The app {name} has failed on the robot", why=error, fix=fix)
+        case RunningApp(name, "stopping"):
+            fix = f"Wait until it has ended, then: {command}"
+            return PairError(f"The app {name} is just being stopped", fix=fix)
+        case _:
+            fix = f"Start it in the robot's dashboard, or: {command}"
+            return PairError("The conversation app does not run on the robot", fix=fix)
 
 
-def _nobody(robot: Robot, app: RpcFailed, daemon: DaemonError) -> PairError:
+def _nothing_there(robot: Robot, app: AppError, daemon: DaemonError) -> PairError:
     """Neither of the two answers."""
-    if daemon.status is not None:
+    if daemon.answered:
         return PairError(
             "The conversation app does not answer, and the daemon cannot say why",
             why=daemon.detail,
             fix="Start the app in the robot's dashboard, then pair again",
         )
-    where = f"{robot.app_port} (app) or {robot.daemon_port} (daemon)"
     if app.trouble is Trouble.SILENT:
         return PairError(
             f"Nothing answers at {robot.address}",
@@ -155,30 +155,29 @@ def _nobody(robot: Robot, app: RpcFailed, daemon: DaemonError) -> PairError:
             "Is that the robot? A Reachy Mini Lite is paired on the machine that it is plugged "
             "into: reachy-voice pair localhost"
         )
+    where = f"{robot.app_port} (app) or {robot.daemon_port} (daemon)"
     return PairError(f"No robot answers at {robot.address}, port {where}", why=app.detail, fix=fix)
 
 
-def _no_rpc(robot: Robot, error: RpcFailed) -> PairError:
+def _unusable(robot: Robot, error: AppError) -> PairError:
+    """Something answers in the app's place, and not as the app should."""
     place = f"{robot.address}:{robot.app_port}"
-    if error.trouble is Trouble.LOST:
-        return PairError(
-            "The robot's app closed the connection before it answered",
-            why="it is ending or starting again",
-            fix="Wait a moment, then pair again",
-        )
-    return PairError(
-        f"The app at {place} cannot be set from here",
-        why=f"it has no JSON-RPC at /rpc, as older versions ({error.detail})",
-        fix=f"{_INSTALL}, or set it by hand: Settings -> Connection -> Local",
-    )
-
-
-def _other_version(robot: Robot, error: RpcRefused) -> PairError:
-    place = f"{robot.address}:{robot.app_port}"
-    if error.unknown_method:
-        return PairError(
-            f"The app at {place} is not a conversation app that can be paired",
-            why=error.message,
-            fix=_INSTALL,
-        )
-    return PairError(f"The app at {place} does not tell its state", why=error.message, fix=_INSTALL)
+    match error.trouble:
+        case Trouble.LOST:
+            return PairError(
+                "The robot's app closed the connection before it answered",
+                why="it is ending or starting again",
+                fix="Wait a moment, then pair again",
+            )
+        case Trouble.UNKNOWN_METHOD:
+            what = f"The app at {place} is not a conversation app that can be paired"
+            return PairError(what, why=error.detail, fix=_INSTALL)
+        case Trouble.PIN | Trouble.ERROR:
+            what = f"The app at {place} does not tell its state"
+            return PairError(what, why=error.detail, fix=_INSTALL)
+        case _:
+            return PairError(
+                f"The app at {place} cannot be set from here",
+                why=f"it has no JSON-RPC at /rpc, as older versions ({error.detail})",
+                fix=f"{_INSTALL}, or set it by hand: Settings -> Connection -> Local",
+            )
