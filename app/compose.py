@@ -29,8 +29,7 @@ from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.client import EchoHearing, Hearing
 from pipeline.messages import SpeechRequest
 from pipeline.realtime.session_config import SessionDefaults
-from pipeline.recording.recorded import RecordedSession
-from pipeline.recording.tape import Tape
+from pipeline.recording.writing import RecordedSession, Recorder
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from pipeline.work import Work
@@ -55,8 +54,8 @@ class Assistant:
         self.sessions: weakref.WeakKeyDictionary[Session, str] = weakref.WeakKeyDictionary()
         """And the place of each one's client."""
         self._rooms = Rooms()
-        self.tape: Tape | None = None
-        """Where sessions that begin now are recorded."""
+        self.recorder: Recorder | None = None
+        """Of sessions that begin now."""
 
     async def run(self, on_engine_ready: Callable[[Kind], None] = lambda kind: None) -> None:
         """Build and warm every engine, then live until ``close``. Raises what a build raises."""
@@ -120,7 +119,7 @@ class Assistant:
         if hearing is None:
             hearing = self._far_away(place)
         begun = (self.stages, config, session_settings, bus, new_id, memory, hearing)
-        session = RecordedSession(self.tape, *begun) if self.tape else Session(*begun)
+        session = RecordedSession(self.recorder, *begun) if self.recorder else Session(*begun)
         self.sessions[session] = place
         return session
 

@@ -123,7 +123,7 @@ class Session:
                 try:
                     await self._live.follow(self._inbox)
                 finally:
-                    self._close(self._live)
+                    self._live.close()
                     self._live = None
                     for record in self._records.close(asyncio.get_running_loop().time()):
                         self._bus.publish(record)
@@ -132,9 +132,6 @@ class Session:
             self._hearing.close()
             if not self._keeps_memory:
                 self._memory.close()
-
-    def _close(self, live: LiveSession) -> None:
-        live.close()
 
     def release(self) -> Memory:
         """Hand the memory over, before ``run`` ends: it is not closed then. What runs still writes

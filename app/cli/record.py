@@ -1,4 +1,4 @@
-"""``--record FILE``: what is said to a server goes into a file, for ``reachy-voice replay``."""
+"""``--record FOLDER``: what is said goes into a folder, for ``reachy-voice replay``."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ import typer
 
 from app.compose import Assistant
 from pipeline.engines.registry import Kind
-from pipeline.recording.tape import open_tape
+from pipeline.recording.writing import Recorder
 
 RecordOption = Annotated[
     Path | None,
     typer.Option(
         "--record",
-        metavar="FILE",
-        help="Keep everything that is said, with its audio, in FILE, for reachy-voice replay.",
+        metavar="FOLDER",
+        help="Keep all events and audio of each session in FOLDER, for reachy-voice replay.",
     ),
 ]
 
 
 @contextmanager
 def recording(
-    assistant: Assistant, file: Path | None, tell: Callable[[str], None]
+    assistant: Assistant, folder: Path | None, tell: Callable[[str], None]
 ) -> Iterator[None]:
-    """Sessions that begin within the context are recorded into ``file``, if there is one.
+    """Sessions that begin within the context are recorded into ``folder``, if there is one.
 
     Raises ``RecordingError`` if it cannot be written."""
-    if file is None:
+    if folder is None:
         yield
         return
-    header = {
+    about = {
         "reachy_voice": importlib.metadata.version("reachy-voice"),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "engines": {str(kind): assistant.describe(kind) for kind in Kind},
     }
-    tape = open_tape(file, header)
-    tell(f"Everything that is said is kept in {file}, with its audio; only you can read it.")
-    assistant.tape = tape
+    recorder = Recorder(folder, about)
+    tell(f"Everything that is said is kept in {folder}, with its audio; only you can read it.")
+    assistant.recorder = recorder
     try:
         yield
     finally:
-        assistant.tape = None
-        tape.close()
+        assistant.recorder = None
+        recorder.close()

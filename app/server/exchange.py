@@ -47,12 +47,6 @@ class Exchange:
         ``ReachyVoiceError`` if the new engine cannot be had; then the old one is in its place, or,
         if that could not be loaded again either, none."""
         async with self._one:
-            if self._assistant.tape is not None:
-                raise ConfigError(
-                    "Engines cannot be exchanged while sessions are recorded",
-                    why="a recording is of one set of engines",
-                    fix="Start the server without --record",
-                )
             if kind in (Kind.VAD, Kind.TURN):
                 unload_first = False  # small, and sessions listen through them all the time
             elif unload_first is None:

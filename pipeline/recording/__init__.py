@@ -1,5 +1,5 @@
-"""What happened in sessions, written to a file and played again from it.
+"""Sessions written to a folder, and played again through today's program.
 
-``tape`` writes the file, ``recorded`` taps a session, ``reading`` reads the file, and ``replay``
-runs a session again over the engine results that the file holds.
+``writing`` keeps a session's commands, events and audio, ``reading`` reads them, and ``replay``
+gives the recorded commands to a new session at their times.
 """

@@ -1,189 +1,153 @@
-"""Runs a recorded session again: the same commands, the engine results that the file holds, and
-a clock that jumps. The same recording gives the same bytes every time."""
+"""Gives the commands of a recorded session to a new one, at their times."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any
-
-from pydantic import BaseModel, ValidationError
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from pipeline.bus import Bus, Published
+from pipeline.commands import (
+    AddItem,
+    CancelResponse,
+    Command,
+    DeleteItem,
+    NoteDirection,
+    RetrieveItem,
+    TruncateItem,
+)
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.lasting_conversation import LastingConversation
 from pipeline.conversation.memory import Memory
-from pipeline.errors import ConfigError
-from pipeline.events import TurnUnderWay
-from pipeline.recording.hearings import ReplayedHearing
-from pipeline.recording.plain import to_plain
-from pipeline.recording.reading import LATE_S, HeldSession
-from pipeline.recording.recorded import id_kind
-from pipeline.recording.replayed import Player, replayed_stages
-from pipeline.recording.virtual_time import VirtualLoop
+from pipeline.echo.sent import ClientEcho
+from pipeline.engines.stages import Stages
+from pipeline.events import Event, InputCommitted, ReplyItemStarted
+from pipeline.hearing.client import EchoHearing, Hearing
+from pipeline.items import FunctionCallItem, FunctionOutputItem
+from pipeline.recording.reading import RecordedRun
 from pipeline.session import Session
-from pipeline.settings import SessionSettings
+from pipeline.settings import Echo
 from pipeline.turn_record import TurnRecord
 
-ROUNDING_S = 1e-6
-"""How exactly a recording holds times."""
+LAST_ANSWER_S = 30.0
+"""An answer that is under way when the recording ends may still take so long."""
+
+Begin = Callable[[Bus, Memory | None, Hearing], Session]
 
 
-@dataclass(frozen=True, slots=True)
+class RecordedRoom(EchoHearing):
+    """Hears the recorded echo: that of what was sent then, not of what the replay sends."""
+
+    def __init__(self, window_samples: int, settings: Echo) -> None:
+        super().__init__(ClientEcho(window_samples), settings)
+
+    def note(self, published: Published) -> None:
+        """No-op: none of it is in the recorded room."""
+
+    def sent_then(self, event: Event) -> None:
+        super().note(Published(asyncio.get_running_loop().time(), event))
+
+
+@dataclass(slots=True)
 class Replayed:
-    """What happened in a replay. ``published``: with seconds since the session began."""
-
-    published: tuple[Published, ...]
-    stopped: str | None
-    """Why it could not go on, for a person."""
-    otherwise: int = 0
-    """How many engine calls were asked something else than in the recording, and got the answer
-    that was given there at that time."""
-    unfinished: tuple[Published, ...] = ()
-    """What only its end made happen, where that is not the end of the recorded session."""
-
-    @property
-    def records(self) -> list[tuple[float, TurnRecord]]:
-        """The turn records, and when each was made."""
-        return _records(self.published)
-
-    @property
-    def unfinished_records(self) -> list[tuple[float, TurnRecord]]:
-        """Those of turns that were under way when the replay ended."""
-        return _records(self.unfinished)
-
-    @property
-    def events(self) -> list[tuple[float, dict[str, Any]]]:
-        """All events as a recording has them."""
-        told = [each for each in self.published if not isinstance(each.event, TurnUnderWay)]
-        return [(round(at, 6), to_plain(event, audio=False)) for at, event in told]
-
-    def lines(self, name: str) -> Iterator[str]:
-        """All events as lines of a recording."""
-        for at, event in self.events:
-            line = {"kind": "event", "session": name, "at": at, "event": event}
-            yield json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+    records: list[tuple[float, TurnRecord]] = field(default_factory=list)
+    """With the seconds since the session began."""
+    left_out: int = 0
+    """Commands about an answer, or a call, that the replay did not come to."""
 
 
-def _records(published: Iterable[Published]) -> list[tuple[float, TurnRecord]]:
-    return [(at, event) for at, event in published if isinstance(event, TurnRecord)]
+async def replay(run: RecordedRun, stages: Stages, echo: Echo, begin: Begin) -> Replayed:
+    """Play ``run`` in real time to the session that ``begin`` makes over ``stages``. Engines must
+    be ready."""
+    began_at = asyncio.get_running_loop().time()
+    replayed, ids, bus = Replayed(), _Ids(), Bus()
+
+    def note(published: Published) -> None:
+        ids.ours(published.event)
+        if isinstance(published.event, TurnRecord):
+            replayed.records.append((published.at - began_at, published.event))
+
+    bus.tap(note)
+    room = RecordedRoom(stages.vad.window_samples, echo)
+    session = begin(bus, _memory(run, stages), room)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(session.run())
+        for at, step in run.steps:
+            await asyncio.sleep(began_at + at - asyncio.get_running_loop().time())
+            if not isinstance(step, Command):
+                ids.theirs(step)
+                room.sent_then(step)
+            elif (command := ids.translated(step)) is None:
+                replayed.left_out += 1
+            elif isinstance(command, NoteDirection):
+                session.offer(command)
+            else:
+                await session.submit(command)
+        await asyncio.sleep(began_at + run.last_at - asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout(LAST_ANSWER_S):
+                await session.quiet()
+        except TimeoutError:
+            pass
+        running.cancel()
+    return replayed
 
 
-def replay(held: HeldSession, settings: SessionSettings | None = None) -> Replayed:
-    """Run it again, faster than it was. ``settings``: others than it had, to see what if.
-
-    Needs no engine and no weights. Must not be called on a running event loop.
-    """
-    loop = VirtualLoop()
-    try:
-        return loop.run_until_complete(_replay(held, settings))
-    finally:
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-
-async def _replay(held: HeldSession, settings: SessionSettings | None) -> Replayed:
-    player = Player(held, what_if=settings is not None)
-    stages = replayed_stages(player)
-    published: list[Published] = []
-    bus = Bus()
-    bus.tap(published.append)
-    ids = _Ids(held.ids, player)
-    memory = Memory(_chat(held.items), LastingConversation(stages)) if held.items else None
-    begun = (stages, held.config, settings or held.settings, bus, ids, memory)
-    session = Session(*begun, ReplayedHearing(held))
-    running = asyncio.create_task(session.run())
-    playing = asyncio.create_task(_play(held, player, session))
-    either: set[asyncio.Future[Any]] = {running, playing, player.stopped}
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    stopped = player.stopped.result() if player.stopped.done() else None
-    seen = tuple(published)
-    await _end(playing)
-    error = await _end(running)
-    if error is not None:
-        stopped = f"After {player.now:.3f} s the session failed: {type(error).__name__}: {error}"
-    # How it ended is a part of the recording only if that has its end.
-    if held.whole and not stopped:
-        seen = tuple(published)
-    return Replayed(seen, stopped, player.otherwise, tuple(published[len(seen) :]))
-
-
-async def _end(task: asyncio.Task[None]) -> BaseException | None:
-    """Cancel a task, and wait; the error that it ended with."""
-    task.cancel()
-    await asyncio.wait({task})
-    return None if task.cancelled() else task.exception()
-
-
-async def _play(held: HeldSession, player: Player, session: Session) -> None:
-    """Hand over each command at its time, and return when the recording ends."""
-    for at, command in held.commands:
-        await asyncio.sleep(max(0.0, at - player.now))
-        await session.submit(command)
-    rounding_s = ROUNDING_S if held.stopped_at is None else 0.0
-    await asyncio.sleep(max(0.0, held.end_s + rounding_s - player.now))
-
-
-def _chat(items: Iterable[Any]) -> Chat:
+def _memory(run: RecordedRun, stages: Stages) -> Memory | None:
+    if not run.items:
+        return None
     chat = Chat()
-    for item in items:
+    for item in run.items:
         chat.add(item)
-    return chat
+    return Memory(chat, LastingConversation(stages))
 
 
 class _Ids:
-    """Gives the recorded ids again, each for what it was made for, and about when."""
+    """What the client knew by id goes by another one in the replay: the answer before last is the
+    answer before last."""
 
-    def __init__(self, ids: Iterable[tuple[float, str, str]], player: Player) -> None:
-        self._left: defaultdict[str, deque[tuple[float, str]]] = defaultdict(deque)
-        self._player = player
-        self._numbers = itertools.count(1)
-        self._before = ""
-        for at, kind, made in ids:
-            self._left[kind].append((at, made))
+    def __init__(self) -> None:
+        self._theirs: defaultdict[str, list[str]] = defaultdict(list)
+        self._ours: defaultdict[str, list[str]] = defaultdict(list)
 
-    def __call__(self, prefix: str) -> str:
-        kind, self._before = id_kind(prefix, self._before), prefix
-        left, now = self._left[kind], self._player.now
-        while left and left[0][0] < now - LATE_S:
-            left.popleft()  # it was not asked for here
-        if left and left[0][0] < now + LATE_S:
-            return left.popleft()[1]
-        return f"{prefix}_new{next(self._numbers)}"
+    def theirs(self, event: Event) -> None:
+        _add(self._theirs, event)
 
+    def ours(self, event: Event) -> None:
+        _add(self._ours, event)
 
-# --- what if -----------------------------------------------------------------------------------
+    def translated(self, command: Command) -> Command | None:
+        """``command`` with the ids of the replay; ``None``: there is no such thing in it."""
+        match command:
+            case CancelResponse():
+                return replace(command, response_id=None)
+            case DeleteItem() | RetrieveItem() | TruncateItem():
+                found = self._now(command.item_id)
+                return None if found is None else replace(command, item_id=found)
+            case AddItem(item=FunctionOutputItem() as item):
+                if (found := self._now(item.call_id)) is None:
+                    return None
+                return replace(command, item=replace(item, call_id=found))
+            case AddItem(after=str(after)):
+                return replace(command, after=self._now(after))
+        return command
 
-_PLAYBACK = {"playback.lead_ms": "lead_ms", "playback.chunk_ms": "chunk_ms"}
-
-
-def changed(settings: SessionSettings, name: str, value: Any) -> SessionSettings:
-    """``settings`` with one value, by the name that it has in the YAML. Raises ``ConfigError``."""
-    section, _, field = name.partition(".")
-    model = getattr(settings, section, None)
-    if name in _PLAYBACK and isinstance(value, int) and value > 0:
-        change: dict[str, Any] = {_PLAYBACK[name]: value}
-        return replace(settings, **change)
-    if not isinstance(model, BaseModel) or field not in type(model).model_fields:
-        raise _cannot_set(settings, name, value, "a replay does not depend on it")
-    try:
-        change = {section: type(model).model_validate({**model.model_dump(), field: value})}
-    except ValidationError as problem:
-        raise _cannot_set(settings, name, value, problem.errors()[0]["msg"]) from problem
-    return replace(settings, **change)
+    def _now(self, known: str) -> str | None:
+        for kind, ids in self._theirs.items():
+            if known in ids:
+                back = len(ids) - ids.index(known)
+                ours = self._ours[kind]
+                return ours[-back] if back <= len(ours) else None
+        return known  # the client chose it
 
 
-def _cannot_set(settings: SessionSettings, name: str, value: Any, why: str) -> ConfigError:
-    models = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    known = [
-        f"{section}.{field}"
-        for section, model in models.items()
-        if isinstance(model, BaseModel)
-        for field in type(model).model_fields
-    ]
-    fix = f"Set one of: {', '.join([*known, *_PLAYBACK])}"
-    return ConfigError(f"{name} cannot be {value!r} in a replay", why=why, fix=fix)
+def _add(known: defaultdict[str, list[str]], event: Event) -> None:
+    match event:
+        case InputCommitted():
+            known["speech"].append(event.item_id)
+        case ReplyItemStarted(item=FunctionCallItem() as item):
+            known["calls"].append(item.id)
+            known["call ids"].append(item.call_id)
+        case ReplyItemStarted():
+            known["messages"].append(event.item.id)

@@ -29,7 +29,6 @@ from app.settings.model import Loaded
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError, WeightsError
-from pipeline.recording.tape import Tape
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, RobotApp, robot_app
 from tests.support.scripted import Noise
 from tests.support.small_engines import GATE, install
@@ -232,16 +231,6 @@ async def test_there_may_be_none_left_and_another_one_mends_it(
         assert (await answered(app, 3))["status"] == "failed"
         await server.use("tts.level=2000")
         assert (await turn(app, 4))[2] == {2000}
-
-
-async def test_recordings_are_of_one_set_of_engines(
-    settings_file: Path, cache: WeightsCache, tmp_path: Path
-) -> None:
-    async with running(settings_file, cache) as server:
-        server.assistant.tape = object.__new__(Tape)
-        with pytest.raises(ConfigError, match="recorded"):
-            await server.use("tts.level=2000")
-        server.assistant.tape = None
 
 
 async def test_an_edited_file_exchanges_what_it_changes(

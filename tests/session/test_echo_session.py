@@ -18,13 +18,9 @@ from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDe
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
 from pipeline.messages import SpeechRequest
-from pipeline.recording.difference import compare
-from pipeline.recording.replay import replay
-from pipeline.recording.tape import Tape
 from pipeline.settings import BargeIn, Echo, PolicyName, SessionSettings
 from pipeline.work import Work
 from tests.support.echo_sound import hum, room
-from tests.support.recorded_scene import recorded, recorded_scene
 from tests.support.recordings import recording
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import run_virtual
@@ -207,22 +203,3 @@ def test_who_speaks_over_the_echo_is_heard(vad: InlineVad) -> None:
     stopped_at = next(at for at, e in played.log if isinstance(e, ReplyFinished) and e.reason)
     assert begin < stopped_at < begin + 1.2
     assert played.events(TranscriptReady)
-
-
-def test_a_recording_of_it_can_be_played_again(vad: InlineVad, tmp_path: Path) -> None:
-    async def play(tape: Tape) -> None:
-        stt = ScriptedStt(texts=("Stop. I want to say something.",))
-        async with recorded_scene(
-            tape, settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad
-        ) as played:
-            room_client = client()
-            said = to_float(recording("beckett").pcm[: 2 * LISTEN_RATE]) * 0.5
-            room_client.say(said, 8 * LISTEN_RATE)
-            await talk(played, room_client, 12.0, {1})
-
-    held = recorded(tmp_path / "r.jsonl", play)
-    assert held.echo
-    assert True in held.explained.values()
-    replayed = replay(held)
-    assert replayed.stopped is None
-    assert compare(held.events, replayed.events).difference is None

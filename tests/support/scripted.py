@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,6 +30,7 @@ from pipeline.engines.stages import Stages, TtsStage, VadStage
 from pipeline.events import Event
 from pipeline.hearing.client import Hearing
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.recording.writing import RecordedSession, Recorder
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, SessionSettings
 from pipeline.turn_record import TurnRecord
@@ -287,6 +289,7 @@ async def scene(
     memory: Memory | None = None,
     vad: VadStage | None = None,
     hearing: Hearing | None = None,
+    recorder: Recorder | None = None,
 ) -> AsyncIterator[Scene]:
     stages = Stages(
         vad or LevelVad(),
@@ -300,7 +303,8 @@ async def scene(
     log: list[Published] = []
     subscription = bus.subscribe()
     counter = itertools.count(1 + len(memory.chat.items) * 100 if memory else 1)
-    session = Session(
+    begin = partial(RecordedSession, recorder) if recorder else Session
+    session = begin(
         stages,
         config or SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000)),
         with_words(settings),
@@ -314,7 +318,7 @@ async def scene(
         async for published in subscription:
             log.append(published)
 
-    recorder = asyncio.create_task(record())
+    logging = asyncio.create_task(record())
     running = asyncio.create_task(session.run())
     try:
         played = Scene(session, log, stages, asyncio.get_running_loop())
@@ -324,7 +328,7 @@ async def scene(
         running.cancel()
         await asyncio.wait({running})
         bus.close()
-        await recorder
+        await logging
     if not running.cancelled() and (error := running.exception()):
         raise error
 

@@ -1,0 +1,293 @@
+"""Records sessions into a folder, which gets one folder a session:
+
+    session.jsonl      first what the session began with, then each command and event with its time
+                       (``at``, seconds since the session began); turn records are among the events
+    heard-24000.wav    what the client sent, int16 mono, at the rate in the name
+    sent-24000.wav     what it was sent
+
+Both sounds lie on the session's time, so they can be played side by side. The words and the audio
+of people are in these files: only their owner can read them.
+
+The event loop only hands over what is to be written; a thread writes. When the disk is full, or
+too slow, recording ends with a warning, and the conversations go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+import wave
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from queue import Full, Queue
+from typing import Any, BinaryIO
+
+from pipeline.audio import EMPTY, Pcm, pcm_to_bytes
+from pipeline.bus import Bus, Published
+from pipeline.commands import AppendAudio, Command, NoteDirection, SessionConfig
+from pipeline.conversation.memory import Memory
+from pipeline.engines.stages import Stages
+from pipeline.events import ReplyAudio, TurnUnderWay
+from pipeline.hearing.client import Hearing
+from pipeline.items import Item
+from pipeline.recording.plain import RecordingError, to_plain
+from pipeline.session import Session
+from pipeline.settings import SessionSettings
+
+log = logging.getLogger("reachy_voice.recording")
+
+FORMAT = 2
+"""Raised whenever an older version could not read what is written. 1 was a single file with the
+results of every engine call."""
+
+LINES = "session.jsonl"
+
+MOST_WAITING = 20_000
+"""Writes. A conversation makes some 100 a second."""
+
+CLOSE_S = 5.0
+"""How long a disk that hangs may hold up the end of the program."""
+
+PAUSE_S = 0.5
+"""Sound that comes so much later than what came before was sent after a pause."""
+
+
+class Recorder:
+    """Writes what it is given in a thread, until ``close``."""
+
+    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+        """``about``: goes into the first line of each session. Raises ``RecordingError``."""
+        self.problem: str | None = None
+        """Why nothing is recorded any more."""
+        self._folder = folder
+        self._about = about
+        self._begun: list[_Files] = []
+        self._writes: Queue[Callable[[], None] | None] = Queue(MOST_WAITING)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise _cannot_record(folder, error.strerror or str(error)) from error
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise _cannot_record(folder, "it cannot be written to")
+        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
+        self._thread.start()
+
+    def begin(self, config: SessionConfig, items: tuple[Item, ...]) -> SessionLog:
+        """A new session. ``items``: the conversation that it goes on with."""
+        files = _Files(self._folder)
+        self._begun.append(files)
+        head = {"format": FORMAT, **self._about, "config": config, "items": items}
+        self.write(lambda: files.open(head))
+        return SessionLog(self, files)
+
+    def write(self, write: Callable[[], None]) -> None:
+        """Have ``write`` called in the thread; never waits. It may only read what never changes."""
+        if self.problem:
+            return
+        try:
+            self._writes.put_nowait(write)
+        except Full:
+            self._stop("the disk is too slow")
+
+    def close(self) -> None:
+        """Write what waits, and close the files. Blocks, ``CLOSE_S`` at most."""
+        with contextlib.suppress(Full):
+            self._writes.put(None, timeout=CLOSE_S)
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            self._stop("the disk does not answer")
+
+    def _stop(self, why: str) -> None:
+        if self.problem is None:
+            self.problem = why
+            log.warning("Recording has stopped: %s. The conversations go on.", why)
+
+    def _run(self) -> None:
+        while (write := self._writes.get()) is not None:
+            if self.problem:
+                continue
+            try:
+                write()
+            except OSError as error:
+                self._stop(error.strerror or str(error))
+            except Exception as error:
+                log.exception("a part of the recording could not be made")
+                self._stop(type(error).__name__)
+        for files in self._begun:
+            with contextlib.suppress(OSError):
+                files.close()
+
+
+class _Files:
+    """The files of one session. Used in the thread only."""
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._lines: BinaryIO | None = None
+        self._sounds: dict[str, _Sound] = {}
+
+    def open(self, head: Mapping[str, Any]) -> None:
+        began, number = time.strftime("%Y%m%d-%H%M%S"), 1
+        while True:
+            self._folder = self._parent / f"{began}-{number}"
+            try:
+                self._folder.mkdir(mode=0o700)
+                break
+            except FileExistsError:
+                number += 1
+        self._lines = _create(self._folder / LINES)
+        self.line({name: to_plain(value) for name, value in head.items()})
+
+    def line(self, fields: Mapping[str, Any]) -> None:
+        if self._lines:
+            text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+            self._lines.write(text.encode("utf-8", "surrogatepass") + b"\n")
+            self._lines.flush()
+
+    def sound(self, which: str, pcm: Pcm, rate: int, at: float) -> dict[str, Any]:
+        """Keep audio that arrived or left at ``at``; where it can be found."""
+        name = f"{which}-{rate}.wav"
+        if name not in self._sounds:
+            self._sounds[name] = _Sound(_create(self._folder / name), rate)
+        start = self._sounds[name].write(pcm, at)
+        return {"file": name, "start": start, "count": len(pcm)}
+
+    def close(self) -> None:
+        for sound in self._sounds.values():
+            sound.close()
+        if self._lines:
+            self._lines.close()
+        self._sounds, self._lines = {}, None
+
+
+class _Sound:
+    """A WAV file that grows. Until it is closed its header promises more than it holds."""
+
+    def __init__(self, file: BinaryIO, rate: int) -> None:
+        self._file = file
+        self._rate = rate
+        self._wave = wave.open(file, "wb")  # noqa: SIM115
+        self._wave.setparams((1, 2, rate, 0x3FFFFFFF, "NONE", ""))
+        self._samples = 0
+
+    def write(self, pcm: Pcm, at: float) -> int:
+        """Audio that was sent or received at ``at`` seconds; gives its first sample."""
+        gap = round(at * self._rate) - self._samples - len(pcm)
+        if gap > PAUSE_S * self._rate:
+            self._append(bytes(2 * gap))
+            self._samples += gap
+        start = self._samples
+        self._append(pcm_to_bytes(pcm))
+        self._samples += len(pcm)
+        return start
+
+    def _append(self, data: bytes) -> None:
+        self._wave.writeframesraw(data)
+        self._file.flush()
+
+    def close(self) -> None:
+        self._wave.close()
+        self._file.close()
+
+
+def _create(path: Path) -> BinaryIO:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "wb")
+
+
+def _cannot_record(folder: Path, why: str) -> RecordingError:
+    fix = "Give --record the name of a new folder, or of one of yours"
+    return RecordingError(f"Cannot record into {folder}", why=why, fix=fix)
+
+
+class SessionLog:
+    """Takes what happens in one session. It begins now."""
+
+    def __init__(self, recorder: Recorder, files: _Files) -> None:
+        self._recorder = recorder
+        self._files = files
+        self._began_at = asyncio.get_running_loop().time()
+
+    def command(self, command: Command) -> None:
+        """A command is handed to the session."""
+        at, files = asyncio.get_running_loop().time() - self._began_at, self._files
+        if isinstance(command, AppendAudio):
+            pcm, rate = command.pcm, command.rate
+            bare = replace(command, pcm=EMPTY, given=None, given_moved=None)
+            self._write("command", at, bare, lambda: files.sound("heard", pcm, rate, at))
+        else:
+            self._write("command", at, command)
+
+    def event(self, published: Published) -> None:
+        """The session has published an event."""
+        event, files = published.event, self._files
+        at = published.at - self._began_at
+        if isinstance(event, TurnUnderWay):
+            return  # its whole record follows
+        if isinstance(event, ReplyAudio):
+            pcm, rate = event.pcm, event.rate
+            self._write(
+                "event", at, replace(event, pcm=EMPTY), lambda: files.sound("sent", pcm, rate, at)
+            )
+        else:
+            self._write("event", at, event)
+
+    def end(self) -> None:
+        """The session is over."""
+        at, files = asyncio.get_running_loop().time() - self._began_at, self._files
+
+        def end() -> None:
+            files.line({"at": round(at, 6), "end": True})
+            files.close()
+
+        self._recorder.write(end)
+
+    def _write(
+        self, kind: str, at: float, what: Any, sound: Callable[[], Mapping[str, Any]] | None = None
+    ) -> None:
+        def write() -> None:
+            line = {"at": round(at, 6), kind: to_plain(what, audio=kind == "command")}
+            self._files.line({**line, "audio": sound()} if sound else line)
+
+        self._recorder.write(write)
+
+
+class RecordedSession(Session):
+    """A session that is recorded. It begins now, and must be run at once."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        stages: Stages,
+        config: SessionConfig,
+        settings: SessionSettings,
+        bus: Bus,
+        new_id: Callable[[str], str],
+        memory: Memory | None = None,
+        hearing: Hearing | None = None,
+    ) -> None:
+        """As ``Session``."""
+        # What the model has forgotten cannot matter to it.
+        self._recording = recorder.begin(config, tuple(memory.chat.context) if memory else ())
+        bus.tap(self._recording.event)
+        super().__init__(stages, config, settings, bus, new_id, memory, hearing)
+
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:
+            self._recording.end()
+
+    def offer(self, command: NoteDirection) -> None:
+        self._recording.command(command)
+        super().offer(command)
+
+    async def submit(self, command: Command) -> None:
+        self._recording.command(command)
+        await super().submit(command)
