@@ -12,16 +12,16 @@ from app.compose import first_error
 from hardware.settings import Sound
 from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import SoundCard
-from hardware.sound.devices import choose, choose_speaker
+from hardware.sound.devices import choose, choose_speaker, resolve
 from hardware.sound.errors import SoundError
 from hardware.sound.loopback import CHIRP_S, Echo, chirp, find_echo
-from hardware.sound.microphone import SILENCE_DBFS
 from hardware.sound.notices import AllZero, Lost, SoundNotice
-from hardware.sound.opening import resolve
 from hardware.sound.portaudio import PortAudio
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.errors import ReachyVoiceError
 
+_SILENCE_DBFS = -96.3
+"""One step of int16."""
 _SETTLE_S = 1.0
 _ROOM_S = 2.2
 """Long enough to find a microphone that gives only zeros."""
@@ -194,7 +194,7 @@ class _Test:
             echo_delay_ms=_median(delays),
             echo_return_loss_db=_median([echo.return_loss_db for _, echo in echoes]),
             lost_samples=sum(block.lost_samples for block in self._blocks),
-            xruns=state.microphone_xruns + state.speaker_xruns,
+            xruns=state.xruns,
         )
 
     def _echoes(self, heard: Pcm, room: float) -> list[tuple[float, Echo]]:
@@ -233,7 +233,7 @@ def _power(pcm: Pcm) -> float:
 
 
 def _dbfs(power: float) -> float:
-    return max(10 * log10(power / 32768**2), SILENCE_DBFS) if power > 0 else SILENCE_DBFS
+    return max(10 * log10(power / 32768**2), _SILENCE_DBFS) if power > 0 else _SILENCE_DBFS
 
 
 def _median(values: list[float]) -> float | None:

@@ -17,6 +17,7 @@ from app.talk.state import TalkState
 from app.talk.talking import Talking
 from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import SoundCard
+from hardware.sound.devices import plain_name
 from hardware.sound.driver import SoundDriver
 from hardware.sound.notices import (
     AllZero,
@@ -26,9 +27,7 @@ from hardware.sound.notices import (
     Opened,
     SoundNotice,
     Sounds,
-    Waiting,
 )
-from hardware.sound.opening import plain_name
 from hardware.xvf3800.boards import is_array_name, same_array
 from pipeline.commands import Direction
 from pipeline.echo.given import CardEcho
@@ -191,8 +190,6 @@ class TalkApp:
                     self._opened.set_result(notice)
             case Lost():
                 state.say(f"{notice.name} is gone: {notice.why}")
-                state.missing = notice.name
-            case Waiting():
                 state.missing = notice.name
             case AllZero():
                 state.say(ALL_ZERO)

@@ -99,10 +99,6 @@ class Alignment:
         self._offset: int | None = None
         self._moved: int | None = None
         self._silent_samples = 0
-        self.moves = 0
-        """How often the reference was moved because the clocks had drifted apart by a block."""
-        self.gaps = 0
-        """How often one of the streams jumped."""
 
     def played(self, piece: Piece) -> None:
         """What the loudspeaker's driver has taken."""
@@ -134,17 +130,9 @@ class Alignment:
         elif jumped and self._offset is not None:
             self._gap()
             self._offset += jumped
-        self._held = np.concatenate((self._held, pcm)) if len(self._held) else pcm
-        return self.blocks()
-
-    def blocks(self) -> Iterator[SoundBlock]:
-        """The blocks that have become whole."""
+        self._held = np.concatenate((self._held, pcm))
         while len(self._held) >= BLOCK_SAMPLES and self._ready():
             yield self._block()
-
-    def off_ms(self) -> float:
-        """How far ``played`` is from where the clocks say; 0 before they are known."""
-        return 0.0 if self._offset is None else self._off(self._offset) / LISTEN_RATE * 1000
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -161,7 +149,6 @@ class Alignment:
                 self._offset += samples
 
     def _gap(self) -> None:
-        self.gaps += 1
         self._moved = self._moved or 0
 
     def _insert(self, samples: int) -> None:
@@ -219,5 +206,4 @@ class Alignment:
             return 0
         step = round(off) if silent else BLOCK_SAMPLES if off > 0 else -BLOCK_SAMPLES
         self._moved = (self._moved or 0) + step
-        self.moves += 1
         return step

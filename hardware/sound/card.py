@@ -11,14 +11,13 @@ import numpy as np
 
 from hardware.settings import Sound
 from hardware.sound.alignment import Alignment, SoundBlock
-from hardware.sound.devices import Device, Role, channel_of
+from hardware.sound.devices import Chosen, Device, channel_of, rates_to_try, resolve
 from hardware.sound.driver import Latency, OnAsked, OnEnded, Plan, SoundDriver
 from hardware.sound.dropouts import QUIET_S, Dropouts
-from hardware.sound.errors import RateRefused, SoundError, driver_hangs
+from hardware.sound.errors import RateRefused, Role, SoundError, driver_hangs
 from hardware.sound.inbox import BlockInbox
-from hardware.sound.microphone import Level, Microphone, Zeros
-from hardware.sound.notices import Lost, MoreLatency, Opened, SoundNotice, Waiting
-from hardware.sound.opening import Chosen, Rates, resolve
+from hardware.sound.microphone import Microphone, Zeros
+from hardware.sound.notices import Lost, MoreLatency, Opened, SoundNotice
 from hardware.sound.ring import Ring
 from hardware.sound.speaker import Speaker
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -39,22 +38,15 @@ _HUNG_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class CardState:
-    """For a view, and for ``doctor``. ``latency``: what the drivers say; None while nothing is
-    open. ``dropped_samples``: of the microphone, at 16 kHz, by us. ``unplayed_s``: seconds
-    of sound that had no device or no room. Xruns: the drivers' own losses."""
+    """Names and rates; 0 Hz while nothing is open. ``latency``: what the drivers say; None while
+    nothing is open. ``xruns``: losses of both drivers."""
 
     microphone: str
     speaker: str
-    microphone_hz: int
-    speaker_hz: int
-    latency: Latency | None
-    level_dbfs: float
-    dropped_samples: int
-    unplayed_s: float
-    microphone_xruns: int
-    speaker_xruns: int
-    reference_moves: int
-    reference_gaps: int
+    microphone_hz: int = 0
+    speaker_hz: int = 0
+    latency: Latency | None = None
+    xruns: int = 0
 
 
 class _Opening:
@@ -107,12 +99,10 @@ class SoundCard:
         self._dropouts = Dropouts()
         self._inbox = BlockInbox(notify)
         self._zeros = Zeros()
-        self._level = Level()
         self._chosen = Chosen("", "")
         self._microphone: Microphone | None = None
         self._opening: _Opening | None = None
         self._captured_s: float | None = None
-        self._xruns = self._ring_dropped = self._moves = self._gaps = 0
 
     # --- what talks use ---------------------------------------------------------------------------
 
@@ -152,7 +142,7 @@ class SoundCard:
 
     def play(self, pcm: Pcm, rate: int, sound_id: str) -> None:
         """Behind what is queued; int16 mono, any ``rate`` in Hz. What a device that is away or a
-        full queue (180 s) cannot take is dropped, and counted."""
+        full queue (180 s) cannot take is dropped."""
         self._speaker.play(pcm, rate, sound_id)
 
     def flush(self) -> None:
@@ -167,40 +157,35 @@ class SoundCard:
         """Seconds of that sound that have left the loudspeaker; 0 for one that is not known."""
         return self._speaker.heard_s(sound_id, asyncio.get_running_loop().time())
 
-    def queued_s(self) -> float:
-        """Seconds of sound that wait here, and are not yet in the driver."""
-        return self._speaker.queued_s()
-
     def state(self) -> CardState:
         opening, microphone = self._opening, self._microphone
-        alignment = opening.alignment if opening else None
+        if opening is None or microphone is None:
+            return CardState(self._chosen.microphone, self._chosen.speaker)
         return CardState(
-            microphone=self._chosen.microphone,
-            speaker=self._chosen.speaker,
-            microphone_hz=opening.microphone_hz if opening else 0,
-            speaker_hz=opening.speaker_hz if opening else 0,
-            latency=opening.latency if opening else None,
-            level_dbfs=self._level.dbfs,
-            dropped_samples=self._inbox.dropped_samples
-            + self._ring_dropped
-            + (_listened(microphone) if microphone else 0),
-            unplayed_s=self._speaker.dropped_s,
-            microphone_xruns=self._xruns + (microphone.xruns if microphone else 0),
-            speaker_xruns=self._speaker.xruns,
-            reference_moves=self._moves + (alignment.moves if alignment else 0),
-            reference_gaps=self._gaps + (alignment.gaps if alignment else 0),
+            self._chosen.microphone,
+            self._chosen.speaker,
+            opening.microphone_hz,
+            opening.speaker_hz,
+            opening.latency,
+            microphone.xruns + self._speaker.xruns,
         )
 
     # --- opening ----------------------------------------------------------------------------------
 
     async def _open(self, microphone: Device, speaker: Device) -> _Opening:
         channel = channel_of(microphone, self._settings.channel)
-        rates = Rates.of(microphone, speaker, self._settings.rate_hz)
+        wanted_hz = self._settings.rate_hz
+        rates: dict[Role, list[int]] = {
+            "microphone": list(rates_to_try(microphone, wanted_hz)),
+            "loudspeaker": list(rates_to_try(speaker, wanted_hz)),
+        }
         while True:
+            plan_hz = rates["microphone"][0], rates["loudspeaker"][0]
             try:
-                return await self._try(microphone, speaker, channel, rates.first())
+                return await self._try(microphone, speaker, channel, plan_hz)
             except RateRefused as refusal:
-                if not rates.refuse(refusal):
+                rates[refusal.role].pop(0)
+                if not rates[refusal.role]:
                     raise
 
     async def _try(
@@ -267,14 +252,8 @@ class SoundCard:
         self._notify(MoreLatency(self._chosen.speaker, latency_s))
 
     def _end_opening(self) -> None:
-        opening, microphone = self._opening, self._microphone
         self._opening = self._microphone = None
         self._speaker.closed(asyncio.get_running_loop().time())
-        if opening is not None and microphone is not None:
-            self._xruns += microphone.xruns
-            self._ring_dropped += _listened(microphone)
-            self._moves += opening.alignment.moves
-            self._gaps += opening.alignment.gaps
 
     async def _find_again(self, name: str) -> _Opening:
         retry_s = _RETRY_S
@@ -286,7 +265,6 @@ class SoundCard:
                 answered_s = loop.time()
             elif loop.time() - answered_s > _HUNG_S:
                 raise driver_hangs(name)
-            self._notify(Waiting(name, retry_s))
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, _MOST_RETRY_S)
             try:
@@ -364,7 +342,6 @@ class SoundCard:
             block = replace(block, lost_samples=lost, reference_moved=0)
         opening.first = False
         self._captured_s = block.captured_at
-        self._level.feed(block.pcm)
         notice = self._zeros.feed(block.pcm)
         self._inbox.put(block)
         if notice is not None:
@@ -378,7 +355,3 @@ def _portaudio() -> SoundDriver:
     from hardware.sound.portaudio import PortAudio
 
     return PortAudio()
-
-
-def _listened(microphone: Microphone) -> int:
-    return microphone.ring.dropped_samples * LISTEN_RATE // microphone.rate_hz

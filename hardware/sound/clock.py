@@ -66,11 +66,6 @@ class StreamClock:
         """The sample that is at the membrane then."""
         return self._first + (at_s - self._at_s) / self._period_s
 
-    @property
-    def ppm(self) -> float:
-        """How much faster it runs than its rate says."""
-        return (1 / (self._period_s * self._rate_hz) - 1) * 1e6
-
     def _follow(self, first: int, error_s: float) -> None:
         step_s = (first - self._first) / self._rate_hz
         early = self.known_s < _EARLY_S

@@ -1,15 +1,14 @@
-"""Which microphone and which loudspeaker: a choice among names, without a look at hardware."""
+"""Which microphone and which loudspeaker, at which rate: a choice among names. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from hardware.sound.errors import no_device, too_few_channels
+from hardware.settings import Sound
+from hardware.sound.errors import Role, no_device, too_few_channels
 from hardware.xvf3800.boards import is_array_name, same_array
-
-Role = Literal["microphone", "loudspeaker"]
 
 RATES_HZ = (48_000, 24_000, 16_000)
 """What a device may be opened with, the likeliest first."""
@@ -17,6 +16,7 @@ ARRAY_RATE_HZ = 16_000
 """XVF3800: the firmware's own rate; its echo canceller is not to be trusted at 48 kHz."""
 PROCESSED, ASR = 1, 2
 """Channels of an XVF3800, counted from 1: the processed beam, and that for recognisers."""
+_CARD = re.compile(r"\s*\(hw:\d+,\d+\)$")
 _MONITORS = ("monitor of ", ".monitor")
 
 
@@ -127,3 +127,45 @@ def rates_to_try(device: Device, wanted_hz: int | None) -> tuple[int, ...]:
     first = ARRAY_RATE_HZ if device.array else device.rate_hz
     others = tuple(rate for rate in RATES_HZ if rate != first)
     return (first, *others) if first in RATES_HZ else RATES_HZ
+
+
+# --- the same devices again ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What ``auto`` or a part of a name meant when the program began; it stays. ``others``: names
+    that there were beside these two."""
+
+    microphone: str
+    speaker: str
+    others: frozenset[str] = frozenset()
+
+    def among(self, devices: Sequence[Device]) -> tuple[Device | None, Device | None]:
+        """Microphone and loudspeaker, where they are there; never others."""
+        return self._same("microphone", devices), self._same("loudspeaker", devices)
+
+    def _same(self, role: Role, devices: Sequence[Device]) -> Device | None:
+        name = self.microphone if role == "microphone" else self.speaker
+        able = [device for device in devices if device.serves(role)]
+        exact = next((device for device in able if device.name == name), None)
+        if exact is not None:
+            return exact
+        plain = plain_name(name)
+        # Its twin that was there all the time is not the one that was unplugged.
+        strangers = [device for device in able if device.name not in self.others]
+        return next((device for device in strangers if plain_name(device.name) == plain), None)
+
+
+def resolve(devices: Sequence[Device], settings: Sound) -> Chosen:
+    """Raises ``SoundError`` when there is no such device, or no such channel."""
+    microphone, speaker = choose_both(devices, settings.microphone, settings.speaker)
+    channel_of(microphone, settings.channel)
+    chosen = {microphone.name, speaker.name}
+    others = frozenset(device.name for device in devices) - chosen
+    return Chosen(microphone.name, speaker.name, others)
+
+
+def plain_name(name: str) -> str:
+    """Without ALSA's card number, which another one may have after a replug."""
+    return _CARD.sub("", name)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from hardware.sound.devices import Device, Role
+from hardware.sound.devices import Device
+from hardware.sound.errors import Role
 from pipeline.audio import Pcm
 
 OnHeard = Callable[[memoryview, float, float, bool], None]

@@ -1,8 +1,12 @@
-"""What can go wrong with a sound device, in words for whoever sits before it."""
+"""What can go wrong with a sound device, in words for its user."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pipeline.errors import ReachyVoiceError
+
+Role = Literal["microphone", "loudspeaker"]
 
 
 class SoundError(ReachyVoiceError):
@@ -28,8 +32,8 @@ def no_sound_system(why: str) -> SoundError:
     )
 
 
-def no_device(role: str, wanted: str, there: list[str]) -> SoundError:
-    """``role``: "microphone" or "loudspeaker"; ``there``: the names that exist."""
+def no_device(role: Role, wanted: str, there: list[str]) -> SoundError:
+    """``there``: the names that exist."""
     setting = "sound.microphone" if role == "microphone" else "sound.speaker"
     if not there:
         return SoundError(
@@ -54,7 +58,7 @@ def too_few_channels(name: str, channel: int, has: int) -> SoundError:
     )
 
 
-def not_opened(role: str, name: str, why: str) -> SoundError:
+def not_opened(role: Role, name: str, why: str) -> SoundError:
     return SoundError(
         f"The {role} {name} cannot be opened",
         why=why,
@@ -66,16 +70,13 @@ def not_opened(role: str, name: str, why: str) -> SoundError:
 class RateRefused(SoundError):
     """The device cannot be opened with this many samples per second."""
 
-    def __init__(self, role: str, name: str, rate_hz: int) -> None:
+    def __init__(self, role: Role, name: str, rate_hz: int) -> None:
         super().__init__(
             f"The {role} {name} does not take {rate_hz} samples per second",
             why="its driver refuses them",
             fix="Set sound.rate_hz to 16000, 24000 or 48000, or to null",
         )
         self.role, self.name, self.rate_hz = role, name, rate_hz
-
-    def __reduce__(self) -> tuple[type[RateRefused], tuple[str, str, int]]:
-        return type(self), (self.role, self.name, self.rate_hz)
 
 
 def driver_hangs(name: str) -> SoundError:

@@ -24,14 +24,11 @@ class BlockInbox:
         self._ended = False
         self._lost = 0
         self._moved: int | None = None
-        self.dropped_samples = 0
-        """In all."""
 
     def put(self, block: SoundBlock) -> None:
         self._blocks.append(block)
         if len(self._blocks) > _MOST_BLOCKS:
             oldest = self._blocks.popleft()
-            self.dropped_samples += len(oldest.pcm)
             self._lost += oldest.lost_samples + len(oldest.pcm)
             self._moved = (self._moved or 0) + (oldest.reference_moved or 0)
         self._changed.set()

@@ -1,8 +1,6 @@
-"""From what a driver hands over to one channel, its level, and whether it is alive."""
+"""From what a driver hands over to one channel, and whether that is alive."""
 
 from __future__ import annotations
-
-from math import log10
 
 import numpy as np
 
@@ -14,8 +12,6 @@ KEPT_S = 2.0
 """What the ring holds while the event loop is busy with something else."""
 ZEROS_S = 2.0
 """Exact zeros for so long are a muted, broken or unrouted channel: no room is that quiet."""
-SILENCE_DBFS = -96.3
-"""One step of int16."""
 
 
 class Microphone:
@@ -63,21 +59,3 @@ class Zeros:
             self._told = True
             return AllZero(self._zeros / LISTEN_RATE)
         return None
-
-
-class Level:
-    """The loudness of what is heard; rises at once, falls by 20 dB a second. dBFS, of the mean
-    power: a full-scale square wave is 0."""
-
-    _FALL_DB_S = 20.0
-
-    def __init__(self) -> None:
-        self.dbfs = SILENCE_DBFS
-
-    def feed(self, pcm: Pcm) -> None:
-        """16 kHz."""
-        samples = pcm.astype(np.float32)
-        power = float(samples @ samples) / len(samples) / 32768**2 if len(samples) else 0.0
-        heard = 10 * log10(power) if power > 0 else SILENCE_DBFS
-        fallen = self.dbfs - self._FALL_DB_S * len(pcm) / LISTEN_RATE
-        self.dbfs = max(heard, fallen, SILENCE_DBFS)

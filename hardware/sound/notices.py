@@ -16,18 +16,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A device went away while it was in use; what was queued for it is dropped."""
+    """A device went away while it was in use; what was queued for it is dropped, and it is
+    waited for."""
 
     name: str
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """The device is not back yet; the next attempt is after ``retry_s``."""
-
-    name: str
-    retry_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +51,4 @@ class MoreLatency:
     latency_s: float
 
 
-SoundNotice = Opened | Lost | Waiting | AllZero | Sounds | Dropped | MoreLatency
+SoundNotice = Opened | Lost | AllZero | Sounds | Dropped | MoreLatency

@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from hardware.sound.devices import RATES_HZ, Device, whole_names
 from hardware.sound.driver import Latency, Plan
@@ -25,6 +25,8 @@ from hardware.sound.errors import (
     not_opened,
 )
 from hardware.sound.stderr import quiet_stderr, stderr_is_flooded
+
+T = TypeVar("T")
 
 BLOCK_MS = 5
 HEARD_LATENCY_S = 0.010
@@ -46,22 +48,23 @@ class PortAudio:
         self._hangs = False
 
     async def devices(self) -> Sequence[Device]:
-        try:
-            return await self._thread.call(self._look, _PATIENCE_S)
-        except TimeoutError:
-            raise driver_hangs("the sound system") from None
+        return await self._call(self._look, "the sound system")
 
     async def open(self, plan: Plan) -> Latency:
-        try:
-            return await self._thread.call(partial(self._open, plan), _PATIENCE_S)
-        except TimeoutError:
-            raise driver_hangs(plan.microphone.name) from None
+        return await self._call(partial(self._open, plan), plan.microphone.name)
 
     async def reopen_speaker(self, plan: Plan) -> Latency:
+        return await self._call(partial(self._reopen_speaker, plan), plan.speaker.name)
+
+    async def rates(self, device: Device) -> tuple[int, ...]:
+        """Which of 16, 24 and 48 kHz it can be opened with now, as whatever it is; Hz."""
+        return await self._call(partial(_rates, device), device.name)
+
+    async def _call(self, work: Callable[[], T], name: str) -> T:
         try:
-            return await self._thread.call(partial(self._reopen_speaker, plan), _PATIENCE_S)
+            return await self._thread.call(work, _PATIENCE_S)
         except TimeoutError:
-            raise driver_hangs(plan.speaker.name) from None
+            raise driver_hangs(name) from None
 
     async def close(self) -> bool:
         try:
@@ -75,13 +78,6 @@ class PortAudio:
         self._hangs = False
         self._muted.close()
         return True
-
-    async def rates(self, device: Device) -> tuple[int, ...]:
-        """Which of 16, 24 and 48 kHz it can be opened with now, as whatever it is; Hz."""
-        try:
-            return await self._thread.call(partial(_rates, device), _PATIENCE_S)
-        except TimeoutError:
-            raise driver_hangs(device.name) from None
 
     def end(self) -> None:
         """No call comes any more."""
@@ -106,13 +102,10 @@ class PortAudio:
             raise no_sound_system(_said(error)) from error
 
     def _open(self, plan: Plan) -> Latency:
-        sounddevice = load()
         self._close()
         try:
-            self._start(
-                partial(_input, sounddevice, plan),
-                partial(RateRefused, "microphone", plan.microphone.name, plan.microphone_hz),
-            )
+            refused = RateRefused("microphone", plan.microphone.name, plan.microphone_hz)
+            self._start(partial(_input, plan), refused)
             return self._start_speaker(plan)
         except BaseException:
             self._close()
@@ -123,24 +116,21 @@ class PortAudio:
         return self._start_speaker(plan)
 
     def _start_speaker(self, plan: Plan) -> Latency:
-        speaker = self._start(
-            partial(_output, load(), plan),
-            partial(RateRefused, "loudspeaker", plan.speaker.name, plan.speaker_hz),
-        )
+        refused = RateRefused("loudspeaker", plan.speaker.name, plan.speaker_hz)
+        speaker = self._start(partial(_output, plan), refused)
         return Latency(self._streams[0].latency, speaker.latency)
 
-    def _start(self, make: Callable[[], Any], refused: Callable[[], RateRefused]) -> Any:
+    def _start(self, make: Callable[[Any], Any], refused: RateRefused) -> Any:
         sounddevice = load()
         try:
             with quiet_stderr():
-                stream = make()
+                stream = make(sounddevice)
                 self._streams.append(stream)
                 stream.start()
         except sounddevice.PortAudioError as error:
-            no = refused()
             if len(error.args) > 1 and error.args[1] == _BAD_RATE:
-                raise no from error
-            raise not_opened(no.role, no.name, _said(error)) from error
+                raise refused from error
+            raise not_opened(refused.role, refused.name, _said(error)) from error
         return stream
 
     def _close(self) -> None:
@@ -221,7 +211,7 @@ def _rates(device: Device) -> tuple[int, ...]:
     return tuple(taken)
 
 
-def _input(sounddevice: Any, plan: Plan) -> Any:
+def _input(plan: Plan, sounddevice: Any) -> Any:
     on_heard = plan.on_heard
 
     def heard(data: Any, frames: int, times: Any, flags: Any) -> None:
@@ -242,7 +232,7 @@ def _input(sounddevice: Any, plan: Plan) -> Any:
     return stream
 
 
-def _output(sounddevice: Any, plan: Plan) -> Any:
+def _output(plan: Plan, sounddevice: Any) -> Any:
     on_asked = plan.on_asked
 
     def asked(out: Any, frames: int, times: Any, flags: Any) -> None:

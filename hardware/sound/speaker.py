@@ -43,8 +43,6 @@ class Speaker:
         """0 while it is not open."""
         self.tap = Ring(0)
         self.xruns = 0
-        self.dropped_s = 0.0
-        """What did not fit into the queue, or had no device."""
         self.last_s: float | None = None
         """When the driver asked last; seconds of the loop's clock."""
         self.sounded_s = 0.0
@@ -91,7 +89,6 @@ class Speaker:
         room_s = QUEUE_S - self.queued_s() if self.rate_hz else 0.0
         taken = pcm[: max(0, round(room_s * rate))]
         if len(taken) < len(pcm):
-            self.dropped_s += (len(pcm) - len(taken)) / rate
             sound.cut = True
         piece = max(1, rate * _PIECE_MS // 1000)
         for start in range(0, len(taken), piece):

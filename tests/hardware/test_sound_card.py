@@ -10,7 +10,7 @@ import pytest
 from hardware.sound.devices import Device
 from hardware.sound.driver import Latency
 from hardware.sound.errors import RateRefused, SoundError, not_opened
-from hardware.sound.notices import AllZero, Dropped, Lost, Opened, Sounds, Waiting
+from hardware.sound.notices import AllZero, Dropped, Lost, Opened, Sounds
 from tests.support.scripted_driver import ARRAY, LAPTOP, Scene, ScriptedDriver
 from tests.support.virtual_time import run_virtual
 
@@ -23,10 +23,8 @@ def test_it_delivers_what_is_heard_with_what_is_played() -> None:
             scene.card.play(np.full(16_000, 700, np.int16), 16_000, "a")
             await asyncio.sleep(0.5)
             assert scene.card.heard_s("a") == pytest.approx(0.485, abs=0.006)
-            assert scene.card.queued_s() == pytest.approx(0.5, abs=0.01)
             state = scene.card.state()
             assert (state.microphone_hz, state.latency) == (16_000, Latency(0.01, 0.01))
-            assert state.level_dbfs == pytest.approx(-50.3, abs=0.1)
             await asyncio.sleep(1)
         assert scene.card.heard_s("a") == pytest.approx(1.0)
 
@@ -87,10 +85,8 @@ def test_unplug_and_replug() -> None:
             scene.driver.unplug("microphone", LAPTOP)
             await asyncio.sleep(2)
             assert scene.card.heard_s("a") == pytest.approx(0.985, abs=0.01)
-            assert scene.card.queued_s() == 0
             assert scene.card.state().latency is None
             scene.card.play(np.full(1600, 700, np.int16), 16_000, "b")
-            assert scene.card.state().unplayed_s == pytest.approx(0.1)
             scene.driver.there = [LAPTOP, again]
             await asyncio.sleep(5)
             scene.card.play(np.full(1600, 700, np.int16), 16_000, "c")
@@ -102,9 +98,6 @@ def test_unplug_and_replug() -> None:
     assert scene.notices == [
         Opened(ARRAY.name, ARRAY.name, 16_000),
         Lost(ARRAY.name, "its stream has ended"),
-        Waiting(ARRAY.name, 0.5),
-        Waiting(ARRAY.name, 1.0),
-        Waiting(ARRAY.name, 2.0),
         Opened(again.name, again.name, 16_000),
     ]
     assert {name for name, *_ in scene.driver.opened} == {ARRAY.name, again.name}
@@ -120,6 +113,7 @@ def test_back_off_ends_at_five_seconds_and_survives_what_fails_meanwhile() -> No
     async def main() -> None:
         async with scene.running():
             scene.driver.unplug("loudspeaker", ARRAY)
+            scene.driver.looked_s = [asyncio.get_running_loop().time()]
             scene.driver.hangs = 2
             scene.driver.refused = [
                 not_opened("microphone", ARRAY.name, "it is busy") for _ in range(4)
@@ -127,8 +121,8 @@ def test_back_off_ends_at_five_seconds_and_survives_what_fails_meanwhile() -> No
             await asyncio.sleep(40)
 
     run_virtual(main())
-    waits = [notice.retry_s for notice in scene.notices if isinstance(notice, Waiting)]
-    assert waits == [0.5, 1, 2, 4, 5, 5, 5]
+    waits = np.diff(scene.driver.looked_s)
+    assert waits == pytest.approx([0.5, 1, 2, 4, 5, 5, 5], abs=0.1)
     assert isinstance(scene.notices[-1], Opened)
 
 
@@ -148,7 +142,7 @@ def test_a_driver_that_falls_silent_is_lost_within_a_second_and_a_bit(which: str
             await asyncio.sleep(1)
 
     run_virtual(main())
-    assert [type(notice) for notice in scene.notices] == [Opened, Lost, Waiting, Opened]
+    assert [type(notice) for notice in scene.notices] == [Opened, Lost, Opened]
 
 
 def test_a_driver_that_never_begins_is_given_five_seconds() -> None:
@@ -230,7 +224,6 @@ def test_a_late_reader_loses_the_oldest_and_is_told() -> None:
     assert scene.blocks[0].lost_samples == dropped[0] == pytest.approx(3 * 16_000, abs=800)
     assert scene.blocks[0].reference_moved == 0
     assert all(block.lost_samples == 0 for block in scene.blocks[1:])
-    assert scene.card.state().dropped_samples == dropped[0]
 
 
 def test_audio_before_the_first_reader_is_not_counted_as_lost() -> None:

@@ -7,16 +7,18 @@ import pytest
 from app.talk.talk_app import cancels_echo
 from hardware.settings import Sound
 from hardware.sound.devices import (
+    Chosen,
     Device,
     channel_of,
     choose,
     choose_both,
+    plain_name,
     rates_to_try,
+    resolve,
     whole_names,
 )
-from hardware.sound.errors import RateRefused, SoundError
+from hardware.sound.errors import SoundError
 from hardware.sound.notices import Opened
-from hardware.sound.opening import Chosen, Rates, plain_name, resolve
 from hardware.xvf3800.boards import same_array
 
 LAPTOP = Device(0, "HDA Intel PCH: ALC257 Analog (hw:0,0)", 2, 2, 44_100)
@@ -85,15 +87,6 @@ def test_rates() -> None:
     assert rates_to_try(LAPTOP, None) == (48_000, 24_000, 16_000)
     assert rates_to_try(Device(0, "x", 1, 1, 24_000), None) == (24_000, 48_000, 16_000)
     assert rates_to_try(REACHY, 48_000) == (48_000,)
-
-
-def test_refused_rates_are_tried_one_after_the_other() -> None:
-    rates = Rates.of(REACHY, LAPTOP, None)
-    assert rates.first() == (16_000, 48_000)
-    assert rates.refuse(RateRefused("loudspeaker", "x", 48_000))
-    assert rates.first() == (16_000, 24_000)
-    assert rates.refuse(RateRefused("loudspeaker", "x", 24_000))
-    assert not rates.refuse(RateRefused("loudspeaker", "x", 16_000))
 
 
 def test_the_chosen_device_stays_the_chosen_one() -> None:

@@ -13,6 +13,5 @@ def test_clocks_that_differ_are_followed(ppm: float) -> None:
     assert report["lost_samples"] == 0
     assert report["ppm_found"] == pytest.approx(-ppm, abs=3)
     assert report["erle_db"][-1] > 30
-    assert report["lead_off_ms"]["max"] < 10
     late = report["late_ms"]
     assert abs(late["last tenth"] - late["first tenth"]) < 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import sys
 import threading
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ import pytest
 from hardware.sound import portaudio
 from hardware.sound.devices import Device
 from hardware.sound.driver_thread import DriverThread
-from hardware.sound.errors import RateRefused, SoundError
+from hardware.sound.errors import SoundError
 from hardware.sound.loopback import chirp, find_echo
 from pipeline.audio import Pcm
 
@@ -122,11 +121,6 @@ def test_the_list_marks_the_defaults() -> None:
 def test_times_are_brought_to_our_clock() -> None:
     assert portaudio._at(10.0, 500.0, 500.02, 1.0) == pytest.approx(10.02)
     assert portaudio._at(10.0, 500.0, 0.0, 0.015) == pytest.approx(10.015)
-
-
-def test_a_refusal_survives_pickling() -> None:
-    error = pickle.loads(pickle.dumps(RateRefused("microphone", "Laptop", 24_000)))
-    assert (error.role, error.name, error.rate_hz) == ("microphone", "Laptop", 24_000)
 
 
 def _heard(delay: int, gain: float, noise: float) -> Pcm:

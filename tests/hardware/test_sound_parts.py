@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hardware.sound.clock import StreamClock
-from hardware.sound.microphone import Level, Microphone, Zeros
+from hardware.sound.microphone import Microphone, Zeros
 from hardware.sound.notices import AllZero, Sounds
 from hardware.sound.ring import Piece, Ring
 
@@ -49,7 +49,6 @@ def test_a_clock_follows_noisy_stamps(ppm: float) -> None:
     true_s = 100 + 960_000 / (16_000 * (1 + ppm * 1e-6))
     assert clock.time_of(960_000) == pytest.approx(true_s, abs=0.0005)
     assert clock.number_at(true_s) == pytest.approx(960_000, abs=8)
-    assert clock.ppm == pytest.approx(ppm, abs=30)
 
 
 def test_one_late_stamp_is_no_jump() -> None:
@@ -118,14 +117,3 @@ def test_a_quiet_room_is_no_zeros() -> None:
     quiet = np.zeros(160, np.int16)
     quiet[80] = 1
     assert not any(zeros.feed(quiet) for _ in range(1000))
-
-
-def test_level() -> None:
-    level = Level()
-    level.feed(np.full(160, 16_384, np.int16))
-    assert level.dbfs == pytest.approx(-6.02, abs=0.01)
-    level.feed(np.zeros(160, np.int16))
-    assert level.dbfs == pytest.approx(-6.22, abs=0.01)
-    for _ in range(1000):
-        level.feed(np.zeros(160, np.int16))
-    assert level.dbfs == pytest.approx(-96.3, abs=0.1)

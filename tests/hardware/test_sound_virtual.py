@@ -18,7 +18,7 @@ from hardware.settings import Sound
 from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import SoundCard
 from hardware.sound.errors import SoundError
-from hardware.sound.notices import AllZero, Lost, MoreLatency, Opened, SoundNotice, Waiting
+from hardware.sound.notices import AllZero, Lost, MoreLatency, Opened, SoundNotice
 from hardware.sound.portaudio import PortAudio
 from pipeline.audio import Pcm, Resampler
 from tests.support.steady import on_a_steady_machine
@@ -213,7 +213,6 @@ async def test_unplug_and_replug_in_the_middle_of_an_answer(sound: VirtualSound)
             await asyncio.to_thread(sound.unplug)
             try:
                 await scene.counts(Lost, time_)
-                assert scene.card.queued_s() == 0
                 stopped_s = scene.card.heard_s(f"answer {time_}")
                 assert 0 < stopped_s < 2
             finally:
@@ -236,7 +235,8 @@ async def test_the_sound_system_crashes_and_comes_back(sound: VirtualSound) -> N
         # PortAudio may spin for ever where a device goes in its first 1.7 s (docs/sound.md).
         await scene.heard(2.0)
         await asyncio.to_thread(sound.kill)
-        await scene.until(lambda: scene.count(Waiting) >= 2)
+        await scene.counts(Lost, 1)
+        await asyncio.sleep(1)  # it looks in vain meanwhile
         await asyncio.to_thread(sound.start)
         await scene.until(lambda: scene.count(Opened) == 2)
         await scene.heard(0.3)
@@ -246,7 +246,8 @@ async def test_a_driver_that_hangs_is_left_behind_and_found_again(sound: Virtual
     async with Scene().running() as scene:
         sound.pause()
         try:
-            await scene.until(lambda: scene.count(Waiting) >= 2)
+            await scene.counts(Lost, 1)
+            await asyncio.sleep(3)  # closing is given up, and it looks in vain
         finally:
             sound.go_on()
         await scene.until(lambda: scene.count(Opened) == 2, patience_s=40)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hardware.sound.alignment import LEAD_S, Alignment, SoundBlock
+from hardware.sound.alignment import Alignment, SoundBlock
 from hardware.sound.ring import Piece
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.canceller import EchoCanceller
@@ -109,8 +109,6 @@ def offline(hours: float, ppm: float) -> dict[str, Any]:
     room *= 0.25 / np.sqrt(np.sum(room**2))
     air = _Air(ppm, room)
     late: list[float] = []
-    away: list[float] = []
-    blocks = 0
     step = 160
     for first in range(0, round(hours * 3600 * LISTEN_RATE), step):
         played = air.play(first, step, rng)
@@ -124,17 +122,11 @@ def offline(hours: float, ppm: float) -> dict[str, Any]:
                 now_s = at_s + 2 * step / LISTEN_RATE
                 late.append(1000 * (now_s - block.captured_at))
                 listening.take(block)
-                blocks += 1
-                if blocks % 100 == 0:
-                    away.append(pairing.off_ms())
     part = max(1, len(late) // 10)
     return {
         "ppm": ppm,
         "hours": hours,
-        "blocks": blocks,
         "lost_samples": listening.lost_samples,
-        "lead_off_ms": figures_of(np.abs(away)),
-        "lead_ms": LEAD_S * 1000,
         "late_ms": {
             "first tenth": round(float(np.mean(late[:part])), 2),
             "last tenth": round(float(np.mean(late[-part:])), 2),
@@ -142,11 +134,6 @@ def offline(hours: float, ppm: float) -> dict[str, Any]:
         "moves": len(listening.moves),
         **{k: v for k, v in listening.report().items() if k != "reference_moved_samples"},
     }
-
-
-def figures_of(values: NDArray[np.float64]) -> dict[str, float]:
-    p50, p95, most = np.percentile(values, [50, 95, 100])
-    return {"p50": round(float(p50), 2), "p95": round(float(p95), 2), "max": round(float(most), 2)}
 
 
 class _Air:

@@ -11,9 +11,9 @@ import numpy as np
 from hardware.settings import Sound
 from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import SoundCard
-from hardware.sound.devices import Device, Role
+from hardware.sound.devices import Device
 from hardware.sound.driver import Latency, Plan
-from hardware.sound.errors import SoundError, driver_hangs
+from hardware.sound.errors import Role, SoundError, driver_hangs
 from hardware.sound.notices import SoundNotice
 from pipeline.audio import Pcm
 
@@ -36,6 +36,8 @@ class ScriptedDriver:
         self.given: list[Pcm] = []
         self.opened: list[tuple[str, str, int, int]] = []
         self.ended = False
+        self.looked_s: list[float] = []
+        """When the devices were listed."""
         self.latencies_s: list[float] = []
         """Of each stream to the loudspeaker."""
         self.no_speaker: SoundError | None = None
@@ -43,6 +45,7 @@ class ScriptedDriver:
         self._ticking: asyncio.Task[None] | None = None
 
     async def devices(self) -> Sequence[Device]:
+        self.looked_s.append(asyncio.get_running_loop().time())
         if self.hangs:
             self.hangs -= 1
             raise driver_hangs("the sound system")

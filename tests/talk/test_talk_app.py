@@ -12,10 +12,10 @@ from app.settings.load import load_settings
 from app.talk.conversation import Connected, Disconnected
 from app.talk.remote import RemoteConversation
 from app.talk.state import TalkState
-from app.talk.talk_app import NOT_HEARD, PUSH, TalkApp, cancels_echo
+from app.talk.talk_app import NOT_HEARD, PUSH, TalkApp
 from app.talk.talking import Talking
 from hardware.settings import Sound
-from hardware.sound.notices import AllZero, Dropped, Lost, MoreLatency, Opened, Sounds, Waiting
+from hardware.sound.notices import AllZero, Dropped, Lost, MoreLatency, Opened, Sounds
 from pipeline.hearing.card import CardHearing, ChipHearing, HalfDuplexHearing
 from tests.support.scripted_driver import ARRAY, LAPTOP, ScriptedDriver
 
@@ -60,14 +60,6 @@ async def test_a_far_server_hears_nothing_meanwhile_either(
     assert (conversation._half_duplex is None) == push_to_talk
 
 
-def test_a_chip_cancels_what_it_plays_itself() -> None:
-    another = ARRAY.name.replace("hw:1", "hw:2")
-    assert cancels_echo(Opened(ARRAY.name, ARRAY.name, 16_000))
-    assert not cancels_echo(Opened(ARRAY.name, another, 16_000))
-    assert not cancels_echo(ELSEWHERE)
-    assert not cancels_echo(Opened(LAPTOP.name, LAPTOP.name, 48_000))
-
-
 async def test_a_key_pressed_while_disconnected_is_reported(tmp_path: Path) -> None:
     told = talk_app(tmp_path, "far:8765", push_to_talk=True)
     conversation = RemoteConversation("far:8765", push_to_talk=True)
@@ -99,7 +91,6 @@ async def test_what_the_card_tells_is_said(tmp_path: Path) -> None:
     notices = (
         HERE,
         Lost(ARRAY.name, "its stream has ended"),
-        Waiting(ARRAY.name, 0.5),
         HERE,
         AllZero(2.0),
         Sounds(),
@@ -110,7 +101,7 @@ async def test_what_the_card_tells_is_said(tmp_path: Path) -> None:
     for notice in notices:
         told._sound_says(notice)
         missing.append(told._state.missing)
-    assert missing == ["", ARRAY.name, ARRAY.name, "", "", "", "", ""]
+    assert missing == ["", ARRAY.name, "", "", "", "", ""]
     said = [line.text for line in told._state.lines]
     assert said[0] == f"{ARRAY.name} is gone: its stream has ended"
     assert said[1] == f"{ARRAY.name} is back"
