@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 
 from setup_steps import computer, options, plan
-from setup_steps.commands import Log
+from setup_steps.commands import Log, clock
 from setup_steps.failures import (
     INTERRUPTED,
     SetupError,
@@ -36,18 +36,8 @@ from setup_steps.failures import (
 )
 from setup_steps.needs import Needs, ask, unfit
 from setup_steps.place import Place, locked
-from setup_steps.profile import require_config
-from setup_steps.progress import Bar, clock
 from setup_steps.stack import STACKS, installed_stack, installed_torch, stack_steps
-from setup_steps.steps import (
-    TEST_WEIGHTS,
-    Step,
-    base_steps,
-    clear_scratch,
-    llama,
-    log_file,
-    weights,
-)
+from setup_steps.steps import TEST_WEIGHTS, Step, base_steps, clear_scratch, llama, weights
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,14 +63,14 @@ def _end(number: int, frame: FrameType | None) -> None:
 def _serve(place: Place, arguments: list[str]) -> int:
     given = options.of_serve(arguments)
     if given.help:
-        return _help(place)
+        return _help(place, given.help_text)
     base = base_steps(place, with_tests=False)
     if not all(step.is_done(place) for step in base):
-        require_config(place.root, given.config)
+        options.require_config(place.root, given.config)
         if given.plan:
             return _plan_of_base(place, base)
     set_up(place, base, ahead=[llama(place)])
-    needs = ask(place, given.asked)
+    needs = ask(place, [*given.settings, "--torch", given.torch])
     steps = steps_of(place, needs, given.settings)
     if given.plan:
         return _plan(place, steps, needs)
@@ -91,9 +81,9 @@ def _serve(place: Place, arguments: list[str]) -> int:
     return 0
 
 
-def _help(place: Place) -> int:
+def _help(place: Place, text: str) -> int:
     """Nothing is set up for it."""
-    print(options.SERVE_HELP, flush=True)
+    print(text, flush=True)
     if place.program.exists():
         os.execv(str(place.program), [str(place.program), "serve", "--help"])
     print("All other options are the server's: they are listed here when it is set up.")
@@ -123,9 +113,8 @@ def _plan(place: Place, steps: Sequence[Step], needs: Needs) -> int:
         print("Nothing is to be fetched.", file=sys.stderr)
     _show(place, todo, needs)
     for finding in needs.findings:
-        print(f"{finding.state:<4}  {finding.name}: {finding.detail}", file=sys.stderr)
-    error = unfit(needs.findings)
-    if error is not None:
+        print("{state:<4}  {name}: {detail}".format_map(finding), file=sys.stderr)
+    if (error := unfit(needs)) is not None:
         raise error
     return 0
 
@@ -135,7 +124,7 @@ def _test(place: Place, arguments: list[str]) -> int:
 
     given = options.of_test(arguments)
     if given.help:
-        print(options.TEST_HELP)
+        print(given.help_text)
         return 0
     base = base_steps(place, with_tests=True)
     wanted = given.workstation or checks.in_ci() or installed_stack(place) == STACKS[0]
@@ -204,10 +193,10 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = Non
     """Everything that would stop a later step, before the first. Raises ``SetupError``."""
     needs = needs or Needs()
     names = {step.name: step for step in todo}
-    errors = [unfit(needs.findings)]
+    errors = [unfit(needs)]
     for finding in needs.findings:
-        if finding.state == "warn":
-            print(f"{finding.name}: {finding.detail}. {finding.fix}", file=sys.stderr)
+        if finding["state"] == "warn":
+            print("{name}: {detail}. {fix}".format_map(finding), file=sys.stderr)
     if "environment" in names:
         errors.append(computer.venv_error(_has_module, sys.version_info[:2]))
     compiles = "llama" in names and names["llama"].cache_mb
@@ -239,17 +228,10 @@ def _has_module(name: str) -> bool:
 
 
 def _do_step(place: Place, step: Step, title: str, lock: int) -> None:
-    if step.in_foreground is not None:
-        print(title, file=sys.stderr, flush=True)
-        step.in_foreground()
-    elif step.run is not None:
-        bar = Bar(title, step.typical_s, sys.stderr)
-        try:
-            step.run(bar, Log(log_file(place, step), step_environment(place), lock))
-        except BaseException:
-            bar.failed()
-            raise
-        bar.done()
+    print(f"{title} (about {clock(step.typical_s)})", file=sys.stderr, flush=True)
+    log = Log(place.build / f"setup-{step.name}.log", step_environment(place), lock)
+    step.run(log)
+    log.done()
     place.stamps.write(step.name, step.inputs())
 
 

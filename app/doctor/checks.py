@@ -226,7 +226,7 @@ def packages_bytes(needs: Needs, root: Path | None = None) -> int:
     sizes = json.loads(file.read_text())
     torch = "requirements-cuda.lock" if needs.torch == "cuda" else "torch-cpu"
     names = (f"requirements-{needs.stack}.lock", torch)
-    return sum(int(sizes[name]["disk"]) for name in names)
+    return sum(int(sizes[name]["disk_mb"]) for name in names) * 10**6
 
 
 def check_room(wanted: Mapping[Path, int]) -> Iterator[Check]:

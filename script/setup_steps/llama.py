@@ -13,9 +13,7 @@ from pathlib import Path
 from setup_steps.commands import Log
 from setup_steps.computer import compile_jobs, processor
 from setup_steps.needs import Cuda
-from setup_steps.place import Place, locked
-from setup_steps.progress import Bar, NinjaProgress
-from setup_steps.stamps import digest
+from setup_steps.place import Place, digest, locked
 
 # The library alone, with mtmd for pictures (LLAVA_BUILD): no server, no tools. GGML_NATIVE compiles
 # for this very processor, which is why the wheel's key holds the processor's instructions.
@@ -85,19 +83,19 @@ class LlamaWheel:
     def cached(self) -> Path | None:
         return next(iter(self.home.glob("llama_cpp_python-*.whl")), None)
 
-    def install(self, bar: Bar, log: Log) -> None:
+    def install(self, log: Log) -> None:
         """Build unless it is in the cache, install, and see that it loads here."""
         if not self._kept:
-            self._install(bar, log)
+            self._install(log)
         code = "import llama_cpp"
         if self.cuda is not None:
             code += "; assert llama_cpp.llama_supports_gpu_offload(), 'no GPU backend'"
         loads = [str(self.place.python), "-I", "-c", code]
         log.run(loads, f"llama-cpp-python does not load; delete {self.home} to build it anew")
 
-    def _install(self, bar: Bar, log: Log) -> None:
+    def _install(self, log: Log) -> None:
         with locked(self.place.wheels / f"{self.key}.lock", "another build of llama-cpp-python"):
-            wheel = self._usable() or self._build(bar, log)
+            wheel = self._usable() or self._build(log)
         requirement = f"llama-cpp-python @ {wheel.as_uri()} --hash=sha256:{_sha256(wheel)}\n"
         listed = self.place.scratch / "llama-wheel.txt"
         listed.write_text(requirement)
@@ -112,15 +110,15 @@ class LlamaWheel:
         shutil.rmtree(self.home, ignore_errors=True)
         return None
 
-    def _build(self, bar: Bar, log: Log) -> Path:
+    def _build(self, log: Log) -> Path:
         tools = self.place.scratch / "llama-tools"
         prefix = f"unfinished-{self.key}-"
         for left_over in self.place.wheels.glob(f"{prefix}*"):
             shutil.rmtree(left_over, ignore_errors=True)
         unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=self.place.wheels))
         try:
-            self._prepare_tools(tools, bar, log)
-            self._compile(tools, unfinished, bar, log)
+            self._prepare_tools(tools, log)
+            self._compile(tools, unfinished, log)
             wheel = next(unfinished.glob("*.whl"))
             (unfinished / "sha256").write_text(_sha256(wheel))
             os.replace(unfinished, self.home)
@@ -129,19 +127,19 @@ class LlamaWheel:
             shutil.rmtree(tools, ignore_errors=True)
         return self.home / wheel.name
 
-    def _prepare_tools(self, tools: Path, bar: Bar, log: Log) -> None:
+    def _prepare_tools(self, tools: Path, log: Log) -> None:
         """CMake, ninja and the build backend, in an environment that is thrown away."""
         make = [self.place.base_python, "-I", "-m", "venv", "--without-pip", str(tools)]
-        log.run(make, CANNOT_BUILD, bar)
+        log.run(make, CANNOT_BUILD)
         locked_tools = ["--require-hashes", "-r", str(build_lock_file(self.place.root))]
-        log.run(self.place.pip("--python", str(tools), "install", *locked_tools), CANNOT_BUILD, bar)
+        log.run(self.place.pip("--python", str(tools), "install", *locked_tools), CANNOT_BUILD)
 
-    def _compile(self, tools: Path, output: Path, bar: Bar, log: Log) -> None:
+    def _compile(self, tools: Path, output: Path, log: Log) -> None:
         sources = ["--require-hashes", "-r", str(lock_file(self.place.root))]
         options = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "-w", str(output), "-v"]
         build = self.place.pip("--python", str(tools), "wheel", *options, *sources)
         environ = build_environment(tools, os.environ, self.cuda)
-        log.run(build, CANNOT_BUILD, bar, NinjaProgress(), environ)
+        log.run(build, CANNOT_BUILD, environ)
 
 
 def cmake_flags(cuda: Cuda | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from setup_steps.failures import NOT_FIT, SetupError
@@ -14,8 +14,8 @@ from setup_steps.place import Place
 
 @dataclass(frozen=True)
 class Cuda:
-    """What compiles for the GPU; all of it changes the binary. An empty ``nvcc``: nothing does, and
-    nothing need be, because what is installed is for a GPU already."""
+    """What compiles for the GPU; all of it changes the binary. An empty ``nvcc``: what is installed
+    is for a GPU already, and is kept."""
 
     nvcc: str
     version: str
@@ -23,47 +23,23 @@ class Cuda:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """``state``: ok, warn or fail. ``app.doctor.finding.Check`` from afar."""
-
-    name: str
-    state: str
-    detail: str
-    fix: str = ""
-
-
-@dataclass(frozen=True)
-class Weights:
-    name: str
-    size: int
-    source: str
-    licence: str
-
-
-@dataclass(frozen=True)
 class Needs:
-    """See ``app.doctor.needs.Needs``. As it is here: what the base's own settings need."""
+    """See ``app.doctor.needs.Needs``. The defaults: what the base's own settings need."""
 
     stack: str = ""
     torch: str = ""
     cuda: Cuda | None = None
     temporary_mb: int = 0
-    missing: tuple[Weights, ...] = ()
+    missing: Sequence[dict[str, Any]] = ()
+    """Weights: name, size, source, licence."""
     weights_dir: str = ""
-    findings: tuple[Finding, ...] = field(default=())
+    findings: Sequence[dict[str, str]] = ()
+    """Of the doctor: name, state (ok, warn, fail), detail, fix."""
 
     @classmethod
     def read(cls, answer: dict[str, Any]) -> Needs:
-        cuda = answer["cuda"]
-        return cls(
-            answer["stack"],
-            answer["torch"],
-            Cuda(**cuda) if cuda else None,
-            answer["temporary_mb"],
-            tuple(Weights(**weights) for weights in answer["missing"]),
-            answer["weights_dir"],
-            tuple(Finding(**finding) for finding in answer["findings"]),
-        )
+        cuda = Cuda(**answer["cuda"]) if answer["cuda"] else None
+        return cls(**{key: answer[key] for key in cls.__dataclass_fields__} | {"cuda": cuda})
 
     @property
     def lock(self) -> str:
@@ -80,11 +56,11 @@ def ask(place: Place, arguments: Sequence[str]) -> Needs:
     return Needs.read(json.loads(done.stdout))
 
 
-def unfit(findings: Sequence[Finding]) -> SetupError | None:
+def unfit(needs: Needs) -> SetupError | None:
     """One error for all that this machine lacks, or ``None``."""
-    failed = [finding for finding in findings if finding.state == "fail"]
+    failed = [finding for finding in needs.findings if finding["state"] == "fail"]
     if not failed:
         return None
-    why = "; ".join(f"{finding.name}: {finding.detail}" for finding in failed)
-    fix = "\n       ".join(finding.fix for finding in failed)
+    why = "; ".join(f"{finding['name']}: {finding['detail']}" for finding in failed)
+    fix = "\n       ".join(finding["fix"] for finding in failed)
     return SetupError(NOT_FIT, "this machine cannot run the chosen engines", why, fix)

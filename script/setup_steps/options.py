@@ -4,83 +4,77 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
 
-_COMMON = """
-  --plan, --dry-run     only say what would be fetched, and whether this machine is fit
-  --setup-only          stop when everything is set up
-  --torch auto|cpu|cuda torch for which machine; auto: CUDA where a driver of NVIDIA's is
-"""
-SERVE_HELP = f"""script/serve [OPTIONS]: sets up what is missing, then serves.
-
-Options of the setup:{_COMMON}  --profile, --config   PROFILE|FILE; decides what is needed
-  --set KEY=VALUE       one setting; repeatable
-"""
-TEST_HELP = f"""script/test [OPTIONS] [PYTEST...]: sets up what is missing, then checks and tests.
+from setup_steps.failures import SETTINGS, SetupError
 
 
-Options of the setup:{_COMMON}  --workstation         with torch, NeMo and qwen-tts, as CI does
-
-Everything else is given to pytest, which then runs alone.
-"""
-
-
-@dataclass(frozen=True)
-class Options:
-    setup_only: bool
-    plan: bool
-    torch: str
-    """``auto``, ``cpu`` or ``cuda``."""
-    help: bool
-    others: tuple[str, ...]
-    """Everything that setup does not know, in order."""
-    workstation: bool = False
-    config: str = ""
-    overrides: tuple[str, ...] = ()
-    """Of ``--set``."""
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """``--config`` and ``--set``, which decide what is needed."""
-        config = ("--config", self.config) if self.config else ()
-        return (*config, *(word for value in self.overrides for word in ("--set", value)))
-
-    @property
-    def asked(self) -> tuple[str, ...]:
-        """For ``app.doctor.needs``."""
-        return (*self.settings, "--torch", self.torch)
+def of_serve(arguments: Sequence[str]) -> argparse.Namespace:
+    """``settings``: the options that decide what is needed; ``others``: the server's own."""
+    parser = _parser("script/serve", "Sets up what is missing, then serves.")
+    parser.add_argument(
+        "--config", "-c", "--profile", default="", metavar="PROFILE|FILE", help="what is needed"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="one setting; repeatable"
+    )
+    given, others = parser.parse_known_args(arguments)
+    given.settings = ["--config", given.config] if given.config else []
+    given.settings += [word for value in given.set for word in ("--set", value)]
+    return _with(given, others, parser)
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
+def of_test(arguments: Sequence[str]) -> argparse.Namespace:
+    """``others``: for pytest."""
+    about = "Sets up what is missing, then checks and tests. With arguments for pytest, only that."
+    parser = _parser("script/test", about)
+    parser.add_argument(
+        "--workstation", action="store_true", help="with torch, NeMo and qwen-tts, as CI does"
+    )
+    given, others = parser.parse_known_args(arguments)
+    return _with(given, others, parser)
+
+
+def _parser(program: str, about: str) -> argparse.ArgumentParser:
     # What is not known is passed on, so nothing may be abbreviated; --help is printed elsewhere.
-    parser = argparse.ArgumentParser(prog=program, add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(program, None, about, add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
-    parser.add_argument("--setup-only", action="store_true")
-    parser.add_argument("--plan", "--dry-run", action="store_true")
-    parser.add_argument("--torch", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--plan",
+        "--dry-run",
+        action="store_true",
+        help="only say what would be fetched, and whether this machine is fit",
+    )
+    parser.add_argument("--setup-only", action="store_true", help="stop when everything is set up")
+    parser.add_argument(
+        "--torch",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="torch for which machine; auto: CUDA where NVIDIA's driver is",
+    )
     return parser
 
 
-def of_serve(arguments: Sequence[str]) -> Options:
-    parser = _parser("script/serve")
-    parser.add_argument("--config", "-c", "--profile", default="")
-    parser.add_argument("--set", dest="overrides", action="append", default=[])
-    given, others = parser.parse_known_args(arguments)
-    return Options(
-        given.setup_only,
-        given.plan,
-        given.torch,
-        given.help,
-        tuple(others),
-        config=given.config,
-        overrides=tuple(given.overrides),
-    )
+def _with(
+    given: argparse.Namespace, others: Sequence[str], parser: argparse.ArgumentParser
+) -> argparse.Namespace:
+    given.others = others
+    given.help_text = parser.format_help()
+    return given
 
 
-def of_test(arguments: Sequence[str]) -> Options:
-    parser = _parser("script/test")
-    parser.add_argument("--workstation", action="store_true")
-    given, others = parser.parse_known_args(arguments)
-    return Options(
-        given.setup_only, given.plan, given.torch, given.help, tuple(others), given.workstation
-    )
+def require_config(root: Path, config: str) -> None:
+    """Before anything is fetched: a name or a path as ``app.settings.load.resolve`` takes it.
+    Raises ``SetupError``."""
+    if "/" in config or config.endswith((".yaml", ".yml")):
+        if not Path(config).expanduser().is_file():
+            what, why = "there are no settings to read", f"{config} does not exist"
+            raise SetupError(SETTINGS, what, why, "Check the path")
+        return
+    names = ["default", *sorted(path.stem for path in root.glob("config/profiles/*.yaml"))]
+    if config and config not in names:
+        near = get_close_matches(config, names, n=1)
+        fix = f"Did you mean {near[0]}?" if near else "A file is given with its .yaml ending"
+        why = f"known are: {', '.join(names)}"
+        raise SetupError(SETTINGS, f"there is no profile called {config!r}", why, fix)

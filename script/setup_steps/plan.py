@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from setup_steps.progress import clock
+from setup_steps.commands import clock
 
 LINE_MBIT_S = 50
 ASK_FROM_MB = 1000
@@ -33,11 +33,9 @@ def locked_size(root: Path, name: str, already: str = "") -> tuple[int, int]:
     ``already``: a lock file whose packages are all in this one, too, and are here by then.
     """
     sizes = json.loads((root / "script" / "sizes.json").read_text())
-    here = sizes[already] if already else {"download": 0, "disk": 0}
-    download_mb, disk_mb = (
-        round((sizes[name][key] - here[key]) / 1e6) for key in ("download", "disk")
-    )
-    return download_mb, disk_mb
+    here = sizes[already] if already else {"download_mb": 0, "disk_mb": 0}
+    found = sizes[name]
+    return found["download_mb"] - here["download_mb"], found["disk_mb"] - here["disk_mb"]
 
 
 def seconds(download_mb: int) -> float:
@@ -72,7 +70,7 @@ def lines(fetches: Sequence[Fetch], where: Sequence[str]) -> list[str]:
         f"To be set up (times at {LINE_MBIT_S} Mbit/s):",
         *table,
         f"  into {' and '.join(where)}",
-        "  Sizes of packages: computed from the lock files, for Linux x86-64 (script/sizes.json).",
+        "  Sizes of packages: measured on Linux x86-64 (script/sizes.json).",
     ]
 
 

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from setup_steps.commands import Log
 from setup_steps.failures import NO_NETWORK, SetupError
-from setup_steps.place import Place
+from setup_steps.place import Place, digest
 from setup_steps.plan import INDEX, Fetch, locked_size
-from setup_steps.progress import Bar, PipProgress
-from setup_steps.stamps import digest
-from setup_steps.steps import Step, requirement_count
+from setup_steps.steps import Step, install_locked
 
 CUDA_LOCK = "requirements-cuda.lock"
 STACKS = ("requirements-workstation.lock", "requirements-workstation-fast.lock")
@@ -50,14 +48,12 @@ def torch_for_cuda(place: Place) -> Step:
     """PyPI's torch and torchaudio, built for CUDA 13.0, with NVIDIA's libraries; all pinned."""
     lock = place.root / CUDA_LOCK
 
-    def install(bar: Bar, log: Log) -> None:
+    def install(log: Log) -> None:
         place.stamps.remove("torch-cpu")
         # A torch for CPUs of the same version counts as the same for pip.
         command = place.pip("uninstall", "-y", "torch", "torchaudio")
-        log.run(command, CANNOT_INSTALL, bar)
-        options = ["--require-hashes", "--no-deps", "-r", str(lock)]
-        reader = PipProgress(requirement_count(lock.read_text()))
-        log.run(place.pip("install", *options), CANNOT_INSTALL, bar, reader)
+        log.run(command, CANNOT_INSTALL)
+        install_locked(place, CUDA_LOCK, log)
 
     download_mb, disk_mb = locked_size(place.root, CUDA_LOCK)
     fetch = Fetch("torch for CUDA 13.0", INDEX, download_mb, disk_mb)
@@ -77,17 +73,17 @@ def torch_for_cpu(place: Place) -> Step:
     requested = ["--require-hashes", "-r", str(lock)] if hashed else [wanted]
     stub = place.root / "script" / "torchaudio_stub"
 
-    def install(bar: Bar, log: Log) -> None:
+    def install(log: Log) -> None:
         place.stamps.remove("torch-cuda")
         # Always, and not by a stamp: whatever was interrupted, 4 GB of NVIDIA's would stay.
         only_cuda = sorted(set(pins(place.root / CUDA_LOCK)) - {"torch", "torchaudio"})
-        log.run(place.pip("uninstall", "-y", *only_cuda), CANNOT_INSTALL, bar)
-        _install_for_cpu(place, requested, bar, log)
+        log.run(place.pip("uninstall", "-y", *only_cuda), CANNOT_INSTALL)
+        _install_for_cpu(place, requested, log)
         # In scratch, because setuptools builds in the directory itself.
         copy = place.scratch / stub.name
         shutil.copytree(stub, copy, dirs_exist_ok=True)
         options = ["--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall"]
-        log.run(place.pip("install", *options, str(copy)), CANNOT_INSTALL, bar)
+        log.run(place.pip("install", *options, str(copy)), CANNOT_INSTALL)
 
     download_mb, disk_mb = locked_size(place.root, "torch-cpu")
     what = f"{wanted} (for CPUs{'' if hashed else '; pinned by version, not by hash'})"
@@ -104,30 +100,23 @@ def torch_for_cpu(place: Place) -> Step:
     )
 
 
-def _install_for_cpu(place: Place, wanted: Sequence[str], bar: Bar, log: Log) -> None:
+def _install_for_cpu(place: Place, wanted: Sequence[str], log: Log) -> None:
     """From the user's own index, or else from PyTorch's."""
     try:
-        log.run(place.pip("install", "--no-deps", *wanted), CANNOT_INSTALL, bar)
+        log.run(place.pip("install", "--no-deps", *wanted), CANNOT_INSTALL)
     except SetupError as error:
         if error.exit_code != NO_NETWORK:
             raise
         command = place.pip("install", "--no-deps", "--extra-index-url", CPU_INDEX, *wanted)
-        log.run(command, CANNOT_INSTALL, bar)
+        log.run(command, CANNOT_INSTALL)
 
 
 def packages_of_stack(place: Place, name: str) -> Step:
     lock = place.root / name
 
-    def install(bar: Bar, log: Log) -> None:
-        _remove_other(place, name, bar, log)
-        options = ["--require-hashes", "--no-deps", "--no-build-isolation", "-r", str(lock)]
-        reader = PipProgress(requirement_count(lock.read_text()))
-        log.run(
-            place.pip("install", *options),
-            f"the packages of {name} could not be installed",
-            bar,
-            reader,
-        )
+    def install(log: Log) -> None:
+        _remove_other(place, name, log)
+        install_locked(place, name, log)
 
     download_mb, disk_mb = locked_size(place.root, name, already="requirements.lock")
     fetch = Fetch(f"NeMo, Qwen3-TTS and what they use ({name})", INDEX, download_mb, disk_mb)
@@ -137,7 +126,7 @@ def packages_of_stack(place: Place, name: str) -> Step:
     )
 
 
-def _remove_other(place: Place, name: str, bar: Bar, log: Log) -> None:
+def _remove_other(place: Place, name: str, log: Log) -> None:
     """What only one of the stacks has: some of it has the same modules under another name, so that
     removing one takes files of the other, too. pip passes over what is not there.
 
@@ -148,7 +137,7 @@ def _remove_other(place: Place, name: str, bar: Bar, log: Log) -> None:
             place.stamps.remove(other)
     ours, theirs = (set(pins(place.root / each)) for each in STACKS)
     what = f"what {name} excludes could not be removed"
-    log.run(place.pip("uninstall", "-y", *sorted(ours ^ theirs)), what, bar)
+    log.run(place.pip("uninstall", "-y", *sorted(ours ^ theirs)), what)
 
 
 def pins(lock: Path) -> list[str]:

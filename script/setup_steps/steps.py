@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from setup_steps.commands import Log
 from setup_steps.failures import SetupError
 from setup_steps.llama import LlamaWheel, typical_build_s
 from setup_steps.needs import Cuda, Needs
-from setup_steps.place import Place
+from setup_steps.place import Place, digest
 from setup_steps.plan import INDEX, Fetch, locked_size
-from setup_steps.progress import Bar, PipProgress
-from setup_steps.stamps import digest
 
 TEST_WEIGHTS = ("smart-turn-features-reference",)
 PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
@@ -31,16 +27,13 @@ class Step:
     name: str
     title: str
     inputs: Callable[[], str]
-    run: Callable[[Bar, Log], None] | None
+    run: Callable[[Log], None]
     typical_s: float = 5.0
     checkout_mb: int = 0
     """With the wheels: pip puts all into scratch, in the checkout, before it unpacks the first."""
     cache_mb: int = 0
-    in_foreground: Callable[[], None] | None = None
-    """Instead of ``run``: it shows its own progress."""
     fetches: tuple[Fetch, ...] = ()
     """What it downloads, for the plan that is shown beforehand."""
-
     due: bool = False
     """It has to be done whatever its stamp says."""
 
@@ -50,7 +43,7 @@ class Step:
     @property
     def pip_cache_mb(self) -> int:
         """What pip keeps in a cache of its own of what it fetches here."""
-        return 0 if self.in_foreground else sum(fetch.download_mb for fetch in self.fetches)
+        return sum(fetch.download_mb for fetch in self.fetches) if self.checkout_mb else 0
 
 
 def base_steps(place: Place, *, with_tests: bool) -> list[Step]:
@@ -62,13 +55,13 @@ def base_steps(place: Place, *, with_tests: bool) -> list[Step]:
 
 
 def environment(place: Place) -> Step:
-    def make(bar: Bar, log: Log) -> None:
+    def make(log: Log) -> None:
         # One that was made by hand is used; one left half made, moved here or made with
         # another Python is made anew.
         if place.stamps.read("environment") is None and _has_pip(place):
             return
         command = [place.base_python, "-I", "-m", "venv", "--clear", str(place.venv)]
-        log.run(command, "the virtual environment .venv could not be made", bar)
+        log.run(command, "the virtual environment .venv could not be made")
 
     inputs = digest(sys.version, place.base_python, str(place.venv))
     return Step("environment", "Python environment", lambda: inputs, make, 8, 30)
@@ -86,9 +79,9 @@ def pip_and_setuptools(place: Place) -> Step:
     """One pip for all, so that its output can be read; setuptools installs the project."""
     lock = place.root / "script" / "bootstrap.lock"
 
-    def install(bar: Bar, log: Log) -> None:
+    def install(log: Log) -> None:
         command = place.pip("install", "--require-hashes", "-r", str(lock))
-        log.run(command, "pip and setuptools could not be installed", bar)
+        log.run(command, "pip and setuptools could not be installed")
 
     return Step("bootstrap", "pip and setuptools", lambda: digest(lock), install, 5, 20)
 
@@ -96,25 +89,26 @@ def pip_and_setuptools(place: Place) -> Step:
 def packages(place: Place, name: str) -> Step:
     lock = place.root / name
 
-    def install(bar: Bar, log: Log) -> None:
-        # The lock names every package, so nothing is resolved; what is only there as source is
-        # built with the pinned setuptools, not with one fetched for the occasion.
-        options = ["--require-hashes", "--no-deps", "--no-build-isolation", "-r", str(lock)]
-        reader = PipProgress(requirement_count(lock.read_text()))
-        command = place.pip("install", *options)
-        log.run(command, f"the packages of {name} could not be installed", bar, reader)
-
     download_mb, disk_mb = locked_size(place.root, name)
     fetch = Fetch(f"packages of {name}", INDEX, download_mb, disk_mb)
     room_mb = download_mb + disk_mb
     return Step(
-        name, f"Packages of {name}", lambda: digest(lock), install, 60, room_mb, fetches=(fetch,)
+        name,
+        f"Packages of {name}",
+        lambda: digest(lock),
+        lambda log: install_locked(place, name, log),
+        60,
+        room_mb,
+        fetches=(fetch,),
     )
 
 
-def requirement_count(lock: str) -> int:
-    """Pinned packages in a lock file, those for other platforms included (pip names them too)."""
-    return len(re.findall(r"^[A-Za-z0-9][\w.\-]*==", lock, re.MULTILINE))
+def install_locked(place: Place, name: str, log: Log) -> None:
+    # The lock names every package, so nothing is resolved; what is only there as source is
+    # built with the pinned setuptools, not with one fetched for the occasion.
+    options = ["--require-hashes", "--no-deps", "--no-build-isolation", "-r", place.root / name]
+    command = place.pip("install", *map(str, options))
+    log.run(command, f"the packages of {name} could not be installed")
 
 
 def llama(place: Place, cuda: Cuda | None = None) -> Step:
@@ -144,10 +138,10 @@ def llama(place: Place, cuda: Cuda | None = None) -> Step:
 def project(place: Place) -> Step:
     pyproject = place.root / "pyproject.toml"
 
-    def install(bar: Bar, log: Log) -> None:
+    def install(log: Log) -> None:
         options = ["--no-deps", "--no-index", "--no-build-isolation", "-e", str(place.root)]
         command = place.pip("install", *options)
-        log.run(command, "reachy-voice itself could not be installed", bar, cwd=place.root)
+        log.run(command, "reachy-voice itself could not be installed", cwd=place.root)
 
     return Step("project", "reachy-voice", lambda: digest(pyproject), install, 5, 1)
 
@@ -172,36 +166,35 @@ def weights(
         files = (config / "weights.yaml", config / "default.yaml")
         return digest(str(place.cache), *files, *more, *chosen, *here, *settings)
 
-    def run() -> None:
+    def run(log: Log) -> None:  # it shows its own progress
         for command in commands:
             if status := subprocess.run(command, check=False).returncode:
-                raise WeightsNotPulled(status, " ".join(command))
+                raise SetupError(
+                    status if status > 0 else 1,
+                    "the weights could not be fetched",
+                    "see above",
+                    f"{' '.join(command)}    (or run this again: it goes on from here)",
+                )
 
     fetches = tuple(
-        Fetch(f"{w.name} ({w.licence})", w.source, round(w.size / 1e6), round(w.size / 1e6))
+        Fetch(f"{w['name']} ({w['licence']})", w["source"], size_mb, size_mb)
         for w in missing
+        for size_mb in [round(w["size"] / 1e6)]
     )
     to_fetch_mb = sum(fetch.download_mb for fetch in fetches)
-    return Step(name, "Weights", inputs, None, 30, 0, to_fetch_mb, run, fetches, due=bool(missing))
-
-
-class WeightsNotPulled(SetupError):
-    """``models pull`` has told what, why and the fix; its exit code is passed on."""
-
-    def __init__(self, exit_code: int, command: str) -> None:
-        super().__init__(
-            exit_code if exit_code > 0 else 1,
-            "the weights could not be fetched",
-            "see above",
-            f"{command}    (or run this again: it goes on from here)",
-        )
+    return Step(
+        name,
+        "Weights",
+        inputs,
+        run,
+        30,
+        cache_mb=to_fetch_mb,
+        fetches=fetches,
+        due=bool(missing),
+    )
 
 
 def clear_scratch(place: Place) -> None:
     """What an interrupted setup may have left."""
     shutil.rmtree(place.scratch, ignore_errors=True)
     place.scratch.mkdir(parents=True)
-
-
-def log_file(place: Place, step: Step) -> Path:
-    return place.build / f"setup-{step.name}.log"

@@ -214,10 +214,10 @@ def test_setup_reads_the_answer() -> None:
     assert read.lock == "requirements-workstation.lock"
     assert read.torch == "cuda"
     assert any(weights.name == "parakeet-tdt-0.6b-v3" for weights in read.missing)
-    error = unfit(read.findings)
+    error = unfit(read)
     assert error is not None
     assert "broken" in error.why
-    assert unfit(Read.read(answer([], HERE)).findings) is None
+    assert unfit(Read.read(answer([], HERE))) is None
 
 
 @pytest.mark.parametrize("nvcc", [None, "/bin/false"], ids=["gone", "broken"])

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import setup as setup_program
 from setup_steps import failures, plan
+from setup_steps.options import require_config
 from setup_steps.place import Place
 from setup_steps.plan import Fetch
-from setup_steps.profile import require_config
 
 from tests.support.places import ROOT
 
@@ -92,7 +92,7 @@ def test_who_answers_no_is_told_so(
 
     place = Place(tmp_path, tmp_path / "cache", sys.executable)
     large = Fetch("much", "an index", 2000, 2000)
-    step = Step("much", "Much", lambda: "", lambda bar, log: pytest.fail("done"), fetches=(large,))
+    step = Step("much", "Much", lambda: "", lambda log: pytest.fail("done"), fetches=(large,))
     monkeypatch.setattr(plan, "agreed", lambda fetches: False)
     monkeypatch.setattr(
         setup_program, "_serve", lambda place, _: setup_program.set_up(place, [step])

@@ -1,14 +1,13 @@
-"""script/setup_steps: progress, causes of failures, commands, and what a computer offers."""
+"""script/setup_steps: causes of failures, commands, and what a computer offers."""
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-from setup_steps import computer, failures, llama, progress, steps
+from setup_steps import commands, computer, failures, llama
 from setup_steps.commands import Log
 
 # As pip 23 and 26 print them.
@@ -48,84 +47,6 @@ NO_CMAKE_COMPILER = "CMake Error: CMAKE_CXX_COMPILER not set, after EnableLangua
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     return Log(tmp_path / "step.log", os.environ)
-
-
-class TestProgress:
-    def test_ninja_counts_from_the_first_to_the_last_file(self) -> None:
-        reader = progress.NinjaProgress()
-        assert reader("Collecting llama-cpp-python==0.3.36") == 0
-        assert reader("  [1/2] Building C object testCCompiler.c.o") == 0
-        half = reader("  [70/140] /usr/bin/c++ -O3 -c llama-model.cpp")
-        assert 0.5 < half < 0.55
-        assert reader("llama-model.cpp:1: warning: unused [3/140]") == half
-        assert reader("[140/140] Linking CXX shared library bin/libllama.so") == 1
-
-    def test_pip_counts_requirements_and_never_falls(self) -> None:
-        reader = progress.PipProgress(4)
-        lines = [
-            "Looking in indexes: https://pypi.org/simple",
-            "Collecting anyio==4.16.0 (from -r requirements.lock (line 7))",
-            "  Downloading anyio-4.16.0-py3-none-any.whl (113 kB)",
-            "Ignoring colorama: markers 'sys_platform == \"win32\"' don't match your environment",
-            "Requirement already satisfied: idna==3.20 in ./.venv/lib/python3.11/site-packages",
-            "Installing collected packages: anyio",
-            "Successfully installed anyio-4.16.0",
-        ]
-        seen = [round(reader(line) / reader.LOOKUP, 2) for line in lines]
-        assert seen == [0, 0.25, 0.25, 0.5, 0.75, 1, 1]
-
-    def test_requirements_are_counted_in_the_lock(self) -> None:
-        lock = "a==1 \\\n    --hash=sha256:00 \\\n    --hash=sha256:01\nb-c==2 ; python == '3'\n"
-        assert steps.requirement_count(lock) == 2
-
-    @pytest.mark.parametrize(
-        ("elapsed_s", "fraction", "expected_s"),
-        [(0, 0, 60), (10, 0.01, 50), (90, 0, 0), (30, 0.25, 90), (100, 1, 0)],
-    )
-    def test_estimate(self, elapsed_s: float, fraction: float, expected_s: float) -> None:
-        assert progress.remaining_s(elapsed_s, fraction, 60) == pytest.approx(expected_s)
-
-    @pytest.mark.parametrize("width", [30, 79, 200])
-    def test_line_fits_the_terminal(self, width: int) -> None:
-        line = progress.bar_line("[4/6] llama.cpp, compiled for this CPU", 65, 0.5, 60, width)
-        assert len(line) <= width
-        assert width == 30 or line.endswith(" 50%  1:05, about 1:05 left")
-
-    def test_without_a_terminal_lines_are_plain_and_rare(self) -> None:
-        out, now = io.StringIO(), 0.0
-        bar = progress.Bar("Packages", 60, out, lambda: now)
-        for second in range(61):
-            now = float(second)
-            bar.show(second / 100)
-        bar.done()
-        lines = out.getvalue().splitlines()
-        assert lines[0] == "Packages (about 1:00)"
-        assert lines[-1] == "Packages: done in 1:00"
-        assert len(lines) == 4
-        assert "\r" not in out.getvalue()
-
-    def test_a_silent_command_is_shown_by_its_typical_duration(self) -> None:
-        now = 0.0
-        bar = progress.Bar("Environment", 8, io.StringIO(), lambda: now)
-        fractions = []
-        for now in (2.0, 4.0, 20.0):  # noqa: B007
-            bar.show(None)
-            fractions.append(bar.fraction)
-        bar.show(0.1)
-        assert fractions == [0.25, 0.5, 0.95]
-        assert bar.fraction == 0.95
-
-    def test_a_terminal_gets_one_line_rewritten(self) -> None:
-        class Terminal(io.StringIO):
-            def isatty(self) -> bool:
-                return True
-
-        out = Terminal()
-        bar = progress.Bar("Packages", 60, out)
-        bar.show(0.5)
-        bar.done()
-        assert out.getvalue().count("\n") == 1
-        assert out.getvalue().count("\r") == 2
 
 
 class TestCauses:
@@ -168,29 +89,34 @@ class TestCauses:
             log.run(["false"], "second")
         assert caught.value.exit_code == failures.BUILD_FAILED
 
-    def test_progress_is_read_from_the_output(self, log: Log) -> None:
-        seen: list[str] = []
-
-        def reader(line: str) -> float:
-            seen.append(line)
-            return 0.0
-
-        log.run(["printf", "one\\ntwo\\n"], "printf", None, reader)
-        assert seen == ["one", "two"]
-
-    def test_interruption_ends_the_command_and_all_it_started(self, log: Log) -> None:
+    def test_interruption_ends_the_command_and_all_it_started(
+        self, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         read_end, write_end = os.pipe()
         os.set_inheritable(write_end, True)
 
-        def reader(line: str) -> float:
+        def interrupt(self: Log) -> None:
             raise KeyboardInterrupt
 
+        monkeypatch.setattr(Log, "_show", interrupt)
         log.lock_fd = write_end
         with pytest.raises(KeyboardInterrupt):
-            log.run(["sh", "-c", "echo started; sleep 600 & wait"], "sleep", None, reader)
+            log.run(["sh", "-c", "sleep 600 & wait"], "sleep")
         os.close(write_end)
-        assert os.read(read_end, 1) == b""  # end of file: nobody holds the other end any more
+        assert os.read(read_end, 1) == b""  # end of file: the other end is closed everywhere
         os.close(read_end)
+
+
+def test_a_terminal_shows_how_long_a_command_has_taken(
+    log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "POLL_S", 0.01)
+    monkeypatch.setattr(commands.sys.stderr, "isatty", lambda: True)
+    log.run(["sleep", "0.1"], "sleep")
+    log.done()
+    printed = capsys.readouterr().err
+    assert printed.startswith("\r      0:00\r")
+    assert printed.endswith("\r      done in 0:00\n")
 
 
 class TestComputer:
@@ -206,10 +132,6 @@ class TestComputer:
     def test_c_alone_is_not_enough(self) -> None:
         assert computer.find_compiler({}, {"cc": "/usr/bin/cc"}.get) is None
 
-    def test_empty_path(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setenv("PATH", str(tmp_path))
-        assert computer.find_compiler({}) is None
-
     @pytest.mark.parametrize("present", [set(), {"venv"}, {"ensurepip"}])
     def test_venv_missing_names_the_debian_package(self, present: set[str]) -> None:
         error = computer.venv_error(present.__contains__, (3, 11))
@@ -217,8 +139,6 @@ class TestComputer:
         assert error.exit_code == failures.NO_PYTHON
         assert "apt-get install python3-venv" in error.fix
         assert "python3.11-venv" in error.fix
-
-    def test_venv_present(self) -> None:
         assert computer.venv_error({"venv", "ensurepip"}.__contains__, (3, 11)) is None
 
     def test_space_is_summed_for_each_file_system(self, tmp_path: Path) -> None:

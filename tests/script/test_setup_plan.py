@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from setup_steps import options, plan, stack
@@ -54,25 +52,17 @@ class TestLocks:
         assert not {"torch", "torchaudio", "triton"} & (set(pins(WORKSTATION)) | set(pins(FAST)))
         assert {"torch", "torchaudio", "nvidia-cublas"} <= set(pins(stack.CUDA_LOCK))
 
-    @pytest.mark.parametrize("name", [BASE, TESTED, WORKSTATION, FAST, stack.CUDA_LOCK])
-    def test_sizes_are_of_these_very_locks(self, name: str) -> None:
-        """Else run script/lock."""
-        sizes = json.loads((ROOT / "script" / "sizes.json").read_text())
-        assert sizes[name]["sha256"] == hashlib.sha256((ROOT / name).read_bytes()).hexdigest()
-        assert 0 < sizes[name]["download"] < sizes[name]["disk"]
-
 
 class TestOptions:
     def test_of_the_server(self) -> None:
         given = options.of_serve(["--profile", "reachy", "--lan", "--set", "a.b=1", "--port", "9"])
-        assert given.settings == ("--config", "reachy", "--set", "a.b=1")
-        assert given.others == ("--lan", "--port", "9")
-        assert given.asked == (*given.settings, "--torch", "auto")
+        assert given.settings == ["--config", "reachy", "--set", "a.b=1"]
+        assert given.others == ["--lan", "--port", "9"]
         assert not given.setup_only
 
     @pytest.mark.parametrize("written", [["--config", "x"], ["-c", "x"], ["--profile=x"]])
     def test_a_profile_is_a_config(self, written: list[str]) -> None:
-        assert options.of_serve(written).settings == ("--config", "x")
+        assert options.of_serve(written).settings == ["--config", "x"]
 
     def test_of_setup_itself(self) -> None:
         given = options.of_serve(["--setup-only", "--dry-run", "--torch", "cpu", "--help"])
@@ -80,33 +70,19 @@ class TestOptions:
         assert given.plan
         assert given.torch == "cpu"
         assert given.help
-        assert given.others == ()
+        assert given.others == []
 
-    @pytest.mark.parametrize(
-        ("parse", "program"),
-        [(options.of_serve, "script/serve"), (options.of_test, "script/test")],
-    )
     def test_a_mistake_names_the_command_that_was_typed(
-        self,
-        capsys: pytest.CaptureFixture[str],
-        parse: Callable[[list[str]], object],
-        program: str,
+        self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with pytest.raises(SystemExit, match="2"):
-            parse(["--torch", "gpu"])
-        assert capsys.readouterr().err.startswith(f"usage: {program} ")
-
-    @pytest.mark.parametrize("text", [options.SERVE_HELP, options.TEST_HELP])
-    def test_help_has_every_option(self, text: str) -> None:
-        parser = options._parser("x")
-        for action in parser._actions:
-            if action.dest != "help":
-                assert action.option_strings[0] in text
+            options.of_serve(["--torch", "gpu"])
+        assert capsys.readouterr().err.startswith("usage: script/serve ")
 
     def test_of_the_tests(self) -> None:
         given = options.of_test(["--workstation", "-k", "a or b", "-c", "x.ini", "tests"])
         assert given.workstation
-        assert given.others == ("-k", "a or b", "-c", "x.ini", "tests")
+        assert given.others == ["-k", "a or b", "-c", "x.ini", "tests"]
 
 
 class TestPlan:
@@ -124,7 +100,6 @@ class TestPlan:
         assert re.search(r"llama.cpp +76 MB +800 MB +0:12 \+ about 5:00 to compile +an index", text)
         assert re.search(r"together +5.3 GB +8.0 GB +19:08", text)
         assert "into /checkout/.venv and /cache" in text
-        assert "computed from the lock files" in text
 
     def test_nothing_to_fetch_is_no_plan(self) -> None:
         assert plan.lines([], ["/checkout"]) == []
@@ -151,4 +126,4 @@ class TestPlan:
     def test_a_stack_counts_without_the_base(self) -> None:
         whole, _ = plan.locked_size(ROOT, WORKSTATION)
         base, _ = plan.locked_size(ROOT, BASE)
-        assert plan.locked_size(ROOT, WORKSTATION, BASE)[0] == pytest.approx(whole - base, abs=1)
+        assert plan.locked_size(ROOT, WORKSTATION, BASE)[0] == whole - base > 0

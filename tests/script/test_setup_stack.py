@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import platform
@@ -17,9 +16,8 @@ import pytest
 import setup as setup_program
 from setup_steps import failures, needs, stack, steps
 from setup_steps.commands import Log
-from setup_steps.needs import Cuda, Finding, Needs, Weights
+from setup_steps.needs import Cuda, Needs
 from setup_steps.place import Place
-from setup_steps.progress import Bar
 
 from tests.support.places import ROOT
 
@@ -28,7 +26,12 @@ FOR_CPU = f"torch=={stack.pinned(ROOT / stack.CUDA_LOCK, 'torch')}+cpu"
 HASHED = sys.platform == "linux" and (platform.machine(), sys.version_info[:2]) == stack.HASHED
 TORCH_FOR_CPU = "--require-hashes -r {place.root}/script/torch-cpu.lock" if HASHED else FOR_CPU
 CUDA = Cuda("/usr/local/cuda/bin/nvcc", "13.0.88", "8.9")
-PARAKEET = Weights("parakeet", 2_509_332_480, "hub nvidia/parakeet", "CC-BY-4.0")
+PARAKEET = {
+    "name": "parakeet",
+    "size": 2_509_332_480,
+    "source": "hub nvidia/parakeet",
+    "licence": "CC-BY-4.0",
+}
 
 
 @pytest.fixture
@@ -62,9 +65,7 @@ def called(place: Place) -> list[str]:
 
 
 def do(place: Place, step: steps.Step) -> None:
-    assert step.run is not None
-    log = Log(place.build / "step.log", os.environ)
-    step.run(Bar("step", 1, io.StringIO()), log)
+    step.run(Log(place.build / "step.log", os.environ))
     place.stamps.write(step.name, step.inputs())
 
 
@@ -234,8 +235,7 @@ class TestStack:
         step = steps.weights(place, "weights", (), found, ("--config", "mine.yaml"))
         place.stamps.write("weights", step.inputs())
         assert not step.is_done(place), "they are missing, whatever was noted"
-        assert step.in_foreground is not None
-        step.in_foreground()
+        step.run(Log(place.build / "step.log", os.environ))
         assert ran == [[str(place.program), "models", "pull", "--config", "mine.yaml"]]
         (fetch,) = step.fetches
         assert fetch.what == "parakeet (CC-BY-4.0)"
@@ -296,15 +296,19 @@ class TestOfTheTests:
         assert all(step.is_done(ready) for step in steps.base_steps(ready, with_tests=False))
 
 
+def finding(name: str, state: str, detail: str, fix: str = "") -> dict[str, str]:
+    return {"name": name, "state": state, "detail": detail, "fix": fix}
+
+
 class TestFitness:
     BAD = (
-        Finding("GPU", "fail", "driver 535, 580 is needed", "Install a newer driver"),
-        Finding("CUDA compiler", "fail", "no nvcc", "Install cuda-toolkit"),
-        Finding("Python for torch", "ok", "3.11"),
+        finding("GPU", "fail", "driver 535, 580 is needed", "Install a newer driver"),
+        finding("CUDA compiler", "fail", "no nvcc", "Install cuda-toolkit"),
+        finding("Python for torch", "ok", "3.11"),
     )
 
     def test_everything_that_is_wrong_in_one_report(self) -> None:
-        error = needs.unfit(self.BAD)
+        error = needs.unfit(Needs(findings=self.BAD))
         assert error is not None
         assert error.exit_code == failures.NOT_FIT == 16
         report = error.report()
@@ -327,7 +331,7 @@ class TestFitness:
     def test_a_warning_is_told_and_goes_on(
         self, place: Place, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        found = Needs(findings=(Finding("GPU memory", "warn", "little", "Close others"),))
+        found = Needs(findings=(finding("GPU memory", "warn", "little", "Close others"),))
         setup_program.check_computer(place, [], found)
         assert "GPU memory: little. Close others" in capsys.readouterr().err
 
@@ -356,7 +360,7 @@ class TestAsking:
         assert called(place) == ["-I -m app.doctor.needs --config reachy --torch auto"]
         assert found.lock == WORKSTATION
         assert found.cuda == Cuda("/nvcc", "13.0", "8.9")
-        assert needs.unfit(found.findings) is None
+        assert needs.unfit(found) is None
 
     def test_its_exit_code_is_passed_on(self, place: Place) -> None:
         answer_pip(place, "exit 3")
