@@ -2,10 +2,10 @@
 
     python -m benchmarks.exchanges [--exchanges N] [--config F] [--set K=V] [--seed S] [--out FILE]
 
-The real server with its configured engines; a client as the robot's app says recordings in real
+The real server with its configured engines; a client like the robot's app says recordings in real
 time, one after the other. During each of them, at a random moment from its beginning to its answer,
-one engine is exchanged: each kind in turn, beside the old one and after it in turn. A turn is lost
-if nothing was recognised of it, or it was not answered. Audio is dropped if the session has heard
+one engine is exchanged: each kind in turn, beside the old one or after it. A turn is lost if
+nothing was recognised of it, or it was not answered. Audio is dropped if the session has heard
 fewer samples than the client has sent. Exit code 1: a turn was lost, audio was dropped, or a
 response or a transcript failed.
 """
@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from statistics import median
 from typing import Any
-
-import numpy as np
 
 from app.compose import Assistant
 from app.models.memory_room import has_room
@@ -34,6 +31,7 @@ from app.server.live_settings import LiveSettings
 from app.server.serving import local_server
 from app.settings.load import load_settings
 from app.settings.model import Loaded
+from benchmarks.harness.program import arguments, finish, load
 from benchmarks.wer import word_errors
 from tests.clients import robot_app as robot
 from tests.support.recordings import real_recordings
@@ -85,7 +83,7 @@ class Report:
     @property
     def exit_code(self) -> int:
         lost = not self.turns or any(turn.lost for turn in self.turns)
-        return 1 if lost or self.dropped_samples or self.failed else 0
+        return int(bool(lost or self.dropped_samples or self.failed))
 
 
 async def talk(live: LiveSettings, assistant: Assistant, url: str, options: Any) -> Report:
@@ -152,48 +150,40 @@ async def hold(app: Any, spoken: Any, turn: Turn, notice: str) -> None:
 
 
 async def measure(options: argparse.Namespace) -> Report:
-    def load(more: Sequence[str]) -> Loaded:
-        return load_settings(options.config, [*options.set, *more])
+    def read(more: Sequence[str]) -> Loaded:
+        return load_settings(options.config, [*options.sets, *more])
 
-    loaded = load(())
+    loaded = read(())
     cache = WeightsCache(loaded.settings.paths.cache(os.environ))
     assistant = Assistant(loaded.settings, cache)
-    live = LiveSettings(loaded, load, assistant, Exchange(assistant, has_room(cache)))
+    live = LiveSettings(loaded, read, assistant, Exchange(assistant, has_room(cache)))
     async with local_server(assistant) as url:
         return await talk(live, assistant, url, options)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.exchanges")
-    parser.add_argument("--exchanges", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--config")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    load_before = os.getloadavg()[0]
-    report = asyncio.run(measure(options))
-    errors = sum(word_errors(turn.text, turn.heard).errors for turn in report.turns)
+def figures(report: Report) -> dict[str, Any]:
     took_s = [turn.took_s for turn in report.turns]
-    figures = {
+    errors = [word_errors(turn.text, turn.heard) for turn in report.turns]
+    return {
         "exchanges": len(report.turns),
         "lost_turns": sum(turn.lost for turn in report.turns),
         "failed": report.failed,
         "dropped_samples": report.dropped_samples,
-        "word_errors": errors,
-        "words": sum(len(turn.text.split()) for turn in report.turns),
-        "exchange_s": {
-            "p50": round(float(np.median(took_s)), 2),
-            "max": round(max(took_s), 2),
-        },
-        "load_average": [load_before, os.getloadavg()[0]],
-        "cores": os.cpu_count(),
-        "seed": options.seed,
+        "word_errors": sum(each.errors for each in errors),
+        "words": sum(each.words for each in errors),
+        "exchange_s": {"p50": round(median(took_s), 2), "max": round(max(took_s), 2)},
         "turns": [vars(turn) for turn in report.turns],
     }
-    print(json.dumps({key: value for key, value in figures.items() if key != "turns"}, indent=2))
-    if options.out:
-        options.out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def main() -> None:
+    parser = arguments(__doc__, "benchmarks.exchanges", settings=True)
+    parser.add_argument("--exchanges", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    before = load()
+    report = asyncio.run(measure(given))
+    finish({**figures(report), "seed": given.seed}, given.out, before, details="turns")
     sys.exit(report.exit_code)
 
 

@@ -1,4 +1,4 @@
-"""A soak's way to the server: its messages, and what came back, checked and counted.
+"""A soak's connections: what is sent, and what comes back, checked and counted.
 
 ``AsgiLink`` runs the whole server but uvicorn in this process, in virtual time; ``SocketLink`` is a
 WebSocket. Every event passes through ``tests/support/conformance.py``, whose memory is kept short.
@@ -34,11 +34,10 @@ STUCK_S = 240.0
 
 @dataclass
 class Report:
-    """What was counted, over all clients."""
+    """Counts over all clients. ``problems``: the first ones, in words."""
 
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
-    """The first ones, in words; ``counts["problems"]`` is how many."""
 
     def balance(self) -> None:
         """Each response that was begun has ended once, or its connection was lost."""
@@ -58,21 +57,19 @@ class Gone(Exception):
 
 
 class Link:
-    """One connection. ``until`` waits for what was taken; ``response`` is the running one."""
+    """One connection. ``last_item`` is the message that was begun last, with ``audio_ms`` of
+    audio; ``calls`` are function calls that wait for their output."""
 
     def __init__(self, report: Report, *, beta: bool = False, fresh: bool = True) -> None:
-        """``fresh`` False: it may go on with a conversation whose items it was told of before."""
+        """``fresh`` False: it may go on with a conversation that it was told of before."""
+        self.beta = beta
         self.recorder = conformance.Recorder("beta" if beta else "ga", whole=fresh)
         self.report = report
         self.gone = False
-        self.open_responses: dict[str, float] = {}
-        """Since when, in the loop's time."""
-        self.last_response: dict[str, Any] = {}
+        self.responses: set[str] = set()
         self.last_item: str | None = None
         self.audio_ms = 0.0
-        """Of the last item."""
         self.calls: list[dict[str, Any]] = []
-        """Function calls that wait for their output."""
         self._changed = asyncio.Event()
         self._deleted: set[str] = set()
 
@@ -106,17 +103,17 @@ class Link:
         del self.recorder.events[1:]  # the first one matters
         self.report.counts["events"] += 1
         self._fold(event)
-        self._changed.set()
+        self.wake()
 
     def lost(self) -> None:
         """The connection is over."""
         if not self.gone:
-            self.report.counts[LOST] += len(self.open_responses)
+            self.report.counts[LOST] += len(self.responses)
         self.gone = True
         self.wake()
 
     def wake(self) -> None:
-        """Have those who wait look again."""
+        """Have all that wait look again."""
         self._changed.set()
 
     async def until(self, what: Callable[[], bool], timeout_s: float) -> bool:
@@ -130,23 +127,22 @@ class Link:
                     await self._changed.wait()
         return what()
 
-    def look_for_stuck(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for response, since in list(self.open_responses.items()):
-            if now - since > STUCK_S:
-                self.report.problem(f"{response} has not ended after {now - since:.0f} s")
-                del self.open_responses[response]
+    async def until_silent(self) -> None:
+        """Until no response runs. One that does not end is a problem. Raises ``Gone``."""
+        if not await self.until(lambda: not self.responses, STUCK_S):
+            self.report.problem(f"{self.responses} did not end within {STUCK_S:.0f} s")
+            self.responses.clear()
 
     def finish(self) -> None:
-        """It was left in peace, with nothing going on: all that was opened is closed."""
+        """Nothing is going on: all that was opened must be closed."""
         try:
             self.recorder.finish()
         except AssertionError as error:
             self.report.problem(f"at the end: {error}")
 
     def forget(self) -> None:
-        """Let go of ids that the checks keep for ever, once nothing can be told of them any more:
-        of what was deleted, those that were so at the last call."""
+        """Drop ids that the checks keep for ever, once nothing can refer to them any more: of
+        deleted items, those that were deleted at the last call."""
         recorder = self.recorder
         recorder._ids.clear()
         told: dict[str, Any] = recorder._told or {}
@@ -166,34 +162,25 @@ class Link:
         match event["type"]:
             case "response.created":
                 self.report.counts["responses"] += 1
-                self.open_responses[event["response"]["id"]] = asyncio.get_running_loop().time()
+                self.responses.add(event["response"]["id"])
             case "response.done":
-                self._end(event["response"])
-            case "response.output_item.added" | "response.output_item.done":
-                if event["item"]["type"] == "message":
-                    self.last_item = event["item"]["id"]
-                    if event["type"].endswith("added"):
-                        self.audio_ms = 0.0
+                response = event["response"]
+                self.responses.discard(response["id"])
+                self.report.counts[f"response {response['status']}"] += 1
+                calls = [item for item in response["output"] if item["type"] == "function_call"]
+                self.calls += [call for call in calls if call["status"] == "completed"]
+            case "response.output_item.added" if event["item"]["type"] == "message":
+                self.last_item, self.audio_ms = event["item"]["id"], 0.0
             case "response.output_audio.delta" | "response.audio.delta":
                 self.audio_ms += len(event["delta"]) * 3 / 4 / 2 / 24
                 self.report.counts["audio deltas"] += 1
             case "error":
-                self._judge(event["error"])
+                error = event["error"]
+                self.report.counts[f"refused: {error['code']}"] += 1
+                if not str(error["event_id"]).startswith(MAY_FAIL):
+                    self.report.problem(f"error {error['code']}: {error['message']}")
             case "input_audio_buffer.speech_started":
                 self.report.counts["user turns"] += 1
-
-    def _end(self, response: dict[str, Any]) -> None:
-        if self.open_responses.pop(response["id"], None) is None:
-            self.report.problem(f"response.done of {response['id']}, which is not running")
-        self.last_response = response
-        self.report.counts[f"response {response['status']}"] += 1
-        calls = [item for item in response["output"] if item["type"] == "function_call"]
-        self.calls += [call for call in calls if call["status"] == "completed"]
-
-    def _judge(self, error: dict[str, Any]) -> None:
-        self.report.counts[f"refused: {error['code']}"] += 1
-        if not str(error["event_id"]).startswith(MAY_FAIL):
-            self.report.problem(f"error {error['code']}: {error['message']}")
 
 
 # --- in this process ---------------------------------------------------------------------------
@@ -220,23 +207,13 @@ class AsgiLink(Link):
     """``serve`` it in a task. The server reads one message after the other, and the client waits
     meanwhile, as behind a full TCP window."""
 
-    def __init__(
-        self,
-        report: Report,
-        key: str,
-        query: str = "",
-        *,
-        beta: bool = False,
-        fresh: bool = True,
-    ) -> None:
+    def __init__(self, report: Report, key: str, query: str, *, beta: bool, fresh: bool) -> None:
         super().__init__(report, beta=beta, fresh=fresh)
         self._wire = _Wire()
         self._unread: asyncio.Queue[dict[str, Any]] = asyncio.Queue(4)
         self._unread.put_nowait({"type": "websocket.connect"})
         self._ended = asyncio.Event()
-        headers = [(b"host", b"127.0.0.1:8765")]
-        if key:
-            headers.append((b"authorization", f"Bearer {key}".encode()))
+        headers = [(b"host", b"127.0.0.1:8765"), (b"authorization", f"Bearer {key}".encode())]
         if beta:
             headers.append((b"openai-beta", b"realtime=v1"))
         self._scope = {
@@ -264,7 +241,7 @@ class AsgiLink(Link):
             self._wire.lost.set()
             self._ended.set()
             self.lost()
-            while not self._unread.empty():  # who waits to be read waits no more
+            while not self._unread.empty():  # unblocks a client that waits to send
                 self._unread.get_nowait()
 
     async def _sent(self, message: Any) -> None:

@@ -1,8 +1,8 @@
 """What the clients of a soak do: they talk, interrupt, agree, call tools, write, vanish, come back.
 
-Each client lives until it is cancelled, one connection after the other. Everything is drawn from
-its own seed. It knows no transport: a ``Connect`` gives it links (``benchmarks.soak.links``), and
-its voice gives it audio as messages that are ready to be sent.
+Each client lives until it is stopped, one connection after the other. Everything is drawn from its
+own seed. It knows no transport: a ``Connect`` gives it links (``benchmarks.soak.links``), and its
+voice gives it audio as messages that are ready to be sent.
 """
 
 from __future__ import annotations
@@ -11,18 +11,33 @@ import asyncio
 import contextlib
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from benchmarks.soak.links import Gone, Link, Report
 
 Manner = Literal["robot", "long", "guest", "writer"]
-MANNERS: tuple[Manner, ...] = ("robot", "long", "guest", "writer")
-"""A robot is lost now and then, and comes back. ``long`` never leaves. Guests come for minutes. A
-writer pushes to talk and types."""
-ANSWER_S = 90.0
+MINUTES: dict[Manner, tuple[float, float]] = {
+    "robot": (4.0, 40.0),
+    "long": (1e9, 1e9),
+    "guest": (0.5, 5.0),
+    "writer": (2.0, 20.0),
+}
+"""How long each stays connected. A writer pushes to talk, and types."""
+Sound = Literal["question", "interruption", "backchannel", "noise"]
+OVER = {
+    "listen": 45,
+    "interruption": 17,
+    "backchannel": 15,
+    "noise": 6,
+    "cancel": 5,
+    "truncate": 4,
+    "mute": 3,
+    "odd": 5,
+}
+"""What a client does over an answer, and how often in a hundred."""
 QUIET_S = 6.0
 MOST_BEHIND_S = 1.0
 """Audio that is later than this is not caught up with."""
@@ -30,7 +45,6 @@ SAID_S = 120.0
 """Nothing takes so long to say, also where the server reads slowly."""
 PAUSE_S = 10.0
 """Between two turns, on average."""
-MINUTES = {"robot": (4.0, 40.0), "guest": (0.5, 5.0), "writer": (2.0, 20.0)}
 TOOL = {
     "type": "function",
     "name": "look",
@@ -39,22 +53,15 @@ TOOL = {
 }
 
 
-class Voice(Protocol):
-    """Sounds as ``input_audio_buffer.append`` messages of ``frame_s`` seconds each."""
+@dataclass(frozen=True)
+class Voice:
+    """``input_audio_buffer.append`` messages of ``frame_s`` seconds each, at ``rate`` Hz: silence,
+    and several sounds of each kind."""
 
     frame_s: float
     rate: int
-
-    @property
-    def silence(self) -> str: ...
-
-    def question(self, rng: random.Random) -> Sequence[str]: ...
-
-    def interruption(self, rng: random.Random) -> Sequence[str]: ...
-
-    def backchannel(self, rng: random.Random) -> Sequence[str]: ...
-
-    def noise(self, rng: random.Random) -> Sequence[str]: ...
+    silence: str
+    sounds: Mapping[Sound, Sequence[Sequence[str]]]
 
 
 Connect = Callable[[str, str, bool, bool], AbstractAsyncContextManager[Link]]
@@ -64,10 +71,11 @@ Connect = Callable[[str, str, bool, bool], AbstractAsyncContextManager[Link]]
 class Microphone:
     """Streams its tape in real time, and silence when that is empty. ``run`` it in a task."""
 
-    def __init__(self, link: Link, voice: Voice) -> None:
+    def __init__(self, link: Link, voice: Voice, rng: random.Random) -> None:
         self.muted = False
         self._link = link
         self._voice = voice
+        self._rng = rng
         self._tape: deque[str] = deque()
 
     async def run(self) -> None:
@@ -84,15 +92,16 @@ class Microphone:
                 due = max(due + self._voice.frame_s, loop.time() - MOST_BEHIND_S)
                 await asyncio.sleep(max(0.0, due - loop.time()))
 
-    async def say(self, sound: Sequence[str]) -> None:
+    async def say(self, kind: Sound) -> None:
         """Returns when it has been said. Raises ``Gone``."""
-        self._tape.extend(sound)
+        self._tape.extend(self._rng.choice(self._voice.sounds[kind]))
         await self._link.until(lambda: not self._tape, SAID_S)
 
 
 @dataclass
 class Client:
-    """``name`` is its key, too."""
+    """``name`` is its key, too. ``link``: the open one. ``vanished``: its last connection was lost,
+    so it comes back to its conversation. ``stopping``: leave when nothing goes on."""
 
     name: str
     manner: Manner
@@ -101,11 +110,8 @@ class Client:
     report: Report
     rng: random.Random
     link: Link | None = None
-    """The one that is open."""
     vanished: bool = False
-    """Whether its last connection was lost, so that it comes back to its conversation."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set from outside: the last connection is to be left in peace."""
 
     async def live(self) -> None:
         """Until it is stopped."""
@@ -119,30 +125,19 @@ class Client:
         beta = self.manner == "guest" and self.rng.random() < 0.2
         query = "timings=true" if self.rng.random() < 0.3 and not beta else ""
         self.report.counts["connections"] += 1
-        ends_at = self._ends_at()
+        now = asyncio.get_running_loop().time
+        ends_at = now() + 60 * self.rng.uniform(*MINUTES[self.manner])
         async with self.connect(self.name, query, beta, not self.vanished) as link:
             self.link, self.vanished = link, True
             with contextlib.suppress(Gone):
-                await self._begin(link, beta)
-                async with _streaming(link, self.voice) as microphone:
+                if not beta:
+                    await link.send("session.update", session=self._session())
+                async with _streaming(link, self.voice, self.rng) as microphone:
                     microphone.muted = self.manner == "writer"
-                    while not self._over(ends_at):
+                    while not self.stopping.is_set() and now() < ends_at:
                         await self._act(link, microphone)
-                        link.look_for_stuck()
                     await self._end(link, microphone)
             self.link = None
-
-    def _over(self, ends_at: float) -> bool:
-        return self.stopping.is_set() or asyncio.get_running_loop().time() >= ends_at
-
-    def _ends_at(self) -> float:
-        if self.manner == "long":
-            return float("inf")
-        return asyncio.get_running_loop().time() + 60 * self.rng.uniform(*MINUTES[self.manner])
-
-    async def _begin(self, link: Link, beta: bool) -> None:
-        if not beta:
-            await link.send("session.update", session=self._session())
 
     def _session(self) -> dict[str, Any]:
         rng = self.rng
@@ -166,25 +161,19 @@ class Client:
         }
 
     async def _end(self, link: Link, microphone: Microphone) -> None:
-        """Vanish, or say goodbye when nothing goes on."""
+        """Vanish, or say goodbye when nothing goes on, and see that all was closed."""
         if self.rng.random() < 0.6 and not self.stopping.is_set():
             self.report.counts["vanished"] += 1
             await link.cut()
             return
-        await self.settle(link)
+        for _ in range(2):
+            await asyncio.sleep(QUIET_S)
+            await link.until_silent()
+        if not link.responses:
+            link.finish()
         microphone.muted = True
         await link.leave()
         self.vanished = False
-
-    async def settle(self, link: Link) -> None:
-        """Wait until nothing goes on, and see that all was closed."""
-        for _ in range(30):
-            await asyncio.sleep(QUIET_S)
-            if await link.until(lambda: not link.open_responses, ANSWER_S):
-                break
-        await asyncio.sleep(QUIET_S)
-        if not link.open_responses:
-            link.finish()
 
     # -- what it does
 
@@ -198,21 +187,17 @@ class Client:
         await asyncio.sleep(self.rng.expovariate(1 / PAUSE_S))
 
     async def _talk(self, link: Link, microphone: Microphone) -> None:
-        rng, voice = self.rng, self.voice
+        rng = self.rng
         self.report.counts["spoken"] += 1
-        await microphone.say(voice.question(rng))
-        begun = await link.until(lambda: bool(link.open_responses), 8.0)
-        kind = rng.choices(_OVER, _OVER_WEIGHTS)[0] if begun else "listen"
+        await microphone.say("question")
+        begun = await link.until(lambda: bool(link.responses), 8.0)
+        kind = rng.choices(list(OVER), list(OVER.values()))[0] if begun else "listen"
         self.report.counts[f"then: {kind}"] += 1
         if kind != "listen":
             await asyncio.sleep(rng.uniform(0.0, 5.0))
         match kind:
-            case "interrupt":
-                await microphone.say(voice.interruption(rng))
-            case "agree":
-                await microphone.say(voice.backchannel(rng))
-            case "noise":
-                await microphone.say(voice.noise(rng))
+            case "interruption" | "backchannel" | "noise" as sound:
+                await microphone.say(sound)
             case "cancel":
                 await link.send("response.cancel", may_fail=True)
             case "truncate":
@@ -223,61 +208,52 @@ class Client:
                 microphone.muted = False
             case "odd":
                 await self._odd(link)
-        await link.until(lambda: not link.open_responses, ANSWER_S)
+        await link.until_silent()
 
     async def _truncate(self, link: Link) -> None:
-        if link.last_item is None:
-            return
-        end_ms = int(link.audio_ms * self.rng.random())
         await link.send("response.cancel", may_fail=True)
-        await link.send(
-            *("conversation.item.truncate",),
-            may_fail=True,
-            item_id=link.last_item,
-            content_index=0,
-            audio_end_ms=end_ms,
-        )
+        fields = {"content_index": 0, "audio_end_ms": int(link.audio_ms * self.rng.random())}
+        kind = "conversation.item.truncate"
+        await link.send(kind, may_fail=True, item_id=link.last_item or "", **fields)
 
     async def _odd(self, link: Link) -> None:
         """What a client seldom does."""
-        which = self.rng.randrange(5)
-        if which == 0:
-            await link.send("input_audio_buffer.clear")
-        elif which == 1 and link.last_item:
-            kind = self.rng.choice(("delete", "retrieve"))
-            await link.send(f"conversation.item.{kind}", may_fail=True, item_id=link.last_item)
-        elif which == 2:
-            await self._ask_aside(link)
-        elif which == 3 and link.recorder._dialect == "ga":
-            update = {"type": "realtime", "instructions": f"Be kind. {self.rng.randrange(3)}"}
-            await link.send("session.update", session=update)
-        elif which == 4:
-            await link.send("input_audio_buffer.commit", may_fail=True)
+        match self.rng.randrange(4):
+            case 0:
+                await link.send("input_audio_buffer.clear")
+            case 1:
+                kind = self.rng.choice(("delete", "retrieve"))
+                item_id = link.last_item or ""
+                await link.send(f"conversation.item.{kind}", may_fail=True, item_id=item_id)
+            case 2:
+                await link.send("input_audio_buffer.commit", may_fail=True)
+            case _ if not link.beta:
+                await self._ask_aside(link)
+                update = {"type": "realtime", "instructions": f"Be kind. {self.rng.randrange(3)}"}
+                await link.send("session.update", session=update)
 
     async def _ask_aside(self, link: Link) -> None:
         """A text answer that is not of the conversation."""
-        if link.recorder._dialect == "ga":
-            asked = {"conversation": "none", "output_modalities": ["text"]}
-            await link.send("response.create", may_fail=True, response=asked)
+        asked = {"conversation": "none", "output_modalities": ["text"]}
+        await link.send("response.create", may_fail=True, response=asked)
 
     async def _write(self, link: Link, microphone: Microphone) -> None:
         rng = self.rng
         if rng.random() < 0.4:
-            await microphone.say(self.voice.question(rng))
+            await microphone.say("question")
             await link.send("input_audio_buffer.commit", may_fail=True)
         else:
             content = [{"type": "input_text", "text": "Hello, who are you?"}]
             item = {"type": "message", "role": "user", "content": content}
             await link.send("conversation.item.create", may_fail=True, item=item)
-        modality = rng.choice(("audio", "text"))
-        response = {"output_modalities": [modality]}
+        response = {"output_modalities": [rng.choice(("audio", "text"))]}
         await link.send("response.create", may_fail=True, response=response)
         if rng.random() < 0.2:
             await self._ask_aside(link)
         if rng.random() < 0.2:
             await asyncio.sleep(rng.uniform(0.0, 3.0))
             await rng.choice((self._truncate, self._odd))(link)
-        await link.until(lambda: not link.open_responses, ANSWER_S)
+        await link.until_silent()
 
     async def _answer_call(self, link: Link, call: dict[str, Any]) -> None:
         self.report.counts["tool calls"] += 1
@@ -285,17 +261,13 @@ class Client:
         output = {"type": "function_call_output", "call_id": call["call_id"], "output": "a ship"}
         await link.send("conversation.item.create", may_fail=True, item=output)
         await link.send("response.create", may_fail=True)
-        await link.until(lambda: bool(link.open_responses), 2.0)
-        await link.until(lambda: not link.open_responses, ANSWER_S)
-
-
-_OVER = ("listen", "interrupt", "agree", "noise", "cancel", "truncate", "mute", "odd")
-_OVER_WEIGHTS = (45, 17, 15, 6, 5, 4, 3, 5)
+        await link.until(lambda: bool(link.responses), 2.0)
+        await link.until_silent()
 
 
 @asynccontextmanager
-async def _streaming(link: Link, voice: Voice) -> AsyncIterator[Microphone]:
-    microphone = Microphone(link, voice)
+async def _streaming(link: Link, voice: Voice, rng: random.Random) -> AsyncIterator[Microphone]:
+    microphone = Microphone(link, voice, rng)
     running = asyncio.create_task(microphone.run())
     try:
         yield microphone

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import random
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks.soak.__main__ import Memory, slope, soak
-from benchmarks.soak.engines import PHRASES, level_of, seconds_of, words_of
-from benchmarks.soak.links import MAY_FAIL, Gone, Link, Report
-from benchmarks.soak.scenes import CodedVoice, virtual_soak
-from pipeline.audio import LISTEN_RATE
+from benchmarks.soak.links import MAY_FAIL, Link, Report
+from benchmarks.soak.servers import virtual_soak
 from tests.support.virtual_time import run_virtual
 
 MINUTES = 1
@@ -36,27 +31,12 @@ def test_minutes_of_several_clients_leave_nothing_behind(monkeypatch: pytest.Mon
     assert len(memory.rows) == 3
 
 
-def test_words_are_known_as_far_as_they_were_heard() -> None:
-    for phrase, text in enumerate(PHRASES):
-        heard = np.full(round(50 * seconds_of(phrase)), level_of(phrase), np.int16)
-        assert words_of(heard) == " ".join(text.split())
-    half = np.full(round(50 * seconds_of(0) / 2), level_of(0), np.int16)
-    assert words_of(half) == "What time"
-
-
-def test_a_phrase_lasts_as_long_as_its_frames() -> None:
-    voice = CodedVoice(0.1, LISTEN_RATE)
-    sound = voice.question(random.Random(1))
-    assert all(json.loads(frame)["type"] == "input_audio_buffer.append" for frame in sound)
-    assert 0.5 <= len(sound) * 0.1 <= 6
-
-
 def test_a_slope_is_one_when_it_is_more_than_its_error() -> None:
     flat = [(hour / 4, 1000.0 + (-1) ** hour) for hour in range(40)]
     growing = [(hour / 4, 1000.0 + 30 * hour + (-1) ** hour) for hour in range(40)]
-    assert slope(flat)["none"] is True
+    assert slope(flat)["grows"] is False
     found = slope(growing)
-    assert found["none"] is False
+    assert found["grows"] is True
     assert found["slope"] == pytest.approx(120, rel=0.05)
 
 
@@ -101,24 +81,9 @@ def test_only_what_may_be_refused_may_be_refused() -> None:
 def test_a_response_that_does_not_end_is_a_problem() -> None:
     async def play() -> list[str]:
         link = _Deaf(Report())
-        link.open_responses["resp_1"] = asyncio.get_running_loop().time()
-        link.look_for_stuck()
-        assert link.report.problems == []
-        await asyncio.sleep(300)
-        link.look_for_stuck()
+        link.responses.add("resp_1")
+        await link.until_silent()
         return link.report.problems
 
     (problem,) = run_virtual(play())
     assert "resp_1" in problem
-
-
-def test_who_waits_for_a_lost_connection_is_told() -> None:
-    async def play() -> None:
-        link = _Deaf(Report())
-        waiting = asyncio.create_task(link.until(lambda: False, 10.0))
-        await asyncio.sleep(1.0)
-        link.lost()
-        with pytest.raises(Gone):
-            await waiting
-
-    run_virtual(play())
