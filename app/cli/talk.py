@@ -22,7 +22,6 @@ from app.settings.load import load_settings
 from app.settings.model import Settings
 from app.talk.keys import has_keys, pressed
 from app.talk.realtime_client import realtime_url
-from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
 
 UrlArgument = Annotated[
@@ -96,10 +95,9 @@ async def _talk(
     settings: Settings, assistant: Assistant | None, url: str | None, console: _Console, live: bool
 ) -> None:
     # Only here: sound, USB and the robot are of no use to other verbs.
-    from app.talk.log import into
     from app.talk.state import TalkState
     from app.talk.talk_app import TalkApp
-    from app.talk.view import PlainView, View, live_view
+    from app.talk.view import PlainView, live_view, warnings_in
     from hardware.sound.stderr import quiet_stderr
 
     state = TalkState()
@@ -120,22 +118,16 @@ async def _talk(
 
     console.on_gone = ended.set
 
-    def ready(kind: Kind) -> None:
-        state.say(f"{kind} is ready")
-
     with ExitStack() as stack:
-        view: View
         # PortAudio writes there when a device is gone, in the middle of the picture.
         stack.enter_context(quiet_stderr())
         if live:
-            view = stack.enter_context(live_view(state, console, _keys(settings)))
+            stack.enter_context(live_view(state, console, _keys(settings)))
         else:
-            view = PlainView(state, console)
-        stack.enter_context(into(state))
+            state.on_change = PlainView(state, console).changed
+        stack.enter_context(warnings_in(state))
         if has_keys():
             stack.enter_context(pressed(key))
-        state.on_said = app.on_change = view.changed
-        app.on_engine_ready = ready
         try:
             async with asyncio.TaskGroup() as group:
                 talking = group.create_task(app.run())

@@ -1,4 +1,4 @@
-"""What a person sees of a conversation: a fold over what happens. Pure, but for ``on_said``."""
+"""What a person sees of a conversation: a fold over what happens. Pure, but for ``on_change``."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Line:
 class TalkState:
     """``level_db``: of the microphone, dBFS. ``direction_deg``: of the last speech; ``None``:
     unknown. ``stages_ms``: the newest answer's, after the end of speech.
-    ``pressed``: the key of push to talk; ``None``: there is none. ``on_said`` is called after a
-    word of our own, on any thread."""
+    ``pressed``: the key of push to talk; ``None``: there is none. ``on_change`` is called when
+    there is something new to show, on any thread."""
 
     lines: deque[Line] = field(default_factory=lambda: deque(maxlen=_LINES))
     partial: str = ""
@@ -80,7 +80,7 @@ class TalkState:
     sounding: bool = False
     muted: bool = False
     pressed: bool | None = None
-    on_said: Callable[[], None] = lambda: None
+    on_change: Callable[[], None] = lambda: None
     _speech_open: bool = False
     _owed: bool = False
     _in_conversation: set[str] = field(default_factory=set)
@@ -104,7 +104,7 @@ class TalkState:
     def say(self, text: str) -> None:
         """A word of our own."""
         self.lines.append(Line("note", text))
-        self.on_said()
+        self.on_change()
 
     def heard(self, block: SoundBlock) -> None:
         """A piece of the microphone's sound, and of the loudspeaker's."""

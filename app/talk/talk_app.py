@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 from app.compose import Assistant, first_error
 from app.settings.model import Settings
-from app.talk.conversation import Connected, Conversation, Disconnected
+from app.talk.conversation import Connected, Conversation, Disconnected, LocalConversation
 from app.talk.embodiment import Embodiment
 from app.talk.known_rooms import KnownRooms
-from app.talk.local import LocalConversation
 from app.talk.remote import RemoteConversation
 from app.talk.state import TalkState
 from app.talk.talking import Talking
@@ -65,8 +63,6 @@ class TalkApp:
     ) -> None:
         """``assistant``: whose engines talk; ``None``: the server at ``url`` does. ``cache``: where
         rooms are kept. ``driver``: of the sound card; ``None``: PortAudio."""
-        self.on_change: Callable[[], None] = lambda: None
-        self.on_engine_ready: Callable[[Kind], None] = lambda kind: None
         self._settings = settings
         self._state = state
         self._greeted = False
@@ -87,7 +83,7 @@ class TalkApp:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._card.run())
                 if self._assistant:
-                    group.create_task(self._assistant.run(self.on_engine_ready))
+                    group.create_task(self._assistant.run(self._engine_ready))
                 opened = await self._opened
                 if self._assistant:
                     await self._assistant.ready.wait()
@@ -159,6 +155,9 @@ class TalkApp:
 
     # -- what happens
 
+    def _engine_ready(self, kind: Kind) -> None:
+        self._state.say(f"{kind} is ready")
+
     def _note(self, at: float, event: Event | Connected | Disconnected) -> None:
         self._state.note(event)
         if isinstance(event, Connected) and not self._greeted:
@@ -166,7 +165,7 @@ class TalkApp:
             how = PUSH if self._settings.sound.push_to_talk else "Speak."
             self._state.say(f"Ready: {self._state.devices}. {how}")
         self._body.note(event)
-        self.on_change()
+        self._state.on_change()
 
     def _heard(self, block: SoundBlock) -> None:
         self._state.heard(block)
@@ -204,7 +203,7 @@ class TalkApp:
                     f"{notice.speaker} had holes in its sound, because this machine is busy: it "
                     f"gets {notice.latency_s * 1000:.0f} ms in advance from now on"
                 )
-        self.on_change()
+        self._state.on_change()
 
     # -- what a person does
 
@@ -219,7 +218,7 @@ class TalkApp:
                 self._state.say("muted" if talking.muted else "not muted any more")
             elif character == " " and self._settings.sound.push_to_talk:
                 await self._push(talking)
-            self.on_change()
+            self._state.on_change()
 
     async def _push(self, talking: Talking) -> None:
         state = self._state

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.control import Control
@@ -47,12 +47,6 @@ _STAGES = {
 _WHO = {"you": ("you    ", "bold"), "reachy": ("reachy ", "bold magenta"), "note": ("       ", "")}
 
 
-class View(Protocol):
-    def changed(self) -> None:
-        """The state has changed."""
-        ...
-
-
 class PlainView:
     """For pipes and logs: lines, as they become known."""
 
@@ -81,7 +75,7 @@ class PlainView:
 
 
 @contextmanager
-def live_view(state: TalkState, console: Console, keys: str) -> Iterator[View]:
+def live_view(state: TalkState, console: Console, keys: str) -> Iterator[None]:
     """A picture that is drawn again and again; ``keys``: what can be pressed."""
     from rich.live import Live
 
@@ -98,12 +92,7 @@ def live_view(state: TalkState, console: Console, keys: str) -> Iterator[View]:
     with Live(
         console=console, get_renderable=picture, refresh_per_second=REFRESHES_PER_S, screen=False
     ):
-        yield _Drawn()
-
-
-class _Drawn:
-    def changed(self) -> None:
-        """It is drawn soon anyway."""
+        yield
 
 
 def draw(state: TalkState, keys: str = "") -> RenderableType:
@@ -194,3 +183,26 @@ def latency_bar(stages_ms: dict[str, float]) -> Text:
         label, colour = _STAGES[name]
         bar.append(f"{label} {ms:.0f}  ", style=colour)
     return bar
+
+
+# --- the log on the screen -----------------------------------------------------------------------
+
+
+class _OnScreen(logging.Handler):
+    def __init__(self, state: TalkState) -> None:
+        super().__init__(logging.WARNING)
+        self._state = state
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._state.say(record.getMessage())
+
+
+@contextmanager
+def warnings_in(state: TalkState) -> Iterator[None]:
+    """Say warnings of the log on the screen meanwhile: the terminal shows nothing else."""
+    handler, log = _OnScreen(state), logging.getLogger()
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)

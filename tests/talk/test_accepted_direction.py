@@ -205,7 +205,7 @@ def test_every_session_of_the_assistant_has_the_setting() -> None:
     """Of ``talk`` and of ``serve``."""
     stages = Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
     assistant: Any = SimpleNamespace(
-        settings=FRONT, stages=stages, sessions={}, tape=None, _lexicons=()
+        settings=FRONT, stages=stages, sessions={}, recorder=None, _lexicons=()
     )
     session = Assistant.session(
         assistant, Bus(), SessionConfig(instructions=""), hearing=ChipHearing(512)

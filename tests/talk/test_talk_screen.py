@@ -17,9 +17,8 @@ from rich.console import Console, ConsoleDimensions
 
 from app.talk.conversation import Connected, Disconnected
 from app.talk.keys import has_keys, pressed
-from app.talk.log import into
 from app.talk.state import FLOOR_DB, TalkState
-from app.talk.view import PlainView, draw, latency_bar, live_view, meter, pointer
+from app.talk.view import PlainView, draw, latency_bar, live_view, meter, pointer, warnings_in
 from hardware.sound.alignment import SoundBlock
 from pipeline.audio import AudioFormat
 from pipeline.commands import Direction
@@ -101,7 +100,7 @@ def test_the_screen_says_why_speech_is_ignored() -> None:
 def test_a_word_of_our_own_is_told_at_once() -> None:
     """Nothing else may happen for a long time."""
     state, console = TalkState(), Console(file=io.StringIO(), width=40)
-    state.on_said = PlainView(state, console).changed
+    state.on_change = PlainView(state, console).changed
     state.say("no array")
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "note: no array\n"
@@ -232,9 +231,8 @@ def test_lines_for_a_pipe_are_told_once() -> None:
 def test_the_live_picture_is_drawn_and_leaves_the_terminal_as_it_was() -> None:
     state = TalkState()
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    with live_view(state, console, "[q] quit") as view:
+    with live_view(state, console, "[q] quit"):
         state.say("hello there")
-        view.changed()
     file = console.file
     assert isinstance(file, io.StringIO)
     assert "hello there" in file.getvalue()
@@ -305,7 +303,7 @@ def test_a_program_without_input_has_no_keys(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_warnings_are_on_the_screen_for_as_long_as_it_is_there() -> None:
     state = TalkState()
-    with into(state):
+    with warnings_in(state):
         logging.getLogger("reachy_voice.talk").warning("the room in %s is odd", "here")
         logging.getLogger("reachy_voice.talk").info("not this")
     logging.getLogger("reachy_voice.talk").warning("nor this")
