@@ -213,7 +213,7 @@ def test_setup_reads_the_answer() -> None:
     read = Read.read(json.loads(json.dumps(found)))
     assert read.lock == "requirements-workstation.lock"
     assert read.torch == "cuda"
-    assert any(weights.name == "parakeet-tdt-0.6b-v3" for weights in read.missing)
+    assert any(weights["name"] == "parakeet-tdt-0.6b-v3" for weights in read.missing)
     error = unfit(read)
     assert error is not None
     assert "broken" in error.why
