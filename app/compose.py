@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from app.models.engine_set import EngineSet, build_engine, stage_of
+from app.models.engine_set import EngineSet, build_engine
 from app.models.weights import WeightsCache
 from app.models.word_scales import WordScales
 from app.settings.languages import read_lexicons, read_sentences
@@ -155,7 +155,7 @@ async def synthesize_alone(
     """Each text spoken by the configured voice, without the rest: (int16 mono, rate in Hz)."""
     pool = Pool()
     worker = build_engine(settings.tts, Kind.TTS, cache, pool)
-    tts: TtsStage = stage_of(worker, Kind.TTS)
+    tts: TtsStage = worker.stage
     ready = asyncio.Event()
     spoken = []
     async with pool, asyncio.TaskGroup() as group:

@@ -102,5 +102,13 @@ class CancelToken(Protocol):
         ...
 
 
+class _Never:
+    cancelled = preempted = False
+
+
+NEVER: CancelToken = _Never()
+"""For work that nobody cancels, such as an engine's warming up."""
+
+
 class Cancelled(Exception):
     """Raised by an engine that noticed its cancelled token; it is not a failure."""

@@ -24,7 +24,7 @@ from app.cli import (
     xvf,
 )
 from pipeline.errors import ReachyVoiceError
-from pipeline.workers.left_threads import leave_now_if_threads_were_left
+from pipeline.workers.placements import leave_now_if_threads_were_left
 
 cli = typer.Typer(
     name="reachy-voice",

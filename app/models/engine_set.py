@@ -27,21 +27,13 @@ from pipeline.engines.registry import (
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.speaking.apology import KeptSentence
-from pipeline.workers.remote_stages import RemoteLlm, RemoteStt, RemoteTts, RemoteTurn, RemoteVad
-from pipeline.workers.worker import ThreadWorker, Worker, worker_for
+from pipeline.workers.placements import worker_for
+from pipeline.workers.worker import Worker
 
 log = logging.getLogger("reachy_voice.llm")
 
 Engine = Worker | UrlEngine | JudgedEngine
 Wait = Callable[[], Coroutine[Any, Any, None]]
-
-_REMOTE = {
-    Kind.VAD: RemoteVad,
-    Kind.TURN: RemoteTurn,
-    Kind.STT: RemoteStt,
-    Kind.LLM: RemoteLlm,
-    Kind.TTS: RemoteTts,
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +66,7 @@ class EngineSet:
         """Used by what began with them."""
         self._lives: dict[Kind, asyncio.Task[None]] = {}
         self._apology = (settings.conversation.apology, settings.conversation.language)
-        self.stages = Stages(**{str(kind): self._stage(kind) for kind in Kind})
+        self.stages = Stages(**{str(kind): self._engines[kind].stage for kind in Kind})
         self._voice = self.stages.kept = KeptSentence(self.stages.tts, *self._apology)
         """What sessions see."""
 
@@ -111,7 +103,7 @@ class EngineSet:
 
     def readiness(self) -> Mapping[str, str | None]:
         """Per engine, why it is not ready, or ``None``."""
-        problems = {str(kind): _problem(engine) for kind, engine in self._engines.items()}
+        problems = {str(kind): engine.problem for kind, engine in self._engines.items()}
         if self.exchanging:
             problems[str(self.exchanging)] = f"{EXCHANGED}; {problems[str(self.exchanging)]}"
         return problems
@@ -168,7 +160,7 @@ class EngineSet:
         scales = self.stages.word_scales
         before = Started(self._engines[kind], self._lives[kind], dict(scales))
         self._engines[kind], self._lives[kind] = started.engine, started.life
-        stage = self._stage(kind)
+        stage = started.engine.stage
         if kind is Kind.TTS:
             self._voice = self.stages.kept = KeptSentence(stage, *self._apology)
         setattr(self.stages, kind, stage)
@@ -208,10 +200,7 @@ class EngineSet:
         if not isinstance(judge, Worker) or judge.problem:
             return {}
         identity = await asyncio.to_thread(lambda: judge.identity)
-        return await self._word_scales.of(stage_of(judge, Kind.LLM), identity)
-
-    def _stage(self, kind: Kind) -> Any:
-        return stage_of(self._engines[kind], kind)
+        return await self._word_scales.of(judge.stage, identity)
 
 
 async def end(started: Started) -> None:
@@ -233,22 +222,11 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
     return worker_for(spec, _placed(options, cache), weights)
 
 
-def stage_of(engine: Engine, kind: Kind) -> Any:
-    """An engine as sessions see it (``pipeline.engines.stages``)."""
-    return _REMOTE[kind](engine) if isinstance(engine, Worker) else engine.stage
-
-
 def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
     """Fill in where an engine may keep files of its own."""
     if getattr(options, "saved_prefix_dir", "") is None:
         return options.model_copy(update={"saved_prefix_dir": cache.directory / "prefixes"})
     return options
-
-
-def _problem(engine: Engine) -> str | None:
-    if isinstance(engine, ThreadWorker) and engine.stuck:
-        return "hangs"
-    return engine.problem
 
 
 EXCHANGED = "is being exchanged for another one"

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.llm.judged import JudgedLlm
 from pipeline.errors import ReachyVoiceError
-from pipeline.workers.remote_stages import RemoteLlm
 from pipeline.workers.worker import Worker
 
 log = logging.getLogger("reachy_voice.llm")
@@ -22,7 +22,7 @@ class JudgedEngine:
     def __init__(self, engine: UrlEngine, judge: Worker, instructions: str) -> None:
         self.name = engine.name
         self.judge = judge
-        self.stage = JudgedLlm(engine.stage, RemoteLlm(judge), instructions)
+        self.stage: Any = JudgedLlm(engine.stage, judge.stage, instructions)
         self._engine = engine
 
     @property

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from app.compose import Assistant, described
 from app.models.engine_set import Engine, Started, end
 from app.models.memory_room import HasRoom
-from pipeline.engines.contract import TurnInfo, VadInfo
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.errors import ConfigError, EngineError, ReachyVoiceError
 from pipeline.workers.worker import Worker
@@ -135,16 +134,10 @@ class Exchange:
 def _require_fit(kind: Kind, old: Engine, new: Engine) -> None:
     """Sessions cut their audio for the voice activity and turn detectors that they began with.
     Raises ``ConfigError``."""
-    if not (isinstance(old, Worker) and isinstance(new, Worker)):
+    if not (isinstance(old, Worker) and isinstance(new, Worker) and old.info and new.info):
         return
-    match old.info, new.info:
-        case VadInfo(before), VadInfo(after):
-            fits = before == after
-        case TurnInfo(before_s), TurnInfo(after_s):
-            fits = before_s >= after_s
-        case _:
-            fits = True
-    if not fits:
+    same_windows = old.info.window_samples == new.info.window_samples
+    if not (same_windows and old.info.history_seconds >= new.info.history_seconds):
         raise ConfigError(
             f"{new.name} cannot take the place of {old.name} in a running server",
             why="it listens to audio in other pieces",

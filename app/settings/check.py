@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, get_args
@@ -14,6 +15,8 @@ from app.settings.model import Settings
 from app.settings.yaml_tree import Branch, Leaf, Node, origin_of, plain
 from pipeline.engines.registry import EngineOptions, Kind, engine_names, engine_spec
 from pipeline.errors import ConfigError
+
+log = logging.getLogger("reachy_voice.settings")
 
 EXTENDS = "extends"
 """The one top-level key that is not a setting."""
@@ -108,6 +111,9 @@ def _section(
         keys = ", ".join(model.model_fields)
         problems.append(f"{node.origin}: {name} must be a section with keys ({keys})")
         return None
+    for key in set(getattr(model, "retired", ())) & node.children.keys():
+        origin = node.children.pop(key).origin
+        log.warning("%s: %s.%s has no effect any more; remove it", origin, name, key)
     try:
         return model.model_validate_json(json.dumps(plain(node)), strict=True)
     except ValidationError as errors:

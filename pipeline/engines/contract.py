@@ -27,56 +27,33 @@ from pipeline.work import CancelToken
 
 
 @dataclass(frozen=True, slots=True)
-class VadInfo:
-    """``window_samples``: the samples of one score, at 16 kHz."""
+class EngineInfo:
+    """``window_samples`` and ``history_seconds``: see ``Vad``, ``TurnDetector``; ``streams``: see
+    ``Stt``; ``rate`` in Hz, ``voices`` by name and ``languages`` (ISO 639-1, empty if it does not
+    say which): see ``Tts``."""
 
-    window_samples: int
-
-
-@dataclass(frozen=True, slots=True)
-class TurnInfo:
-    """``history_seconds``: how much audio before the pause the model looks at."""
-
-    history_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class SttInfo:
-    """``streams``: partial transcripts come with feeding, and not from passes of their own.
-    ``batches``: its utterances are ``SharingUtterance``."""
-
-    streams: bool
-    batches: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TtsInfo:
-    """``rate`` in Hz; ``voices`` by name, at least one; ``languages``, ISO 639-1, empty if it does
-    not say which."""
-
-    rate: int
-    voices: Sequence[str]
+    window_samples: int = 0
+    history_seconds: float = 0.0
+    streams: bool = False
+    rate: int = 0
+    voices: Sequence[str] = ()
     languages: Sequence[str] = ()
-
-
-EngineInfo = VadInfo | TurnInfo | SttInfo | TtsInfo | None
-"""``None``: of a language model, which says nothing."""
 
 
 def info_of(kind: Kind, engine: Any) -> EngineInfo:
     """Raises ``AttributeError`` if the engine lacks an attribute that its kind must have."""
     match kind:
         case Kind.VAD:
-            return VadInfo(engine.window_samples)
+            return EngineInfo(window_samples=engine.window_samples)
         case Kind.TURN:
-            return TurnInfo(engine.history_seconds)
+            return EngineInfo(history_seconds=engine.history_seconds)
         case Kind.STT:
-            return SttInfo(engine.streams, getattr(engine, "batches", False))
+            return EngineInfo(streams=engine.streams)
         case Kind.TTS:
-            voices, languages = tuple(engine.voices), tuple(getattr(engine, "languages", ()))
-            return TtsInfo(engine.rate, voices, languages)
+            languages = tuple(getattr(engine, "languages", ()))
+            return EngineInfo(rate=engine.rate, voices=tuple(engine.voices), languages=languages)
         case Kind.LLM:
-            return None
+            return EngineInfo()
 
 
 # --- listening ---------------------------------------------------------------------------------
@@ -122,22 +99,11 @@ class Partial:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """A word with its punctuation, and when it was said, in seconds from the first sample."""
-
-    text: str
-    start_s: float
-    end_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Transcript:
-    """The final text of one utterance; ``seconds`` is the audio it was made from. ``words``: with
-    their times, where the engine knows them."""
+    """The final text of one utterance; ``seconds`` is the audio it was made from."""
 
     text: str
     seconds: float
-    words: tuple[Word, ...] = field(default=(), compare=False)
 
 
 class Utterance(Protocol):
@@ -152,19 +118,7 @@ class Utterance(Protocol):
         ...
 
 
-class SharingUtterance(Utterance, Protocol):
-    """One utterance of an engine whose ``batches`` is true: those that wait for the engine at the
-    same time share a pass. The same two calls as generators, which yield ``None`` where others may
-    join, and the result last."""
-
-    def feed_steps(self, pcm: Pcm, cancel: CancelToken) -> Iterator[Partial | None]: ...
-
-    def finish_steps(self, cancel: CancelToken) -> Iterator[Transcript | None]: ...
-
-
 class Stt(Protocol):
-    """May have ``batches: bool``: its utterances are ``SharingUtterance``."""
-
     rate: int
     streams: bool
     """Whether partial transcripts come with feeding, and not from passes of their own."""

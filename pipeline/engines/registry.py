@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.errors import ConfigError, MissingExtra
-
 
 class Kind(StrEnum):
     VAD = "vad"
@@ -30,6 +29,9 @@ class EngineOptions(BaseModel):
     """Base of every engine's own YAML section; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    retired: ClassVar[tuple[str, ...]] = ()
+    """Keys of earlier versions, which are read and have no effect."""
 
     engine: str
     run_in: Placement | None = None

@@ -22,7 +22,7 @@ from pipeline.engines.contract import EngineInfo, info_of
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.work import Cancelled
-from pipeline.workers.fatal_errors import FatalErrors
+from pipeline.workers.fatal_errors import is_out_of_memory, lost_its_device
 
 log = logging.getLogger("reachy_voice.worker")
 
@@ -74,16 +74,6 @@ class Drop:
 
 
 Request = Submit | Cancel | Promote | Credit | Drop
-
-
-@dataclass(frozen=True, slots=True)
-class Ping:
-    """Does the child still run? Its reading thread answers, whatever the engine does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pong:
-    """It does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +164,8 @@ class EngineHost:
         all that wait: before them, an endless row of newcomers would starve them."""
         self._running: _Job | None = None
         self._closed = False
-        self._fatal = FatalErrors()
+        self._short_of_memory = False
+        """Since the last job that ended well."""
         self.broken: str | None = None
         """Why the engine cannot go on after an error of one of its steps."""
         self.step_began: float | None = None
@@ -295,7 +286,7 @@ class EngineHost:
         job.engine_seconds += time.monotonic() - began
         if finished:
             if error is None:
-                self._fatal.succeeded()
+                self._short_of_memory = False
             del self._jobs[job.submit.job]
             self._forget(job.submit.client)
             self._send(Done(job.submit.job, value, error, job.engine_seconds))
@@ -304,7 +295,15 @@ class EngineHost:
             self._send(Item(job.submit.job, value))
 
     def _look_at(self, problem: Exception) -> None:
-        if not self.broken and (why := self._fatal.of(problem)):
+        """Memory that is short once may be there for the next, smaller job. Twice in a row, only a
+        new process gets it back."""
+        why = None
+        if lost_its_device(problem):
+            why = "its device is lost to this process"
+        elif is_out_of_memory(problem):
+            why = "it ran out of memory twice in a row" if self._short_of_memory else None
+            self._short_of_memory = True
+        if why and not self.broken:
             self.broken = why
             log.error("an engine must be built anew: %s", why)
 

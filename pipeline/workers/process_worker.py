@@ -20,13 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.engines.contract import EngineInfo
+import psutil
+
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
 from pipeline.work import Cancelled
-from pipeline.workers.child_start import QUIET_S, StartWatch
-from pipeline.workers.host import Ping, Pong, Request, Submit, readable
-from pipeline.workers.watchdog import ANSWER_S, Watchdog
+from pipeline.workers.host import Request, readable
 from pipeline.workers.worker import STOP_TIMEOUT_S, Worker
 
 log = logging.getLogger("reachy_voice.worker")
@@ -50,7 +49,17 @@ nothing meanwhile."""
 HOPELESS_S = 15.0
 """What took longer to start is not waited for. The first start, of all engines at once, takes some
 times as long as a later one."""
+START_QUIET_S, START_S = 60.0, 1800.0
+"""A child that builds its engine is given up when it has done nothing for so long, and whatever it
+does after the second. NeMo took up to 270 s on two busy cores."""
+QUIET_S, ANSWER_S = 1.0, 4.0
+"""A child that has work and is silent for so long is asked whether it still runs, and ended if it
+does not answer. Native code may hold the interpreter for a moment, and a machine be very busy."""
+OWN_DELAY_S = 1.0
+"""A timer that is so late: we slept ourselves, and the child's answer may wait to be read."""
 LENGTH_BYTES = 4
+_LEAST_CPU = 0.01
+"""Of one core: a child that uses less does nothing."""
 
 _CHILD = (
     "import sys; sys.path[:] = sys.argv[3:]; "
@@ -72,18 +81,15 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """First message from the child: what the engine can do, or why there is none."""
-
-    error: BaseException | None
-    info: EngineInfo = None
-
-
-@dataclass(frozen=True, slots=True)
 class Broken:
     """Last message from a child whose engine cannot go on."""
 
     why: str
+
+
+class Ping:
+    """Does the child still run? The thread that reads its pipe sends it back, whatever the engine
+    does."""
 
 
 def encode(message: object) -> bytes:
@@ -99,13 +105,13 @@ class ProcessWorker(Worker):
         spec: EngineSpec,
         options: EngineOptions,
         weights: Path | None,
-        start_quiet_s: float = QUIET_S,
+        start_quiet_s: float = START_QUIET_S,
         hang_timeout_s: float | None = None,
         stop_timeout_s: float = STOP_TIMEOUT_S,
         answer_s: float = ANSWER_S,
     ) -> None:
-        """``start_quiet_s``: see ``StartWatch``; ``hang_timeout_s``: of one step, unset: as the
-        spec says; ``answer_s``: see ``Watchdog``."""
+        """``hang_timeout_s``: of one step, unset: as the spec says; the others: see the constants
+        of this module."""
         super().__init__(spec, options, weights)
         self._start_quiet_s = start_quiet_s
         own_s = spec.longest_step_s or LONGEST_STEP_S[spec.kind]
@@ -113,9 +119,10 @@ class ProcessWorker(Worker):
         self._stop_timeout_s = stop_timeout_s
         self._answer_s = answer_s
         self._child: Process | None = None
-        self._watchdog: Watchdog | None = None
+        self._heard_at = 0.0
+        """When the child said something last, in the loop's time."""
         self._ready_at: float | None = None
-        """When this child became ready, in the loop's time."""
+        """When this child became ready."""
         self._start_s: float | None = None
         """How long the last start took."""
         self._failures = 0
@@ -156,15 +163,10 @@ class ProcessWorker(Worker):
             if self._life:
                 self._life.reschedule(asyncio.get_running_loop().time())
 
-    def post(self, request: Request) -> None:
-        self._send(request)
-        if self._watchdog and isinstance(request, Submit):
-            self._watchdog.begin()
-
-    def _send(self, message: Request | Ping) -> None:
+    def post(self, request: Request | Ping) -> None:
         child = self._child
         if child and child.stdin and not child.stdin.is_closing():
-            child.stdin.write(encode(message))
+            child.stdin.write(encode(request))
 
     # -- from one child to the next
 
@@ -210,12 +212,9 @@ class ProcessWorker(Worker):
 
     def _gone(self) -> None:
         """The child does not answer any more."""
-        if self._watchdog:
-            self._watchdog.stop()
-            self._watchdog = None
         if self._closing.is_set():
             self.problem = "is closed"
-            self._fail_pending(Cancelled())
+            self._fail_jobs(Cancelled())
             return
         now = asyncio.get_running_loop().time()
         if self._ready_at is not None and self._start_s is not None:
@@ -223,7 +222,7 @@ class ProcessWorker(Worker):
             self.back_by = None if hopeless else now + PATIENCE_S
         self.wait_for(f"{self._why or 'its process ended'}; it is being started again")
         what = f"The {self.name} engine's process ended"
-        self._fail_pending(EngineCrashed(what, why=self._why))
+        self._fail_jobs(EngineCrashed(what, why=self._why))
 
     async def _start(self) -> Process:
         path = [str(entry) for entry in sys.path if entry]
@@ -258,44 +257,66 @@ class ProcessWorker(Worker):
             what = f"The {self.name} engine cannot be handed to a process"
             raise readable(problem, what) from problem
         child.stdin.write(message)
-        await self._await_built()
+        await self._await_built(child, began)
         self.generation += 1
         self._ready_at = asyncio.get_running_loop().time()
         self._start_s = self._ready_at - began
-        self._watchdog = Watchdog(
-            lambda: bool(self._pending), lambda: self._send(Ping()), self._give_up, self._answer_s
-        )
         self.problem = None
         log.info("the %s engine is ready after %.1f s", self.name, self._start_s)
         ready()
-        while (answer := await self._read()) is not None:
-            self._watchdog.heard()
-            if isinstance(answer, Broken):
-                self._why = answer.why
-            elif not isinstance(answer, Pong):
-                self._answer(answer)
-
-    def _give_up(self) -> None:
-        self._why = "its process hangs and was ended"
-        if self._child:
-            _kill(self._child)
-
-    async def _await_built(self) -> None:
-        assert self._child
-        watch = StartWatch(self.name, self._child.pid, self._start_quiet_s)
-        reading = asyncio.create_task(self._read())
+        watching = asyncio.create_task(self._watch(child))
         try:
-            while not (await asyncio.wait({reading}, timeout=watch.quiet_s))[0]:
-                await watch.look()
+            while (answer := await self._read()) is not None:
+                if isinstance(answer, Broken):
+                    self._why = answer.why
+                elif not isinstance(answer, Ping):
+                    self._answer(answer)
+        finally:
+            watching.cancel()
+
+    async def _watch(self, child: Process) -> None:
+        """End a child that has work and does not even answer a question."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(QUIET_S)
+            asked_at = loop.time()
+            if not self._jobs or asked_at - self._heard_at < QUIET_S:
+                continue
+            self.post(Ping())
+            await asyncio.sleep(self._answer_s)
+            late_s = loop.time() - asked_at - self._answer_s
+            if self._jobs and self._heard_at < asked_at and late_s < OWN_DELAY_S:
+                self._why = "its process hangs and was ended"
+                _kill(child)
+                return
+
+    async def _await_built(self, child: Process, began: float) -> None:
+        """A big model takes minutes to load on a busy machine, and how many is not known before: a
+        child may take as long as it gets on. Raises ``EngineError``."""
+        reading = asyncio.create_task(self._read())
+        before = (0, 0, 0)
+        try:
+            while not (await asyncio.wait({reading}, timeout=self._start_quiet_s))[0]:
+                used = await asyncio.to_thread(_used, child.pid, _LEAST_CPU * self._start_quiet_s)
+                self._check_start(asyncio.get_running_loop().time() - began, before, used)
+                before = used
             built = reading.result()
         finally:
             reading.cancel()
             await asyncio.wait({reading})
         if built is None:
             raise EngineError(f"The {self.name} engine's process ended while it was starting")
-        if built.error:
-            raise built.error
-        self.info = built.info
+        if isinstance(built, BaseException):
+            raise built
+        self.info = built
+
+    def _check_start(self, seconds: float, before: Used, used: Used) -> None:
+        what = f"The {self.name} engine did not start within {seconds:.0f} s"
+        if seconds >= START_S:
+            raise EngineError(what)
+        if used == before:
+            raise EngineError(what, why=f"its process did nothing for {self._start_quiet_s:g} s")
+        log.info("the %s engine is still starting, after %.0f s", self.name, seconds)
 
     async def _read(self) -> Any:
         """The next message, or ``None`` when the child has closed its end."""
@@ -306,6 +327,7 @@ class ProcessWorker(Worker):
             body = await self._child.stdout.readexactly(int.from_bytes(header, "big"))
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
+        self._heard_at = asyncio.get_running_loop().time()
         return pickle.loads(body)
 
     async def _reap(self, child: Process, exit_code: asyncio.Task[int]) -> None:
@@ -331,6 +353,25 @@ def _kill(child: Process) -> None:
     """It, and what it has started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
+
+
+Used = tuple[int, int, int]
+
+
+def _used(pid: int, cpu_s: float) -> Used:
+    """What a process and its children have used so far: processor time, in units of ``cpu_s``;
+    MiB read from disk; MiB of memory. One that waits for ever uses nothing more."""
+    cpu, read, memory = 0.0, 0, 0
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for each in (process, *process.children(recursive=True)):
+            with suppress(psutil.Error), each.oneshot():
+                times = each.cpu_times()
+                cpu += times.user + times.system
+                memory += each.memory_info().rss
+                if hasattr(each, "io_counters"):
+                    read += each.io_counters().read_bytes
+    return int(cpu / cpu_s), read >> 20, memory >> 20
 
 
 def _how(exit_code: int) -> str:

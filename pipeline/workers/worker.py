@@ -1,63 +1,169 @@
-"""Turns an engine's blocking code into something awaitable, bounded, cancellable, restartable.
+"""An engine's blocking code as sessions see it: awaitable, bounded, cancellable, restartable.
 
-A worker runs one engine inline, in a thread, or in a child process, behind the same ``Remote``.
-``run()`` is the worker's life: it belongs into a TaskGroup and returns after ``close()``.
+A worker runs one engine inline, in a thread or in a child process. ``run()`` is its life: it
+belongs into a TaskGroup and returns after ``close()``. ``stage`` is what sessions call; each call
+becomes a job of the ``EngineHost`` that runs where the engine is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
-import threading
-import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pipeline.engines.contract import EngineInfo
-from pipeline.engines.readiness import Readiness
-from pipeline.engines.registry import EngineOptions, EngineSpec
+from pipeline.audio import Pcm
+from pipeline.engines.contract import Delta, EngineInfo, Partial, Transcript, Warmed
+from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.stages import Spoken
 from pipeline.errors import EngineCrashed
+from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice
 from pipeline.work import Cancelled, Work
-from pipeline.workers.host import (
-    Answer,
-    Cancel,
-    Credit,
-    Done,
-    Drop,
-    EngineHost,
-    Item,
-    Promote,
-    Request,
-    Submit,
-    build_engine,
-)
-from pipeline.workers.left_threads import begin, leave, set_exception, set_result, teller
-from pipeline.workers.watchdog import Watchdog
-
-log = logging.getLogger("reachy_voice.worker")
-
-Info = TypeVar("Info", bound=EngineInfo)
+from pipeline.workers.host import Answer, Cancel, Credit, Done, Drop, Item, Promote, Request, Submit
+from pipeline.workers.readiness import Readiness
 
 STOP_TIMEOUT_S = 3.0
 """How long an engine may go on with its step once it is told to end."""
 
 
-class _Pending:
+class _Job:
     """One job seen from the loop: a bounded stream of items and one end."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, number: int, work: Work) -> None:
+        self.number = number
         self.work = work
         self.items: deque[Any] = deque()
         self.done: Done | None = None
         self.changed = asyncio.Event()
 
+    async def change(self) -> None:
+        self.changed.clear()
+        await self.changed.wait()
+
+    async def result(self) -> Any:
+        """Wait for its end. Raises what the engine raised."""
+        while self.done is None:
+            await self.change()
+        if self.done.error:
+            raise self.done.error
+        return self.done.value
+
+
+class Worker(Readiness):
+    """What the three placements share: jobs, answers, health."""
+
+    def __init__(self, spec: EngineSpec, options: EngineOptions, weights: Path | None) -> None:
+        super().__init__()
+        self.name = f"{spec.kind} {spec.name}"
+        self.generation = 0
+        """How often an engine was built."""
+        self.info: EngineInfo | None = None
+        """What the engine can do, once it was ready."""
+        self.engine = Remote(self, 0, 0)
+        self.stage: Any = _STAGES[spec.kind](self)
+        """See ``pipeline.engines.stages``."""
+        self._spec = spec
+        self._options = options
+        self._weights = weights
+        self._ids = itertools.count(1)
+        self._jobs: dict[int, _Job] = {}
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Build the engine, call ``ready`` (again after each restart), then live until ``close``.
+        Raises what the first build raises."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def post(self, request: Request) -> None:
+        """Send it to the engine's host."""
+        raise NotImplementedError
+
+    @property
+    def known(self) -> EngineInfo:
+        """Raises ``EngineCrashed`` if the engine was never ready."""
+        if self.info is None:
+            raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem or "")
+        return self.info
+
+    @property
+    def identity(self) -> str:
+        """Tells engines of other weights or options apart, over restarts, too. Reads the disk."""
+        told = [self.name, self._options.model_dump_json()]
+        paths = sorted(self._weights.iterdir()) if self._weights else []
+        if own := getattr(self._options, "model_file", None):
+            paths = [(self._weights or Path()) / Path(own).expanduser()]
+        for path in paths:
+            with suppress(OSError):
+                stat = path.stat()
+                told += [path.name, str(stat.st_size), str(stat.st_mtime_ns)]
+        return "\n".join(told)
+
+    # -- jobs
+
+    def new_id(self) -> int:
+        return next(self._ids)
+
+    @contextmanager
+    def job(
+        self,
+        target: int,
+        method: str,
+        args: tuple[Any, ...],
+        work: Work,
+        cancellable: bool,
+        keep: int | None = None,
+    ) -> Iterator[_Job]:
+        """Submit a job (see ``Submit``); it is stopped when the block is left before its end."""
+        if self.problem:
+            raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem)
+        number = self.new_id()
+        job = self._jobs[number] = _Job(number, work)
+        work.job_began()
+        work.watch(number, lambda changed: self._work_changed(number, changed))
+        priority = int(work.priority)
+        call = (number, target, method, args, priority, cancellable, keep, work.client)
+        self.post(Submit(*call))
+        if work.cancelled:
+            self.post(Cancel(number))
+        try:
+            yield job
+        finally:
+            if number in self._jobs:
+                work.unwatch(number)
+                self.post(Cancel(number))
+
+    def _work_changed(self, number: int, work: Work) -> None:
+        self.post(Cancel(number) if work.cancelled else Promote(number, int(work.priority)))
+
+    def _answer(self, answer: Answer) -> None:
+        job = self._jobs.get(answer.job)
+        if job is None:
+            return
+        if isinstance(answer, Item):
+            job.items.append(answer.value)
+        else:
+            del self._jobs[answer.job]
+            job.done = answer
+            job.work.unwatch(answer.job)
+            job.work.job_ended(answer.engine_seconds)
+        job.changed.set()
+
+    def _fail_jobs(self, error: BaseException) -> None:
+        for number in list(self._jobs):
+            self._answer(Done(number, None, error, 0.0))
+
 
 class Remote:
-    """An object inside a worker: the engine itself, or something that was opened on it."""
+    """An object inside a worker: the engine itself (``target`` 0), or one that was opened on it.
+
+    Each call raises what the method raises, ``Cancelled``, or ``EngineCrashed``.
+    """
 
     def __init__(self, worker: Worker, target: int, generation: int) -> None:
         self._worker = worker
@@ -75,54 +181,41 @@ class Remote:
         return self.alive and self._worker.problem is None
 
     async def call(self, method: str, *args: Any, work: Work, cancellable: bool = False) -> Any:
-        """Run a method to its end. Raises what it raises, ``Cancelled``, or ``EngineCrashed``."""
-        job, pending = self._submit(method, args, work, cancellable, None)
-        try:
-            while pending.done is None:
-                pending.changed.clear()
-                await pending.changed.wait()
-        finally:
-            self._worker.release(job)
-        if pending.done.error:
-            raise pending.done.error
-        return pending.done.value
+        """Run a method to its end. ``cancellable``: it takes a ``CancelToken`` at the end."""
+        with self._job(method, args, work, cancellable) as job:
+            return await job.result()
 
     async def stream(self, method: str, *args: Any, work: Work) -> AsyncGenerator[Any, None]:
         """Iterate over a generator method; leaving the loop cancels it."""
         await self._back()
-        job, pending = self._submit(method, args, work, True, None)
-        try:
+        with self._job(method, args, work, True) as job:
             while True:
-                while pending.items:
-                    value = pending.items.popleft()
-                    self._worker.post(Credit(job))
+                while job.items:
+                    value = job.items.popleft()
+                    self._worker.post(Credit(job.number))
                     yield value
-                if pending.done:
-                    if pending.done.error:
-                        raise pending.done.error
+                if job.done:
+                    await job.result()
                     return
-                pending.changed.clear()
-                await pending.changed.wait()
-        finally:
-            self._worker.release(job)
+                await job.change()
+
+    async def last(self, method: str, *args: Any, work: Work) -> Any:
+        """What a generator method yields last."""
+        async with aclosing(self.stream(method, *args, work=work)) as items:
+            values = [item async for item in items]
+        return values[-1] if values else None
 
     async def open(self, method: str, *args: Any, work: Work) -> Remote:
         """Call a method that returns an object, and keep that object inside the worker."""
         await self._back()
-        target = self._worker.new_id()
-        generation = self._worker.generation
-        job, pending = self._submit(method, args, work, False, target)
+        target, generation = self._worker.new_id(), self._worker.generation
         try:
-            while pending.done is None:
-                pending.changed.clear()
-                await pending.changed.wait()
+            with self._job(method, args, work, False, target) as job:
+                await job.result()
         except BaseException:
-            # Cancel first: after it nothing is kept that this drop could come too early for.
-            self._worker.release(job)
+            # Cancelled by now: nothing is kept that this drop could come too early for.
             self._worker.post(Drop(target))
             raise
-        if pending.done.error:
-            raise pending.done.error
         return Remote(self._worker, target, generation)
 
     def close(self) -> None:
@@ -135,279 +228,182 @@ class Remote:
         if self._target == 0:
             await self._worker.back()
 
-    def _submit(
-        self, method: str, args: tuple[Any, ...], work: Work, cancellable: bool, keep: int | None
-    ) -> tuple[int, _Pending]:
+    def _job(self, method: str, args: tuple[Any, ...], work: Work, *how: Any) -> Any:
         if not self.alive:
             raise EngineCrashed(f"The {self._worker.name} engine was restarted under this call")
-        return self._worker.submit(self._target, method, args, work, cancellable, keep)
+        return self._worker.job(self._target, method, args, work, *how)
 
 
-class Worker(Readiness):
-    """What the three placements share: jobs, answers, health."""
+# --- the stages of a worker --------------------------------------------------------------------
 
-    def __init__(self, spec: EngineSpec, options: EngineOptions, weights: Path | None) -> None:
-        super().__init__()
-        self.name = f"{spec.kind} {spec.name}"
-        self.generation = 0
-        self.info: EngineInfo = None
-        """What the engine can do, once it is ready."""
-        self.engine = Remote(self, 0, 0)
-        self._spec = spec
-        self._options = options
-        self._weights = weights
-        self._ids = itertools.count(1)
-        self._pending: dict[int, _Pending] = {}
 
-    @property
-    def identity(self) -> str:
-        """Tells engines of other weights or options apart, over restarts, too. Reads the disk."""
-        told = [self.name, self._options.model_dump_json()]
-        paths = sorted(self._weights.iterdir()) if self._weights else []
-        if own := getattr(self._options, "model_file", None):
-            paths = [(self._weights or Path()) / Path(own).expanduser()]
-        for path in paths:
-            with suppress(OSError):
-                stat = path.stat()
-                told += [path.name, str(stat.st_size), str(stat.st_mtime_ns)]
-        return "\n".join(told)
+class _VadStream:
+    """Opened when first used, and again after an engine restart: the window that was lost with the
+    old one is scored by the new one."""
 
-    def info_as(self, kind: type[Info]) -> Info:
-        """Raises ``EngineCrashed`` if the engine was never ready."""
-        if not isinstance(self.info, kind):
-            raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem or "")
-        return self.info
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._remote: Remote | None = None
+        self._work = Work()
 
-    async def run(self, ready: Callable[[], None]) -> None:
-        """Build the engine, call ``ready``, then live until ``close``."""
-        raise NotImplementedError
+    async def score(self, pcm: Pcm) -> float:
+        try:
+            return await self._score(pcm)
+        except EngineCrashed:
+            return await self._score(pcm)
 
     def close(self) -> None:
-        raise NotImplementedError
+        if self._remote:
+            self._remote.close()
+            self._remote = None
 
-    def post(self, request: Request) -> None:
-        raise NotImplementedError
+    async def _score(self, pcm: Pcm) -> float:
+        if self._remote is None or not self._remote.usable:
+            self._remote = await self._worker.engine.open("open", work=self._work)
+        return float(await self._remote.call("score", pcm, work=self._work))
 
-    def new_id(self) -> int:
-        return next(self._ids)
 
-    def submit(
+class _Stage:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+
+class _Vad(_Stage):
+    @property
+    def window_samples(self) -> int:
+        return self._worker.known.window_samples
+
+    async def open(self) -> _VadStream:
+        return _VadStream(self._worker)
+
+
+class _Turn(_Stage):
+    @property
+    def history_seconds(self) -> float:
+        return self._worker.known.history_seconds
+
+    async def score(self, pcm: Pcm, text: str, work: Work) -> float:
+        return float(await self._worker.engine.call("score", pcm, text, work=work))
+
+
+class _Utterance:
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+        self.close = remote.close
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        partial: Partial = await self._remote.call("feed", pcm, work=work)
+        return partial
+
+    async def finish(self, work: Work) -> Transcript:
+        transcript: Transcript = await self._remote.call("finish", work=work, cancellable=True)
+        return transcript
+
+
+class _Stt(_Stage):
+    @property
+    def streams(self) -> bool:
+        return self._worker.known.streams
+
+    async def open(self, language: str, partials: bool, work: Work) -> _Utterance:
+        return _Utterance(await self._worker.engine.open("open", language, partials, work=work))
+
+
+class _Conversation:
+    """Opened when first used, and again after an engine restart."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._remote: Remote | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Warmed:
+        await self._until_ready(work)
+        remote = await self._opened(work)
+        warmed: Warmed | None = await remote.last("warm", messages, tools, said, work=work)
+        return warmed or Warmed()
+
+    async def reply(
         self,
-        target: int,
-        method: str,
-        args: tuple[Any, ...],
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
         work: Work,
-        cancellable: bool,
-        keep: int | None,
-    ) -> tuple[int, _Pending]:
-        if self.problem:
-            raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem)
-        job = self.new_id()
-        pending = self._pending[job] = _Pending(work)
-        work.job_began()
-        work.watch(job, lambda changed: self._work_changed(job, changed))
-        priority = int(work.priority)
-        call = (job, target, method, args, priority, cancellable, keep, work.client)
-        self.post(Submit(*call))
-        if work.cancelled:
-            self.post(Cancel(job))
-        return job, pending
-
-    def release(self, job: int) -> None:
-        """The caller no longer waits: stop the job if it still runs."""
-        pending = self._pending.get(job)
-        if pending:
-            pending.work.unwatch(job)
-            self.post(Cancel(job))
-
-    def _work_changed(self, job: int, work: Work) -> None:
-        self.post(Cancel(job) if work.cancelled else Promote(job, int(work.priority)))
-
-    def _answer(self, answer: Answer) -> None:
-        pending = self._pending.get(answer.job)
-        if pending is None:
-            return
-        if isinstance(answer, Item):
-            pending.items.append(answer.value)
-        else:
-            del self._pending[answer.job]
-            pending.done = answer
-            pending.work.unwatch(answer.job)
-            pending.work.job_ended(answer.engine_seconds)
-        pending.changed.set()
-
-    def _fail_pending(self, error: BaseException) -> None:
-        for job in list(self._pending):
-            self._answer(Done(job, None, error, 0.0))
-
-
-class InlineWorker(Worker):
-    """Runs each call on the loop itself: for engines that take less than a context switch."""
-
-    def __init__(self, spec: EngineSpec, options: EngineOptions, weights: Path | None) -> None:
-        super().__init__(spec, options, weights)
-        self._host: EngineHost | None = None
-        self._built: asyncio.Future[Any] | None = None
-        self._closed = asyncio.Event()
-
-    async def run(self, ready: Callable[[], None]) -> None:
-        built = await self._build()
-        if self._closed.is_set():
-            self.problem = "is closed"
-            return
-        engine, self.info = built
-        self._host = EngineHost(engine, self._answer)
-        self.problem = None
-        ready()
-        try:
-            await self._closed.wait()
-        finally:
-            self.problem = "is closed"
-            self._fail_pending(Cancelled())
-            self._host.let_go()
-            self._host = None
+    ) -> AsyncGenerator[Delta, None]:
+        remote = await self._opened(work)
+        stream = remote.stream("reply", messages, tools, tool_choice, sampling, work=work)
+        async with aclosing(stream) as deltas:
+            async for delta in deltas:
+                yield delta
 
     def close(self) -> None:
-        self._closed.set()
-        if self._built:
-            set_result(self._built)
+        """For good; an opening that is under way ends with ``Cancelled``."""
+        self._closed = True
+        if self._remote:
+            self._remote.close()
+            self._remote = None
 
-    def post(self, request: Request) -> None:
-        if self._host:
-            self._host.receive(request)
-            self._host.run_until_idle()
-
-    async def _build(self) -> Any:
-        def work() -> Any:
-            return build_engine(self._spec, self._options, self._weights)
-
-        # Not the loop's own threads: their end is waited for, whoever is cancelled.
-        thread, self._built = begin(self.name, work)
+    async def _until_ready(self, work: Work) -> None:
+        """Reading ahead has time: an engine that is restarted finds it waiting, and has read the
+        conversation when it is asked. Raises ``Cancelled``."""
+        if self._worker.ready.is_set():
+            return
+        stopped = asyncio.Event()
+        work.watch(stopped, lambda _: stopped.set() if work.cancelled else None)
+        tasks = [asyncio.create_task(event.wait()) for event in (self._worker.ready, stopped)]
         try:
-            return await self._built
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leave(thread)
+            work.unwatch(stopped)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if work.cancelled:
+            raise Cancelled
+
+    async def _opened(self, work: Work) -> Remote:
+        # A warm-up and a reply may come at once; they share one object.
+        async with self._opening:
+            if self._remote is None or not self._remote.usable:
+                self._remote = await self._worker.engine.open("open", work=work)
+            if self._closed:
+                self.close()
+                raise Cancelled
+            return self._remote
 
 
-class ThreadWorker(Worker):
-    """Runs the engine in a thread of its own: for native code that releases the GIL.
+class _Llm(_Stage):
+    def open(self) -> _Conversation:
+        return _Conversation(self._worker)
 
-    A thread cannot be killed. One that hangs fails what waits for it, and works again if its step
-    ever ends; one that does not end in time is left behind, and dies with us.
-    """
 
-    def __init__(
-        self,
-        spec: EngineSpec,
-        options: EngineOptions,
-        weights: Path | None,
-        hang_timeout_s: float = 30.0,
-        stop_timeout_s: float = STOP_TIMEOUT_S,
-    ) -> None:
-        super().__init__(spec, options, weights)
-        self._hang_timeout_s = hang_timeout_s
-        self._stop_timeout_s = stop_timeout_s
-        self._host: EngineHost | None = None
-        self._built: asyncio.Future[None] | None = None
-        self._watchdog: Watchdog | None = None
-        self._closed = asyncio.Event()
+class _Tts(_Stage):
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker)
+        self._spoken = Spoken()
 
     @property
-    def stuck(self) -> bool:
-        """True while one step lasts longer than the hang time-out; a thread cannot be killed."""
-        began = self._host.step_began if self._host else None
-        return began is not None and time.monotonic() - began > self._hang_timeout_s
+    def rate(self) -> int:
+        return self._worker.known.rate
 
-    async def run(self, ready: Callable[[], None]) -> None:
-        if self._closed.is_set():
-            return
-        loop = asyncio.get_running_loop()
-        self._built = built = loop.create_future()
+    @property
+    def voices(self) -> Sequence[str]:
+        return self._worker.known.voices
 
-        thread = threading.Thread(
-            target=self._thread, args=(teller(loop), built), name=self.name, daemon=True
-        )
-        thread.start()
-        try:
-            await built
-            if not self._closed.is_set():
-                self._watchdog = Watchdog(
-                    lambda: bool(self._pending), self._look, self._give_up, answer_s=0
-                )
-                self.problem = None
-                ready()
-            await self._closed.wait()
-        finally:
-            self.close()
-            if self._watchdog:
-                self._watchdog.stop()
-            self.problem = "is closed"
-            self._fail_pending(Cancelled())
-            await self._join(thread)
-
-    async def _join(self, thread: threading.Thread) -> None:
-        # One that is still being built has nothing to bring to an end.
-        if self._host:
-            await asyncio.to_thread(thread.join, self._stop_timeout_s)
-            if thread.is_alive():
-                log.error("the %s engine does not end; leaving it behind", self.name)
-        leave(thread)
-
-    def _thread(self, tell: Callable[..., None], built: asyncio.Future[None]) -> None:
-        try:
-            engine, self.info = build_engine(self._spec, self._options, self._weights)
-        except BaseException as error:
-            tell(set_exception, built, error)
-        else:
-            self._host = host = EngineHost(engine, lambda answer: tell(self._heard, answer))
-            if self._closed.is_set():
-                host.close()
-            tell(set_result, built)
-            host.run()
-            host.let_go()
-        finally:
-            tell(self._closed.set)
-
-    def close(self) -> None:
-        self._closed.set()
-        if self._built:
-            set_result(self._built)
-        if self._host:
-            self._host.close()
-
-    def post(self, request: Request) -> None:
-        if self._host:
-            self._host.receive(request)
-        if self._watchdog and isinstance(request, Submit):
-            self._watchdog.begin()
-
-    def _look(self) -> None:
-        """The thread cannot be asked; the age of its step is the answer."""
-        if self._watchdog and not self.stuck:
-            self._watchdog.heard()
-
-    def _give_up(self) -> None:
-        self.problem = "hangs; if that lasts, start the server again"
-        log.error("the %s engine hangs: a step of it does not end", self.name)
-        for job in self._pending:
-            self.post(Cancel(job))
-        self._fail_pending(EngineCrashed(f"The {self.name} engine hangs"))
-
-    def _heard(self, answer: Answer) -> None:
-        if self.problem and not self._closed.is_set():
-            self.problem = None
-            log.info("the %s engine works again", self.name)
-        self._answer(answer)
+    def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        language = self._spoken.choose(request.language, self._worker.known.languages)
+        request = replace(request, language=language)
+        return self._worker.engine.stream("synthesize", request, work=work)
 
 
-def worker_for(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> Worker:
-    """The worker that the options, or else the engine's author, ask for."""
-    match options.run_in or spec.run_in:
-        case "inline":
-            return InlineWorker(spec, options, weights)
-        case "thread":
-            return ThreadWorker(spec, options, weights)
-        case "process":
-            from pipeline.workers.process_worker import ProcessWorker
-
-            return ProcessWorker(spec, options, weights)
+_STAGES: dict[Kind, Callable[[Worker], Any]] = {
+    Kind.VAD: _Vad,
+    Kind.TURN: _Turn,
+    Kind.STT: _Stt,
+    Kind.LLM: _Llm,
+    Kind.TTS: _Tts,
+}

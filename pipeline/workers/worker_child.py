@@ -11,11 +11,12 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
-from typing import Any, BinaryIO
+from multiprocessing.connection import Connection
+from typing import Any
 
 from pipeline.errors import ReachyVoiceError
-from pipeline.workers.host import EngineHost, Ping, Pong, build_engine
-from pipeline.workers.process_worker import LENGTH_BYTES, Broken, Build, Built, encode
+from pipeline.workers.host import EngineHost, build_engine
+from pipeline.workers.process_worker import Broken, Build, Ping
 
 log = logging.getLogger("reachy_voice.worker")
 
@@ -29,14 +30,10 @@ def main(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_with(parent)
-    # Unbuffered: a thread that waits in a buffered read makes the interpreter's end fail.
-    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
-    # Libraries that print must not print into the pipe.
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    build = _read(requests)
+    pipe = Pipe()
+    build = pipe.read()
     if isinstance(build, Build):
-        _serve(build, requests, Answers(answers))
+        _serve(build, pipe)
 
 
 def _end_with(parent: int) -> None:
@@ -50,50 +47,54 @@ def _end_with(parent: int) -> None:
         os._exit(1)  # it was faster
 
 
-class Answers:
-    """The way to the parent, for two threads."""
+class Pipe:
+    """The way from and to the parent. One thread reads; any may send."""
 
-    def __init__(self, pipe: BinaryIO) -> None:
-        self._pipe = pipe
+    def __init__(self) -> None:
+        self._requests = Connection(os.dup(sys.stdin.fileno()), writable=False)
+        self._answers = Connection(os.dup(sys.stdout.fileno()), readable=False)
+        # Libraries that print must not print into the pipe.
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         self._writing = threading.Lock()
 
+    def read(self) -> Any:
+        """The next message, or ``None`` when the parent has closed its end."""
+        try:
+            message = self._requests.recv_bytes()
+        except (EOFError, OSError):
+            return None
+        return pickle.loads(message)
+
     def send(self, answer: object) -> None:
-        data = memoryview(encode(answer))
         try:
             with self._writing:
-                while data:
-                    data = data[self._pipe.write(data) :]
+                self._answers.send_bytes(pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
         except BrokenPipeError:
             os._exit(0)
 
 
-def _serve(build: Build, requests: BinaryIO, answers: Answers) -> None:
+def _serve(build: Build, pipe: Pipe) -> None:
     built: Future[EngineHost] = Future()
-    reader = threading.Thread(
-        target=_receive, args=(requests, answers, built, build.stop_timeout_s), daemon=True
-    )
-    reader.start()
+    threading.Thread(target=_receive, args=(pipe, built, build.stop_timeout_s), daemon=True).start()
     try:
         engine, info = build_engine(build.spec, build.options, build.weights)
     except ReachyVoiceError as error:
-        answers.send(Built(error))
+        pipe.send(error)
         return
-    host = EngineHost(engine, answers.send, build.hang_timeout_s)
+    host = EngineHost(engine, pipe.send, build.hang_timeout_s)
     built.set_result(host)
-    answers.send(Built(None, info))
+    pipe.send(info)
     host.run()
     if host.broken:
-        answers.send(Broken(host.broken))
+        pipe.send(Broken(host.broken))
         os._exit(1)  # its libraries may not be able to end in order
 
 
-def _receive(
-    requests: BinaryIO, answers: Answers, built: Future[EngineHost], stop_timeout_s: float
-) -> None:
+def _receive(pipe: Pipe, built: Future[EngineHost], stop_timeout_s: float) -> None:
     try:
-        while (request := _read(requests)) is not None:
+        while (request := pipe.read()) is not None:
             if isinstance(request, Ping):
-                answers.send(Pong())
+                pipe.send(request)
             else:
                 built.result().receive(request)
     except Exception:
@@ -103,24 +104,3 @@ def _receive(
     # The parent is gone, or waits for us: neither a long step nor a build may hold us.
     time.sleep(stop_timeout_s)
     os._exit(1)
-
-
-def _read(requests: BinaryIO) -> Any:
-    """The next message, or ``None`` when the parent has closed its end."""
-    header = _read_exactly(requests, LENGTH_BYTES)
-    body = _read_exactly(requests, int.from_bytes(header, "big")) if header else b""
-    return pickle.loads(body) if body else None
-
-
-def _read_exactly(requests: BinaryIO, count: int) -> bytes:
-    """``count`` bytes, or none if the end comes before."""
-    data = bytearray()
-    while len(data) < count:
-        try:
-            more = requests.read(count - len(data))
-        except ConnectionError:
-            return b""
-        if not more:
-            return b""
-        data += more
-    return bytes(data)

@@ -21,8 +21,8 @@ from pipeline.engines.contract import ToolCall
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.messages import SpeechRequest
 from pipeline.work import CancelToken
-from pipeline.workers.remote_stages import RemoteTts
-from pipeline.workers.worker import Worker, worker_for
+from pipeline.workers.placements import worker_for
+from pipeline.workers.worker import Worker
 from tests.clients.engines import (
     NOON,
     SAY_STORY,
@@ -111,7 +111,7 @@ async def test_row_16_pings_are_answered_while_engines_work() -> None:
     engine = BlockingTts()
     spec = EngineSpec("blocking", Kind.TTS, EngineOptions, lambda options, weights: engine)
     worker = worker_for(spec, EngineOptions(engine="blocking"), None)
-    async with running(worker), scripted_server(Cast(another_tts=RemoteTts(worker))) as served:
+    async with running(worker), scripted_server(Cast(another_tts=worker.stage)) as served:
         async with robot_app(served.url, greeting="What time is it?") as robot:
             try:
                 assert await asyncio.to_thread(engine.entered.wait, 20)

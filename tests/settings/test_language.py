@@ -32,9 +32,9 @@ from pipeline.messages import SpeechRequest
 from pipeline.speaking.apology import KeptSentence
 from pipeline.spoken.language import SMALL_WORDS, language_of
 from pipeline.work import CancelToken, Work
+from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
-from pipeline.workers.remote_stages import RemoteTts
-from pipeline.workers.worker import InlineWorker, ThreadWorker, Worker
+from pipeline.workers.worker import Worker
 from tests.support.far_server import FarServer, serving
 from tests.support.recordings import Uncancelled, synthesize
 from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, scene
@@ -221,7 +221,7 @@ def build_plain(options: EngineOptions, weights: Path | None) -> Plain:
 async def first_samples(kind: type[Worker], build: Any, *languages: str) -> list[int]:
     spec = EngineSpec("test", Kind.TTS, EngineOptions, build)
     worker = kind(spec, EngineOptions(engine="test"), None)
-    tts, ready = RemoteTts(worker), asyncio.Event()
+    tts, ready = worker.stage, asyncio.Event()
     found = []
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
@@ -285,7 +285,7 @@ def test_the_plainest_voice_of_a_language() -> None:
 async def test_espeak_through_a_worker_speaks_german() -> None:
     spec = espeak_ng.SPEC
     worker = ThreadWorker(spec, espeak_ng.EspeakOptions(), None)
-    tts, ready = RemoteTts(worker), asyncio.Event()
+    tts, ready = worker.stage, asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
         await ready.wait()

@@ -16,9 +16,9 @@ from pipeline.events import ClauseFault
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.replies import SessionSettings
 from pipeline.work import CancelToken, Work
+from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
-from pipeline.workers.remote_stages import RemoteTts
-from pipeline.workers.worker import InlineWorker, ThreadWorker, Worker
+from pipeline.workers.worker import Worker
 from tests.server.test_metrics import observed
 
 SETTINGS = SessionSettings(watched=True, apology="Sorry.")
@@ -57,7 +57,7 @@ async def sounds(kind: type[Worker], build: Any, *takes: int) -> list[int]:
     """The first sample of what the engine makes at each take."""
     spec = EngineSpec("seeded", Kind.TTS, EngineOptions, build)
     worker = kind(spec, EngineOptions(engine="seeded"), None)
-    tts, ready, found = RemoteTts(worker), asyncio.Event(), []
+    tts, ready, found = worker.stage, asyncio.Event(), []
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
         await ready.wait()

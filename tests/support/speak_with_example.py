@@ -17,8 +17,7 @@ from websockets.asyncio.client import connect
 
 from app.settings.load import load_settings
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
-from pipeline.workers.remote_stages import RemoteTts
-from pipeline.workers.worker import worker_for
+from pipeline.workers.placements import worker_for
 from tests.support.scripted_server import servers
 from tests.support.staged_server import CountedLlm, StagedAssistant
 
@@ -35,7 +34,7 @@ async def main(place: str) -> dict[str, Any]:
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
         await ready.wait()
-        said = await answer(RemoteTts(worker))
+        said = await answer(worker.stage)
         worker.close()
     return {"worker": type(worker).__name__, "options": settings.tts.model_dump(), **said}
 

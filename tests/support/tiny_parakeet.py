@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.stt.parakeet import Parakeet, ParakeetOptions, build
-from tests.support.tiny_models.parakeet import FILE, PHRASES, espeak
+from tests.support.tiny_models.parakeet import FILE, espeak
 
 needs_nemo = pytest.mark.skipif(
     importlib.util.find_spec("nemo") is None,
@@ -36,6 +36,14 @@ def engine(**changed: Any) -> Parakeet:
 
 
 @cache
+def reference() -> Any:
+    """The same model, as NeMo itself uses it."""
+    from nemo.collections.asr.models import ASRModel
+
+    return ASRModel.restore_from(str(FILE), map_location="cpu").eval()
+
+
+@cache
 def say(phrase: str, voice: str = "en-us", words_per_minute: int = 160) -> Pcm:
     """One of ``PHRASES``, as espeak-ng says it, at 16 kHz."""
     samples = espeak(phrase, voice, words_per_minute, 50)
@@ -46,13 +54,3 @@ def talk(*phrases: str, voice: str = "en-us+m3") -> tuple[Pcm, str]:
     """Phrases with pauses around them, and their text."""
     pieces = [GAP, *(part for phrase in phrases for part in (say(phrase, voice), GAP))]
     return np.concatenate(pieces), " ".join(phrases)
-
-
-def long_talk(seconds: float) -> tuple[Pcm, str]:
-    """All phrases again and again, for at least ``seconds``."""
-    phrases: list[str] = []
-    samples = 0
-    while samples < seconds * LISTEN_RATE:
-        phrases.append(PHRASES[len(phrases) % len(PHRASES)])
-        samples += len(say(phrases[-1], "en-us+m3")) + len(GAP)
-    return talk(*phrases)

@@ -10,8 +10,8 @@ _LEFT = """
 import asyncio, sys
 sys.path[:] = sys.argv[1:]
 import tests.workers.test_worker_ends as told
-from pipeline.workers.left_threads import leave_now_if_threads_were_left
-from pipeline.workers.worker import InlineWorker
+from pipeline.workers.placements import leave_now_if_threads_were_left
+from pipeline.workers.placements import InlineWorker
 
 async def main():
     running = asyncio.create_task(

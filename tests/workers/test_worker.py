@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines.contract import TtsInfo
+from pipeline.engines.contract import EngineInfo
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError, WeightsError
 from pipeline.work import Cancelled, CancelToken, Priority, Work
 from pipeline.workers.host import STREAM_CREDIT, Answer, Cancel, Done, EngineHost, Item, Submit
+from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
-from pipeline.workers.worker import InlineWorker, Remote, ThreadWorker, Worker
+from pipeline.workers.worker import Remote, Worker
 
 
 class Counter:
@@ -177,7 +178,7 @@ async def test_calls_streams_and_objects(kind: type[Worker]) -> None:
     assert worker.problem
     async with running(worker) as engine:
         assert worker.problem is None
-        assert worker.info == TtsInfo(16_000, ("a", "b"))
+        assert worker.info == EngineInfo(rate=16_000, voices=("a", "b"))
         assert await engine.call("echo", {"x": [1, 2]}, work=Work()) == {"x": [1, 2]}
         items = [item async for item in engine.stream("count", 100, "s", work=Work())]
         assert items == list(range(100))
@@ -211,7 +212,7 @@ async def test_a_failing_build_is_the_workers_failure(kind: type[Worker]) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_engine_that_does_not_say_what_it_can_do_is_not_built(kind: type[Worker]) -> None:
     worker = kind(spec(build_mute), Options(), None)
-    with pytest.raises(EngineError, match=r"could not be built.*no attribute 'voices'"):
+    with pytest.raises(EngineError, match=r"could not be built.*no attribute 'rate'"):
         await worker.run(lambda: None)
 
 

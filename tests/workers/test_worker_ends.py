@@ -24,9 +24,9 @@ from pipeline.messages import Usage
 from pipeline.work import Cancelled, CancelToken, Work
 from pipeline.workers import process_worker
 from pipeline.workers.host import Answer, Cancel, Done, Drop, EngineHost, Request, Submit
+from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
-from pipeline.workers.remote_stages import RemoteConversation
-from pipeline.workers.worker import InlineWorker, ThreadWorker, Worker
+from pipeline.workers.worker import Worker
 from tests.support.running_worker import running
 
 BUSY = threading.Event()
@@ -87,8 +87,8 @@ def build_broken(options: Options, weights: Path | None) -> ToyEngine:
     raise OSError("libllama.so: cannot open shared object file")
 
 
-def spec(builder: Any = build) -> EngineSpec:
-    return EngineSpec("toy", Kind.TTS, Options, builder)
+def spec(builder: Any = build, kind: Kind = Kind.TTS) -> EngineSpec:
+    return EngineSpec("toy", kind, Options, builder)
 
 
 @pytest.fixture(autouse=True)
@@ -130,9 +130,9 @@ async def test_a_child_that_builds_does_not_hold_up_the_end() -> None:
     started = asyncio.Event()
 
     class Starting(ProcessWorker):
-        async def _await_built(self) -> None:
+        async def _await_built(self, child: Process, began: float) -> None:
             started.set()
-            await super()._await_built()
+            await super()._await_built(child, began)
 
     worker = Starting(spec(build_for_ever), Options(), None, stop_timeout_s=60)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
@@ -310,18 +310,18 @@ async def test_a_child_finds_what_only_the_parents_path_has(
 
 
 async def test_two_first_uses_of_a_conversation_share_one_object() -> None:
-    worker = ThreadWorker(spec(), Options(), None)
+    worker = ThreadWorker(spec(kind=Kind.LLM), Options(), None)
     async with running(worker):
-        conversation = RemoteConversation(worker)
+        conversation = worker.stage.open()
         await asyncio.gather(*(conversation.warm((), (), Work()) for _ in range(2)))
         conversation.close()
         assert await worker.engine.call("read_log", work=Work()) == ["opened", "closed"]
 
 
 async def test_a_conversation_closed_while_it_opens_leaves_nothing_open() -> None:
-    worker = ThreadWorker(spec(), Options(), None)
+    worker = ThreadWorker(spec(kind=Kind.LLM), Options(), None)
     async with running(worker):
-        conversation = RemoteConversation(worker)
+        conversation = worker.stage.open()
         opening = asyncio.create_task(conversation.warm((), (), Work()))
         await asyncio.sleep(0)
         conversation.close()

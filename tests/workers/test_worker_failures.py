@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,10 +24,10 @@ from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.messages import Usage
 from pipeline.work import Cancelled, CancelToken, Priority, Work
-from pipeline.workers import process_worker, watchdog, worker_child
+from pipeline.workers import placements, process_worker, worker_child
+from pipeline.workers.fatal_errors import is_out_of_memory, lost_its_device
+from pipeline.workers.placements import ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
-from pipeline.workers.remote_stages import RemoteConversation, RemoteVad
-from pipeline.workers.worker import ThreadWorker
 from tests.support.running_worker import running
 
 NEVER = threading.Event()
@@ -34,8 +35,6 @@ NEVER = threading.Event()
 
 class ToyEngine:
     rate, voices, window_samples = 16_000, ("toy",), 512
-
-    window_samples = 512
 
     def __init__(self) -> None:
         self.scored = 0
@@ -108,7 +107,7 @@ def send(worker: ProcessWorker, number: signal.Signals) -> None:
 async def test_a_child_that_does_not_answer_is_replaced(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "QUIET_S", 0.05)
+    monkeypatch.setattr(process_worker, "QUIET_S", 0.05)
     worker = ProcessWorker(spec(), Options(), None, answer_s=0.2)
     async with running(worker) as ready:
         before = worker.pid
@@ -126,30 +125,74 @@ async def test_a_child_that_does_not_answer_is_replaced(
 
 
 async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "QUIET_S", 0.01)
-    answers: asyncio.Queue[None] = asyncio.Queue()
+    monkeypatch.setattr(process_worker, "QUIET_S", 0.01)
+    asked = asyncio.Queue[None]()
 
-    class Noted(process_worker.Watchdog):
-        def heard(self) -> None:
-            answers.put_nowait(None)
-            super().heard()
+    class Noted(ProcessWorker):
+        def post(self, request: Any) -> None:
+            super().post(request)
+            if isinstance(request, process_worker.Ping):
+                asked.put_nowait(None)
 
-    monkeypatch.setattr(process_worker, "Watchdog", Noted)
-    worker = ProcessWorker(spec(), Options(), None, stop_timeout_s=0.1)
+    worker = Noted(spec(), Options(), None, stop_timeout_s=0.1, answer_s=0.5)
     async with running(worker) as ready:
         stream = worker.engine.stream("block", work=Work())
         assert await anext(stream) == "busy"
-        for _ in range(3):  # when it began, for its item, and for its answer
-            await answers.get()
+        for _ in range(3):
+            await asked.get()
         assert ready.empty()
         assert worker.problem is None
+        await stream.aclose()
+
+
+async def test_an_idle_child_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_worker, "QUIET_S", 0.01)
+    worker = ProcessWorker(spec(), Options(), None, answer_s=0.05)
+    async with running(worker) as ready:
+        send(worker, signal.SIGSTOP)
+        await asyncio.sleep(0.3)
+        send(worker, signal.SIGCONT)
+        assert await worker.engine.call("pid", work=Work()) == worker.pid
+        assert ready.empty()
+
+
+async def test_a_child_is_asked_again_after_the_machine_slept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_worker, "QUIET_S", 0.05)
+    monkeypatch.setattr(process_worker, "OWN_DELAY_S", 0.2)
+    again = asyncio.Event()
+
+    class Sleepy(ProcessWorker):
+        asked = 0
+
+        def post(self, request: Any) -> None:
+            super().post(request)
+            if isinstance(request, process_worker.Ping):
+                self.asked += 1
+                if self.asked == 1:
+                    send(self, signal.SIGSTOP)
+                    until = time.monotonic() + 0.6
+                    while time.monotonic() < until:  # the loop sleeps, too
+                        pass
+                    send(self, signal.SIGCONT)
+                else:
+                    again.set()
+
+    worker = Sleepy(spec(), Options(), None, stop_timeout_s=0.1, answer_s=0.1)
+    async with running(worker) as ready:
+        stream = worker.engine.stream("block", work=Work())
+        assert await anext(stream) == "busy"
+        async with asyncio.timeout(10):
+            await again.wait()
+        assert ready.empty()
         await stream.aclose()
 
 
 async def test_a_thread_that_hangs_fails_its_work_and_may_come_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watchdog, "QUIET_S", 0.05)
+    monkeypatch.setattr(placements, "LOOK_S", 0.05)
     go_on = threading.Event()
 
     class Hanging(ToyEngine):
@@ -204,6 +247,28 @@ async def test_a_lost_device_ends_the_child_at_once() -> None:
             await waiting
         await ready.get()
         assert await worker.engine.call("pid", work=Work()) == worker.pid
+
+
+@pytest.mark.parametrize(
+    ("error", "lost", "short"),
+    [
+        (RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB."), False, True),
+        (MemoryError(), False, True),
+        (RuntimeError("std::bad_alloc"), False, True),
+        (RuntimeError("CUDA error: device-side assert triggered"), True, False),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), True, False),
+        (RuntimeError("cudaErrorIllegalAddress"), True, False),
+        (RuntimeError("CUDA error: unspecified launch failure"), True, False),
+        (ValueError("bad text"), False, False),
+    ],
+)
+def test_errors_are_known_by_their_texts_and_causes(
+    error: Exception, lost: bool, short: bool
+) -> None:
+    caused = EngineError("The voice failed")
+    caused.__cause__ = error
+    for each in (error, caused):
+        assert (lost_its_device(each), is_out_of_memory(each)) == (lost, short)
 
 
 # --- who ends with whom ------------------------------------------------------------------------
@@ -280,20 +345,18 @@ async def test_a_start_that_does_nothing_is_given_up() -> None:
         await worker.run(lambda: None)
 
 
-async def test_a_start_that_gets_on_may_last() -> None:
-    looks = 0
+async def test_a_start_that_gets_on_may_last(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    worker = ProcessWorker(spec(build_busily), Options(), None, start_quiet_s=0.25)
+    async with running(worker):
+        assert "still starting" in caplog.text
 
-    class Patient(process_worker.StartWatch):
-        async def look(self) -> None:
-            nonlocal looks
-            looks += 1
-            await super().look()
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(process_worker, "StartWatch", Patient)
-        worker = ProcessWorker(spec(build_busily), Options(), None, start_quiet_s=0.25)
-        async with running(worker):
-            assert looks >= 1
+async def test_a_start_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_worker, "START_S", 0.5)
+    worker = ProcessWorker(spec(build_busily), Options(), None, start_quiet_s=0.25)
+    with pytest.raises(EngineError, match=r"tts toy engine did not start within \d s$"):
+        await worker.run(lambda: None)
 
 
 async def test_what_is_awaited_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -351,7 +414,7 @@ async def test_reading_ahead_waits_for_an_engine_until_it_is_cancelled(
     monkeypatch.setattr(process_worker, "HOPELESS_S", 0.0)
     worker = ProcessWorker(spec(kind=Kind.LLM), Options(), None)
     async with running(worker):
-        conversation = RemoteConversation(worker)
+        conversation = worker.stage.open()
         send(worker, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
             await worker.engine.call("block", work=Work())
@@ -370,7 +433,7 @@ async def test_a_window_that_is_lost_with_its_stream_is_scored_by_the_next() -> 
     worker = ProcessWorker(spec(kind=Kind.VAD), Options(), None)
     window = np.zeros(512, np.int16)
     async with running(worker):
-        stream = await RemoteVad(worker).open()
+        stream = await worker.stage.open()
         assert [await stream.score(window) for _ in range(3)] == [1.0, 2.0, 3.0]
         send(worker, signal.SIGSTOP)
         scoring = asyncio.create_task(stream.score(window))

@@ -1,7 +1,7 @@
-"""A transducer of NeMo's: samples in, tokens out, whole utterances or windows of a stream.
+"""A transducer of NeMo's: samples in, tokens out, of whole utterances or windows of a stream.
 
-The only module that knows NeMo and torch, but for ``nemo_attention``. Import it where the engine
-runs, for both take half a minute to import on a busy machine.
+The only module that knows NeMo and torch. Import it where the engine runs, for both take half a
+minute to import on a busy machine.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import unreadable
-from pipeline.engines.stt.nemo_attention import Attention
-from pipeline.engines.stt.nemo_streaming import Decoded
-from pipeline.engines.stt.token_words import Tokens
+from pipeline.engines.stt.nemo_streaming import Decoded, Piece, Tokens
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled
 
@@ -27,21 +24,10 @@ log = logging.getLogger("reachy_voice.stt")
 Precision = Literal["fp32", "bf16"]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Part of a stream. ``pcm``: 16 kHz, whole frames. ``skip`` frames are left context, ``take``
-    more are decoded for good behind ``state`` (``None``: at the beginning), the rest for now."""
-
-    pcm: Pcm
-    skip: int
-    take: int
-    state: Any
-
-
 class NemoModel:
     """One network. Not thread-safe."""
 
-    def __init__(self, model: Any, device: Any, precision: Precision, local: Local) -> None:
+    def __init__(self, model: Any, device: Any, precision: Precision) -> None:
         """``model``: a restored ``EncDecRNNTBPEModel`` in evaluation mode, on ``device``."""
         import torch
 
@@ -49,66 +35,42 @@ class NemoModel:
         self._model = model
         self._device = device
         self._dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        self._local = local
         self._stop: Callable[[], bool] = _never
         self._computer = model.decoding.decoding.decoding_computer
-        # NeMo 3.0's decoder for CPUs returns other rows' durations in a batch (its inner loop
-        # overwrites those of rows that are done). One row at a time takes no longer there.
-        self.decodes_rows_alone = device.type == "cpu"
         stride_s = float(model.cfg.preprocessor.window_stride)
         self.frame_samples = round(model.encoder.subsampling_factor * stride_s * LISTEN_RATE)
         """Samples per frame of the encoder's output."""
-        reach = max(1, round(local.reach_samples / self.frame_samples))
-        self._attention = Attention(model.encoder, reach)
+        self.passes = 0
+        """How often the encoder ran."""
         self.device = str(device)
         self.precision = precision
         self._watch()
 
     # -- what it can do
 
-    def transcribe(self, utterances: Sequence[Pcm], stop: Callable[[], bool]) -> list[Tokens]:
-        """Each whole utterance from one full-context pass, or local attention where it is long.
+    def transcribe(self, pcm: Pcm, stop: Callable[[], bool]) -> Tokens:
+        """A whole utterance, from one full-context pass.
 
         Raises ``Cancelled`` soon after ``stop()`` is true, and ``EngineError``.
         """
-        longest = max(len(pcm) for pcm in utterances)
-        if longest > self._local.above_samples:
-            with self._attention.local():
-                return self._transcribe(utterances, stop)
-        return self._transcribe(utterances, stop)
-
-    def advance(self, pieces: Sequence[Piece], stop: Callable[[], bool]) -> list[Decoded]:
-        """The next part of each stream. Raises as ``transcribe`` does."""
         with self._running(stop):
-            encoded, lengths = self._encode([piece.pcm for piece in pieces])
-            ends = [int(length) for length in lengths]
-            takes = [
-                (piece.skip, min(piece.skip + piece.take, end))
-                for piece, end in zip(pieces, ends, strict=True)
-            ]
-            states = [piece.state for piece in pieces]
-            sure, states = self._decode(encoded, takes, states)
-            rest = [(take[1], end) for take, end in zip(takes, ends, strict=True)]
-            unsure, _ = self._decode(encoded, rest, states)
-        return [Decoded(*each) for each in zip(sure, unsure, states, strict=True)]
+            tokens, _ = self._decode(self._encode(pcm), None)
+        return tokens
+
+    def advance(self, piece: Piece) -> Decoded:
+        """The next part of a stream. Raises ``EngineError``."""
+        with self._running(_never):
+            encoded = self._encode(piece.pcm)[piece.skip :]
+            sure, state = self._decode(encoded[: piece.take], piece.state)
+            unsure, _ = self._decode(encoded[piece.take :], state)
+        return Decoded(sure, unsure, state)
 
     def text(self, ids: Sequence[int]) -> str:
         """What tokens say, as NeMo's own transcripts have it."""
         text = self._model.decoding.decode_tokens_to_str_with_strip_punctuation(list(ids))
         return str(text)
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """How each token is spelled."""
-        return [str(piece) for piece in self._model.tokenizer.ids_to_tokens(list(ids))]
-
     # -- passes
-
-    def _transcribe(self, utterances: Sequence[Pcm], stop: Callable[[], bool]) -> list[Tokens]:
-        with self._running(stop):
-            encoded, lengths = self._encode(utterances)
-            whole = [(0, int(length)) for length in lengths]
-            tokens, _ = self._decode(encoded, whole, [None] * len(whole))
-        return tokens
 
     @contextmanager
     def _running(self, stop: Callable[[], bool]) -> Iterator[None]:
@@ -121,52 +83,33 @@ class NemoModel:
             raise EngineError(
                 "Speech recognition ran out of GPU memory",
                 why=str(error).splitlines()[0],
-                fix="Set stt.batch_s lower, or use a smaller language model or voice",
+                fix="Use a smaller language model or voice",
             ) from error
         finally:
             self._stop = _never
 
-    def _encode(self, utterances: Sequence[Pcm]) -> tuple[Any, Any]:
-        """float32 of shape ``(batch, frames, width)``, and how many frames are real."""
+    def _encode(self, pcm: Pcm) -> Any:
+        """float32 of shape ``(frames, width)``."""
         torch = self._torch
-        lengths = [len(pcm) for pcm in utterances]
-        signal = torch.zeros(len(utterances), max(lengths), dtype=torch.float32)
-        for row, pcm in enumerate(utterances):
-            signal[row, : len(pcm)] = torch.from_numpy(to_float(pcm))
+        self.passes += 1
         features, counts = self._model.preprocessor(
-            input_signal=signal.to(self._device),
-            length=torch.tensor(lengths, device=self._device),
+            input_signal=torch.from_numpy(to_float(pcm))[None].to(self._device),
+            length=torch.tensor([len(pcm)], device=self._device),
         )
         encoded, frames = self._model.encoder(audio_signal=features.to(self._dtype), length=counts)
-        return encoded.transpose(1, 2).float(), frames
+        return encoded[0, :, : int(frames[0])].T.float()
 
-    def _decode(
-        self, encoded: Any, ranges: Sequence[tuple[int, int]], states: Sequence[Any]
-    ) -> tuple[list[Tokens], list[Any]]:
-        """Frames ``ranges`` of each row, each from its own state (``None``: the beginning), and the
-        states behind them."""
-        tokens, after = [Tokens()] * len(ranges), list(states)
-        rows = [row for row, (begin, end) in enumerate(ranges) if end > begin]
-        groups = [[row] for row in rows] if self.decodes_rows_alone else [rows] if rows else []
-        for group in groups:
-            parts = [encoded[row, slice(*ranges[row])] for row in group]
-            found = self._decode_group(parts, [states[row] for row in group])
-            for row, (each, state) in zip(group, found, strict=True):
-                tokens[row], after[row] = each, state
-        return tokens, after
-
-    def _decode_group(
-        self, parts: Sequence[Any], states: Sequence[Any]
-    ) -> list[tuple[Tokens, Any]]:
-        torch, computer = self._torch, self._computer
-        padded = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
-        lengths = torch.tensor([len(part) for part in parts], device=self._device)
-        known = any(state is not None for state in states)
-        before = computer.merge_to_batched_state(list(states)) if known else None
-        result = computer(x=padded, out_len=lengths, prev_batched_state=before)
-        # A GPU's graph may have more rows than this batch; they are at the end.
-        after = computer.split_batched_state(result[-1])[: len(parts)]
-        return list(zip(_tokens(result[0], len(parts)), after, strict=True))
+    def _decode(self, encoded: Any, state: Any) -> tuple[Tokens, Any]:
+        """All of ``encoded``, from ``state`` (``None``: the beginning), and the state behind it."""
+        if not len(encoded):
+            return (), state
+        computer = self._computer
+        before = computer.merge_to_batched_state([state]) if state is not None else None
+        length = self._torch.tensor([len(encoded)], device=self._device)
+        result = computer(x=encoded[None], out_len=length, prev_batched_state=before)
+        count = int(result[0].current_lengths[0])
+        tokens = tuple(result[0].transcript[0, :count].tolist())
+        return tokens, computer.split_batched_state(result[-1])[0]
 
     # -- stopping
 
@@ -184,30 +127,6 @@ class NemoModel:
             raise Cancelled
 
 
-@dataclass(frozen=True, slots=True)
-class Local:
-    """When attention is local, and how far it sees to each side then."""
-
-    above_samples: int
-    reach_samples: int
-
-
-def _tokens(found: Any, rows: int) -> list[Tokens]:
-    """The first ``rows`` of NeMo's ``BatchedHyps``."""
-    counts = found.current_lengths.tolist()[:rows]
-    ids, frames = found.transcript.tolist(), found.timestamps.tolist()
-    # Transducers without durations: a token lasts one frame.
-    durations = found.token_durations.tolist() if found.with_durations else None
-    return [
-        Tokens(
-            tuple(ids[row][:count]),
-            tuple(frames[row][:count]),
-            tuple(durations[row][:count]) if durations else (1,) * count,
-        )
-        for row, count in enumerate(counts)
-    ]
-
-
 def _never() -> bool:
     return False
 
@@ -215,7 +134,7 @@ def _never() -> bool:
 # --- loading -----------------------------------------------------------------------------------
 
 
-def load(path: Path, device: str, precision: str, threads: int, local: Local) -> NemoModel:
+def load(path: Path, device: str, precision: str, threads: int) -> NemoModel:
     """Load a ``.nemo`` file. ``device``: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. ``precision``:
     ``auto``, ``fp32`` or ``bf16``, of the encoder. ``threads``: on a CPU.
 
@@ -235,7 +154,7 @@ def load(path: Path, device: str, precision: str, threads: int, local: Local) ->
     model.encoder.to(torch.bfloat16 if chosen == "bf16" else torch.float32)
     model.to(place)
     log.info("%s runs on %s in %s", path.name, place, chosen)
-    return NemoModel(model, place, chosen, local)
+    return NemoModel(model, place, chosen)
 
 
 def _join_our_log(nemo_log: logging.Logger) -> None:
@@ -265,7 +184,6 @@ def _restore(path: Path) -> Any:
     with open_dict(decoding):
         decoding.strategy = "greedy_batch"
         decoding.fused_batch_size = -1
-        decoding.tdt_include_token_duration = True
         decoding.greedy = {"max_symbols": 10, "loop_labels": True}
     model.change_decoding_strategy(decoding, verbose=False)
     model.preprocessor.featurizer.dither = 0.0

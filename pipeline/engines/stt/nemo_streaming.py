@@ -8,10 +8,15 @@ not kept. All lengths are frames of the encoder's output, some 80 ms each.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.engines.stt.token_words import Tokens
+from pipeline.audio import Pcm
+from pipeline.engines.contract import Partial
+
+Tokens = tuple[int, ...]
+"""Pieces of words, by their numbers in the model's vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,17 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Part of a stream. ``pcm``: 16 kHz, whole frames. ``skip`` frames are left context, ``take``
+    more are decoded for good behind ``state`` (``None``: at the beginning), the rest for now."""
+
+    pcm: Pcm
+    skip: int
+    take: int
+    state: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded:
     """What a pass came to. ``state``: the decoder's, behind the frames that were taken."""
 
@@ -57,8 +73,8 @@ class Stream:
         self._seen = 0
         """Frames that some pass has encoded."""
         self.state: Any = None
-        self.sure = Tokens()
-        self.unsure = Tokens()
+        self.sure: Tokens = ()
+        self.unsure: Tokens = ()
 
     def due(self, frames: int) -> Window | None:
         """The next pass, now that ``frames`` whole ones are there; ``None``: too few are new."""
@@ -78,3 +94,14 @@ class Stream:
         self.sure += decoded.sure
         self.unsure = decoded.unsure
         self.state = decoded.state
+
+
+def settled(text_of: Callable[[Sequence[int]], str], sure: Tokens, unsure: Tokens) -> Partial:
+    """What ``sure`` tokens, which stay, and ``unsure`` ones behind them come to in words.
+
+    The last word of the sure ones may still get an ending or a comma, so it is tentative until
+    another word has begun. What is committed is then a beginning of all that is committed later.
+    """
+    committed = text_of(sure).rstrip().rpartition(" ")[0]
+    whole = text_of(sure + unsure).strip()
+    return Partial(committed, whole[len(committed) :].strip())

@@ -1,29 +1,23 @@
 """Parakeet-TDT and other transducers of NeMo's: speech to text in 25 languages, made for a GPU.
 
 During speech, windows of the newest audio are decoded
-(``pipeline.engines.stt.nemo_streaming``). The final text is one pass over the whole utterance, with
-every word's time. Utterances that wait for the model at the same time share a pass
-(``pipeline.engines.stt.gathering``).
+(``pipeline.engines.stt.nemo_streaming``). The final text is one pass over the whole utterance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
-from pipeline.engines.contract import Partial, Transcript, Word
+from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.engines.stt.gathering import Gathering
-from pipeline.engines.stt.nemo_streaming import Context, Decoded, Stream
-from pipeline.engines.stt.token_words import Tokens, settled, timed_words
+from pipeline.engines.stt.nemo_streaming import Context, Piece, Stream, settled
 from pipeline.errors import EngineError, WeightsError
-from pipeline.work import Cancelled, CancelToken
+from pipeline.work import NEVER, Cancelled, CancelToken
 
 V3_LANGUAGES = (
     *("bg", "cs", "da", "de", "el", "en", "es", "et", "fi", "fr", "hr", "hu", "it"),
@@ -34,13 +28,11 @@ LEAST_SAMPLES = LISTEN_RATE
 """Shorter utterances get silence on both sides, up to one second, as NeMo's ``transcribe`` does."""
 CATCH_UP_S = 20.0
 """New audio in one pass of a stream at most, where more than a chunk waits."""
-WARM_ROWS = 8
-"""Utterances in one pass that a GPU is ready for."""
-
-Got = TypeVar("Got")
 
 
 class ParakeetOptions(EngineOptions):
+    retired: ClassVar = ("local_attention_above_s", "local_attention_s", "batch_s")
+
     engine: Literal["parakeet"] = "parakeet"
     weights: str | None = "parakeet-tdt-0.6b-v3"
     """Catalogue entry with a ``.nemo`` file; null if ``model_file`` is a whole path."""
@@ -62,12 +54,6 @@ class ParakeetOptions(EngineOptions):
     """Audio between two passes of a stream. Tentative words are as late as that."""
     right_s: float = Field(default=0.96, ge=0, le=10)
     """Audio that must follow words before they are committed; with less, more of them are wrong."""
-    local_attention_above_s: float = Field(default=30.0, ge=1)
-    """Utterances longer than this are transcribed with local attention, which costs less memory."""
-    local_attention_s: float = Field(default=10.24, ge=0.08)
-    """How far local attention looks to each side."""
-    batch_s: float = Field(default=120.0, ge=0)
-    """Utterances that wait at the same time share a pass of so much audio; 0: never."""
 
 
 # --- the engine --------------------------------------------------------------------------------
@@ -77,14 +63,14 @@ class Parakeet:
     """The engine; utterances share one model."""
 
     rate = LISTEN_RATE
-    batches = True
 
     def __init__(self, model: Any, options: ParakeetOptions) -> None:
         """``model``: a ``pipeline.engines.stt.nemo_model.NemoModel``."""
         on_gpu = not model.device.startswith("cpu")
         self.streams = on_gpu if options.partials is None else options.partials
+        self.model = model
         self._languages = options.languages
-        self._shared = Shared(model, options)
+        self._context = _context(options, model.frame_samples)
 
     def open(self, language: str, partials: bool) -> ParakeetUtterance:
         """``language`` is checked and not used: these models take no hint. Raises ``EngineError``
@@ -95,27 +81,8 @@ class Parakeet:
                 why=f"its weights know {', '.join(self._languages)}",
                 fix="Leave the language out, or choose another stt.engine",
             )
-        return ParakeetUtterance(self._shared, partials and self.streams)
-
-
-class Shared:
-    """What all utterances of one engine use."""
-
-    def __init__(self, model: Any, options: ParakeetOptions) -> None:
-        from pipeline.engines.stt.nemo_model import Piece
-
-        self.model = model
-        self.context = _context(options, model.frame_samples)
-        batch_samples = round(options.batch_s * LISTEN_RATE)
-
-        def fits(utterances: Sequence[Pcm]) -> bool:
-            longest = max(map(len, utterances))
-            return longest * len(utterances) <= batch_samples
-
-        self.finals: Gathering[Pcm, Tokens] = Gathering(model.transcribe, fits)
-        self.windows: Gathering[Piece, Decoded] = Gathering(
-            model.advance, lambda pieces: fits([piece.pcm for piece in pieces])
-        )
+        stream = Stream(self._context) if partials and self.streams else None
+        return ParakeetUtterance(self.model, stream)
 
 
 def _context(options: ParakeetOptions, frame_samples: int) -> Context:
@@ -136,106 +103,50 @@ def _context(options: ParakeetOptions, frame_samples: int) -> Context:
 class ParakeetUtterance:
     """One utterance. It may be finished, fed on, and finished again."""
 
-    def __init__(self, shared: Shared, partials: bool) -> None:
-        self._shared = shared
-        self._stream = Stream(shared.context) if partials else None
+    def __init__(self, model: Any, stream: Stream | None) -> None:
+        """``stream``: of partial transcripts."""
+        self._model = model
+        self._stream = stream
         self._pieces: list[Pcm] = []
         self._samples = 0
         self._final = Transcript("", 0.0)
         self._final_samples = 0
-        """Of the last final text, with their times."""
 
     def feed(self, pcm: Pcm) -> Partial:
-        """Take more audio. Nothing is returned where no pass has run: who reads the same text twice
-        takes it that two passes agree. Raises ``EngineError``."""
-        return _last(self.feed_steps(pcm, _Uncancelled()))
+        """Take more audio. Empty where no pass has run: who reads the same text twice takes it that
+        two passes agree. Raises ``EngineError``."""
+        self._pieces.append(pcm.copy())
+        self._samples += len(pcm)
+        return self._advance(self._stream) if self._stream else Partial()
 
     def finish(self, cancel: CancelToken) -> Transcript:
         """One pass over everything fed so far; free if nothing was fed since the last one. Raises
         ``Cancelled``, ``EngineError``."""
-        return _last(self.finish_steps(cancel))
-
-    def feed_steps(self, pcm: Pcm, cancel: CancelToken) -> Iterator[Partial | None]:
-        """``feed``, with ``None`` where others may join the pass."""
-        self._pieces.append(pcm.copy())
-        self._samples += len(pcm)
-        newest = Partial()
-        if self._stream:
-            newest = yield from self._advance(self._stream, cancel)
-        yield newest
-
-    def finish_steps(self, cancel: CancelToken) -> Iterator[Transcript | None]:
-        """``finish``, with ``None`` where others may join the pass."""
         if cancel.cancelled:
             raise Cancelled
         if self._samples != self._final_samples:
-            whole = self._whole()
-            before = silence_before(len(whole))
-            audio = np.pad(whole, (before, max(0, LEAST_SAMPLES - before - len(whole))))
-            for tokens in self._shared.finals.ask(audio, cancel):
-                if tokens is None:
-                    yield None
-                else:
-                    self._conclude(tokens, before, len(whole))
-        yield self._final
+            missing = max(0, LEAST_SAMPLES - self._samples)
+            audio = np.pad(self._whole(), (missing // 2, missing - missing // 2))
+            tokens = self._model.transcribe(audio, lambda: cancel.cancelled)
+            text = self._model.text(tokens).strip()
+            self._final = Transcript(text, self._samples / LISTEN_RATE)
+            self._final_samples = self._samples
+        return self._final
 
-    @property
-    def _frame_samples(self) -> int:
-        return int(self._shared.model.frame_samples)
-
-    def _advance(self, stream: Stream, cancel: CancelToken) -> Generator[None, None, Partial]:
-        from pipeline.engines.stt.nemo_model import Piece
-
-        shared, frame = self._shared, self._frame_samples
-        newest = Partial()
+    def _advance(self, stream: Stream) -> Partial:
+        model, newest = self._model, Partial()
+        frame = int(model.frame_samples)
         while window := stream.due(self._samples // frame):
             pcm = self._whole()[window.start * frame : window.end * frame]
             piece = Piece(pcm, window.skip, window.take, stream.state)
-            for decoded in shared.windows.ask(piece, cancel):
-                if decoded is None:
-                    yield None
-                else:
-                    stream.took(window, decoded)
-            newest = settled(shared.model.text, stream.sure, stream.unsure)
+            stream.took(window, model.advance(piece))
+            newest = settled(model.text, stream.sure, stream.unsure)
         return newest
-
-    def _conclude(self, tokens: Tokens, before: int, samples: int) -> None:
-        model = self._shared.model
-        text = model.text(tokens.ids).strip()
-        frame_s = self._frame_samples / LISTEN_RATE
-        words = timed_words(tokens, model.pieces(tokens.ids), frame_s)
-        seconds = samples / LISTEN_RATE
-        within = tuple(_within(word, before / LISTEN_RATE, seconds) for word in words)
-        self._final = Transcript(text, seconds, within)
-        self._final_samples = samples
 
     def _whole(self) -> Pcm:
         if len(self._pieces) != 1:
             self._pieces = [np.concatenate((EMPTY, *self._pieces))]
         return self._pieces[0]
-
-
-def silence_before(samples: int) -> int:
-    """How many zeros go before an utterance of so many samples (and as many behind it)."""
-    return max(0, LEAST_SAMPLES - samples) // 2
-
-
-def _within(word: Word, before_s: float, seconds: float) -> Word:
-    """Its time in the utterance itself."""
-    start_s, end_s = word.start_s - before_s, word.end_s - before_s
-    return Word(word.text, min(max(0.0, start_s), seconds), min(max(0.0, end_s), seconds))
-
-
-@dataclass(frozen=True, slots=True)
-class _Uncancelled:
-    cancelled: bool = False
-    preempted: bool = False
-
-
-def _last(steps: Iterator[Got | None]) -> Got:
-    """The result of a call that is not shared."""
-    results = [result for result in steps if result is not None]
-    return results[-1]
 
 
 # --- building ----------------------------------------------------------------------------------
@@ -244,15 +155,11 @@ def _last(steps: Iterator[Got | None]) -> Got:
 def build(options: ParakeetOptions, weights: Path | None) -> Parakeet:
     """Load the model and run it. Raises ``WeightsError``, ``EngineError``."""
     path = _model_path(options, weights)
-    from pipeline.engines.stt.nemo_model import Local, load
+    from pipeline.engines.stt.nemo_model import load
 
-    local = Local(
-        above_samples=round(options.local_attention_above_s * LISTEN_RATE),
-        reach_samples=round(options.local_attention_s * LISTEN_RATE),
-    )
-    model = load(path, options.device, options.precision, options.threads, local)
+    model = load(path, options.device, options.precision, options.threads)
     engine = Parakeet(model, options)
-    _warm_up(engine, model)
+    _warm_up(engine)
     return engine
 
 
@@ -282,15 +189,12 @@ def _model_path(options: ParakeetOptions, weights: Path | None) -> Path:
     return found[0]
 
 
-def _warm_up(engine: Parakeet, model: Any) -> None:
+def _warm_up(engine: Parakeet) -> None:
     """A partial and a final of noise, so that the first of a person is as fast as any other."""
     noise = (np.random.default_rng(0).standard_normal(2 * LISTEN_RATE) * 300).astype(np.int16)
     utterance = engine.open("", True)
     utterance.feed(noise)
-    utterance.finish(_Uncancelled())
-    if not model.device.startswith("cpu"):
-        # A GPU's decoder is one graph for a number of rows, and is made anew for more of them.
-        model.transcribe([noise] * WARM_ROWS, lambda: False)
+    utterance.finish(NEVER)
 
 
 SPEC = EngineSpec(

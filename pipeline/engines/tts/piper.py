@@ -27,7 +27,7 @@ from pipeline.engines.tts.onnx_parts import CannotCut, cut
 from pipeline.engines.tts.vits import Samples, Vocoder, limited
 from pipeline.errors import ConfigError, WeightsError
 from pipeline.messages import SpeechRequest
-from pipeline.work import Cancelled, CancelToken
+from pipeline.work import NEVER, Cancelled, CancelToken
 
 _SENTENCE_ENDS = (".", "!", "?")
 _WARM_UP = "Hello there!"
@@ -212,11 +212,6 @@ def _open_part(part: bytes) -> Any:
         return open_session(Path(f"/dev/fd/{file.fileno()}"))
 
 
-class _Never:
-    cancelled = False
-    preempted = False
-
-
 def build(options: PiperOptions, weights: Path | None) -> Piper:
     """Load the default voice and let it speak once. Raises ``WeightsError``, ``ConfigError``."""
     # At debug level it would log what is said.
@@ -229,7 +224,7 @@ def build(options: PiperOptions, weights: Path | None) -> Piper:
             fix="Set tts.voice to one of them",
         )
     piper = Piper(options, models)
-    for _ in piper.synthesize(SpeechRequest(_WARM_UP), _Never()):
+    for _ in piper.synthesize(SpeechRequest(_WARM_UP), NEVER):
         pass
     return piper
 

@@ -25,7 +25,7 @@ from pipeline.engines.tts.qwen3_loading import Place, check_directory, load, pla
 from pipeline.engines.tts.qwen3_official import Clause, Official
 from pipeline.errors import ConfigError, MissingExtra, WeightsError
 from pipeline.messages import SpeechRequest
-from pipeline.work import CancelToken
+from pipeline.work import NEVER, CancelToken
 
 _WARM_UP = "Hello there, this is how I sound."
 _WARM_UP_STEPS = 24
@@ -119,11 +119,6 @@ class Qwen3Tts:
 
 
 # --- building ----------------------------------------------------------------------------------
-
-
-class _Never:
-    cancelled = False
-    preempted = False
 
 
 def build(options: Qwen3TtsOptions, weights: Path | None) -> Qwen3Tts:
@@ -223,7 +218,7 @@ def _check_voice(options: Qwen3TtsOptions, voices: Sequence[str], directory: Pat
 def _warm_up(engine: Qwen3Tts) -> None:
     """The first two seconds of a sentence. What it says does not matter yet."""
     # closing: a generator, whatever the protocol calls it.
-    steps: Any = engine.synthesize(SpeechRequest(_WARM_UP), _Never())
+    steps: Any = engine.synthesize(SpeechRequest(_WARM_UP), NEVER)
     with suppress(NotSpeech), closing(steps):
         for _ in islice(steps, _WARM_UP_STEPS):
             pass

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engines.stt.nemo_streaming import Context, Decoded, Stream, Window
-from pipeline.engines.stt.token_words import Tokens
+from pipeline.engines.contract import Partial
+from pipeline.engines.stt.nemo_streaming import Context, Decoded, Stream, Window, settled
 
 CONTEXTS = st.builds(
     Context,
@@ -22,11 +25,7 @@ def decode(stream: Stream, window: Window) -> None:
     """A decoder that finds one token in each frame: the frame's own number."""
     taken = range(window.start + window.skip, window.start + window.skip + window.take)
     rest = range(window.start + window.skip + window.take, window.end)
-    stream.took(window, Decoded(_tokens(taken), _tokens(rest), ("behind", taken.stop)))
-
-
-def _tokens(frames: range) -> Tokens:
-    return Tokens(tuple(frames), tuple(frames), (1,) * len(frames))
+    stream.took(window, Decoded(tuple(taken), tuple(rest), ("behind", taken.stop)))
 
 
 def advance(stream: Stream, frames: int) -> list[Window]:
@@ -48,11 +47,11 @@ def test_each_frame_is_taken_once_and_in_time(context: Context, pieces: list[int
             assert window.end - window.start - window.skip <= (
                 max(context.chunk, context.most) + context.right + context.chunk
             )
-        known = (*stream.sure.ids, *stream.unsure.ids)
+        known = (*stream.sure, *stream.unsure)
         assert known == tuple(range(len(known)))
         # Tentative within a chunk, for good when the right context is there too.
         assert len(known) > fed - context.chunk
-        assert len(stream.sure.ids) > fed - context.chunk - context.right
+        assert len(stream.sure) > fed - context.chunk - context.right
         assert stream.due(fed) is None
 
 
@@ -75,10 +74,10 @@ def test_the_first_pass_has_no_left_and_takes_nothing_without_right_context() ->
     stream = Stream(Context(left=10, chunk=4, right=6, most=100))
     assert stream.due(3) is None
     assert advance(stream, 4) == [Window(0, 4, 0, 0)]
-    assert stream.sure == Tokens()
+    assert stream.sure == ()
     assert advance(stream, 8) == [Window(0, 8, 0, 2)]
-    assert stream.sure.ids == (0, 1)
-    assert stream.unsure.ids == tuple(range(2, 8))
+    assert stream.sure == (0, 1)
+    assert stream.unsure == tuple(range(2, 8))
     assert stream.state == ("behind", 2)
 
 
@@ -91,3 +90,37 @@ def test_what_waits_is_taken_in_one_pass_up_to_a_limit() -> None:
 def test_left_context_stays_within_its_limit(right: int) -> None:
     stream = Stream(Context(left=7, chunk=4, right=right, most=0))
     assert max(window.skip for window in advance(stream, 80)) == 7
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+PIECES = ("▁hel", "lo", "▁wor", "ld", ",", ".", "▁", "▁?", "▁a", "'s", "▁¿", "é")
+IDS = st.lists(st.integers(0, len(PIECES) - 1), max_size=12)
+
+
+def text_of(ids: Sequence[int]) -> str:
+    """As NeMo does it: join, then no space before punctuation."""
+    text = "".join(PIECES[each] for each in ids).replace("▁", " ").lstrip()
+    return re.sub(r"(\s)([.,?¿])", r"\2", text)
+
+
+def test_the_last_word_is_tentative_until_another_begins() -> None:
+    assert settled(text_of, (0, 1), ()) == Partial("", "hello")
+    assert settled(text_of, (0, 1), (4, 2)) == Partial("", "hello, wor")
+    assert settled(text_of, (0, 1, 4, 2), (3,)) == Partial("hello,", "world")
+    assert settled(text_of, (0, 1, 6), ()) == Partial("", "hello")
+
+
+@given(st.lists(st.tuples(IDS, IDS), max_size=8))
+def test_what_is_committed_is_a_beginning_of_all_that_comes(
+    passes: list[tuple[list[int], list[int]]],
+) -> None:
+    sure: tuple[int, ...] = ()
+    before = ""
+    for more, unsure in passes:
+        sure += tuple(more)
+        partial = settled(text_of, sure, tuple(unsure))
+        assert partial.committed.split()[: len(before.split())] == before.split()
+        assert partial.text.startswith(before)
+        assert partial.text == text_of((*sure, *unsure)).strip()
+        before = partial.committed

@@ -1,9 +1,8 @@
-"""Parakeet, NeMo's real code on a tiny model: exact words and times, long utterances, stopping."""
+"""Parakeet, NeMo's real code on a tiny model: exact words, stopping."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +10,12 @@ import pytest
 from benchmarks.wer import total, word_errors
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
 from pipeline.engines.contract import Transcript
-from pipeline.engines.registry import Kind, engine_spec
-from pipeline.engines.stt.parakeet import SPEC, Parakeet, build
-from pipeline.engines.stt.token_words import Tokens
+from pipeline.engines.stt.parakeet import Parakeet, build
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled
 from tests.support.recordings import Uncancelled
 from tests.support.tiny_models.parakeet import FILE, PHRASES, VOICES
-from tests.support.tiny_parakeet import GAP, engine, long_talk, needs_nemo, options, say, talk
+from tests.support.tiny_parakeet import GAP, engine, needs_nemo, options, reference, say, talk
 
 # NeMo and what it imports warn about each other while they are imported, which takes a minute on a
 # busy machine.
@@ -39,16 +36,8 @@ def transcribe(stt: Parakeet, *pieces: Pcm) -> Transcript:
     return utterance.finish(Uncancelled())
 
 
-@pytest.fixture(scope="module")
-def reference() -> Any:
-    """The same file, as NeMo itself uses it."""
-    from nemo.collections.asr.models import ASRModel
-
-    return ASRModel.restore_from(str(FILE), map_location="cpu").eval()
-
-
-def batch_texts(reference: Any, clips: list[Pcm]) -> list[str]:
-    found = reference.transcribe([to_float(pcm) for pcm in clips], batch_size=1, verbose=False)
+def batch_texts(clips: list[Pcm]) -> list[str]:
+    found = reference().transcribe([to_float(pcm) for pcm in clips], batch_size=1, verbose=False)
     return [hypothesis.text.strip() for hypothesis in found]
 
 
@@ -62,7 +51,7 @@ def test_every_phrase_by_every_voice_is_exact(precision: str) -> None:
     assert heard == {each: each[0] for each in SPEECH}
 
 
-def test_the_final_text_is_the_batch_text(reference: Any) -> None:
+def test_the_final_text_is_the_batch_text() -> None:
     """Of the same samples, cut anywhere: also where it is not what was said."""
     rng = np.random.default_rng(3)
     clips = [
@@ -70,7 +59,7 @@ def test_the_final_text_is_the_batch_text(reference: Any) -> None:
     ]
     clips += [talk(*PHRASES[at : at + 3])[0] for at in range(0, 9, 3)]
     finals = [transcribe(engine(), *np.array_split(clip, 7)).text for clip in clips]
-    batch = batch_texts(reference, clips)
+    batch = batch_texts(clips)
     assert total(word_errors(*pair) for pair in zip(batch, finals, strict=True)).rate == 0.0
     assert finals == batch
 
@@ -90,9 +79,9 @@ def test_a_second_finish_of_the_same_audio_is_free() -> None:
     utterance = stt.open("en", False)
     utterance.feed(say("Look at me."))
     first = utterance.finish(Uncancelled())
-    passes = stt._shared.finals.passes
+    passes = stt.model.passes
     assert utterance.finish(Uncancelled()) == first
-    assert stt._shared.finals.passes == passes
+    assert stt.model.passes == passes
 
 
 def test_audio_that_was_fed_may_be_overwritten() -> None:
@@ -108,81 +97,6 @@ def test_silence_of_any_length_has_no_text(samples: int) -> None:
     pcm = np.zeros(samples, dtype=np.int16)
     assert transcribe(engine(), pcm) == Transcript("", samples / LISTEN_RATE)
     assert transcribe(engine(), EMPTY, pcm) == Transcript("", samples / LISTEN_RATE)
-
-
-def test_words_have_the_times_that_nemo_gives_them(reference: Any) -> None:
-    pcm, text = talk("What time is it?", "Go forward ten meters.")
-    utterance = engine().open("en", False)
-    utterance.feed(pcm)
-    words = utterance.finish(Uncancelled()).words
-    found = reference.transcribe([to_float(pcm)], timestamps=True, verbose=False)[0]
-    expected = found.timestamp["word"]
-    assert " ".join(word.text for word in words) == text
-    assert [word.text for word in words] == [word["word"] for word in expected]
-    for word, other in zip(words, expected, strict=True):
-        assert word.start_s == pytest.approx(other["start"], abs=0.001)
-        # NeMo counts a full stop as part of the word; it comes a frame or some later.
-        assert word.end_s <= other["end"] + 0.001
-        assert word.end_s == pytest.approx(other["end"], abs=0.4)
-
-
-def test_times_of_a_short_utterance_are_within_it() -> None:
-    pcm = say("Look at me.", words_per_minute=190)
-    assert len(pcm) < LISTEN_RATE, "it gets silence on both sides"
-    utterance = engine().open("en", False)
-    utterance.feed(pcm)
-    words = utterance.finish(Uncancelled()).words
-    starts = [word.start_s for word in words]
-    assert starts[0] < 0.15
-    assert starts == sorted(starts)
-    assert words[-1].end_s <= len(pcm) / LISTEN_RATE
-
-
-# --- long utterances ---------------------------------------------------------------------------
-
-
-def test_a_long_utterance_is_exact_by_local_attention(reference: Any) -> None:
-    pcm, text = long_talk(45)
-    assert transcribe(engine(), pcm).text == text
-    reference.change_attention_model("rel_pos_local_attn", [128, 128])
-    reference.change_subsampling_conv_chunking_factor(1)
-    try:
-        assert batch_texts(reference, [pcm]) == [text]
-    finally:
-        reference.change_attention_model("rel_pos", [-1, -1])
-
-
-def test_local_attention_is_really_used_and_left_again() -> None:
-    stt = engine(local_attention_above_s=3, local_attention_s=0.16)
-    encoder = stt._shared.model._model.encoder
-    kinds: list[str] = []
-
-    def look(module: Any, arguments: Any) -> None:
-        kinds.append(type(module).__name__)
-
-    for each in encoder.layers[0], encoder.layers[-1]:
-        each.register_forward_pre_hook(lambda module, inputs: look(module.self_attn, inputs))
-    short, long = say("Stop, please."), talk(*PHRASES[:2])[0]
-    before = transcribe(stt, short)
-    assert set(kinds) == {"RelPositionMultiHeadAttention"}
-    kinds.clear()
-    # Who sees a sixth of a second to each side hears something else, if anything.
-    transcribe(stt, long)
-    assert set(kinds) == {"RelPositionMultiHeadAttentionLongformer"}
-    kinds.clear()
-    assert transcribe(stt, short) == before
-    assert set(kinds) == {"RelPositionMultiHeadAttention"}
-
-
-def test_both_kinds_of_attention_share_their_weights() -> None:
-    model = engine(local_attention_above_s=1)._shared.model
-    before = [p.data_ptr() for p in model._model.parameters()]
-    transcribe(engine(local_attention_above_s=1), talk(*PHRASES[:2])[0])
-    attention = model._attention
-    for full, local in zip(attention._full.layers, attention._local.layers, strict=True):
-        owned = {name: p.data_ptr() for name, p in full.named_parameters()}
-        assert {name: p.data_ptr() for name, p in local.named_parameters()} == owned
-    assert [p.data_ptr() for p in model._model.parameters()] == before
 
 
 # --- stopping ----------------------------------------------------------------------------------
@@ -203,7 +117,7 @@ class Impatient:
         return self.looks > self._after
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 3, 4, 5, 6, 8, 12])
+@pytest.mark.parametrize("after", [0, 1, 3, 6, 12])
 def test_a_final_pass_stops_where_it_is(after: int) -> None:
     """Before it begins, in each layer of the encoder, and while words are decoded."""
     utterance = engine().open("en", False)
@@ -213,17 +127,6 @@ def test_a_final_pass_stops_where_it_is(after: int) -> None:
         utterance.finish(token)
     assert token.looks == after + 1, "it stops at the first look"
     assert utterance.finish(Uncancelled()).text == "Tell me a short story."
-
-
-def test_a_stopped_partial_loses_no_audio() -> None:
-    pcm, text = talk("Good morning, robot.")
-    utterance = engine().open("en", True)
-    with pytest.raises(Cancelled):
-        list(utterance.feed_steps(pcm, Impatient(2)))
-    utterance.feed(EMPTY)
-    assert utterance._stream
-    assert utterance._stream.due(len(pcm) // 1280) is None, "the pass was made up for"
-    assert utterance.finish(Uncancelled()).text == text
 
 
 # --- options and errors ------------------------------------------------------------------------
@@ -261,11 +164,6 @@ def test_bf16_is_chosen_where_the_machine_has_it() -> None:
 
     able = torch.cpu.get_capabilities()
     expected = "bf16" if able.get("avx512_bf16") or able.get("amx_bf16") else "fp32"
-    assert engine(precision="auto", device="cpu")._shared.model.precision == expected
-    weight = next(engine(precision="bf16")._shared.model._model.encoder.parameters())
+    assert engine(precision="auto", device="cpu").model.precision == expected
+    weight = next(engine(precision="bf16").model._model.encoder.parameters())
     assert weight.dtype == torch.bfloat16
-
-
-def test_tokens_of_nothing() -> None:
-    assert engine()._shared.model.text(Tokens().ids) == ""
-    assert engine_spec(Kind.STT, "parakeet") is SPEC

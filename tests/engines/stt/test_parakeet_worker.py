@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,8 @@ import pytest
 from pipeline.engines.stt.parakeet import SPEC
 from pipeline.errors import EngineCrashed
 from pipeline.work import Cancelled, Work
+from pipeline.workers.placements import worker_for
 from pipeline.workers.process_worker import ProcessWorker
-from pipeline.workers.remote_stages import RemoteStt
-from pipeline.workers.worker import worker_for
 from tests.support.tiny_parakeet import needs_nemo, options, say, talk
 
 pytestmark = [pytest.mark.nemo, needs_nemo, pytest.mark.timeout(1200)]
@@ -29,7 +29,7 @@ class Running:
         worker = worker_for(SPEC, options(), None)
         assert isinstance(worker, ProcessWorker)
         self.worker = worker
-        self.stt = RemoteStt(worker)
+        self.stt = worker.stage
         self.ready: asyncio.Queue[None] = asyncio.Queue()
 
     def signal(self, number: signal.Signals) -> None:
@@ -49,7 +49,7 @@ async def running() -> AsyncIterator[Running]:
             it.worker.close()
 
 
-async def hear(stt: RemoteStt, phrase: str, client: int = 0) -> tuple[str, list[str]]:
+async def hear(stt: Any, phrase: str, client: int = 0) -> tuple[str, list[str]]:
     """The final text of a phrase in 32 ms pieces, and the partial texts that came with them."""
     pcm, _ = talk(phrase)
     work = Work()

@@ -21,8 +21,7 @@ from pipeline.engines.tts.piper import SPEC, Piper, PiperOptions, build, find_mo
 from pipeline.errors import ConfigError, WeightsError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled, Work
-from pipeline.workers.remote_stages import RemoteTts
-from pipeline.workers.worker import worker_for
+from pipeline.workers.placements import worker_for
 from tests.support.recordings import QUESTIONS, Uncancelled, spoken, synthesize
 
 Weights = Callable[[str], Path]
@@ -205,7 +204,7 @@ async def test_it_speaks_from_its_own_process(weights: Weights, stt: moonshine.M
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
         await ready.wait()
-        tts = RemoteTts(worker)
+        tts = worker.stage
         chunks = [pcm async for pcm in tts.synthesize(SpeechRequest(TWO_SENTENCES, "joe"), Work())]
         worker.close()
     assert tts.rate == 22_050

@@ -17,9 +17,8 @@ from pipeline.engines.tts.qwen3_tts import SPEC
 from pipeline.errors import EngineCrashed
 from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled, Work
+from pipeline.workers.placements import worker_for
 from pipeline.workers.process_worker import ProcessWorker
-from pipeline.workers.remote_stages import RemoteTts
-from pipeline.workers.worker import worker_for
 from tests.support.tiny_qwen import TEXT, needs_qwen, options
 
 pytestmark = [
@@ -37,7 +36,7 @@ class Running:
         worker = worker_for(SPEC, options(seed=4), None)
         assert isinstance(worker, ProcessWorker)
         self.worker = worker
-        self.tts = RemoteTts(worker)
+        self.tts = worker.stage
         self.ready: asyncio.Queue[None] = asyncio.Queue()
 
     async def say(self, work: Work) -> Pcm:

@@ -1,4 +1,4 @@
-"""Whether an engine is ready, and if not, why, and whether it is worth to wait for it."""
+"""Whether an engine is ready, and if not, why, and whether it is worth waiting for it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ class Readiness:
         """Set while it is ready."""
         self.problem = "is starting"
         self.back_by: float | None = None
-        """Until when it is worth to wait for an engine that is started again, in the loop's
-        time."""
+        """Until when it is worth waiting for an engine that is restarted, in the loop's time."""
 
     @property
     def problem(self) -> str | None:
-        """Why it is not ready, and for how long that is waited for; or ``None``."""
+        """Why it is not ready, and since when that is waited for; or ``None``."""
         if self._waiting_since is None:
             return self._problem
         seconds = asyncio.get_running_loop().time() - self._waiting_since
@@ -40,7 +39,7 @@ class Readiness:
         self._waiting_since = asyncio.get_running_loop().time()
 
     async def back(self) -> None:
-        """Wait for an engine that is being started again, if it is likely to be ready soon."""
+        """Wait for an engine that is being restarted, if it is likely to be ready soon."""
         if self.back_by is None or self.ready.is_set():
             return
         with suppress(TimeoutError):

@@ -1,0 +1,197 @@
+"""Engines in this process: in a thread of their own, or on the event loop itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pipeline.engines.registry import EngineOptions, EngineSpec
+from pipeline.errors import EngineCrashed
+from pipeline.work import Cancelled
+from pipeline.workers.host import Answer, Cancel, EngineHost, Request, build_engine
+from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.worker import STOP_TIMEOUT_S, Worker
+
+log = logging.getLogger("reachy_voice.worker")
+
+LOOK_S = 1.0
+"""Between two looks whether a thread hangs."""
+
+_left: list[threading.Thread] = []
+
+
+class ThreadWorker(Worker):
+    """Runs the engine in a thread of its own: for native code that releases the GIL.
+
+    A thread cannot be killed. One that hangs fails what waits for it, and works again if its step
+    ever ends; one that does not end in time is left behind, and dies with the process.
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        options: EngineOptions,
+        weights: Path | None,
+        hang_timeout_s: float = 30.0,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
+    ) -> None:
+        super().__init__(spec, options, weights)
+        self._hang_timeout_s = hang_timeout_s
+        self._stop_timeout_s = stop_timeout_s
+        self._host: EngineHost | None = None
+        self._built: asyncio.Future[None] | None = None
+        self._closed = asyncio.Event()
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        if self._closed.is_set():
+            return
+        self._loop = asyncio.get_running_loop()
+        self._built = self._loop.create_future()
+        # A daemon, because the end of the loop's own threads is waited for.
+        thread = threading.Thread(target=self._thread, name=self.name, daemon=True)
+        thread.start()
+        try:
+            await self._built
+            if not self._closed.is_set():
+                self.problem = None
+                ready()
+            await self._until_closed()
+        finally:
+            self.close()
+            self.problem = "is closed"
+            self._fail_jobs(Cancelled())
+            await self._end(thread)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._settle(None)
+        if self._host:
+            self._host.close()
+
+    def post(self, request: Request) -> None:
+        if self._host:
+            self._host.receive(request)
+
+    # -- the thread
+
+    def _thread(self) -> None:
+        try:
+            engine, self.info = build_engine(self._spec, self._options, self._weights)
+        except BaseException as error:
+            self._tell(self._settle, error)
+            return
+        self._host = EngineHost(engine, self._send)
+        if self._closed.is_set():
+            self._host.close()
+        self._tell(self._settle, None)
+        self._serve(self._host)
+
+    def _serve(self, host: EngineHost) -> None:
+        host.run()
+        host.let_go()
+        self._tell(self._closed.set)
+
+    def _send(self, answer: Answer) -> None:
+        self._tell(self._heard, answer)
+
+    def _tell(self, function: Callable[..., None], *args: Any) -> None:
+        """Call it on the loop, which the thread may outlive."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *args)
+
+    # -- the loop
+
+    def _settle(self, error: BaseException | None) -> None:
+        if self._built and not self._built.done():
+            if error:
+                self._built.set_exception(error)
+            else:
+                self._built.set_result(None)
+
+    async def _until_closed(self) -> None:
+        """The thread cannot be asked whether it hangs; the age of its step is the answer."""
+        while not self._closed.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._closed.wait()
+            began = self._host.step_began if self._host else None
+            hangs = began is not None and time.monotonic() - began > self._hang_timeout_s
+            if hangs and self.problem is None:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        self.problem = "hangs; if that lasts, start the server again"
+        log.error("the %s engine hangs: a step of it does not end", self.name)
+        for number in self._jobs:
+            self.post(Cancel(number))
+        self._fail_jobs(EngineCrashed(f"The {self.name} engine hangs"))
+
+    def _heard(self, answer: Answer) -> None:
+        if self.problem and not self._closed.is_set():
+            self.problem = None
+            log.info("the %s engine works again", self.name)
+        self._answer(answer)
+
+    async def _end(self, thread: threading.Thread) -> None:
+        # One that is still being built has nothing to bring to an end.
+        if self._host:
+            await asyncio.to_thread(thread.join, self._stop_timeout_s)
+            if thread.is_alive():
+                log.error("the %s engine does not end; leaving it behind", self.name)
+        if thread.is_alive():
+            _left.append(thread)
+
+
+class InlineWorker(ThreadWorker):
+    """Builds the engine in a thread, and runs each call on the loop itself: for engines that take
+    less than a context switch."""
+
+    def post(self, request: Request) -> None:
+        super().post(request)
+        if self._host:
+            self._host.run_until_idle()
+
+    def _serve(self, host: EngineHost) -> None:
+        if self._closed.is_set():
+            host.let_go()
+
+    def _send(self, answer: Answer) -> None:
+        self._answer(answer)
+
+    async def _until_closed(self) -> None:
+        await self._closed.wait()
+
+    async def _end(self, thread: threading.Thread) -> None:
+        if self._host:
+            self._host.let_go()
+        elif thread.is_alive():
+            _left.append(thread)
+
+
+def worker_for(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> Worker:
+    """The worker that the options, or else the engine's author, ask for."""
+    kinds: dict[str, type[Worker]]
+    kinds = {"inline": InlineWorker, "thread": ThreadWorker, "process": ProcessWorker}
+    return kinds[options.run_in or spec.run_in](spec, options, weights)
+
+
+def leave_now_if_threads_were_left(exit_code: int) -> None:
+    """End the process, if an engine's thread still runs. The interpreter's own end takes away what
+    such a thread uses: the libraries that it loads print errors, or crash."""
+    if not any(thread.is_alive() for thread in _left):
+        return
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue  # nothing reads it, or there is none
+    os._exit(exit_code)
