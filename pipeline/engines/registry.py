@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline.errors import ConfigError, MissingExtra
 
+
 class Kind(StrEnum):
     VAD = "vad"
     TURN = "turn"
