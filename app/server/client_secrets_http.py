@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.access.api_errors import ApiError
+from app.access.api_errors import ApiError, error_response
 from app.access.client_secrets import ClientSecrets
 from app.access.policy import Caller
 from app.server import health
@@ -79,60 +79,56 @@ _Request = TypeVar("_Request", bound=BaseModel)
 
 def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
     """``max_body_bytes`` bounds a request."""
-    endpoint = SecretsEndpoint(issued, max_body_bytes)
-    paths = ["/v1/realtime/client_secrets", *BETA_PATHS]
-    return [Route(path, endpoint.create, methods=["POST"]) for path in paths]
 
-
-class SecretsEndpoint:
-    def __init__(self, issued: ClientSecrets, max_body_bytes: int) -> None:
-        self._issued = issued
-        self._max_body_bytes = max_body_bytes
-
-    async def create(self, request: Request) -> Response:
+    async def create(request: Request) -> Response:
         """200 with the secret and its session; 400, 413, 429 and 503 as errors."""
         assistant: Assistant = request.app.state.assistant
         if reasons := health.unready(assistant):  # only then are the voices known
             return health.not_ready_response(reasons)
+        caller: Caller = request.scope[CALLER]
+        answer = _for_beta if request.url.path in BETA_PATHS else _for_ga
         try:
-            body = await read_body(request, self._max_body_bytes)
-            beta = BETA_PATHS.get(request.url.path)
-            caller: Caller = request.scope[CALLER]
-            if beta is not None:
-                answer = self._for_beta(body, beta, assistant.defaults(), caller.block)
-            else:
-                answer = self._for_ga(body, assistant.defaults(), caller.block)
+            body = await read_body(request, max_body_bytes)
+            told = answer(issued, body, request.url.path, assistant.defaults(), caller.block)
+        except WireError as error:
+            return error_response(400, error.code, error.message, error.param)
         except ApiError as error:
             return error.response()
         except ClientDisconnect:
             return Response()  # the client has gone
-        return JSONResponse(answer, headers={"Cache-Control": "no-store"})
+        return JSONResponse(told, headers={"Cache-Control": "no-store"})
 
-    def _for_ga(self, body: bytes, defaults: SessionDefaults, maker: str) -> dict[str, Any]:
-        given = _read(SecretRequest, body)
-        session = effective_session(defaults, given.session)
-        value, secret = self._issued.issue(given.expires_after.seconds, given.session, maker)
-        return {"value": value, "expires_at": secret.expires_at, "session": session}
+    paths = ["/v1/realtime/client_secrets", *BETA_PATHS]
+    return [Route(path, create, methods=["POST"]) for path in paths]
 
-    def _for_beta(
-        self, body: bytes, event: str, defaults: SessionDefaults, maker: str
-    ) -> dict[str, Any]:
-        given = _read(BetaRequest, body)
-        fields: dict[str, Any] = dict(given.model_extra or {})
-        dialect = BetaDialect(_new_id)
-        translated = dialect.to_ga(json.dumps({"type": event, "session": fields}))
-        if isinstance(translated, list):
-            error = json.loads(translated[0])["error"]
-            raise ApiError(400, error["code"], error["message"], error["param"])
-        session = json.loads(translated)["session"]
-        if isinstance(fields.get("model"), str):
-            session["model"] = fields["model"]
-        updated = {"type": "session.updated", "session": effective_session(defaults, session)}
-        (text,) = dialect.from_ga(json.dumps(updated, separators=(",", ":")))
-        shown: dict[str, Any] = json.loads(text)["session"]
-        seconds = (given.client_secret or BetaSecret()).seconds
-        value, secret = self._issued.issue(seconds, session, maker)
-        return {**shown, "client_secret": {"value": value, "expires_at": secret.expires_at}}
+
+def _for_ga(
+    issued: ClientSecrets, body: bytes, path: str, defaults: SessionDefaults, maker: str
+) -> dict[str, Any]:
+    given = _read(SecretRequest, body)
+    session = effective_session(defaults, given.session)
+    value, secret = issued.issue(given.expires_after.seconds, given.session, maker)
+    return {"value": value, "expires_at": secret.expires_at, "session": session}
+
+
+def _for_beta(
+    issued: ClientSecrets, body: bytes, path: str, defaults: SessionDefaults, maker: str
+) -> dict[str, Any]:
+    given = _read(BetaRequest, body)
+    fields: dict[str, Any] = dict(given.model_extra or {})
+    dialect = BetaDialect(_new_id("conv"))
+    session = dict(dialect.to_ga({"type": BETA_PATHS[path], "session": fields})["session"])
+    if isinstance(fields.get("model"), str):
+        session["model"] = fields["model"]
+    try:
+        updated = effective_session(defaults, session)
+    except WireError as error:
+        raise dialect.renamed(error) from None
+    ((_, shown),) = dialect.from_ga("session.updated", {"session": updated})
+    seconds = (given.client_secret or BetaSecret()).seconds
+    value, secret = issued.issue(seconds, session, maker)
+    told = {"value": value, "expires_at": secret.expires_at}
+    return {**shown["session"], "client_secret": told}
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
@@ -160,7 +156,7 @@ def _read(shape: type[_Request], body: bytes) -> _Request:
 
 
 def effective_session(defaults: SessionDefaults, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The session that a connection with these fields will have. Raises ``ApiError``."""
+    """The session that a connection with these fields will have. Raises ``WireError``."""
     model = fields.get("model")
     defaults = replace(
         defaults,
@@ -168,12 +164,9 @@ def effective_session(defaults: SessionDefaults, fields: Mapping[str, Any]) -> d
         transcription=fields.get("type") == "transcription",
     )
     session = EffectiveSession(defaults, _new_id("sess"), time.time())
-    try:
-        if fields:
-            message = wire.parse(json.dumps({"type": "session.update", "session": fields}))
-            session.update(shapes.read(schema.SessionUpdate, message.body).session)
-    except WireError as error:
-        raise ApiError(400, error.code, error.message, error.param) from None
+    if fields:
+        message = wire.parse(json.dumps({"type": "session.update", "session": fields}))
+        session.update(shapes.read(schema.SessionUpdate, message.body).session)
     return session.shown()
 
 

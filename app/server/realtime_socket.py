@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import itertools
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.access.limits import IdleTime, MessageRate
 from app.console.recent_turns import RecentTurns
-from app.server.client_protocol import ClientProtocol, id_source
 from app.server.gate import CALLER, SECRET
 from app.server.metrics import Ending, Metrics, SessionObserver
 from app.server.reconnect import Identity, ParkedConversations
@@ -29,7 +31,10 @@ from pipeline.bus import Bus, TooSlow
 from pipeline.commands import Command, Configure, SessionConfig
 from pipeline.conversation.memory import Memory
 from pipeline.realtime import wire
+from pipeline.realtime.beta import wants_beta
+from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
+from pipeline.realtime.wire import WireError
 
 SEND_STALL_S = 10.0
 """A client that takes nothing for this long is too slow. Robots were seen to pause for 4 s."""
@@ -45,8 +50,8 @@ _TOO_FAST = (
     "slowly; send fewer or larger ones."
 )
 
-_ERROR = '{"type":"error",'
-"""How an ``error`` event begins."""
+LARGE_MESSAGE_CHARS = 256 * 1024
+"""Longer messages (images, whole recordings) are decoded in a thread."""
 
 logger = logging.getLogger(__name__)
 
@@ -120,12 +125,13 @@ class RealtimeSocket:
         self._events = self._bus.subscribe(lossless=True)
         self._observer = SessionObserver(self._bus, metrics)
         turns.watch(self._bus, self.address)
-        self._protocol = ClientProtocol(
+        self._given = secret.session if (secret := websocket.scope[SECRET]) else {}
+        self._protocol = protocol_for(
             assistant.defaults(),
             websocket.query_params,
-            websocket.headers,
-            websocket.scope.get("subprotocols", ()),
-            secret.session if (secret := websocket.scope[SECRET]) else None,
+            self._given,
+            beta=wants_beta(websocket.headers, websocket.scope.get("subprotocols", ())),
+            on_error=metrics.client_error,
         )
         self._assistant = assistant
         self._parked = parked
@@ -207,7 +213,7 @@ class RealtimeSocket:
             self._memory.close()
 
     async def _receive(self) -> None:
-        await self._submit(self._protocol.begin())
+        await self._submit(self._protocol.configure(self._given) if self._given else [])
         while True:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
@@ -215,7 +221,7 @@ class RealtimeSocket:
             frame = message.get("text")
             if frame is None:
                 frame = message["bytes"]
-            await self._submit(await self._protocol.receive(frame))
+            await self._submit(await receive(self._protocol, frame))
             await self._hold_back()
 
     async def _submit(self, commands: Sequence[Command]) -> None:
@@ -236,7 +242,7 @@ class RealtimeSocket:
         if pace.close:
             raise _Closed(POLICY, "too many messages")
         if pace.tell:
-            self._protocol.refuse("rate_limit_exceeded", _TOO_FAST)
+            self._protocol.refuse(WireError("rate_limit_exceeded", _TOO_FAST))
             await self._flush()
         if pace.wait_s:
             await asyncio.sleep(pace.wait_s)
@@ -263,8 +269,6 @@ class RealtimeSocket:
         """Send what is queued, in order; both directions call this."""
         async with self._sending:
             for text in self._protocol.messages_to_send():
-                if text.startswith(_ERROR):
-                    self._metrics.client_error(json.loads(text)["error"]["code"])
                 try:
                     async with asyncio.timeout(SEND_STALL_S):
                         await self._websocket.send_text(text)
@@ -272,6 +276,57 @@ class RealtimeSocket:
                     raise TooSlow(f"nothing taken for {SEND_STALL_S} s") from None
                 self._idle.heard(self._loop.time())
                 await asyncio.sleep(0)  # a long burst lets other clients in between
+
+
+def protocol_for(
+    defaults: SessionDefaults,
+    query: Mapping[str, str],
+    given: Mapping[str, Any],
+    *,
+    beta: bool = False,
+    on_error: Callable[[str], None] = lambda code: None,
+) -> RealtimeConnection:
+    """What the client's address asks for. ``query`` may hold ``model``, ``intent=transcription``,
+    and our own ``timings=true``, ``turn_records=true`` and ``holds=true``.
+
+    ``given``: the session fields of a client secret, in the GA dialect. Its maker decides the kind
+    of session, and the model unless the address names one.
+    """
+    model = query.get("model") or given.get("model")
+    kind = given.get("type") or query.get("intent")
+    return RealtimeConnection(
+        replace(
+            defaults,
+            model=model if model and isinstance(model, str) else defaults.model,
+            transcription=kind == "transcription",
+        ),
+        id_source(),
+        time.time,
+        timings=query.get("timings") == "true",
+        turn_records=query.get("turn_records") == "true",
+        holds=query.get("holds") == "true",
+        beta=beta,
+        on_error=on_error,
+    )
+
+
+async def receive(protocol: RealtimeConnection, frame: str | bytes) -> list[Command]:
+    """``protocol.receive``, which reads a long frame in a thread."""
+    if len(frame) <= LARGE_MESSAGE_CHARS:
+        return protocol.receive(frame)
+    try:
+        message = await asyncio.to_thread(wire.parse, frame)
+    except WireError as error:
+        protocol.refuse(error)
+        return []
+    return protocol.receive_parsed(message)
+
+
+def id_source() -> Callable[[str], str]:
+    """Ids that are unique among all connections, and cheap."""
+    base = secrets.token_hex(8)
+    numbers = itertools.count()
+    return lambda prefix: f"{prefix}_{base}{next(numbers):x}"
 
 
 async def hang_up(websocket: WebSocket, code: int, reason: str) -> None:

@@ -1,53 +1,53 @@
-"""The beta dialect of the Realtime API, by renaming at the edge.
+"""The beta dialect of the Realtime API, by renaming at the edge of the protocol.
 
 ``to_ga`` turns a beta client's message into the one that a GA client would have sent, ``from_ga``
-turns a server message into what a beta client expects; everything between knows GA only. Names
-and shapes are those of ``openai.types.beta.realtime``. What GA has and beta has no name for
+turns a server event into what a beta client expects; everything between knows GA only. Names and
+shapes are those of ``openai.types.beta.realtime``. What GA has and beta has no name for
 (``conversation.item.done``, idle time-outs, images) does not reach a beta client.
 
-``temperature`` is shown as the client set it and has no effect: GA has no such field.
+Values that neither side can mean are left as they are, for the GA side to refuse; only what would
+be lost in the translation is refused here. ``temperature`` is shown as the client set it and has
+no effect: GA has no such field.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pipeline.realtime.beta_shapes import (
-    TEMPERATURE,
-    BetaProblem,
-    beta_item,
-    beta_paths,
-    beta_response,
-    beta_session,
-    beta_transcription_session,
-    ga_item,
-    ga_response,
-    ga_session,
-    ga_transcription_session,
-)
-from pipeline.realtime.wire import MAX_COMMAS, MAX_EVENT_ID_CHARS
+from pipeline.realtime.wire import WireError, invalid
 
 SUBPROTOCOL = "openai-beta.realtime-v1"
 """What browsers offer, since they cannot set a header."""
 
 _HEADER, _HEADER_VALUE = "openai-beta", "realtime=v1"
 
-_APPEND = '"input_audio_buffer.append"'
-_HEAD_CHARS = 96
-"""Clients write the type first, after an ``event_id`` at most."""
+TEMPERATURE = 0.8
+"""Beta's default."""
 
-_TRANSLATED = (
-    "session.update",
-    "transcription_session.update",
-    "conversation.item.create",
-    "response.create",
-)
-"""Client events that differ; "session.update" is part of the second one's name."""
+Fields = dict[str, Any]
 
-_TYPE = '{"type":"'
-"""How each of our server messages begins (``wire.encode``)."""
+# --- names: beta's field, GA's place. What a client cannot change, but may send back, has none ----
+
+_OUTPUT = {
+    "modalities": "output_modalities",
+    "tool_choice": "tool_choice",
+    "max_response_output_tokens": "max_output_tokens",
+    "voice": "audio.output.voice",
+    "output_audio_format": "audio.output.format",
+    **{name: name for name in ("instructions", "tools")},
+}
+_INPUT = {
+    "input_audio_format": "audio.input.format",
+    "input_audio_transcription": "audio.input.transcription",
+    "input_audio_noise_reduction": "audio.input.noise_reduction",
+    "turn_detection": "audio.input.turn_detection",
+}
+_SESSION = {**_INPUT, **_OUTPUT, "speed": "audio.output.speed", "tracing": "tracing"}
+_RESPONSE = {**_OUTPUT, **{name: name for name in ("conversation", "metadata", "input")}}
+_ALSO = {"max_output_tokens": "max_output_tokens"}
+"""The beta API's documents used both names."""
+_FIXED = dict.fromkeys(("id", "object", "type", "model", "expires_at", "client_secret"), "")
 
 _RENAMED = {
     "response.output_audio.delta": "response.audio.delta",
@@ -56,29 +56,41 @@ _RENAMED = {
     "response.output_audio_transcript.done": "response.audio_transcript.done",
     "response.output_text.delta": "response.text.delta",
     "response.output_text.done": "response.text.done",
+    "conversation.item.added": "conversation.item.created",
 }
-_SAME = frozenset(
-    {
-        "conversation.item.deleted",
-        "conversation.item.truncated",
-        "conversation.item.input_audio_transcription.delta",
-        "conversation.item.input_audio_transcription.completed",
-        "conversation.item.input_audio_transcription.failed",
-        "input_audio_buffer.committed",
-        "input_audio_buffer.cleared",
-        "input_audio_buffer.speech_started",
-        "input_audio_buffer.speech_stopped",
-        "response.content_part.added",
-        "response.content_part.done",
-        "response.function_call_arguments.delta",
-        "rate_limits.updated",
-        "reachy_voice.timeline",
-        "reachy_voice.response.held",
-        "reachy_voice.response.went_on",
-    }
-)
+_DROPPED = frozenset({"conversation.item.done", "input_audio_buffer.timeout_triggered"})
 
-Event = dict[str, Any]
+_FORMATS: Mapping[str, Fields] = {
+    "pcm16": {"type": "audio/pcm", "rate": 24_000},
+    "g711_ulaw": {"type": "audio/pcmu"},
+    "g711_alaw": {"type": "audio/pcma"},
+}
+_BETA_FORMATS = {shape["type"]: name for name, shape in _FORMATS.items()}
+
+_ITEM = (
+    *("id", "object", "type", "status", "role", "content"),
+    *("call_id", "name", "arguments", "output"),
+)
+_CONTENT = {
+    "output_text": "text",
+    "output_audio": "audio",
+    "input_text": "input_text",
+    "input_audio": "input_audio",
+}
+_RESPONSE_SAME = (
+    *("id", "object", "status", "status_details", "conversation_id"),
+    *("max_output_tokens", "metadata"),
+)
+_TRANSCRIPTION = ("model", "language", "prompt")
+_SERVER_VAD = ("type", "threshold", "prefix_padding_ms", "silence_duration_ms")
+_TURN_DETECTION = (*_SERVER_VAD, "eagerness", "create_response", "interrupt_response")
+_TRANSCRIPTION_MODELS = ("gpt-4o-transcribe", "gpt-4o-mini-transcribe", "whisper-1")
+"""The only ones that ``TranscriptionSession`` can name; ``Session`` can name any."""
+_TOKENS = ("total_tokens", "input_tokens", "output_tokens")
+_TOKEN_DETAILS = ("text_tokens", "audio_tokens", "cached_tokens")
+
+_NO_SECRET: Fields = {"value": "", "expires_at": 0}
+"""``TranscriptionSession`` cannot be without one. It opens nothing."""
 
 
 def wants_beta(headers: Mapping[str, str], subprotocols: Iterable[str]) -> bool:
@@ -89,137 +101,235 @@ def wants_beta(headers: Mapping[str, str], subprotocols: Iterable[str]) -> bool:
 
 
 class BetaDialect:
-    """The translator of one connection.
+    """The translator of one connection."""
 
-    ``new_id(prefix)`` makes unique ids of letters, digits and underscores.
-    """
-
-    def __init__(self, new_id: Callable[[str], str]) -> None:
-        self._new_id = new_id
-        self._conversation_id = new_id("conv")
+    def __init__(self, conversation_id: str) -> None:
+        self._conversation_id = conversation_id
         self._temperature: float = TEMPERATURE
         self._asked_temperature: float | None = None
         """Of the update that is on its way; it counts once that is accepted."""
-        self._handlers: dict[str, Callable[[Event], list[Event]]] = {
-            "session.created": self._session_created,
-            "session.updated": self._session_updated,
-            "conversation.item.added": self._item_created,
-            "conversation.item.retrieved": self._with_item,
-            "response.output_item.added": self._with_item,
-            "response.output_item.done": self._with_item,
-            "response.created": self._with_response,
-            "response.done": self._with_response,
-            "response.function_call_arguments.done": self._arguments_done,
-            "error": self._error,
-        }
 
-    # --- from the client ---------------------------------------------------------------------
-
-    def to_ga(self, text: str) -> str | list[str]:
-        """The GA text of one client message, or what to reply to one that makes no sense.
-
-        Whatever cannot be read comes back as it is: the GA side refuses it. Nothing is raised.
-        Long messages may be translated in a thread, one at a time.
-        """
-        if _APPEND in text[:_HEAD_CHARS] or not any(kind in text for kind in _TRANSLATED):
-            return text
-        if text.count(",") > MAX_COMMAS:
-            return text
-        try:
-            event = json.loads(text)
-            if not isinstance(event, dict) or event.get("type") not in _TRANSLATED:
-                return text
-            return json.dumps(self._ga_event(event), separators=(",", ":"))
-        except BetaProblem as problem:
-            return [self._refusal(problem, event.get("event_id"))]
-        except (ValueError, ArithmeticError, RecursionError):
-            return text
-
-    def _ga_event(self, event: Event) -> Event:
+    def to_ga(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The GA event for one client event. Raises ``WireError``."""
         match event["type"]:
             case "session.update":
-                session, self._asked_temperature = ga_session(event.get("session"))
-                return {**event, "session": session}
+                self._asked_temperature = _temperature(event.get("session"), "session")
+                return {**event, "session": ga_session(event.get("session"))}
             case "transcription_session.update":
-                session = ga_transcription_session(event.get("session"))
+                session = ga_session(event.get("session"), transcription=True)
                 return {**event, "type": "session.update", "session": session}
             case "conversation.item.create":
-                return {**event, "item": ga_item(event.get("item"))}
-            case _:
-                if event.get("response") is None:
-                    return event
-                return {**event, "response": ga_response(event["response"])}
+                return {**event, "item": _ga_item(event.get("item"))}
+            case "response.create" if isinstance(given := event.get("response"), dict):
+                _temperature(given, "response")
+                return {**event, "response": _moved(given, {**_RESPONSE, **_ALSO}, "response")}
+        return event
 
-    def _refusal(self, problem: BetaProblem, event_id: object) -> str:
-        named = isinstance(event_id, str) and len(event_id) <= MAX_EVENT_ID_CHARS
-        error = {
-            "type": "invalid_request_error",
-            "code": problem.code,
-            "message": problem.message,
-            "param": problem.param,
-            "event_id": event_id if named else None,
-        }
-        return _encode({"type": "error", "event_id": self._new_id("event"), "error": error})
+    def renamed(self, error: WireError) -> WireError:
+        """One that GA raised, with beta's names of the fields."""
+        param, message = error.param, error.message
+        for path, names in (("session", _SESSION), ("response", _RESPONSE)):
+            for beta, place in names.items():
+                if beta != place:
+                    old, new = f"{path}.{place}", f"{path}.{beta}"
+                    message, param = message.replace(old, new), param and param.replace(old, new)
+        return WireError(error.code, message, param=param, event_id=error.event_id)
 
-    # --- to the client -----------------------------------------------------------------------
-
-    def from_ga(self, text: str) -> list[str]:
-        """The beta texts for one server message: none, one, or two."""
-        kind = _type_of(text)
-        if kind in _SAME:
-            return [text]
-        if (beta := _RENAMED.get(kind)) is not None:
-            return [f"{_TYPE}{beta}{text[len(_TYPE) + len(kind) :]}"]
-        handle = self._handlers.get(kind)
-        if handle is None:
+    def from_ga(self, kind: str, fields: Fields) -> list[tuple[str, Fields]]:
+        """The types and fields of the beta events for one server event: none, one, or two."""
+        if kind in _DROPPED:
             return []
-        return [_encode(event) for event in handle(json.loads(text))]
+        if "item" in fields:
+            fields = {**fields, "item": _beta_item(fields["item"])}
+        match kind:
+            case "session.created":
+                shown = beta_session(fields["session"], self._temperature)
+                conversation = {"id": self._conversation_id, "object": "realtime.conversation"}
+                created = {"conversation": conversation}
+                return [(kind, {"session": shown}), ("conversation.created", created)]
+            case "session.updated" if fields["session"]["type"] == "transcription":
+                shown = beta_transcription_session(fields["session"])
+                return [("transcription_session.updated", {"session": shown})]
+            case "session.updated":
+                if self._asked_temperature is not None:
+                    self._temperature = self._asked_temperature
+                return [(kind, {"session": beta_session(fields["session"], self._temperature)})]
+            case "response.created" | "response.done":
+                return [(kind, {"response": _beta_response(fields["response"], self._temperature)})]
+            case "response.function_call_arguments.done":
+                return [(kind, _chosen(fields, fields.keys() - {"name"}))]
+        return [(_RENAMED.get(kind, kind), fields)]
 
-    def _session_created(self, event: Event) -> list[Event]:
-        conversation = {"id": self._conversation_id, "object": "realtime.conversation"}
-        created = {"type": "conversation.created", "event_id": self._new_id("event")}
-        return [
-            {**event, "session": beta_session(event["session"], self._temperature)},
-            {**created, "conversation": conversation},
+
+# --- to GA -------------------------------------------------------------------------------------
+
+
+def ga_session(given: object, *, transcription: bool = False) -> object:
+    """The session of a ``session.update`` or ``transcription_session.update``. Raises
+    ``WireError``."""
+    if not isinstance(given, dict):
+        return given
+    if not transcription:
+        names = {**_FIXED, **_SESSION, **_ALSO}
+        return {"type": "realtime", **_moved(given, names, "session")}
+    names = {**_FIXED, **_INPUT, "modalities": "", "include": "include"}
+    return {"type": "transcription", **_moved(given, names, "session")}
+
+
+def _moved(given: Fields, names: Mapping[str, str], path: str) -> Fields:
+    """``given`` with its fields where GA has them."""
+    moved: Fields = {}
+    for name, value in given.items():
+        if name == "temperature":
+            continue
+        if name not in names:
+            param = f"{path}.{name}"[:256]
+            raise WireError("unknown_parameter", f"Unknown parameter: '{param}'.", param=param)
+        *outer, inner = names[name].split(".")
+        place = moved
+        for step in outer:
+            place = place.setdefault(step, {})
+        if inner:
+            place[inner] = _ga_value(name, value, path)
+    return moved
+
+
+def _ga_value(name: str, value: Any, path: str) -> Any:
+    match name:
+        case "modalities":
+            return _output_modalities(value, f"{path}.{name}")
+        case "tool_choice":
+            return _tool_choice(value)
+        case "input_audio_format" | "output_audio_format":
+            return _format(value, f"{path}.{name}")
+        case "turn_detection" if isinstance(value, dict) and "type" not in value:
+            return {"type": "semantic_vad" if "eagerness" in value else "server_vad", **value}
+        case "input" if isinstance(value, list):
+            return [_ga_item(item) for item in value]
+    return value
+
+
+def _ga_item(given: object) -> object:
+    if not isinstance(given, dict) or not isinstance(given.get("content"), list):
+        return given
+    text = "output_text" if given.get("role") == "assistant" else "input_text"
+    names = {"text": text, "audio": "output_audio"}
+    content = [
+        {**part, "type": names.get(part["type"], part["type"])}
+        if isinstance(part, dict) and isinstance(part.get("type"), str)
+        else part
+        for part in given["content"]
+    ]
+    return {**given, "content": content}
+
+
+def _format(name: object, path: str) -> Fields | None:
+    if name is None:
+        return None
+    if isinstance(name, str) and name in _FORMATS:
+        return dict(_FORMATS[name])
+    raise invalid(path, "must be 'pcm16', 'g711_ulaw' or 'g711_alaw'")
+
+
+def _output_modalities(given: object, path: str) -> list[str] | None:
+    if given is None:
+        return None
+    if isinstance(given, list) and given and all(kind in ("text", "audio") for kind in given):
+        return ["audio"] if "audio" in given else ["text"]
+    raise invalid(path, 'must be ["text"] or ["text", "audio"]')
+
+
+def _tool_choice(given: object) -> object:
+    """A function is named by its name alone, or in the way of chat completions."""
+    if isinstance(given, str) and given not in ("auto", "none", "required"):
+        return {"type": "function", "name": given}
+    if isinstance(given, dict) and isinstance(function := given.get("function"), dict):
+        return {"type": "function", "name": function.get("name")}
+    return given
+
+
+def _temperature(given: object, path: str) -> float | None:
+    value = given.get("temperature") if isinstance(given, dict) else None
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 2:
+        raise invalid(f"{path}.temperature", "must be a number from 0 to 2")
+    return float(value)
+
+
+# --- from GA -----------------------------------------------------------------------------------
+
+
+def beta_session(ga: Mapping[str, Any], temperature: float = TEMPERATURE) -> Fields:
+    """``model`` is left out: beta's type knows only names of OpenAI's models."""
+    shown = {"id": ga["id"], **_shown(ga, _SESSION)}
+    return shown if ga["type"] == "transcription" else {**shown, "temperature": temperature}
+
+
+def beta_transcription_session(ga: Mapping[str, Any]) -> Fields:
+    shown = _shown(ga, _INPUT)
+    transcription, detection = shown["input_audio_transcription"], shown["turn_detection"]
+    if transcription and transcription.get("model") not in _TRANSCRIPTION_MODELS:
+        transcription = _chosen(transcription, ("language", "prompt"))
+    return {
+        "client_secret": _NO_SECRET,
+        "modalities": ["text", "audio"],
+        "input_audio_format": shown["input_audio_format"],
+        "input_audio_transcription": transcription,
+        "turn_detection": detection and _chosen(detection, _SERVER_VAD),
+    }
+
+
+def _beta_item(ga: Mapping[str, Any]) -> Fields:
+    item = _chosen(ga, _ITEM)
+    if "content" in item:
+        item["content"] = [
+            {**part, "type": _CONTENT[part["type"]]}
+            for part in item["content"]
+            if part["type"] in _CONTENT
         ]
-
-    def _session_updated(self, event: Event) -> list[Event]:
-        session = event["session"]
-        if session["type"] == "transcription":
-            shown = beta_transcription_session(session)
-            return [{**event, "type": "transcription_session.updated", "session": shown}]
-        if self._asked_temperature is not None:
-            self._temperature = self._asked_temperature
-        return [{**event, "session": beta_session(session, self._temperature)}]
-
-    def _item_created(self, event: Event) -> list[Event]:
-        return self._with_item({**event, "type": "conversation.item.created"})
-
-    def _with_item(self, event: Event) -> list[Event]:
-        return [{**event, "item": beta_item(event["item"])}]
-
-    def _with_response(self, event: Event) -> list[Event]:
-        response = beta_response(event["response"], self._temperature)
-        if response["conversation_id"] is not None:
-            response["conversation_id"] = self._conversation_id
-        return [{**event, "response": response}]
-
-    def _arguments_done(self, event: Event) -> list[Event]:
-        return [{name: value for name, value in event.items() if name != "name"}]
-
-    def _error(self, event: Event) -> list[Event]:
-        error = event["error"]
-        said = {
-            name: beta_paths(error[name])
-            for name in ("param", "message")
-            if isinstance(error.get(name), str)
-        }
-        return [{**event, "error": {**error, **said}}]
+    return item
 
 
-def _type_of(text: str) -> str:
-    return text[len(_TYPE) : text.index('"', len(_TYPE))]
+def _beta_response(ga: Mapping[str, Any], temperature: float) -> Fields:
+    names = {name: _RESPONSE[name] for name in ("modalities", "voice", "output_audio_format")}
+    return {
+        **_chosen(ga, _RESPONSE_SAME),
+        **_shown(ga, names),
+        "output": [_beta_item(item) for item in ga["output"]],
+        "temperature": temperature,
+        "usage": ga["usage"] and _usage(ga["usage"]),
+    }
 
 
-def _encode(event: Event) -> str:
-    return json.dumps(event, separators=(",", ":"), allow_nan=False)
+def _usage(ga: Mapping[str, Any]) -> Fields:
+    sides = ("input_token_details", "output_token_details")
+    return _chosen(ga, _TOKENS) | {side: _chosen(ga[side], _TOKEN_DETAILS) for side in sides}
+
+
+def _shown(ga: Mapping[str, Any], names: Mapping[str, str]) -> Fields:
+    """The fields of ``ga`` that are there, where beta has them."""
+    shown: Fields = {}
+    for name, place in names.items():
+        value: Any = ga
+        for step in place.split("."):
+            if step not in value:
+                break
+            value = value[step]
+        else:
+            shown[name] = _SHOWN[name](value) if name in _SHOWN and value is not None else value
+    return shown
+
+
+_SHOWN: Mapping[str, Callable[[Any], Any]] = {
+    "modalities": lambda ga: ["text", "audio"] if "audio" in ga else ["text"],
+    "tool_choice": lambda ga: ga["name"] if isinstance(ga, dict) else ga,
+    "input_audio_format": lambda ga: _BETA_FORMATS[ga["type"]],
+    "output_audio_format": lambda ga: _BETA_FORMATS[ga["type"]],
+    "input_audio_transcription": lambda ga: _chosen(ga, _TRANSCRIPTION),
+    "turn_detection": lambda ga: _chosen(ga, _TURN_DETECTION),
+}
+
+
+def _chosen(given: Mapping[str, Any], names: Iterable[str]) -> Fields:
+    return {name: given[name] for name in names if name in given}

@@ -20,7 +20,6 @@ from pipeline.items import (
     TextPart,
 )
 from pipeline.realtime import wire
-from pipeline.realtime.formats import samples_of
 from pipeline.realtime.schema import (
     ContentFields,
     FunctionCallFields,
@@ -28,7 +27,7 @@ from pipeline.realtime.schema import (
     ItemField,
     MessageFields,
 )
-from pipeline.realtime.wire import WireError, invalid, missing
+from pipeline.realtime.wire import WireError, invalid, missing, samples_of
 
 _ALLOWED: dict[MessageRole, tuple[str, ...]] = {
     "system": ("input_text",),

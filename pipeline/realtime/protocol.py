@@ -31,7 +31,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from pipeline.commands import (
@@ -77,7 +77,7 @@ from pipeline.events import (
     TranscriptReady,
 )
 from pipeline.realtime import schema, wire
-from pipeline.realtime.formats import samples_of
+from pipeline.realtime.beta import BetaDialect
 from pipeline.realtime.items import item_from_wire, item_to_wire
 from pipeline.realtime.response_options import response_options
 from pipeline.realtime.responses import Response
@@ -85,7 +85,7 @@ from pipeline.realtime.retrieval import retrieved_items
 from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
 from pipeline.realtime.shapes import nearest, read
 from pipeline.realtime.transcripts import Transcripts
-from pipeline.realtime.wire import ClientMessage, WireError, invalid
+from pipeline.realtime.wire import ClientMessage, WireError, invalid, samples_of
 from pipeline.turn_record import TurnRecord
 
 INTERNAL = "internal_error"
@@ -104,6 +104,7 @@ class RealtimeConnection:
     clock in seconds. ``timings`` adds the event ``reachy_voice.timeline``, which strict clients
     would refuse, ``holds`` those that tell when an answer is held back because the user may be
     speaking over it. ``turn_records`` adds the figures of its record to every ``response.done``.
+    ``beta``: the client speaks the beta dialect. ``on_error`` gets each ``error`` event's code.
     """
 
     def __init__(
@@ -114,6 +115,8 @@ class RealtimeConnection:
         timings: bool = False,
         turn_records: bool = False,
         holds: bool = False,
+        beta: bool = False,
+        on_error: Callable[[str], None] = lambda code: None,
     ) -> None:
         self._new_id = new_id
         self._timings = timings
@@ -122,8 +125,10 @@ class RealtimeConnection:
         self._outbox: list[str] = []
         self._session = EffectiveSession(defaults, new_id("sess"), now())
         self._conversation_id = new_id("conv")
+        self._beta = BetaDialect(self._conversation_id) if beta else None
+        self._on_error = on_error
         self._responses: dict[str, Response] = {}
-        self._transcripts = Transcripts()
+        self._transcripts = Transcripts(self._send)
         self._handlers: dict[str, Callable[[ClientMessage], list[Command]]] = {
             wire.APPEND: self._append,
             "input_audio_buffer.commit": self._commit,
@@ -162,11 +167,18 @@ class RealtimeConnection:
 
     def receive_parsed(self, message: ClientMessage) -> list[Command]:
         """``receive`` for a frame that ``wire.parse`` has read elsewhere."""
+        return self._carry_out(message, self._handle_beta if self._beta else self._handle)
+
+    def configure(self, session: Mapping[str, Any]) -> list[Command]:
+        """What a ``session.update`` with these fields does, in the GA dialect."""
+        update = wire.encode({"type": "session.update", "session": session})
+        return self._carry_out(wire.parse(update), self._handle)
+
+    def _carry_out(
+        self, message: ClientMessage, handle: Callable[[ClientMessage], list[Command]]
+    ) -> list[Command]:
         queued = len(self._outbox)
         try:
-            handle = self._handlers.get(message.type)
-            if handle is None:
-                raise self._unknown_type(message.type)
             return handle(message)
         except WireError as error:
             problem = error
@@ -176,6 +188,20 @@ class RealtimeConnection:
         problem.event_id = message.event_id
         self.refuse(problem)
         return []
+
+    def _handle_beta(self, message: ClientMessage) -> list[Command]:
+        assert self._beta is not None
+        body = self._beta.to_ga(message.body)
+        try:
+            return self._handle(replace(message, type=body["type"], body=body))
+        except WireError as error:
+            raise self._beta.renamed(error) from None
+
+    def _handle(self, message: ClientMessage) -> list[Command]:
+        handle = self._handlers.get(message.type)
+        if handle is None:
+            raise self._unknown_type(message.type)
+        return handle(message)
 
     def refuse(self, error: WireError) -> None:
         """Queue an ``error`` event."""
@@ -247,10 +273,10 @@ class RealtimeConnection:
         match event:
             case ReplyAudio():
                 if response := self._responses.get(event.reply_id):
-                    self._outbox.extend(response.speak(event, self._new_event_id))
+                    response.speak(event)
             case ReplyText() | ReplyArguments():
                 if response := self._responses.get(event.reply_id):
-                    response.write(event, self._send)
+                    response.write(event)
             case ReplyStarted() | ReplyItemStarted() | ReplyItemFinished() | ReplyFinished():
                 self._apply_reply(event)
             case TurnRecord():
@@ -267,7 +293,7 @@ class RealtimeConnection:
                 self._error(event.code, event.message, event.param, event.event_id)
             case TranscriptPartial() | TranscriptReady() | TranscriptFailed():
                 if self._session.transcribes:
-                    self._apply_transcript(event)
+                    self._transcripts.tell(event)
             case ItemAdded() | ItemDone() | ItemDeleted() | ItemRetrieved() | ItemTruncated():
                 self._apply_item(event)
             case SpeechRejected():
@@ -282,30 +308,19 @@ class RealtimeConnection:
             if event.reply_id in self._responses:
                 return
             voice = self._session.shown_voice(event.voice)
-            started = Response(event, self._conversation_id, voice, tells_record=self._turn_records)
-            self._responses[event.reply_id] = started
-            started.start(self._send)
+            self._responses[event.reply_id] = Response(
+                event, self._conversation_id, voice, self._send, tells_record=self._turn_records
+            )
         elif response := self._responses.get(event.reply_id):
             match event:
                 case ReplyItemStarted():
-                    response.start_item(event, self._send)
+                    response.start_item(event)
                 case ReplyItemFinished():
-                    response.finish_item(event, self._send)
+                    response.finish_item(event)
                 case ReplyFinished():
                     del self._responses[event.reply_id]
-                    response.finish(event, self._send)
+                    response.finish(event)
                     self._send("rate_limits.updated", rate_limits=[])
-
-    def _apply_transcript(
-        self, event: TranscriptPartial | TranscriptReady | TranscriptFailed
-    ) -> None:
-        match event:
-            case TranscriptPartial():
-                self._transcripts.tell_partial(event, self._send)
-            case TranscriptReady():
-                self._transcripts.tell_final(event, self._send)
-            case TranscriptFailed():
-                self._transcripts.tell_failure(event, self._send)
 
     def _apply_item(
         self, event: ItemAdded | ItemDone | ItemDeleted | ItemRetrieved | ItemTruncated
@@ -342,11 +357,10 @@ class RealtimeConnection:
     # --- outbox ------------------------------------------------------------------------------
 
     def _send(self, kind: str, /, **fields: Any) -> None:
-        message = {"type": kind, "event_id": self._new_event_id(), **fields}
-        self._outbox.append(wire.encode(message))
-
-    def _new_event_id(self) -> str:
-        return self._new_id("event")
+        events = [(kind, fields)] if self._beta is None else self._beta.from_ga(kind, fields)
+        for type_, shown in events:
+            message = {"type": type_, "event_id": self._new_id("event"), **shown}
+            self._outbox.append(wire.encode(message))
 
     def _send_timeline(self, event: Timeline) -> None:
         moments: Mapping[str, Any] = asdict(event)
@@ -362,6 +376,7 @@ class RealtimeConnection:
             "event_id": event_id,
         }
         self._send("error", error=error)
+        self._on_error(code)
 
 
 def _from_where(event: SpeechStarted | SpeechStopped) -> dict[str, float]:

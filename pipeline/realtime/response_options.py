@@ -8,11 +8,14 @@ from pipeline.audio import AudioFormat
 from pipeline.commands import ItemReference, ResponseOptions
 from pipeline.items import Item
 from pipeline.messages import Tool, ToolChoice
-from pipeline.realtime.formats import merged_format
 from pipeline.realtime.items import item_from_wire
 from pipeline.realtime.schema import ItemReferenceFields, ResponseFields
-from pipeline.realtime.session_config import EffectiveSession
-from pipeline.realtime.tools import shown_tool, tool_from_shown
+from pipeline.realtime.session_config import (
+    EffectiveSession,
+    merged_format,
+    shown_tool,
+    tool_from_shown,
+)
 from pipeline.realtime.wire import WireError
 
 

@@ -7,10 +7,13 @@ what the items' ``done`` events said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from pipeline.audio import AudioFormat
 from pipeline.events import (
+    OutputItem,
     ReplyArguments,
     ReplyAudio,
     ReplyFinished,
@@ -19,11 +22,10 @@ from pipeline.events import (
     ReplyStarted,
     ReplyText,
 )
-from pipeline.items import MessageItem
+from pipeline.items import AudioPart, FunctionCallItem, MessageItem, TextPart
 from pipeline.messages import Usage
-from pipeline.realtime.formats import shown_format
-from pipeline.realtime.output_items import CallStream, MessageStream
-from pipeline.realtime.wire import Send
+from pipeline.realtime.items import item_to_wire
+from pipeline.realtime.wire import Send, base64_text, bytes_of, pieces, shown_format
 from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_metadata
 
 
@@ -32,8 +34,15 @@ class Response:
     has the figures of its turn record among its metadata, where the client's own leave room."""
 
     def __init__(
-        self, event: ReplyStarted, conversation_id: str, voice: str, *, tells_record: bool = False
+        self,
+        event: ReplyStarted,
+        conversation_id: str,
+        voice: str,
+        send: Send,
+        *,
+        tells_record: bool = False,
     ) -> None:
+        self._send = send
         self._in_conversation = event.in_conversation
         self._spoken = event.format if event.modality == "audio" else None
         self._open: dict[str, MessageStream | CallStream] = {}
@@ -49,37 +58,53 @@ class Response:
             "audio": {"output": {"format": shown_format(event.format), "voice": voice}},
             "metadata": _metadata(event),
         }
-
-    def start(self, send: Send) -> None:
         begun: dict[str, Any] = {"status": "in_progress", "status_details": None, "output": []}
         send("response.created", response={**self._fields, **begun, "usage": None})
 
-    def start_item(self, event: ReplyItemStarted, send: Send) -> None:
+    def start_item(self, event: ReplyItemStarted) -> None:
         item = event.item
         if item.id in self._open or item.id in self._done:
             return
-        stream: MessageStream | CallStream
-        if isinstance(item, MessageItem):
-            stream = MessageStream(event, item, self._in_conversation, self._spoken)
-        else:
-            stream = CallStream(event, item, self._in_conversation)
-        self._open[item.id] = stream
-        stream.open(send)
+        send = self._send
+        empty = item_to_wire(_emptied(item), "in_progress")
+        where = {"response_id": event.reply_id, "output_index": event.output_index}
+        send("response.output_item.added", **where, item=empty)
+        if self._in_conversation:
+            send("conversation.item.added", previous_item_id=event.previous_item_id, item=empty)
+        self._open[item.id] = (
+            MessageStream(event, item, send, self._spoken)
+            if isinstance(item, MessageItem)
+            else CallStream(event, item, send)
+        )
 
-    def write(self, event: ReplyText | ReplyArguments, send: Send) -> None:
+    def write(self, event: ReplyText | ReplyArguments) -> None:
         stream = self._open.get(event.item_id)
         kind = MessageStream if isinstance(event, ReplyText) else CallStream
         if event.text and isinstance(stream, kind):
-            stream.write(event.text, send)
+            stream.write(event.text)
 
-    def speak(self, event: ReplyAudio, new_event_id: Callable[[], str]) -> Iterator[str]:
+    def speak(self, event: ReplyAudio) -> None:
         stream = self._open.get(event.item_id)
-        return stream.speak(event, new_event_id) if isinstance(stream, MessageStream) else iter(())
+        if isinstance(stream, MessageStream):
+            stream.speak(event)
 
-    def finish_item(self, event: ReplyItemFinished, send: Send) -> None:
-        if stream := self._open.pop(event.item.id, None):
-            shown = stream.close(event.item, event.previous_item_id, send)
-            self._done[event.item.id] = (stream.output_index, shown)
+    def finish_item(self, event: ReplyItemFinished) -> None:
+        if event.item.id in self._open:
+            self._close(event.item, event.previous_item_id)
+
+    def _close(self, item: OutputItem, previous_item_id: str | None) -> None:
+        """``item`` as it now stands."""
+        stream = self._open.pop(item.id)
+        if isinstance(item, MessageItem) != isinstance(stream, MessageStream):
+            item = stream.cut()
+        stream.close(item)
+        status = "incomplete" if item.status == "in_progress" else item.status
+        shown = item_to_wire(item, status)
+        if self._in_conversation:
+            self._send("conversation.item.done", previous_item_id=previous_item_id, item=shown)
+        where = {"response_id": self._fields["id"], "output_index": stream.output_index}
+        self._send("response.output_item.done", **where, item=shown)
+        self._done[item.id] = (stream.output_index, shown)
 
     def note(self, record: TurnRecord) -> None:
         """What is known of its turn; comes before its end."""
@@ -88,18 +113,100 @@ class Response:
             new = [pair for pair in as_metadata(record).items() if pair[0] not in given]
             self._fields["metadata"] = given | dict(new[: MAX_METADATA_PAIRS - len(given)])
 
-    def finish(self, event: ReplyFinished, send: Send) -> None:
-        for item_id, stream in self._open.items():
-            shown = stream.close(stream.cut(), stream.previous_item_id, send)
-            self._done[item_id] = (stream.output_index, shown)
-        self._open.clear()
+    def finish(self, event: ReplyFinished) -> None:
+        for stream in list(self._open.values()):
+            self._close(stream.cut(), stream.previous_item_id)
         end = {
             "status": event.status,
             "status_details": _status_details(event),
             "usage": _usage(event.usage),
             "output": [shown for _, shown in sorted(self._done.values(), key=lambda done: done[0])],
         }
-        send("response.done", response={**self._fields, **end})
+        self._send("response.done", response={**self._fields, **end})
+
+
+class MessageStream:
+    """A message being spoken (in ``spoken``, a format) or written (``None``)."""
+
+    def __init__(
+        self, event: ReplyItemStarted, item: MessageItem, send: Send, spoken: AudioFormat | None
+    ) -> None:
+        self.output_index = event.output_index
+        self.previous_item_id = event.previous_item_id
+        self._item = item
+        self._send = send
+        self._spoken = spoken
+        self._text = ""
+        where = {"response_id": event.reply_id, "output_index": event.output_index}
+        self._part = {**where, "item_id": item.id, "content_index": 0}
+        send("response.content_part.added", **self._part, part=self._shown_part())
+
+    def write(self, text: str) -> None:
+        self._text += text
+        kind = "output_audio_transcript" if self._spoken else "output_text"
+        self._send(f"response.{kind}.delta", **self._part, delta=text)
+
+    def speak(self, event: ReplyAudio) -> None:
+        if self._spoken is None:
+            return
+        for pcm in pieces(event.pcm, event.rate):
+            audio = base64_text(bytes_of(pcm, self._spoken))
+            self._send("response.output_audio.delta", **self._part, delta=audio)
+
+    def cut(self) -> MessageItem:
+        """The item as far as it went, for a reply that ended without finishing it."""
+        part = AudioPart(self._text) if self._spoken else TextPart(self._text)
+        return replace(self._item, parts=(part,), status="incomplete")
+
+    def close(self, item: OutputItem) -> None:
+        """The ``done`` events, which repeat what the deltas said."""
+        send = self._send
+        if self._spoken:
+            send("response.output_audio.done", **self._part)
+            send("response.output_audio_transcript.done", **self._part, transcript=self._text)
+        else:
+            send("response.output_text.done", **self._part, text=self._text)
+        send("response.content_part.done", **self._part, part=self._shown_part())
+
+    def _shown_part(self) -> dict[str, str]:
+        if self._spoken:
+            return {"type": "audio", "transcript": self._text}
+        return {"type": "text", "text": self._text}
+
+
+class CallStream:
+    """A function call being written."""
+
+    def __init__(self, event: ReplyItemStarted, item: FunctionCallItem, send: Send) -> None:
+        self.output_index = event.output_index
+        self.previous_item_id = event.previous_item_id
+        self._item = item
+        self._send = send
+        self._arguments = ""
+        where = {"response_id": event.reply_id, "output_index": event.output_index}
+        self._call = {**where, "item_id": item.id, "call_id": item.call_id}
+
+    def write(self, arguments: str) -> None:
+        self._arguments += arguments
+        self._send("response.function_call_arguments.delta", **self._call, delta=arguments)
+
+    def cut(self) -> FunctionCallItem:
+        return replace(self._item, arguments=self._arguments, status="incomplete")
+
+    def close(self, item: OutputItem) -> None:
+        assert isinstance(item, FunctionCallItem)
+        told = self._arguments
+        if item.arguments.startswith(told) and (rest := item.arguments[len(told) :]):
+            self.write(rest)
+        # Also for a call that was cut (API reference): its item's status says so.
+        said = {"name": item.name, "arguments": item.arguments}
+        self._send("response.function_call_arguments.done", **self._call, **said)
+
+
+def _emptied(item: OutputItem) -> OutputItem:
+    if isinstance(item, MessageItem):
+        return replace(item, parts=())
+    return replace(item, arguments="")
 
 
 def _status_details(event: ReplyFinished) -> dict[str, Any] | None:

@@ -16,7 +16,6 @@ import numpy as np
 from pipeline.audio import AudioFormat, Pcm, Recording, Resampler
 from pipeline.items import AudioPart, ImagePart, Item, MessageItem
 from pipeline.realtime import wire
-from pipeline.realtime.formats import bytes_of
 from pipeline.realtime.items import item_to_wire
 
 _FIELD_CHARS = 32
@@ -57,7 +56,7 @@ def _pages(item: MessageItem, format: AudioFormat, room: int) -> list[Page]:
             case AudioPart(audio=audio) if audio is not None:
                 # Of an answer more is kept than was heard.
                 heard = audio.until(part.seconds) if item.role == "assistant" else audio
-                frames.add_audio(at, bytes_of(_at_rate(heard, format.rate), format))
+                frames.add_audio(at, wire.bytes_of(_at_rate(heard, format.rate), format))
     return frames.pages
 
 

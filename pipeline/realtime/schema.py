@@ -1,28 +1,215 @@
-"""The shapes of client events: items, responses, and the events around them.
+"""The shapes of client events: sessions, items, responses, and the events around them.
 
-Field names and values are those of the API reference (``openai.types.realtime`` 3.52); the
-session's fields are in ``session_schema``.
+Names and values are those of the API reference (``openai.types.realtime`` 3.52). Known fields that
+nothing here acts on (``tracing``, ``prompt`` ...) are accepted and shown, so that every SDK's
+defaults work; unknown ones are errors, as they are upstream.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from pipeline.realtime.session_schema import (
-    AnySessionFields,
-    Count,
-    FormatFields,
-    MaxTokens,
-    Modalities,
-    Prompt,
-    Reasoning,
-    ToolChoiceField,
-    Tools,
-    Voice,
-)
-from pipeline.realtime.shapes import Shape
+from pipeline.realtime.shapes import Shape, Tolerant
+
+INT32_MAX = 2**31 - 1
+"""Largest number that is passed on."""
+
+NO_MCP = "MCP servers are not called from here: offer the functions themselves as tools"
+
+Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
+JsonObject = dict[str, Any]
+
+
+def _voice_name(value: object) -> object:
+    return value["id"] if isinstance(value, dict) and "id" in value else value
+
+
+def _max_tokens(value: object) -> object:
+    if value is None or value == "inf":
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= INT32_MAX:
+        return value
+    raise ValueError('must be "inf" or a whole number from 1')
+
+
+def _tool_choice(value: object) -> object:
+    if value is None or value in ("auto", "none", "required"):
+        return value
+    if isinstance(value, dict) and value.get("type") == "mcp":
+        raise ValueError(NO_MCP)
+    if isinstance(value, dict) and value.get("type") == "function":
+        if isinstance(value.get("name"), str):
+            return {"type": "function", "name": value["name"]}
+        raise ValueError("a function needs its name")
+    raise ValueError('must be "auto", "none", "required" or {"type": "function", "name": ...}')
+
+
+def _one_modality(value: object) -> object:
+    if value is None or value in (["audio"], ["text"]):
+        return value
+    raise ValueError('must be ["audio"] or ["text"] (audio always brings its transcript)')
+
+
+def _tool_type(value: object) -> object:
+    if value == "mcp":
+        raise ValueError(NO_MCP)
+    return value
+
+
+Voice = Annotated[str, Field(min_length=1, max_length=256), BeforeValidator(_voice_name)]
+MaxTokens = Annotated[Any, BeforeValidator(_max_tokens)]
+ToolChoiceField = Annotated[Any, BeforeValidator(_tool_choice)]
+Modalities = Annotated[Any, BeforeValidator(_one_modality)]
+
+
+# --- audio -------------------------------------------------------------------------------------
+
+
+class FormatFields(Shape):
+    """``rate`` null means 16 kHz for PCM (what the Reachy Mini app sends); other PCM rates than
+    24,000 are an extension of the API."""
+
+    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"] | None = None
+    rate: Literal[24000, 16000, 8000] | None = None
+
+    @model_validator(mode="after")
+    def _g711_has_one_rate(self) -> Self:
+        if self.type in ("audio/pcmu", "audio/pcma") and self.rate not in (None, 8000):
+            raise ValueError(f"{self.type} always has 8000 Hz; leave 'rate' out")
+        return self
+
+
+class NoiseReduction(Tolerant):
+    type: Literal["near_field", "far_field"] | None = None
+    strength: float | None = None
+
+
+class Transcription(Tolerant):
+    """``delay`` says that a client waits for words, so they are told while they are spoken."""
+
+    model: str | None = None
+    language: str | None = None
+    languages: list[str] | None = None
+    prompt: str | None = None
+    keywords: list[str] | None = None
+    delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+
+
+class TurnDetectionFields(Shape):
+    """``idle_timeout_ms``: the API reference's range. Without ``type``, the present one."""
+
+    type: Literal["server_vad", "semantic_vad"] | None = None
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    prefix_padding_ms: Annotated[int, Field(ge=0, le=60_000)] | None = None
+    silence_duration_ms: Annotated[int, Field(ge=0, le=60_000)] | None = None
+    idle_timeout_ms: Annotated[int, Field(ge=5_000, le=30_000)] | None = None
+    eagerness: Literal["low", "medium", "high", "auto"] | None = None
+    create_response: bool | None = None
+    interrupt_response: bool | None = None
+
+
+class AudioInput(Shape):
+    format: FormatFields | None = None
+    noise_reduction: NoiseReduction | None = None
+    transcription: Transcription | None = None
+    turn_detection: TurnDetectionFields | None = None
+
+
+class AudioOutput(Shape):
+    format: FormatFields | None = None
+    voice: Voice | None = None
+    speed: Annotated[float, Field(ge=0.25, le=1.5)] | None = None
+
+
+class SessionAudio(Shape):
+    input: AudioInput | None = None
+    output: AudioOutput | None = None
+
+
+class TranscriptionAudio(Shape):
+    input: AudioInput | None = None
+
+
+# --- the session -------------------------------------------------------------------------------
+
+
+class FunctionTool(Tolerant):
+    type: Annotated[Literal["function"], BeforeValidator(_tool_type)] = "function"
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    description: str | None = None
+    parameters: JsonObject | None = None
+
+
+Tools = Annotated[list[FunctionTool], Field(fail_fast=True)]
+
+
+class Reasoning(Tolerant):
+    effort: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+
+
+class Prompt(Tolerant):
+    """Templates are hosted upstream; nothing here reads them."""
+
+    id: str
+    version: str | None = None
+    variables: dict[str, str] | None = None
+
+
+class TokenLimits(Tolerant):
+    post_instructions: Count | None = None
+
+
+class RetentionRatio(Tolerant):
+    type: Literal["retention_ratio"]
+    retention_ratio: Annotated[float, Field(ge=0, le=1)]
+    token_limits: TokenLimits | None = None
+
+
+class Tracing(Tolerant):
+    workflow_name: str | None = None
+    group_id: str | None = None
+    metadata: JsonObject | None = None
+
+
+Include = list[Literal["item.input_audio_transcription.logprobs"]]
+
+
+class _AnySession(Shape):
+    """What cannot be changed; a client that sends the session back as it got it is not refused."""
+
+    id: Any = None
+    object: Any = None
+    expires_at: Any = None
+    model: Any = None
+    include: Include | None = None
+
+
+class SessionFields(_AnySession):
+    type: Literal["realtime"]
+    output_modalities: Modalities = None
+    instructions: str | None = None
+    audio: SessionAudio | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoiceField = None
+    parallel_tool_calls: bool | None = None
+    reasoning: Reasoning | None = None
+    max_output_tokens: MaxTokens = None
+    truncation: Literal["auto", "disabled"] | RetentionRatio | None = None
+    tracing: Literal["auto"] | Tracing | None = None
+    prompt: Prompt | None = None
+
+
+class TranscriptionFields(_AnySession):
+    """A session that only listens and writes down."""
+
+    type: Literal["transcription"]
+    audio: TranscriptionAudio | None = None
+
+
+AnySessionFields = Annotated[SessionFields | TranscriptionFields, Field(discriminator="type")]
+
 
 # --- items -------------------------------------------------------------------------------------
 

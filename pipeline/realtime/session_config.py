@@ -10,23 +10,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipeline.audio import AudioFormat
+from pipeline.audio import AudioFormat, Encoding
 from pipeline.commands import SessionConfig
 from pipeline.messages import Tool, ToolChoice
-from pipeline.realtime import turn_detection, wire
-from pipeline.realtime.formats import merged_format, shown_format
-from pipeline.realtime.session_schema import (
+from pipeline.realtime import g711, turn_detection, wire
+from pipeline.realtime.schema import (
     AudioInput,
     AudioOutput,
+    FormatFields,
+    FunctionTool,
     SessionFields,
     TranscriptionFields,
 )
-from pipeline.realtime.tools import shown_tool, tool_choice, tool_from_shown
-from pipeline.realtime.wire import WireError
+from pipeline.realtime.wire import WireError, invalid, shown_format
 
 SESSION_SECONDS = 24 * 3600
 """For ``expires_at``, which clients read. Nominal: no session here expires by itself."""
 
+NATIVE_RATE = 16_000
+"""Hz. What ``rate: null`` means: the robot's sound board, which the Reachy Mini app never
+resamples for."""
+
+_ENCODINGS: dict[str, Encoding] = {
+    "audio/pcm": "pcm",
+    "audio/pcmu": "pcmu",
+    "audio/pcma": "pcma",
+}
+_NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _SHOWN_WHEN_SET = frozenset({"parallel_tool_calls", "reasoning"})
 _FIXED = frozenset({"type", "id", "object", "expires_at", "model"})
 
@@ -289,3 +299,56 @@ def _tool_choice(state: _State) -> ToolChoice:
     fields = state.fields
     choice, parallel = fields["tool_choice"], fields["parallel_tool_calls"]
     return tool_choice(choice, parallel, _tools(state), "session.tool_choice")
+
+
+# --- formats and tools -------------------------------------------------------------------------
+
+
+def merged_format(current: AudioFormat, given: FormatFields | None) -> AudioFormat:
+    """``current`` with what was ``given`` on top; null is the API's default."""
+    if given is None:
+        return AudioFormat()
+    has_rate = "rate" in given.model_fields_set
+    if given.type is None and not has_rate:
+        return current
+    encoding = _ENCODINGS[given.type or "audio/pcm"]
+    if encoding != "pcm":
+        return AudioFormat(encoding, g711.RATE)
+    if has_rate:
+        return AudioFormat("pcm", given.rate or NATIVE_RATE)
+    return current if current.encoding == "pcm" else AudioFormat()
+
+
+def shown_tool(tool: FunctionTool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description or "",
+        "parameters": tool.parameters or dict(_NO_ARGUMENTS),
+    }
+
+
+def tool_from_shown(shown: Mapping[str, Any]) -> Tool:
+    return Tool(shown["name"], shown["description"], shown["parameters"])
+
+
+def tool_choice(
+    given: str | Mapping[str, Any], parallel: bool | None, tools: Sequence[Tool], path: str
+) -> ToolChoice:
+    """``given`` as the schema lets it through; ``parallel`` ``None``: several calls are welcome.
+
+    ``path`` names the field for errors. Raises ``WireError`` when a tool is named that is not
+    among ``tools``.
+    """
+    several = parallel is not False
+    match given:
+        case "none":
+            return ToolChoice("none", parallel=several)
+        case "required":
+            return ToolChoice("required", parallel=several)
+        case {"name": str(name)}:
+            if all(tool.name != name for tool in tools):
+                why = f"there is no tool '{name[:64]}'; offer it in 'tools', or choose another"
+                raise invalid(f"{path}.name", why)
+            return ToolChoice("named", name, several)
+    return ToolChoice("auto", parallel=several)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.events import TranscriptFailed, TranscriptPartial, TranscriptReady
@@ -17,40 +18,37 @@ one."""
 class Transcripts:
     """Remembers what was told of each utterance until its final text is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, send: Send) -> None:
+        self._send = send
         self._told: dict[str, str] = {}
 
-    def tell_partial(self, event: TranscriptPartial, send: Send) -> None:
+    def tell(self, event: TranscriptPartial | TranscriptReady | TranscriptFailed) -> None:
+        where = {"item_id": event.item_id, "content_index": 0}
+        match event:
+            case TranscriptPartial():
+                self._tell_partial(event, where)
+            case TranscriptReady():
+                # What the deltas left out comes as one more, unless they said something else.
+                told = self._told.pop(event.item_id, "")
+                if event.text.startswith(told) and (rest := event.text[len(told) :]):
+                    self._send(f"{_TRANSCRIPTION}.delta", **where, delta=rest)
+                usage = {"type": "duration", "seconds": event.seconds}
+                done = {"transcript": event.text, "usage": usage}
+                self._send(f"{_TRANSCRIPTION}.completed", **where, **done)
+            case TranscriptFailed():
+                self.forget(event.item_id)
+                error: dict[str, Any] = {"type": "server_error", "code": "transcription_failed"}
+                error |= {"message": event.message, "param": None}
+                self._send(f"{_TRANSCRIPTION}.failed", **where, error=error)
+
+    def _tell_partial(self, event: TranscriptPartial, where: Mapping[str, Any]) -> None:
         if not event.text:
             return
         self._told[event.item_id] = self._told.get(event.item_id, "") + event.text
         if len(self._told) > MAX_UNFINISHED:
             del self._told[next(iter(self._told))]
-        send(f"{_TRANSCRIPTION}.delta", **_where(event.item_id), delta=event.text)
-
-    def tell_final(self, event: TranscriptReady, send: Send) -> None:
-        """What the deltas left out comes as one more, unless they said something else."""
-        told = self._told.pop(event.item_id, "")
-        where = _where(event.item_id)
-        if event.text.startswith(told) and (rest := event.text[len(told) :]):
-            send(f"{_TRANSCRIPTION}.delta", **where, delta=rest)
-        usage = {"type": "duration", "seconds": event.seconds}
-        send(f"{_TRANSCRIPTION}.completed", **where, transcript=event.text, usage=usage)
+        self._send(f"{_TRANSCRIPTION}.delta", **where, delta=event.text)
 
     def forget(self, item_id: str) -> None:
         """It was no speech."""
         self._told.pop(item_id, None)
-
-    def tell_failure(self, event: TranscriptFailed, send: Send) -> None:
-        self.forget(event.item_id)
-        error = {
-            "type": "server_error",
-            "code": "transcription_failed",
-            "message": event.message,
-            "param": None,
-        }
-        send(f"{_TRANSCRIPTION}.failed", **_where(event.item_id), error=error)
-
-
-def _where(item_id: str) -> dict[str, Any]:
-    return {"item_id": item_id, "content_index": 0}

@@ -1,8 +1,8 @@
-"""JSON text <-> plain data: what goes over the wire, before it means anything.
+"""JSON text <-> plain data, and bytes <-> samples: what goes over the wire, before it means
+anything.
 
-Both hot paths are short: ``input_audio_buffer.append`` skips the schema (2 us of JSON and 3 us of
-base64 for 20 ms of audio), ``response.output_audio.delta`` is put together without a JSON encoder
-(base64 needs no escaping).
+``input_audio_buffer.append``, the hot path, skips the schema: 2 us of JSON and 3 us of base64 for
+20 ms of audio.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-from pipeline.audio import Pcm
+from pipeline.audio import AudioFormat, Pcm, pcm_from_bytes, pcm_to_bytes
+from pipeline.realtime import g711
 
 APPEND = "input_audio_buffer.append"
 
@@ -146,29 +147,33 @@ def base64_text(data: bytes) -> str:
     return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
-class AudioDelta:
-    """Makes the ``response.output_audio.delta`` messages of one content part."""
-
-    def __init__(self, response_id: str, item_id: str, output_index: int) -> None:
-        fields = {
-            "type": "response.output_audio.delta",
-            "response_id": response_id,
-            "item_id": item_id,
-            "output_index": output_index,
-            "content_index": 0,
-        }
-        self._head = encode(fields)[:-1]
-
-    def encode(self, event_id: str, audio: bytes) -> str:
-        """``event_id`` is our own and needs no escaping."""
-        return f'{self._head},"event_id":"{event_id}","delta":"{base64_text(audio)}"}}'
-
-
 def pieces(pcm: Pcm, rate: int) -> Iterator[Pcm]:
     """``pcm`` in parts of at most ``DELTA_MS``."""
     step = rate * DELTA_MS // 1000
     for start in range(0, len(pcm), step):
         yield pcm[start : start + step]
+
+
+def shown_format(format: AudioFormat) -> dict[str, Any]:
+    """As the API writes it: G.711 has no ``rate``."""
+    kind = f"audio/{format.encoding}"
+    return {"type": kind, "rate": format.rate} if format.encoding == "pcm" else {"type": kind}
+
+
+def samples_of(data: bytes, format: AudioFormat, param: str) -> Pcm:
+    """The samples that ``data`` stands for. Raises ``WireError`` for half a sample."""
+    if format.encoding != "pcm":
+        return g711.decode(data, format.encoding)
+    if len(data) % 2:
+        raise invalid_audio(f"16-bit audio needs an even number of bytes, got {len(data)}", param)
+    return pcm_from_bytes(data)
+
+
+def bytes_of(pcm: Pcm, format: AudioFormat) -> bytes:
+    """``pcm``, at the format's rate, as it goes over the wire."""
+    if format.encoding != "pcm":
+        return g711.encode(pcm, format.encoding)
+    return pcm_to_bytes(pcm)
 
 
 # --- parts -------------------------------------------------------------------------------------

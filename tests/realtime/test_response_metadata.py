@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
 import pytest
 
-from app.server.client_protocol import ClientProtocol
-from pipeline.realtime.protocol import RealtimeConnection
+from app.server.realtime_socket import protocol_for
 from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, Judgement, Pause, TurnRecord
 from tests.support.protocol_client import DEFAULTS, Client, finished, started
 from tests.support.virtual_time import run_virtual
@@ -53,17 +51,12 @@ def done(client: Client, metadata: dict[str, str] | None, *records: TurnRecord) 
 
 def asking() -> Client:
     """A client whose whole connection asks for records."""
-    client, numbers = Client(), itertools.count(1000)
-    client.protocol = RealtimeConnection(
-        DEFAULTS, lambda prefix: f"{prefix}_{next(numbers)}", lambda: 1_000.5, turn_records=True
-    )
-    client.protocol.messages_to_send()
-    return client
+    return Client(turn_records=True)
 
 
 @pytest.mark.parametrize("query", [{}, {"turn_records": "true"}])
 def test_the_address_may_ask_for_all_responses(query: dict[str, str]) -> None:
-    protocol = ClientProtocol(DEFAULTS, query, {}, ())
+    protocol = protocol_for(DEFAULTS, query, {})
     for event in (started(), RECORD, finished()):
         protocol.apply(event)
     sent = [json.loads(text) for text in protocol.messages_to_send()]

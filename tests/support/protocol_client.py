@@ -35,7 +35,13 @@ class Client:
     """One connection and everything it was sent."""
 
     def __init__(
-        self, defaults: SessionDefaults = DEFAULTS, *, timings: bool = False, holds: bool = False
+        self,
+        defaults: SessionDefaults = DEFAULTS,
+        *,
+        timings: bool = False,
+        holds: bool = False,
+        turn_records: bool = False,
+        beta: bool = False,
     ) -> None:
         numbers = itertools.count()
         self.protocol = RealtimeConnection(
@@ -44,8 +50,10 @@ class Client:
             lambda: 1_000.5,
             timings,
             holds=holds,
+            turn_records=turn_records,
+            beta=beta,
         )
-        self.recorder = Recorder()
+        self.recorder = Recorder("beta" if beta else "ga")
         self.created = self.sent()
 
     def sent(self) -> list[dict[str, Any]]:
@@ -55,7 +63,7 @@ class Client:
         return self.protocol.receive(json.dumps({"type": type, **fields}))
 
     def update(self, **session: Any) -> list[Command]:
-        kind = self.created[0]["session"]["type"]
+        kind = self.created[0]["session"].get("type")  # beta has none
         return self.send("session.update", session={"type": kind, **session})
 
     def updated(self, **session: Any) -> tuple[dict[str, Any], SessionConfig]:

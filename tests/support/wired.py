@@ -7,7 +7,6 @@ event passes through the conformance recorder.
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
 from collections.abc import AsyncIterator
@@ -17,11 +16,10 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from pipeline.audio import Pcm, pcm_to_bytes
+from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
 from pipeline.engines.stages import Stages
-from pipeline.realtime import g711
-from pipeline.realtime.beta import BetaDialect
+from pipeline.realtime import g711, wire
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
@@ -33,6 +31,11 @@ from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedT
 
 APPEND = "input_audio_buffer.append"
 FRAME_MS = 20
+BETA_FORMATS = {
+    "pcm16": AudioFormat(),
+    "g711_ulaw": AudioFormat("pcmu", g711.RATE),
+    "g711_alaw": AudioFormat("pcma", g711.RATE),
+}
 SPEECH_LEVEL = 3_000
 """Loud enough for ``LevelVad``."""
 
@@ -74,15 +77,12 @@ class Wired:
         def new_id(prefix: str) -> str:
             return f"{prefix}_{next(numbers)}"
 
-        self.recorder = Recorder(whole=True)
-        """Of the GA events, whatever the client speaks."""
+        self.recorder = Recorder("beta" if beta else "ga", whole=True)
         self.log: list[Said] = []
         self._began = asyncio.get_running_loop().time()
         self.bus = Bus()
         self._events = self.bus.subscribe(lossless=True)
-        self._dialect = BetaDialect(new_id) if beta else None
-        self._beta_recorder = Recorder("beta")
-        self._protocol = RealtimeConnection(defaults, new_id, lambda: 1_000.5)
+        self._protocol = RealtimeConnection(defaults, new_id, lambda: 1_000.5, beta=beta)
         self._session = Session(cast.stages(), self._protocol.config, settings, self.bus, new_id)
 
     @property
@@ -108,12 +108,6 @@ class Wired:
             self.recorder.sent(text)
             if kept:
                 self.log.append(Said("client", self.now_ms, text))
-        if self._dialect and isinstance(text, str):
-            ga = self._dialect.to_ga(text)
-            if not isinstance(ga, str):
-                self._keep(ga)
-                return
-            text = ga
         commands = self._protocol.receive(text)
         self._flush()
         for command in commands:
@@ -136,10 +130,9 @@ class Wired:
 
     async def append(self, level: int, milliseconds: int = FRAME_MS) -> None:
         """One append; the log leaves it out."""
-        shown = self.session["audio"]["input"]["format"]
-        samples = shown.get("rate", g711.RATE) * milliseconds // 1000
-        pcm = np.full(samples, level, np.int16)
-        audio = base64.b64encode(_on_the_wire(pcm, shown["type"])).decode()
+        format = _input_format(self.session)
+        pcm = np.full(format.rate * milliseconds // 1000, level, np.int16)
+        audio = wire.base64_text(wire.bytes_of(pcm, format))
         await self.send_text(json.dumps({"type": APPEND, "audio": audio}), kept=False)
 
     async def settle(self) -> None:
@@ -168,13 +161,7 @@ class Wired:
     def _flush(self) -> None:
         for text in self._protocol.messages_to_send():
             self.recorder.record(text)
-            self._keep(self._dialect.from_ga(text) if self._dialect else [text])
-
-    def _keep(self, texts: list[str]) -> None:
-        for text in texts:
             self.log.append(Said("server", self.now_ms, text))
-            if self._dialect:
-                self._beta_recorder.record(text)
 
 
 @asynccontextmanager
@@ -198,7 +185,8 @@ async def wired(
         raise error
 
 
-def _on_the_wire(pcm: Pcm, type: str) -> bytes:
-    if type == "audio/pcm":
-        return pcm_to_bytes(pcm)
-    return g711.encode(pcm, "pcmu" if type == "audio/pcmu" else "pcma")
+def _input_format(session: dict[str, Any]) -> AudioFormat:
+    if "audio" not in session:
+        return BETA_FORMATS[session["input_audio_format"]]
+    shown = session["audio"]["input"]["format"]
+    return AudioFormat(shown["type"].removeprefix("audio/"), shown.get("rate", g711.RATE))
