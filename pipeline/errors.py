@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
 
 class ReachyVoiceError(Exception):
@@ -32,26 +31,6 @@ class ReachyVoiceError(Exception):
 
 def _rebuild(kind: type[ReachyVoiceError], what: str, why: str, fix: str) -> ReachyVoiceError:
     return kind(what, why=why, fix=fix)
-
-
-class NamedError(ReachyVoiceError):
-    """A failure with a class of its own, which says ``WHAT`` and ``FIX``; only ``why`` differs from
-    case to case, and what ``WHAT`` has in braces."""
-
-    WHAT: ClassVar[str] = ""
-    FIX: ClassVar[str] = ""
-
-    def __init__(self, why: str, **named: str) -> None:
-        super().__init__(self.WHAT.format(**named), why=why, fix=self.FIX)
-
-    def __reduce__(self) -> tuple[Callable[..., ReachyVoiceError], tuple[object, ...]]:
-        return _rebuild_named, (type(self), self.what, self.why, self.fix)
-
-
-def _rebuild_named(kind: type[NamedError], what: str, why: str, fix: str) -> NamedError:
-    error = kind.__new__(kind)
-    ReachyVoiceError.__init__(error, what, why=why, fix=fix)
-    return error
 
 
 class ConfigError(ReachyVoiceError):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from hardware.robot.daemon import open_daemon
-from hardware.robot.errors import RobotError, RobotLost, RobotNotFound
+from hardware.robot.errors import Problem, RobotError
 from hardware.robot.gaze import unturned
 from hardware.robot.posture import Posture
 from hardware.robot.presence import Found, Presence
@@ -43,7 +43,7 @@ class RobotBody:
         self._posture = Posture()
         self._found = Found()
         self._presence: Presence | None = None
-        self._told: set[type[RobotError]] = set()
+        self._told: set[Problem] = set()
         self._moved_at: float | None = None
 
     async def run(self) -> None:
@@ -78,11 +78,11 @@ class RobotBody:
                     self._presence = None
 
     def _tell(self, error: RobotError) -> None:
-        if type(error) not in self._told:
+        if error.problem not in self._told:
             self._notify(error)
-        self._told.add(type(error))
-        if isinstance(error, RobotLost):
-            self._told.add(RobotNotFound)  # that it is gone says it
+        self._told.add(error.problem)
+        if error.problem == "lost":
+            self._told.add("not found")  # that it is gone says it
 
     def note(self, event: Event) -> None:
         """Something happened in the conversation, just now."""

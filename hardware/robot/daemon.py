@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from hardware.daemon_url import daemon_url
-from hardware.robot.errors import RobotLost, RobotNotFound, RobotNotReady, RobotRefuses
-from hardware.robot.poses import HeadPose, Pose
+from hardware.robot.errors import Problem, RobotError, robot_error
+from hardware.robot.poses import Pose
 
 if TYPE_CHECKING:
     import httpx
@@ -26,6 +26,8 @@ ANSWER_S = 2.0
 PING_S = 2.0
 """A daemon that has vanished without a word (Wi-Fi, power) is missed after twice this."""
 
+_OTHER = "what answers there is no daemon of a Reachy Mini"
+
 MotorMode = Literal["enabled", "disabled", "gravity_compensation"]
 
 
@@ -33,13 +35,13 @@ MotorMode = Literal["enabled", "disabled", "gravity_compensation"]
 async def open_daemon(url: str) -> AsyncIterator[Daemon]:
     """The daemon at ``url`` (``http://HOST:PORT``, or ``HOST:PORT``); asks it nothing yet.
 
-    Raises ``RobotNotFound`` for what is no such URL.
+    Raises ``RobotError`` for what is no such URL.
     """
     try:
         base = daemon_url(url)
         opening = await asyncio.to_thread(_client, base)
     except ValueError as error:
-        raise RobotNotFound(url, str(error)) from error
+        raise robot_error("not found", url, str(error)) from error
     async with opening as client:
         yield Daemon(url, base, client)
 
@@ -62,8 +64,8 @@ def _client(base: str) -> httpx.AsyncClient:
 
 
 class Daemon:
-    """Every call raises ``RobotNotFound`` (no answer, or not ready), ``RobotLost`` (too late, or
-    broken off) or ``RobotRefuses``."""
+    """Every call raises ``RobotError``: not found (no answer), not ready, lost (too late, or broken
+    off), or refuses."""
 
     def __init__(self, url: str, base: str, client: httpx.AsyncClient) -> None:
         self.url = url
@@ -74,10 +76,10 @@ class Daemon:
         """Whether this is a daemon of a Reachy Mini, and its robot runs."""
         answer = await self._get("daemon/status")
         if not isinstance(answer, dict) or "state" not in answer:
-            raise RobotNotFound(self.url, "what answers there is no daemon of a Reachy Mini")
+            raise self._error("not found", "what answers there is no daemon of a Reachy Mini")
         if answer["state"] != "running":
             why = answer.get("error") or f"it says that it is {answer['state']}"
-            raise RobotNotReady(self.url, str(why))
+            raise self._error("not ready", str(why))
 
     async def pose(self) -> Pose:
         """Where the robot is."""
@@ -85,9 +87,16 @@ class Daemon:
         with self._known_form("pose"):
             head = {key: float(answer["head_pose"][key]) for key in _HEAD_KEYS}
             right, left = (float(angle) for angle in answer["antennas_position"])
-            pose = Pose(HeadPose(**head), (right, left), float(answer["body_yaw"]))
-        if not all(map(math.isfinite, (*head.values(), right, left, pose.body_yaw))):
-            raise RobotNotReady(self.url, "it does not know its own pose")
+            body_yaw = float(answer["body_yaw"])
+            pose = Pose(
+                neck_yaw=head.pop("yaw") - body_yaw,
+                body_yaw=body_yaw,
+                right_antenna=right,
+                left_antenna=left,
+                **head,
+            )
+        if not all(map(math.isfinite, pose)):
+            raise self._error("not ready", "it does not know its own pose")
         return pose
 
     async def motors(self) -> MotorMode:
@@ -136,16 +145,19 @@ class Daemon:
                 write_limit=1024,
             )
         except (OSError, ValueError, WebSocketException) as error:
-            raise RobotLost(self.url, f"it takes no targets: {_said(error)}") from error
+            raise self._error("lost", f"it takes no targets: {_said(error)}") from error
         async with socket:
             yield Targets(self.url, socket)
+
+    def _error(self, problem: Problem, why: str) -> RobotError:
+        return robot_error(problem, self.url, why)
 
     @contextmanager
     def _known_form(self, what: str) -> Iterator[None]:
         try:
             yield
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise RobotRefuses(self.url, f"it tells its {what} in a form unknown to us") from error
+            raise self._error("refuses", f"it tells its {what} in a form unknown to us") from error
 
     async def _get(self, path: str, *, none_if_unknown: bool = False) -> Any:
         return await self._ask("GET", path, none_if_unknown=none_if_unknown)
@@ -156,22 +168,21 @@ class Daemon:
         try:
             response = await self._client.request(method, path)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise RobotNotFound(self.url, f"nothing answers there ({_said(error)})") from error
+            raise self._error("not found", f"nothing answers there ({_said(error)})") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise RobotLost(self.url, f"it does not answer ({_said(error)})") from error
+            raise self._error("lost", f"it does not answer ({_said(error)})") from error
         if response.status_code == httpx.codes.NOT_FOUND and none_if_unknown:
             return None
         if response.status_code == httpx.codes.NOT_FOUND:
-            raise RobotNotFound(self.url, f"it knows no /api/{path}")
+            raise self._error("not found", f"it knows no /api/{path}")
         if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-            raise RobotNotReady(self.url, "its motors are not up, or not yet")
+            raise self._error("not ready", "its motors are not up, or not yet")
         if response.is_error or response.is_redirect:
-            raise RobotRefuses(self.url, f"/api/{path} answers {response.status_code}")
+            raise self._error("refuses", f"/api/{path} answers {response.status_code}")
         try:
             return response.json()
         except ValueError as error:
-            what = "what answers there is no daemon of a Reachy Mini"
-            raise RobotNotFound(self.url, what) from error
+            raise self._error("not found", _OTHER) from error
 
 
 _HEAD_KEYS = ("roll", "pitch", "yaw", "x", "y", "z")
@@ -184,32 +195,34 @@ class Targets:
         self._url = url
         self._socket = socket
 
+    def _error(self, problem: Problem, why: str) -> RobotError:
+        return robot_error(problem, self._url, why)
+
     async def send(self, pose: Pose) -> None:
-        """Raises ``RobotLost`` when the connection is gone, or has no room for 2 s."""
+        """Raises ``RobotError`` when the connection is gone, or has no room for 2 s."""
         from websockets.exceptions import ConnectionClosed
 
-        head = pose.head
         target = {
-            "target_head_pose": {key: getattr(head, key) for key in _HEAD_KEYS},
-            "target_antennas": pose.antennas,
+            "target_head_pose": {key: getattr(pose, key) for key in _HEAD_KEYS},
+            "target_antennas": (pose.right_antenna, pose.left_antenna),
             "target_body_yaw": pose.body_yaw,
         }
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._socket.send(json.dumps(target))
         except (ConnectionClosed, TimeoutError) as error:
-            raise RobotLost(self._url, f"the connection broke off ({_said(error)})") from error
+            raise self._error("lost", f"the connection broke off ({_said(error)})") from error
 
     async def watch(self) -> None:
-        """Returns never: raises ``RobotRefuses`` with what the daemon cannot read, or
-        ``RobotLost`` when the connection ends."""
+        """Never returns: raises ``RobotError`` with what the daemon cannot read, or when the
+        connection ends."""
         from websockets.exceptions import ConnectionClosed
 
         try:
             message = await self._socket.recv()
         except ConnectionClosed as error:
-            raise RobotLost(self._url, f"the connection broke off ({_said(error)})") from error
-        raise RobotRefuses(self._url, f"it does not take a target ({str(message)[:200]})")
+            raise self._error("lost", f"the connection broke off ({_said(error)})") from error
+        raise self._error("refuses", f"it does not take a target ({str(message)[:200]})")
 
 
 def _said(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hardware.robot.poses import LIMITS, SPEED_LIMITS, Axes, Pose, clamp, from_axes, to_axes
+from hardware.robot.poses import LIMITS, SPEED_LIMITS, Pose, clamp
 
 PACE = 8.0
 """1/s: how quickly a wanted pose is approached. A small step is 90 % done after 0.49 s."""
@@ -23,20 +23,15 @@ class Motion:
     """
 
     def __init__(self, start: Pose, *others: Pose) -> None:
-        self._at = to_axes(start)
-        outside = [self._at, *map(to_axes, others)]
-        self._lowest = Axes(*map(min, *outside, (-limit for limit in LIMITS)))
-        self._highest = Axes(*map(max, *outside, LIMITS))
-        self._speeds = Axes(*(0.0 for _ in LIMITS))
-
-    @property
-    def pose(self) -> Pose:
-        return from_axes(self._at)
+        self.pose = start
+        self._lowest = Pose(*map(min, start, *others, (-limit for limit in LIMITS)))
+        self._highest = Pose(*map(max, start, *others, LIMITS))
+        self._speeds = Pose(*(0.0 for _ in LIMITS))
 
     @property
     def yaw_speed(self) -> float:
         """Of the head, in rad/s."""
-        return self._speeds.neck_yaw + self._speeds.body_yaw
+        return self._speeds.yaw
 
     def step(self, wanted: Pose, seconds: float) -> Pose:
         """The pose ``seconds`` later, on the way to ``wanted``."""
@@ -44,17 +39,17 @@ class Motion:
         steps = [
             _step(at, speed, max(lowest, min(highest, goal)), seconds, fastest)
             for at, speed, goal, lowest, highest, fastest in zip(
-                self._at,
+                self.pose,
                 self._speeds,
-                to_axes(wanted),
+                wanted,
                 self._lowest,
                 self._highest,
                 SPEED_LIMITS,
                 strict=True,
             )
         ]
-        self._at = Axes(*(at for at, _ in steps))
-        self._speeds = Axes(*(speed for _, speed in steps))
+        self.pose = Pose(*(at for at, _ in steps))
+        self._speeds = Pose(*(speed for _, speed in steps))
         return self.pose
 
 

@@ -9,56 +9,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
-
-
-@dataclass(frozen=True, slots=True)
-class HeadPose:
-    """``roll``, ``pitch``, ``yaw`` in rad, ``x``, ``y``, ``z`` in m, in the frame of the robot's
-    foot: the body's turn is not added to ``yaw``."""
-
-    roll: float = 0.0
-    pitch: float = 0.0
-    yaw: float = 0.0
-    x: float = 0.0
-    y: float = 0.0
-    z: float = 0.0
-
 
 ANTENNA_REST_RAD = math.radians(10)
 """Upright; straight up they shake (``INIT_ANTENNAS_JOINT_POSITIONS`` of the SDK, 1.13.0)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pose:
-    """``antennas``: right and left, in rad, 0 upright and away from the head with opposite signs.
-    ``body_yaw``: of the foot's turntable, in rad."""
+class Pose(NamedTuple):
+    """Where the robot is, as numbers that do not depend on each other: ``neck_yaw`` is the head's
+    turn against the body, ``body_yaw`` that of the foot's turntable; antennas are 0 upright, and
+    go away from the head with opposite signs. Also used for what a pose may be, and how fast it
+    may change, axis by axis."""
 
-    head: HeadPose = HeadPose()
-    antennas: tuple[float, float] = (-ANTENNA_REST_RAD, ANTENNA_REST_RAD)
+    roll: float = 0.0
+    pitch: float = 0.0
+    neck_yaw: float = 0.0
     body_yaw: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    z: float = 0.0
+    right_antenna: float = -ANTENNA_REST_RAD
+    left_antenna: float = ANTENNA_REST_RAD
+
+    @property
+    def yaw(self) -> float:
+        """The head's, in the frame of the robot's foot."""
+        return self.neck_yaw + self.body_yaw
 
 
 NEUTRAL = Pose()
 
-
-class Axes(NamedTuple):
-    """A pose as numbers that do not depend on each other: ``neck_yaw`` is the head's turn against
-    the body. Also used for what a pose may be, and how fast it may change, axis by axis."""
-
-    roll: float
-    pitch: float
-    neck_yaw: float
-    body_yaw: float
-    x: float
-    y: float
-    z: float
-    right_antenna: float
-    left_antenna: float
-
-
-LIMITS = Axes(
+LIMITS = Pose(
     roll=math.radians(15),
     pitch=math.radians(15),
     neck_yaw=math.radians(45),
@@ -75,7 +56,7 @@ against body 65°, body 160° (SDK's "Core concepts"; ``max_relative_yaw`` and `
 none for x, y and z, nor for all axes at once: with these, its kinematics (1.13.0) reaches every
 corner to 0.01 rad and 1 mm, where with 15° and 8 mm it does not."""
 
-SPEED_LIMITS = Axes(
+SPEED_LIMITS = Pose(
     roll=1.2,
     pitch=1.2,
     neck_yaw=1.6,
@@ -90,45 +71,23 @@ SPEED_LIMITS = Axes(
 (``kinematics/placo_kinematics.py``)."""
 
 
-def to_axes(pose: Pose) -> Axes:
-    head = pose.head
-    return Axes(
-        head.roll,
-        head.pitch,
-        head.yaw - pose.body_yaw,
-        pose.body_yaw,
-        head.x,
-        head.y,
-        head.z,
-        *pose.antennas,
-    )
-
-
-def from_axes(axes: Sequence[float]) -> Pose:
-    roll, pitch, neck_yaw, body_yaw, x, y, z, right, left = axes
-    head = HeadPose(roll, pitch, neck_yaw + body_yaw, x, y, z)
-    return Pose(head, (right, left), body_yaw)
-
-
 def clamp(value: float, limit: float) -> float:
     return max(-limit, min(limit, value))
 
 
 def within_limits(pose: Pose) -> Pose:
     """The nearest pose that keeps to ``LIMITS``."""
-    return from_axes([clamp(v, limit) for v, limit in zip(to_axes(pose), LIMITS, strict=True)])
+    return Pose(*map(clamp, pose, LIMITS))
 
 
-def swayed(pose: Pose, sway: HeadPose) -> Pose:
-    """The pose with ``sway`` added to the head, as far as ``LIMITS`` (or, for one that is outside
-    of them, its own place) allow."""
-    axes = to_axes(pose)
-    added = to_axes(Pose(sway, (0.0, 0.0)))
-    return from_axes(
-        [
+def swayed(pose: Pose, sway: Pose) -> Pose:
+    """The pose with ``sway`` added, as far as ``LIMITS`` (or, for one that is outside of them, its
+    own place) allow."""
+    return Pose(
+        *(
             max(min(-limit, at), min(max(limit, at), at + more))
-            for at, more, limit in zip(axes, added, LIMITS, strict=True)
-        ]
+            for at, more, limit in zip(pose, sway, LIMITS, strict=True)
+        )
     )
 
 
@@ -144,7 +103,7 @@ def far(pose: Pose, other: Pose) -> bool:
 
 
 def _differ_by_less(pose: Pose, other: Pose, most: Sequence[float]) -> bool:
-    axes = zip(to_axes(pose), to_axes(other), most, strict=True)
+    axes = zip(pose, other, most, strict=True)
     return all(abs(at - there) <= limit for at, there, limit in axes)
 
 
@@ -153,6 +112,7 @@ NECK_ALONE_RAD = math.radians(30)
 
 
 def facing(yaw: float) -> tuple[float, float]:
-    """Head's and body's yaw, in rad, to look to ``yaw``: the neck turns first, then the body."""
-    body = yaw - clamp(yaw, NECK_ALONE_RAD)
-    return yaw, clamp(body, LIMITS.body_yaw)
+    """``neck_yaw`` and ``body_yaw``, in rad, to look to ``yaw``: the neck turns first, then the
+    body."""
+    body = clamp(yaw - clamp(yaw, NECK_ALONE_RAD), LIMITS.body_yaw)
+    return yaw - body, body

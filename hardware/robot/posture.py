@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Literal
 
 from hardware.robot.gaze import Gaze
-from hardware.robot.poses import ANTENNA_REST_RAD, HeadPose, Pose, facing, within_limits
+from hardware.robot.poses import ANTENNA_REST_RAD, Pose, facing, within_limits
 from hardware.robot.wobble import Wobble
 from pipeline.audio import Pcm
 from pipeline.commands import Direction
@@ -117,12 +116,13 @@ class Posture:
 
     def wanted(self, now: float) -> Pose:
         """Where to be, within ``LIMITS``; may jump from one call to the next."""
-        head, antennas = _stance(self.mode(now), now - self._since, now)
-        yaw, body_yaw = facing(self.gaze.yaw(now))
-        return within_limits(Pose(replace(head, yaw=yaw + head.yaw), antennas, body_yaw))
+        stance = _stance(self.mode(now), now - self._since, now)
+        neck_yaw, body_yaw = facing(self.gaze.yaw(now))
+        looking = stance._replace(neck_yaw=neck_yaw + stance.neck_yaw, body_yaw=body_yaw)
+        return within_limits(looking)
 
-    def sway(self, now: float) -> HeadPose:
-        """To be added to the head's pose as it is: the voice's wobble."""
+    def sway(self, now: float) -> Pose:
+        """To be added to the pose as it is: the voice's wobble."""
         offset, _ = self.wobble.offset(now)
         return offset
 
@@ -136,21 +136,27 @@ class Posture:
         self.wobble.hush(now)
 
 
-def _stance(mode: Mode, since_s: float, now: float) -> tuple[HeadPose, tuple[float, float]]:
+def _stance(mode: Mode, since_s: float, now: float) -> Pose:
     """Head and antennas, looking to the front."""
     match mode:
         case "listening" | "pausing":
             # Quite still: motors are heard by the microphones beside them. At the first silent
             # frames one antenna goes down, where it is while the robot thinks.
-            head = HeadPose(roll=math.radians(4), pitch=math.radians(-4), x=0.005)
-            return head, (_DOWN_RAD if mode == "pausing" else -_OPEN_RAD, _OPEN_RAD)
+            right = _DOWN_RAD if mode == "pausing" else -_OPEN_RAD
+            return Pose(
+                roll=math.radians(4),
+                pitch=math.radians(-4),
+                x=0.005,
+                right_antenna=right,
+                left_antenna=_OPEN_RAD,
+            )
         case "thinking":
             ponder = PONDER_RAD * math.sin(2 * math.pi * PONDER_HZ * since_s)
-            head = HeadPose(roll=math.radians(-6), pitch=math.radians(-8), yaw=ponder)
-            return head, (_DOWN_RAD, ANTENNA_REST_RAD)
+            tilt = Pose(roll=math.radians(-6), pitch=math.radians(-8), neck_yaw=ponder)
+            return tilt._replace(right_antenna=_DOWN_RAD)
         case "speaking":
-            return HeadPose(pitch=math.radians(-2)), (-0.3, 0.3)
+            return Pose(pitch=math.radians(-2), right_antenna=-0.3, left_antenna=0.3)
         case "idle":
             breath = math.sin(2 * math.pi * BREATH_HZ * now)
             antenna = ANTENNA_REST_RAD + ANTENNA_BREATH_RAD * breath
-            return HeadPose(z=BREATH_M * breath), (-antenna, antenna)
+            return Pose(z=BREATH_M * breath, right_antenna=-antenna, left_antenna=antenna)

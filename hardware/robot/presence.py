@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hardware.robot.daemon import Daemon, Targets
-from hardware.robot.errors import RobotBusy, RobotError
+from hardware.robot.errors import RobotError, robot_error
 from hardware.robot.motion import Motion
 from hardware.robot.poses import NEUTRAL, Pose, far, near, swayed
 from hardware.robot.posture import Posture
@@ -60,13 +60,13 @@ class Presence:
     @property
     def yaw(self) -> float:
         """Where the head was told to look, in rad; 0 while it is not ours."""
-        return 0.0 if self._motion is None else self._motion.pose.head.yaw
+        return 0.0 if self._motion is None else self._motion.pose.yaw
 
     def head_yaw(self) -> float | None:
         """Where the head looks, in rad; ``None`` while it turns or is not ours."""
         if self._motion is None or self._clock() - self._turned_at < SETTLED_S:
             return None
-        return self._motion.pose.head.yaw
+        return self._motion.pose.yaw
 
     async def run(self, targets: Targets) -> None:
         """Until it is cancelled: then the robot goes to rest. Raises ``RobotError`` when the
@@ -74,7 +74,7 @@ class Presence:
         try:
             await self._look(waking=True)
             works = self._move(targets), self._keep_looking(), targets.watch()
-            raise await _first_error(*works)
+            await _until_one_fails(*works)
         except asyncio.CancelledError:
             with suppress(RobotError, TimeoutError):
                 async with asyncio.timeout(REST_S):
@@ -92,7 +92,7 @@ class Presence:
         if why is not None:
             self._motion = None
             if self._told != why:
-                self._notify(RobotBusy(self._daemon.url, why))
+                self._notify(robot_error("busy", self._daemon.url, why))
         else:
             there = await self._daemon.pose()
             if self._motion is None or far(self._motion.pose, there):
@@ -162,21 +162,14 @@ class Presence:
             self._found.motors_off = False
 
 
-async def _first_error(*works: Coroutine[Any, Any, None]) -> RobotError:
-    """Runs all, for ever, until one fails. A task group by itself would let its errors win over
-    a cancellation in the same moment, and nothing could end what goes on after an error."""
-    failed: asyncio.Future[RobotError] = asyncio.get_running_loop().create_future()
-
-    async def until_it_fails(work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except RobotError as error:
-            if not failed.done():
-                failed.set_result(error)
-
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(until_it_fails(work)) for work in works]
-        error = await failed
+async def _until_one_fails(*works: Coroutine[Any, Any, None]) -> None:
+    """Runs all, which never end, until one fails; raises its error. A task group would let that win
+    over a cancellation in the same moment, and nothing could end what goes on after an error."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        done.pop().result()
+    finally:
         for task in tasks:
             task.cancel()
-    return error
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy as np
 
-from hardware.robot.poses import HeadPose
+from hardware.robot.poses import Pose
 from pipeline.audio import Pcm
 
 HOP_S = 0.02
@@ -20,11 +20,15 @@ RISE_PER_S, FALL_PER_S = 10.0, 4.0
 
 SWINGS = {
     "pitch": (math.radians(2.5), 1.9),
-    "yaw": (math.radians(3.0), 0.55),
+    "neck_yaw": (math.radians(3.0), 0.55),
     "roll": (math.radians(2.0), 1.1),
     "z": (0.002, 0.35),
 }
 """Amplitude (rad, m) and frequency (Hz), chosen so that they do not repeat together."""
+
+
+STILL = Pose(right_antenna=0.0, left_antenna=0.0)
+"""Nothing is added."""
 
 
 class Wobble:
@@ -65,8 +69,8 @@ class Wobble:
         self.over_at = min(self.over_at, now)
         self._until = min(self._until, now)
 
-    def offset(self, now: float) -> tuple[HeadPose, float]:
-        """To be added to the head's pose, and how much of the movement there is (0 to 1)."""
+    def offset(self, now: float) -> tuple[Pose, float]:
+        """To be added to the robot's pose, and how much of the movement there is (0 to 1)."""
         while self._hops and self._hops[0][0] <= now:
             _, self._until, self._loudness = self._hops.popleft()
         wanted = self._loudness if now < self._until else 0.0
@@ -78,12 +82,4 @@ class Wobble:
             axis: self._envelope * size * math.sin(2 * math.pi * hertz * now)
             for axis, (size, hertz) in SWINGS.items()
         }
-        return HeadPose(**swing), self._envelope
-
-
-def fastest(axis: str) -> float:
-    """The most that ``offset`` changes an axis of the head, in rad/s or m/s."""
-    if axis not in SWINGS:
-        return 0.0
-    size, hertz = SWINGS[axis]
-    return size * (2 * math.pi * hertz + max(RISE_PER_S, FALL_PER_S))
+        return STILL._replace(**swing), self._envelope

@@ -3,13 +3,12 @@
 A remote client plays what it gets some hundred milliseconds later, too late for a filter of 320 ms.
 The generalised cross-correlation with phase transform (Knapp and Carter 1976) of the last seconds
 shows the delay as a peak; how far it stands out of the rest tells whether there is any echo. Pure;
-numpy; one ``find`` costs some 10 ms of CPU, once a second at most; ``search`` does it in steps.
+numpy; one search costs some 10 ms of CPU, once a second at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,19 +31,6 @@ MOST_DELAY_SAMPLES = 3 * LISTEN_RATE // 2
 _FRAME = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """``samples`` at 16 kHz between sending a sound and hearing it first. ``confidence``: height of
-    the peak over that of the middle of all delays (RMS of 0.5 ms); 9 or more."""
-
-    samples: int
-    confidence: float
-
-    @property
-    def ms(self) -> float:
-        return self.samples * 1000 / LISTEN_RATE
-
-
 class DelayFinder:
     """Two streams that are counted by the same samples: what was sent, and what was heard then."""
 
@@ -62,19 +48,10 @@ class DelayFinder:
         self._sent.append(sent)
         self._heard.append(heard)
 
-    def find(self) -> Delay | None:
-        """The delay of the echo in the last 4 s; None if there is none that stands out, or if less
-        than 0.3 s of sound was sent in the time it may come from."""
-        steps = self.search()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                found: Delay | None = done.value
-                return found
-
-    def search(self) -> Generator[None, None, Delay | None]:
-        """``find`` in a handful of steps of some milliseconds each."""
+    def search(self) -> Generator[None, None, int | None]:
+        """The delay of the echo in the last 4 s, in samples from sending a sound to hearing it
+        first; None if there is none that stands out, or if less than 0.3 s of sound was sent in
+        the time it may come from. Works in a handful of steps of some milliseconds each."""
         heard = to_float(self._heard.read(self._heard.start, self._heard.end))
         sent = to_float(self._sent.read(self._sent.start, self._sent.end))
         sound_s = _sound_s(sent)
@@ -87,13 +64,12 @@ class DelayFinder:
         # Two clocks smear the peak.
         power = np.convolve(values, np.ones(DELAY_SMEARED, np.float32), "same")
         highest, usual = float(power.max()), float(np.median(power))
-        confidence = float(np.sqrt(highest / (usual + 1e-20)))
-        if confidence < confident:
+        if float(np.sqrt(highest / (usual + 1e-20))) < confident:
             return None
         # What comes first is the delay, also where a reflection is a little stronger.
         least = max(0.5 * highest, confident**2 * usual)
         first = max(0, int(np.flatnonzero(power >= least)[0]) - DELAY_SMEARED // 2)
-        return Delay(first + int(values[first : first + 2 * DELAY_SMEARED].argmax()), confidence)
+        return first + int(values[first : first + 2 * DELAY_SMEARED].argmax())
 
 
 def _phase_correlation(sent: Sound, heard: Sound) -> Generator[None, None, Sound]:

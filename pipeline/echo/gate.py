@@ -9,7 +9,6 @@ Pure; numpy; about 0.05 ms of CPU per block of 10 ms.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
 
 import numpy as np
 
@@ -94,14 +93,6 @@ _TO_SPECTRUM *= _WINDOW[:, np.newaxis]
 _SECOND_HALF: Samples = _WINDOW[BLOCK:] ** 2
 
 
-class Gated(NamedTuple):
-    """``post_filtered``: shape ``(160,)``, 10 ms later than what came in. ``llr``: mean over
-    40 ms, 0 (all is explained by echo and noise) to 15."""
-
-    post_filtered: Samples
-    llr: float
-
-
 class EchoGate:
     """Judges the residual of one filter, block by block."""
 
@@ -119,8 +110,10 @@ class EchoGate:
         self._closed_blocks = 0
         self._idle_blocks = 0
 
-    def process(self, residual: Samples, echo: Samples) -> Gated:
-        """The next block of what a filter left and of what it took off."""
+    def process(self, residual: Samples, echo: Samples) -> tuple[Samples, float]:
+        """The next block of what a filter left and of what it took off. Gives the post-filtered
+        sound, shape ``(160,)``, 10 ms later than what came in; and the log likelihood ratio, mean
+        over 40 ms, 0 (all is explained by echo and noise) to 15."""
         self._frames[:, :BLOCK] = self._frames[:, BLOCK:]
         self._frames[0, BLOCK:] = residual
         self._frames[1, BLOCK:] = echo
@@ -132,7 +125,7 @@ class EchoGate:
         ratio = np.maximum(self._residual / explained, 1)
         each = np.minimum(ratio - 1 - np.log(ratio), _MOST_LLR)
         gain = np.sqrt(np.maximum(1 - GATE_OVER / ratio, GATE_LEAST_GAIN**2))
-        return Gated(self._filtered(corrected, gain), self._opened(float(each.sum()) / BANDS))
+        return self._filtered(corrected, gain), self._opened(float(each.sum()) / BANDS)
 
     def pass_through(self, residual: Samples, learns: bool = True) -> Samples:
         """The next block while nothing is played: only later by 10 ms, as ``process`` would.
@@ -163,9 +156,7 @@ class EchoGate:
         return np.asarray(10 * np.log10(self._leakage), np.float32)
 
     def warm(self, leakage_db: Reals) -> None:
-        """Go on from the leakage of an earlier session. Raises ``ValueError`` on another shape."""
-        if leakage_db.shape != (BANDS,):
-            raise ValueError(f"leakage of shape {(BANDS,)}, not {leakage_db.shape}")
+        """Go on from the leakage of an earlier session."""
         self._leakage = np.asarray(10 ** (leakage_db / 10), np.float32)
         self._heard_blocks = GATE_LEARNING_BLOCKS
 

@@ -6,37 +6,33 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipeline.audio import EMPTY, AudioHistory, Pcm
-from pipeline.echo.path import KEPT_SAMPLES, EchoPath, Room
+from pipeline.audio import EMPTY, Pcm
+from pipeline.echo.path import KEPT_SAMPLES, EchoPath, Reference, Room
 
 _SILENT_PEAK = 2
 """Steps of int16: dithered silence is silence."""
 
 
-class GivenReference:
+class GivenReference(Reference):
     """The reference of a sound card: known, and not guessed."""
 
     plays_on = True
     """Its stream goes on in silence."""
 
     def __init__(self, kept_samples: int) -> None:
-        self._kept_samples = kept_samples
-        self._past = AudioHistory(kept_samples)
+        super().__init__(kept_samples)
         self._ahead: Pcm = EMPTY
-        self.last_sound = -kept_samples
-        """End of the newest sound that is past."""
 
     def given(self, pcm: Pcm) -> None:
         """What was given at the next samples of the microphone, int16, 16 kHz."""
         self._ahead = np.concatenate((self._ahead, pcm))
 
     def arrives(self, end: int, now: float) -> None:
-        """The microphone's samples before ``end`` are here. Of more than that nothing is kept, so
-        that a mistake does not last."""
+        """Of more than what has arrived nothing is kept, so that a mistake does not last."""
         self._ahead = self._ahead[: max(0, end - self._past.end)]
 
     def pass_to(self, end: int) -> None:
-        """All before ``end`` is past; where nothing was told, silence was given."""
+        """Where nothing was told, silence was given."""
         count = end - self._past.end
         piece, self._ahead = self._ahead[:count], self._ahead[count:]
         loud = np.flatnonzero((piece > _SILENT_PEAK) | (piece < -_SILENT_PEAK))
@@ -44,12 +40,6 @@ class GivenReference:
             self.last_sound = self._past.end + int(loud[-1]) + 1
         silence = np.zeros(count - len(piece), np.int16)
         self._past.append(np.concatenate((piece, silence)))
-
-    def read(self, start: int, end: int) -> Pcm:
-        """Samples ``start`` to ``end``, which are past; silence where nothing is kept."""
-        known = self._past.read(start, end)
-        silent = np.zeros(end - start - len(known), np.int16)
-        return np.concatenate((silent, known)) if len(silent) else known
 
 
 class CardEcho(EchoPath):

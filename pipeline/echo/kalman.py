@@ -188,15 +188,12 @@ class KalmanFilter:
         return together
 
     def warm(self, weights: Spectra) -> None:
-        """Go on from weights of an earlier session. Raises ``ValueError`` on another shape."""
+        """Go on from weights of an earlier session."""
         self.replace(weights)
         self._variance[:] = FILTER_WARM_VARIANCE
 
     def replace(self, weights: Spectra) -> None:
-        """Take other weights, as sure of them as of its own. Raises ``ValueError`` on another
-        shape."""
-        if weights.shape != self._weights.shape[1:]:
-            raise ValueError(f"weights of shape {self._weights.shape[1:]}, not {weights.shape}")
+        """Take other weights, as sure of them as of its own."""
         self._weights[0], self._weights[1] = weights.real, weights.imag
 
     def doubt(self) -> None:

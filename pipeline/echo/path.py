@@ -12,15 +12,15 @@ for what its player did otherwise.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, AudioHistory, Framer, Pcm
 from pipeline.echo.canceller import EchoCanceller, EchoState
-from pipeline.echo.delay import MOST_DELAY_SAMPLES, Delay, DelayFinder
+from pipeline.echo.delay import MOST_DELAY_SAMPLES, DelayFinder
 from pipeline.echo.kalman import BLOCK
 from pipeline.echo.likeness import LOOK_BACK_SAMPLES, compare
 from pipeline.echo.tuning import (
@@ -71,28 +71,32 @@ class EchoWindow:
     llr: float = CANCELLER_NO_DOUBT
 
 
-class Reference(Protocol):
+class Reference(ABC):
     """What is played, on the samples of the microphone's stream."""
 
     plays_on: bool
     """Whether its stream goes on in silence, as a sound card's does."""
 
-    @property
-    def last_sound(self) -> int:
+    def __init__(self, kept_samples: int) -> None:
+        """``kept_samples`` of what is past can be read."""
+        self._past = AudioHistory(kept_samples)
+        self.last_sound = -kept_samples
         """End of the newest sound that is past."""
-        ...
 
+    @abstractmethod
     def arrives(self, end: int, now: float) -> None:
         """The microphone's samples before ``end`` are here; ``now``: the loop's clock, seconds."""
-        ...
 
+    @abstractmethod
     def pass_to(self, end: int) -> None:
         """All before ``end`` is past."""
-        ...
 
     def read(self, start: int, end: int) -> Pcm:
-        """int16, 16 kHz; the newest ``KEPT_SAMPLES`` that are past, and silence before them."""
-        ...
+        """Samples ``start`` to ``end``, which are past: int16, 16 kHz; silence where nothing is
+        kept."""
+        known = self._past.read(start, end)
+        silent = np.zeros(end - start - len(known), np.int16)
+        return np.concatenate((silent, known)) if len(silent) else known
 
 
 class EchoPath:
@@ -111,7 +115,7 @@ class EchoPath:
         self._framer = Framer(window_samples)
         self._reference = reference
         self._finder = DelayFinder()
-        self._search: Generator[None, None, Delay | None] | None = None
+        self._search: Generator[None, None, int | None] | None = None
         self._heard = 0
         self._microphone = AudioHistory(_COMPARED_SAMPLES)
         self._looks = self._looked = self._sounded = self._unfound = 0
@@ -258,10 +262,10 @@ class EchoPath:
             next(self._search)
         except StopIteration as done:
             self._search = None
-            if done.value:
-                self._found_at(done.value.samples)
-            else:
+            if done.value is None:
                 self._not_found()
+            else:
+                self._found_at(done.value)
 
     @property
     def _fails(self) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
-from pipeline.echo.path import KEPT_SAMPLES, EchoPath, Room
+from pipeline.audio import LISTEN_RATE, Pcm, Resampler
+from pipeline.echo.path import KEPT_SAMPLES, EchoPath, Reference, Room
 
 _BUCKET_S = 10.0
 _BUCKETS = 3
@@ -70,23 +70,36 @@ class MicrophoneClock:
         return min(offset_s for _, offset_s in self._offsets_s)
 
 
-class SentSound:
-    """Sound at 16 kHz as a player plays it that begins at once and never pauses."""
+class SentSound(Reference):
+    """What a client far away plays: all that is sent to it, as soon as it has it, without a pause.
+    Times are seconds of the loop's clock."""
+
+    plays_on = False
+    """It begins each answer anew."""
 
     def __init__(self, kept_samples: int) -> None:
-        """``kept_samples`` of what is past can be read."""
+        super().__init__(kept_samples)
         self._kept_samples = kept_samples
-        self._past = AudioHistory(kept_samples)
+        self._clock = MicrophoneClock()
+        self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
         self._ahead: deque[tuple[int, Pcm]] = deque()
         """What is not past, by its first sample."""
-        self._end = 0
-        self.last_sound = -kept_samples
-        """End of the newest sound that is past."""
-
-    @property
-    def end(self) -> int:
+        self.end = 0
         """Index behind all that was sent."""
-        return self._end
+
+    def sent(self, pcm: Pcm, rate: int, now: float) -> None:
+        """More leaves, int16 mono at ``rate`` Hz."""
+        if rate != self._resampler.from_rate:
+            self._resampler = Resampler(rate, LISTEN_RATE)
+        self.send(self._resampler.feed(pcm), self._clock.index(now))
+
+    def flushed(self, now: float) -> None:
+        """The client throws away what it has not played."""
+        self.cut(self._clock.index(now))
+
+    def arrives(self, end: int, now: float) -> None:
+        if moved := self._clock.arrived(end, now):
+            self.move(moved)
 
     def send(self, pcm: Pcm, at: int) -> None:
         """More leaves when sample ``at`` arrives, and is played behind what was sent before.
@@ -94,9 +107,9 @@ class SentSound:
         While a microphone is silent nothing becomes past; then what is too old is forgotten."""
         while self._ahead and _end(self._ahead[0]) < at - self._kept_samples:
             self._ahead.popleft()
-        start = max(at, self._end, self._past.end)
+        start = max(at, self.end, self._past.end)
         self._ahead.append((start, pcm))
-        self._end = start + len(pcm)
+        self.end = start + len(pcm)
 
     def cut(self, at: int) -> None:
         """The player is flushed: nothing that it would play from ``at`` on is heard."""
@@ -105,7 +118,7 @@ class SentSound:
         if self._ahead:
             start, pcm = self._ahead[-1]
             self._ahead[-1] = start, pcm[: at - start]
-        self._end = min(self._end, max(at, self._past.end))
+        self.end = min(self.end, max(at, self._past.end))
 
     def move(self, by: int) -> None:
         """All that is not past is played so much later; less than 0: earlier, and what would be
@@ -115,10 +128,9 @@ class SentSound:
             early = max(0, self._past.end - start - by)
             if early < len(pcm):
                 self._ahead.append((start + by + early, pcm[early:]))
-        self._end = _end(self._ahead[-1]) if self._ahead else self._past.end
+        self.end = _end(self._ahead[-1]) if self._ahead else self._past.end
 
     def pass_to(self, end: int) -> None:
-        """All before ``end`` is past."""
         while self._ahead and self._ahead[0][0] < end:
             start, pcm = self._ahead.popleft()
             self._pass_silence(start)
@@ -129,53 +141,9 @@ class SentSound:
                 self._ahead.appendleft((end, pcm[now:]))
         self._pass_silence(end)
 
-    def read(self, start: int, end: int) -> Pcm:
-        """Samples ``start`` to ``end``, which are past; silence where nothing is kept."""
-        known = self._past.read(start, end)
-        silent = np.zeros(end - start - len(known), np.int16)
-        return np.concatenate((silent, known)) if len(silent) else known
-
     def _pass_silence(self, to: int) -> None:
         if to > self._past.end:
             self._past.append(np.zeros(to - self._past.end, np.int16))
-
-
-class ClientReference:
-    """What a client far away plays: all that is sent to it, as soon as it has it.
-
-    Times are seconds of the loop's clock."""
-
-    plays_on = False
-    """It begins each answer anew."""
-
-    def __init__(self, kept_samples: int) -> None:
-        self._clock = MicrophoneClock()
-        self._sent = SentSound(kept_samples)
-        self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
-
-    def sent(self, pcm: Pcm, rate: int, now: float) -> None:
-        if rate != self._resampler.from_rate:
-            self._resampler = Resampler(rate, LISTEN_RATE)
-        self._sent.send(self._resampler.feed(pcm), self._clock.index(now))
-
-    def flushed(self, now: float) -> None:
-        self._sent.cut(self._clock.index(now))
-
-    # -- pipeline.echo.path.Reference
-
-    @property
-    def last_sound(self) -> int:
-        return self._sent.last_sound
-
-    def arrives(self, end: int, now: float) -> None:
-        if moved := self._clock.arrived(end, now):
-            self._sent.move(moved)
-
-    def pass_to(self, end: int) -> None:
-        self._sent.pass_to(end)
-
-    def read(self, start: int, end: int) -> Pcm:
-        return self._sent.read(start, end)
 
 
 class ClientEcho(EchoPath):
@@ -188,7 +156,7 @@ class ClientEcho(EchoPath):
         keep: Callable[[Room | None], None] = lambda room: None,
     ) -> None:
         """As ``EchoPath`` has them."""
-        self._client = ClientReference(KEPT_SAMPLES)
+        self._client = SentSound(KEPT_SAMPLES)
         super().__init__(window_samples, self._client, room, keep)
 
     def sent(self, pcm: Pcm, rate: int, now: float) -> None:

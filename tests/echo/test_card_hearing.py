@@ -10,7 +10,7 @@ import pytest
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.commands import AppendAudio, SessionConfig
 from pipeline.echo.given import CardEcho, GivenReference
-from pipeline.echo.path import EchoWindow, Room
+from pipeline.echo.path import EchoWindow
 from pipeline.events import ReplyAudio, ReplyHeld, ReplyStarted, ReplyWentOn, SpeechStarted
 from pipeline.hearing.card import CardHearing, ChipHearing, HalfDuplexHearing
 from tests.support.echo_sound import at_pace, hum, pcm, room, speechlike, through
@@ -125,26 +125,6 @@ def test_a_gap_that_is_told_costs_a_moment() -> None:
     assert level_db(to_float(kept)) - level_db(echo[cut + RATE : cut + 3 * RATE]) < -12
 
 
-def test_who_comes_back_to_a_room_has_no_echo_from_the_first_word_on() -> None:
-    reference = played((0.5, 8.0), 6.0, 15.0)
-    echo = through(reference, room(60, seed=5))
-    kept: list[Room | None] = []
-    path = CardEcho(WINDOW, keep=kept.append)
-    hear(path, reference, echo + hum(len(echo), 1))
-    path.close()
-    again = hear(CardEcho(WINDOW, kept[0]), reference, echo + hum(len(echo), 2))
-    assert left_db(again, echo, 0.7, 3.0) < -15
-
-
-def test_a_microphone_without_an_echo_is_not_touched() -> None:
-    reference = played((0.5, 8.0), 6.0, 15.0)
-    microphone = hum(len(reference), 1, level=1e-2)
-    path = CardEcho(WINDOW)
-    heard = np.concatenate([w.frame.pcm for w in hear(path, reference, microphone)])
-    assert np.array_equal(heard, pcm(microphone)[: len(heard)])
-    assert not path.found
-
-
 def test_of_what_the_microphone_has_not_heard_little_is_kept() -> None:
     reference = GivenReference(1000)
     for _ in range(50):
@@ -220,12 +200,6 @@ def test_a_loudspeaker_is_told_when_to_play_softly() -> None:
     assert all(a is not b for a, b in itertools.pairwise(held))
     assert {e.reply_id for e in told.events(ReplyHeld)} == {reply}
     assert told.events(ReplyAudio)
-
-
-def test_a_card_hears_itself_only_where_it_does() -> None:
-    hearing = CardHearing(CardEcho(WINDOW))
-    assert not hearing.itself
-    assert hearing.delay_ms is None
 
 
 def test_push_to_talk_keeps_nothing_of_what_is_played() -> None:

@@ -118,15 +118,6 @@ def test_a_state_that_is_restored_works_from_the_first_word() -> None:
     assert power_db(seconds(left, 0.4, 1)) < power_db(seconds(cold, 0.4, 1)) - 6
 
 
-def test_a_state_is_a_copy() -> None:
-    canceller, heard, played, _ = trained()
-    state = canceller.state()
-    weights = state.weights.copy()
-    cleaned(canceller, heard, played)
-    assert np.array_equal(state.weights, weights)
-    assert not np.array_equal(canceller.state().weights, weights)
-
-
 def test_a_state_that_cannot_be_is_refused() -> None:
     state = EchoCanceller().state()
     for wrong in (

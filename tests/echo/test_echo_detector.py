@@ -45,11 +45,6 @@ def test_no_trigger_without_speech_above_the_echo(
     assert decided([wrong] * 5, rule) == [False] * 5
 
 
-def test_for_rule_d_all_must_agree() -> None:
-    for window in ((0.4, 1.0, 15.0), (1.0, 0.4, 15.0), (1.0, 1.0, 1.9)):
-        assert not RuleD().holds(*window)
-
-
 def test_for_the_evidence_one_that_is_sure_makes_up_for_one_that_hesitates() -> None:
     assert Evidence().holds(0.3, 0.95, 6.0)
     assert Evidence().holds(0.95, 0.5, 9.0)
@@ -64,13 +59,6 @@ def test_more_evidence_is_never_less(
     for rule in RULES:
         if rule.holds(first, second, llr):
             assert rule.holds(max(first, more), max(second, still_more), max(llr, louder))
-
-
-def test_after_a_reset_it_begins_anew() -> None:
-    interruption = Interruption()
-    interruption.feed(*SPEECH)
-    interruption.reset()
-    assert not interruption.feed(*SPEECH)
 
 
 # --- with the network --------------------------------------------------------------------------

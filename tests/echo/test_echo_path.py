@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import pytest
@@ -172,9 +173,7 @@ def room_of(path: ClientEcho) -> Room:
 
 
 def test_rooms_are_few() -> None:
-    path, _ = conversation(EchoingClient(room(5, seed=8)))
-    known = room_of(path)
-    rooms = Rooms()
+    rooms, known = Rooms(), cast(Room, object())
     rooms.keep("", known)
     for number in range(MOST_ROOMS + 3):
         rooms.keep(f"10.0.0.{number}", known)
@@ -193,22 +192,6 @@ def test_the_clock_believes_the_piece_that_was_least_late() -> None:
     for number, late_s in enumerate((0.03, 0.01, 0.08, 0.02), 1):
         clock.arrived(number * 320, number * 0.02 + late_s)
     assert clock.index(1.01) == RATE
-
-
-def test_a_microphone_that_was_muted_is_counted_anew() -> None:
-    clock = MicrophoneClock()
-    clock.arrived(RATE, 1.0)
-    clock.arrived(2 * RATE, 5.0)
-    clock.arrived(2 * RATE + RATE // 2, 5.5)
-    assert clock.index(6.0) == 3 * RATE
-
-
-def test_a_client_that_sends_no_sound_costs_no_memory() -> None:
-    path = ClientEcho(WINDOW)
-    list(path.windows(np.zeros(RATE, np.int16), 1.0))
-    for second in range(2, 4000):
-        path.sent(np.ones(RATE, np.int16), RATE, float(second))
-    assert sum(len(pcm) for _, pcm in path._client._sent._ahead) <= 121 * RATE
 
 
 @pytest.mark.parametrize("muted_s", [3.0, 300.0])

@@ -19,7 +19,6 @@ from app.models.weights import WeightsCache
 from hardware.robot import body as body_module
 from hardware.robot import daemon as daemon_module
 from hardware.robot.body import RobotBody
-from hardware.robot.errors import RobotLost, RobotNotFound
 from hardware.settings import Robot
 from pipeline.commands import Direction
 from pipeline.events import ReplyAudio, ReplyFinished
@@ -150,15 +149,15 @@ async def test_a_daemon_that_is_killed_and_comes_back_moves_again(
     port = free_port()
     notices = Notices()
     async with moving(f"127.0.0.1:{port}", notices) as body:
-        assert "nothing answers" in str(await notices.until(RobotNotFound))
+        assert "nothing answers" in str(await notices.until("not found"))
         async with robot_daemon(python, tmp_path, port) as robot:
             await robot.reaches(is_neutral)
             body.note(STARTED)
             await robot.reaches(listens)
-        assert "is gone" in str(await notices.until(RobotLost))
+        assert "is gone" in str(await notices.until("lost"))
         async with robot_daemon(python, tmp_path, port) as robot:
             await robot.reaches(listens)
-            assert notices.kinds() == [RobotNotFound, RobotLost]
+            assert notices.problems() == ["not found", "lost"]
 
 
 async def test_a_daemon_that_hangs_is_missed_and_found_again(
@@ -170,11 +169,11 @@ async def test_a_daemon_that_hangs_is_missed_and_found_again(
     async with robot_daemon(python, tmp_path) as robot, moving(robot.url, notices) as body:
         await robot.reaches(is_neutral)
         robot.process.send_signal(signal.SIGSTOP)
-        await notices.until(RobotLost)
+        await notices.until("lost")
         robot.process.send_signal(signal.SIGCONT)
         body.note(STARTED)
         await robot.reaches(listens)
-    assert notices.kinds()[0] is RobotLost
+    assert notices.problems()[0] == "lost"
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1"])
@@ -200,7 +199,7 @@ async def test_a_wrong_address_is_told_once_and_the_conversation_goes_on(
         body.heard(Direction(40, True))
         body.played(np.zeros(240, np.int16), RATE, 0.0)
         await tried_often.wait()
-    assert notices.kinds() == [RobotNotFound]
+    assert notices.problems() == ["not found"]
 
 
 @pytest.mark.parametrize(

@@ -176,22 +176,6 @@ def test_a_driver_that_never_comes_back_ends_it_with_a_reason() -> None:
     run_virtual(main())
 
 
-def test_a_driver_that_hangs_for_a_while_is_waited_for() -> None:
-    scene = Scene(ScriptedDriver(ARRAY))
-
-    async def main() -> None:
-        async with scene.running():
-            scene.driver.close_hangs = True
-            scene.driver.hangs = 3
-            scene.driver.unplug("microphone", ARRAY)
-            await asyncio.sleep(12)
-            scene.driver.close_hangs = False
-            await asyncio.sleep(10)
-
-    run_virtual(main())
-    assert isinstance(scene.notices[-1], Opened)
-
-
 def test_zeros_are_explained_and_their_end_told() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 

@@ -7,12 +7,10 @@ import pytest
 from app.talk.talk_app import cancels_echo
 from hardware.settings import Sound
 from hardware.sound.devices import (
-    Chosen,
     Device,
     channel_of,
     choose,
     choose_both,
-    plain_name,
     rates_to_try,
     resolve,
     whole_names,
@@ -97,11 +95,6 @@ def test_the_chosen_device_stays_the_chosen_one() -> None:
     assert chosen.among([LAPTOP, again]) == (again, again)
 
 
-def test_two_alike_are_told_apart_while_both_are_there() -> None:
-    twin = Device(8, "Reachy Mini Audio: USB Audio (hw:4,0)", 2, 2, 16_000)
-    assert Chosen(twin.name, twin.name).among([REACHY, twin]) == (twin, twin)
-
-
 def test_a_twin_that_was_there_all_the_time_is_another_device() -> None:
     """Two arrays of one make; ALSA numbers them."""
     twin = Device(8, "Reachy Mini Audio: USB Audio (hw:4,0)", 2, 2, 16_000)
@@ -109,11 +102,6 @@ def test_a_twin_that_was_there_all_the_time_is_another_device() -> None:
     assert chosen.among([twin]) == (None, None)
     again = Device(9, "Reachy Mini Audio: USB Audio (hw:2,0)", 2, 2, 16_000)
     assert chosen.among([twin, again]) == (again, again)
-
-
-def test_plain_names() -> None:
-    assert plain_name(REACHY.name) == "Reachy Mini Audio: USB Audio"
-    assert plain_name("default") == "default"
 
 
 # --- Windows, where each way of a device is one of its own --------------------------------------

@@ -12,32 +12,10 @@ import numpy as np
 import pytest
 
 from hardware.sound import portaudio
-from hardware.sound.devices import Device
 from hardware.sound.driver_thread import DriverThread
 from hardware.sound.errors import SoundError
 from hardware.sound.loopback import chirp, find_echo
 from pipeline.audio import Pcm
-
-
-async def test_calls_run_off_the_loop_one_after_the_other() -> None:
-    thread = DriverThread("test")
-    names = await asyncio.gather(
-        *(thread.call(lambda: threading.current_thread().name, 5) for _ in range(3))
-    )
-    assert names == ["test"] * 3
-    thread.end()
-
-
-async def test_what_a_call_raises_comes_back() -> None:
-    thread = DriverThread("test")
-
-    def fail() -> None:
-        raise SoundError("no")
-
-    with pytest.raises(SoundError, match="no"):
-        await thread.call(fail, 5)
-    assert await thread.call(lambda: 7, 5) == 7
-    thread.end()
 
 
 async def test_a_call_that_hangs_is_left_behind_and_the_next_waits_for_it() -> None:
@@ -98,31 +76,6 @@ async def test_without_the_library_the_error_says_what_to_install(
     assert "sudo apt install libportaudio2" in caught.value.fix
 
 
-def test_the_list_marks_the_defaults() -> None:
-    entries = [
-        {
-            "index": index,
-            "name": name,
-            "max_input_channels": 2,
-            "max_output_channels": 0,
-            "default_samplerate": 44100.0,
-        }
-        for index, name in enumerate(["one", "two"])
-    ]
-    module = SimpleNamespace(
-        default=SimpleNamespace(device=[1, -1]), query_devices=lambda: list(entries)
-    )
-    assert portaudio.listed(module) == [
-        Device(0, "one", 2, 0, 44_100),
-        Device(1, "two", 2, 0, 44_100, default_input=True),
-    ]
-
-
-def test_times_are_brought_to_our_clock() -> None:
-    assert portaudio._at(10.0, 500.0, 500.02, 1.0) == pytest.approx(10.02)
-    assert portaudio._at(10.0, 500.0, 0.0, 0.015) == pytest.approx(10.015)
-
-
 def _heard(delay: int, gain: float, noise: float) -> Pcm:
     rng = np.random.default_rng(4)
     heard = rng.normal(0, noise, 8000 + 9600)
@@ -138,19 +91,6 @@ def test_an_echo_in_noise_is_found_and_measured(loss_db: int) -> None:
     assert echo.return_loss_db == pytest.approx(loss_db, abs=0.5)
 
 
-def test_an_echo_that_is_turned_round_is_found_too() -> None:
-    echo = find_echo(chirp(), _heard(300, -0.2, 20), noise_power=400)
-    assert echo is not None
-    assert echo.delay_samples == 300
-
-
 @pytest.mark.parametrize("noise", [0.0, 300.0])
 def test_where_nothing_comes_back_there_is_no_echo(noise: float) -> None:
     assert find_echo(chirp(), _heard(0, 0.0, noise), noise_power=noise**2) is None
-
-
-def test_a_chirp_fades_in() -> None:
-    assert len(chirp()) == 8000
-    assert np.abs(chirp()).max() <= 8000
-    assert abs(int(chirp()[0])) < 100
-    assert abs(int(chirp()[-1])) < 100

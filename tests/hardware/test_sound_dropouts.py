@@ -47,19 +47,6 @@ def test_it_waits_for_the_end_of_the_answer_and_says_so() -> None:
     assert [b.reference_moved for b in scene.blocks if b.reference_moved is not None] == [0]
 
 
-def test_it_ends_somewhere() -> None:
-    scene = Scene(ScriptedDriver(ARRAY))
-
-    async def main() -> None:
-        async with scene.running():
-            for _ in range(4):
-                await answer(scene, 8, (1, 3, 5))
-                await asyncio.sleep(2)
-
-    run_virtual(main())
-    assert scene.driver.latencies_s == list(LATENCIES_S)
-
-
 def test_what_is_lost_first_comes_back_with_more() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 

@@ -29,7 +29,6 @@ from hardware.xvf3800.errors import (
 )
 from hardware.xvf3800.parameters import PARAMETERS, SIZES, Parameter, parameter
 from hardware.xvf3800.udev import RULES
-from tests.support.scripted_array import raises_problem
 
 REFERENCE: dict[str, tuple[int, int, int, str, str]] = {
     "VERSION": (48, 0, 3, "ro", "uint8"),
@@ -84,23 +83,6 @@ def test_the_table_has_all_that_the_reference_names(board: Board) -> None:
         assert shape(PARAMETERS[board][name]) == expected
 
 
-@pytest.mark.parametrize("board", BOARDS)
-def test_no_two_parameters_of_a_board_share_an_id(board: Board) -> None:
-    ids = [(p.resource, p.command) for p in PARAMETERS[board].values()]
-    assert len(ids) == len(set(ids))
-
-
-def test_what_is_another_boards_is_said_to_be() -> None:
-    with pytest.raises(ParameterError, match="only another board has it"):
-        parameter("reachy", "led_ring_color")
-
-
-def test_a_bad_name_gets_a_suggestion() -> None:
-    with pytest.raises(ParameterError) as caught:
-        parameter("reachy", "pp_min_nss")
-    assert "PP_MIN_NS" in caught.value.fix
-
-
 def test_every_setup_packet_is_sound() -> None:
     for each in EVERY:
         assert 0 <= each.command < 0x80
@@ -132,13 +114,6 @@ def test_the_printed_answers_of_the_reference_are_read() -> None:
     assert text == "ua-io16-lin"
 
 
-def test_orders_cannot_be_read_and_facts_cannot_be_written() -> None:
-    with pytest.raises(ParameterError, match="cannot be read"):
-        read_request(parameter("reachy", "REBOOT"))
-    with pytest.raises(ParameterError, match="can only be read"):
-        write_request(parameter("reachy", "VERSION"), (1, 2, 3))
-
-
 @pytest.mark.parametrize(
     ("name", "values", "why"),
     [
@@ -159,11 +134,6 @@ def test_values_are_checked_before_anything_is_sent(
     with pytest.raises(ParameterError, match=re.escape(why)) as caught:
         check_values(parameter("reachy", name), values)
     assert caught.value.fix
-
-
-def test_both_ranges_of_one_parameter_are_allowed() -> None:
-    for value in (0, 5, 10, 15):
-        check_values(parameter("reachy", "PP_DTSENSITIVE"), (value,))
 
 
 # --- round trips -------------------------------------------------------------------------------
@@ -211,25 +181,6 @@ def test_no_answer_does_more_than_raise_a_named_error(wanted: Parameter, answer:
         return
     assert answer[0] == 0
     assert isinstance(values, str) or len(values) == wanted.count
-
-
-@pytest.mark.parametrize(
-    ("status", "problem", "said"),
-    [
-        (64, "busy", "SERVICER_COMMAND_RETRY"),
-        (65, "refused", "SERVICER_WRONG_COMMAND_ID"),
-        (66, "refused", "SERVICER_WRONG_COMMAND_LEN"),
-        (67, "refused", "SERVICER_WRONG_PAYLOAD"),
-        (68, "busy", "SERVICER_QUEUE_FULL"),
-        (2, "refused", "CONTROL_BAD_COMMAND"),
-        (3, "refused", "CONTROL_DATA_LENGTH_ERROR"),
-        (5, "refused", "CONTROL_BAD_RESOURCE"),
-        (200, "wrong answer", "status 200"),
-    ],
-)
-def test_every_status_has_a_name(status: int, problem: Problem, said: str) -> None:
-    with raises_problem(problem, match=said):
-        decode(parameter("reachy", "PP_MIN_NS"), bytes([status, 0, 0, 0, 0]))
 
 
 # --- errors and small things -------------------------------------------------------------------

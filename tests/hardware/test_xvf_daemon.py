@@ -216,11 +216,6 @@ def test_a_daemon_that_does_not_answer_is_given_up(daemon: Daemon) -> None:
             DaemonArray(url, answer_s=0.05)
 
 
-def test_what_is_no_url_is_said() -> None:
-    with raises_problem("daemon away", match="is no URL"):
-        DaemonArray("http://a\x00b")
-
-
 def test_a_tuning_with_a_value_of_the_chip_s_own_is_applied(daemon: Daemon) -> None:
     """The daemon compares all that it reads back, and says that it failed."""
     daemon.values["PP_MGSCALE"] = [1000.0, 1.0, 1.0]
@@ -240,12 +235,6 @@ def test_after_closing_nothing_is_asked(daemon: Daemon) -> None:
 
 
 # --- which way ---------------------------------------------------------------------------------
-
-
-def test_usb_is_first_where_there_is_no_daemon() -> None:
-    control = open_array(Array(), None, FakeBus(FakeXvf(REACHY)))
-    assert control.via == "usb"
-    control.close()
 
 
 def test_a_daemon_of_this_machine_that_runs_and_is_late_keeps_it_too() -> None:

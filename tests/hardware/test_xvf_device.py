@@ -42,24 +42,10 @@ def opened(device: FakeXvf) -> tuple[UsbArray, FakeBus]:
 # --- finding and opening -----------------------------------------------------------------------
 
 
-def test_a_reachy_is_found_and_says_its_version() -> None:
-    array, bus = opened(FakeXvf(REACHY))
-    assert (array.board, array.firmware, array.via) == ("reachy", "2.1.4", "usb")
-    array.close()
-    assert bus.open_handles == 0
-
-
 def test_a_reachy_is_taken_before_a_respeaker_and_a_keyboard() -> None:
     bus = FakeBus(FakeXvf(KEYBOARD), FakeXvf(SEEED), FakeXvf(REACHY))
     array = UsbArray(bus)
     assert array.board == "reachy"
-    array.close()
-
-
-def test_of_two_alike_the_first_is_taken() -> None:
-    first, second = FakeXvf(REACHY, address=5), FakeXvf(REACHY, address=6)
-    array = UsbArray(FakeBus(first, second))
-    assert (first.requests > 0, second.requests) == (True, 0)
     array.close()
 
 
@@ -116,12 +102,6 @@ def test_numbers_text_and_no_number_are_read() -> None:
     nothing, there = array.read("AUDIO_MGR_SELECTED_AZIMUTHS")
     assert math.isnan(float(nothing))
     assert there == pytest.approx(0.91378)
-
-
-@pytest.mark.parametrize(("ids", "expected"), [(REACHY, (133, 1)), (SEEED, (133, 1))])
-def test_each_board_has_its_own_type_of_direction(ids: tuple[int, int], expected: Any) -> None:
-    array, _ = opened(FakeXvf(ids))
-    assert array.read("DOA_VALUE") == expected
 
 
 def test_every_parameter_of_both_boards_is_read_from_the_fake_s_own_registers() -> None:
@@ -309,9 +289,3 @@ def test_threads_take_turns() -> None:
     for thread in threads:
         thread.join()
     assert failed == []
-
-
-def test_who_waits_too_long_for_another_is_told() -> None:
-    array, _ = opened(FakeXvf())
-    with array._lock, raises_problem("busy", match="another command"):
-        array.read("VERSION")

@@ -25,7 +25,7 @@ from hardware.xvf3800.watch import (
     ArrayWatch,
     in_thread,
 )
-from tests.support.fake_usb import REACHY, FakeBus, FakeXvf, fails, floats, ints
+from tests.support.fake_usb import REACHY, FakeBus, FakeXvf, fails
 from tests.support.scripted_array import ScriptedArray, Slowly, raises_problem
 from tests.support.virtual_time import run_virtual
 
@@ -146,13 +146,6 @@ def test_a_hiccup_costs_one_reading() -> None:
     assert scene.of(ArrayLost) == []
 
 
-def test_hiccups_in_between_are_borne_for_ever() -> None:
-    array = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), array_error("busy", "x")] * 30})
-    scene, _ = watched(5.5, array)
-    assert scene.opened == 1
-    assert len(scene.of(ArrayReading)) >= 27
-
-
 def test_a_device_that_only_hiccups_is_opened_anew() -> None:
     first = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), array_error("busy", "x")]})
     scene, _ = watched(3.0, first, ScriptedArray())
@@ -169,14 +162,6 @@ def test_an_array_that_comes_later_is_found_with_a_growing_wait() -> None:
     assert found == pytest.approx([0.25 + 0.5 + 1 + 2 + 4 + 4])
     assert len(scene.of(ArrayLost)) == 1, "told once"
     assert watch.latest is not None
-
-
-def test_another_reason_is_told_too() -> None:
-    scene, watch = watched(
-        5.0, array_error("not found", "none"), array_error("no permission", "13")
-    )
-    assert [lost.error.problem for _, lost in scene.of(ArrayLost)] == ["not found", "no permission"]
-    assert (watch.latest, watch.control) == (None, None)
 
 
 def test_reasons_that_take_turns_are_told_once_each() -> None:
@@ -230,12 +215,6 @@ def test_an_array_that_opens_but_gives_nothing_is_lost_once_and_never_found() ->
     scene, _ = watched(20.0, silent)
     assert scene.opened > 5
     assert [type(notice) for _, notice in scene.notices] == [ArrayLost]
-
-
-def test_that_there_is_none_is_no_news_after_it_has_gone() -> None:
-    array = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), array_error("gone", "x")]})
-    scene, _ = watched(5.0, array, array_error("not found", "none"))
-    assert [lost.error.problem for _, lost in scene.of(ArrayLost)] == ["gone"]
 
 
 @pytest.mark.parametrize("cancel_at_s", [0.0, 0.1, 0.15, 0.3, 0.45, 0.55, 0.7])
@@ -312,29 +291,6 @@ async def test_who_is_cancelled_waits_for_the_thread() -> None:
     with pytest.raises(asyncio.CancelledError):
         await call
     assert ended == [True]
-
-
-def test_a_watched_array_that_is_restarted_is_found_again() -> None:
-    device = FakeXvf(REACHY, registers={(33, 3): ints(0), (20, 19): floats(0.0, 0.0)})
-    bus = FakeBus(device)
-    notices: list[ArrayNotice] = []
-
-    async def scene() -> None:
-        watch = ArrayWatch(
-            lambda: UsbArray(bus, bus.clock, bus.clock.pause), notices.append, Slowly()
-        )
-        run = asyncio.create_task(watch.run())
-        await asyncio.sleep(0.25)
-        await watch.restart()
-        await asyncio.sleep(2)
-        run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
-
-    run_virtual(scene())
-    kinds = [type(notice) for notice in notices if not isinstance(notice, ArrayReading)]
-    assert kinds == [ArrayFound, ArrayLost, ArrayFound]
-    assert device.reboots == 1
-    assert bus.open_handles == 0
 
 
 @pytest.mark.parametrize("number", [errno.ENODEV, errno.EIO, errno.EPIPE])

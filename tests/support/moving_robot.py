@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from hardware.robot.body import RobotBody
-from hardware.robot.errors import RobotError
+from hardware.robot.errors import Problem, RobotError
 from hardware.settings import Robot
 from pipeline.events import SpeechStarted, SpeechStopped
 
@@ -25,6 +27,18 @@ FOLDED = {
 """As a robot lies without power."""
 
 
+@contextmanager
+def raises_problem(problem: Problem, match: str) -> Iterator[None]:
+    """Whether a ``RobotError`` with this problem is raised, with words for a person."""
+    with pytest.raises(RobotError, match=match) as caught:
+        yield
+    error = caught.value
+    assert error.problem == problem
+    assert error.what
+    assert error.why
+    assert error.fix
+
+
 @dataclass
 class Notices:
     """What a person was told, in order."""
@@ -36,15 +50,15 @@ class Notices:
         self.all.append(error)
         self._new.set()
 
-    def kinds(self) -> list[type[RobotError]]:
-        return [type(error) for error in self.all]
+    def problems(self) -> list[Problem]:
+        return [error.problem for error in self.all]
 
-    async def until(self, kind: type[RobotError], times: int = 1) -> RobotError:
+    async def until(self, problem: Problem, times: int = 1) -> RobotError:
         async with asyncio.timeout(10):
-            while self.kinds().count(kind) < times:
+            while self.problems().count(problem) < times:
                 await self._new.wait()
                 self._new.clear()
-        return next(error for error in self.all if isinstance(error, kind))
+        return next(error for error in self.all if error.problem == problem)
 
 
 @asynccontextmanager
