@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.settings.load import load_settings
-from app.talk.devices import DeviceLine, DeviceList, SoundTest, list_devices, run_test
+from app.talk.devices import DeviceLine, SoundTest, list_devices, run_test
 
 app = typer.Typer()
 
@@ -31,11 +31,13 @@ def devices(
     """List the sound devices, and which the settings mean; `devices test` tries those."""
     if context.invoked_subcommand is not None:
         return
-    listed = asyncio.run(list_devices(load_settings(config, overrides or []).settings.sound))
+    sound = load_settings(config, overrides or []).settings.sound
+    lines, problems = asyncio.run(list_devices(sound))
     if as_json:
-        typer.echo(json.dumps(asdict(listed), indent=2, ensure_ascii=False))
+        listed = {"devices": [asdict(line) for line in lines], "problems": problems}
+        typer.echo(json.dumps(listed, indent=2, ensure_ascii=False))
     else:
-        _print_list(listed)
+        _print_list(lines, problems)
 
 
 @app.command("test")
@@ -55,24 +57,24 @@ def try_devices(
         raise typer.Exit(1)
 
 
-def _print_list(listed: DeviceList) -> None:
+def _print_list(lines: list[DeviceLine], problems: list[str]) -> None:
     from rich.table import Table
 
     console = Console(emoji=False, highlight=False)
-    if not listed.devices:
+    if not lines:
         console.print("This machine has no sound devices.")
     table = Table(box=None, pad_edge=False)
     for heading in ("name", "in", "out", "rates (Hz)", ""):
         table.add_column(heading, overflow="fold")
-    for line in listed.devices:
+    for line in lines:
         rates = " ".join(str(rate) for rate in line.rates_hz) or "cannot be opened now"
         marks = ", ".join(_marks(line))
         table.add_row(escape(line.name), str(line.inputs), str(line.outputs), rates, marks)
-    if listed.devices:
+    if lines:
         console.print(table)
-    for problem in listed.problems:
+    for problem in problems:
         console.print(f"[yellow]{escape(problem)}[/]")
-    if not listed.problems:
+    if not problems:
         console.print("Next step: reachy-voice devices test")
 
 

@@ -41,7 +41,7 @@ PlainOption = Annotated[bool, typer.Option("--plain", help="Lines instead of a l
 
 
 class _Console(Console):
-    """Whoever reads our lines may stop (``talk --plain | head``); then ``on_gone`` is called."""
+    """Calls ``on_gone`` when the reader of our lines stops (``talk --plain | head``)."""
 
     on_gone: Callable[[], None] = staticmethod(lambda: None)
 

@@ -50,7 +50,7 @@ def opened(settings: Settings) -> Iterator[ArrayControl]:
 
 
 def _open(settings: Settings) -> ArrayControl:
-    # Who asks for the array by a command wants it, whatever `talk` is told.
+    # array.control is for `talk`; a command that asks for the array wants it.
     array = settings.array.model_copy(update={"control": "auto"})
     return open_array(array, settings.robot.url)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import log10
 
 import numpy as np
@@ -32,7 +32,7 @@ _ROUND_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class DeviceLine:
-    """One device. ``rates_hz``: those it takes now; none where it is there and cannot be opened.
+    """One device. ``rates_hz``: those it takes now; empty where it cannot be opened.
     ``microphone``, ``speaker``: the settings mean this one. ``array``: an XVF3800."""
 
     name: str
@@ -42,14 +42,6 @@ class DeviceLine:
     array: bool
     microphone: bool = False
     speaker: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceList:
-    """``problems``: why the settings mean no microphone, or no loudspeaker."""
-
-    devices: list[DeviceLine]
-    problems: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +70,9 @@ class SoundTest:
         return self.all_zero and self.loopback_ms is None
 
 
-async def list_devices(sound: Sound) -> DeviceList:
-    """Raises ``SoundError`` without PortAudio."""
+async def list_devices(sound: Sound) -> tuple[list[DeviceLine], list[str]]:
+    """All devices; and why the settings mean no microphone, or no loudspeaker. Raises
+    ``SoundError`` without PortAudio."""
     driver = PortAudio()
     try:
         devices = await driver.devices()
@@ -105,7 +98,7 @@ async def list_devices(sound: Sound) -> DeviceList:
             )
             for device in devices
         ]
-        return DeviceList(lines, problems)
+        return lines, problems
     finally:
         driver.end()
 

@@ -92,7 +92,7 @@ class Embodiment:
     def _array_says(self, notice: ArrayNotice) -> None:
         match notice:
             case ArrayReading():
-                # Who is meant must not depend on where the head, and the array in it, looks.
+                # The sector is fixed in the room; the array may turn with the head.
                 self._direction = direction = self._body.unturned(notice.direction)
                 self._look_after_canceller(notice.aec_converged)
                 accepted = self._settings.array.accepted

@@ -33,7 +33,7 @@ from pipeline.echo.path import Room
 from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import Event
-from pipeline.hearing.card import CardHearing, ChipHearing, EchoMode, HalfDuplexHearing
+from pipeline.hearing.card import ChipHearing, EchoMode, HalfDuplexHearing
 from pipeline.hearing.client import Hearing
 
 ALL_ZERO = (
@@ -123,7 +123,7 @@ class TalkApp:
         push_to_talk = self._settings.sound.push_to_talk
         if self._assistant is None:
             assert self._url
-            # Who presses a key is heard from then on; nothing is played any more.
+            # A pressed key ends the answer, so there is nothing to hear of it.
             half_duplex = self._settings.sound.echo == "half-duplex" and not push_to_talk
             if half_duplex:
                 self._state.say(HALF_DUPLEX)
@@ -142,7 +142,7 @@ class TalkApp:
             self._state.say(HALF_DUPLEX)
             return HalfDuplexHearing(window_samples)
         room = await asyncio.to_thread(self._rooms.of, *_pair(opened))
-        return CardHearing(CardEcho(window_samples, room, self._keep))
+        return CardEcho(window_samples, room, self._keep)
 
     def _keep(self, room: Room | None) -> None:
         self._learnt = (room,)

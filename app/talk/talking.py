@@ -72,8 +72,8 @@ class Talking:
         *,
         push_to_talk: bool = False,
     ) -> None:
-        """``note(at, event)`` is told of everything, ``heard(block)`` of what comes in. With
-        ``push_to_talk`` nothing is sent but between ``press`` and ``release``."""
+        """``note(at, event)`` gets every event, ``heard(block)`` every block. With ``push_to_talk``
+        nothing is sent but between ``press`` and ``release``."""
         self._card = card
         self._conversation = conversation
         self._note = note

@@ -161,7 +161,7 @@ def meter(level_db: float) -> Text:
 
 
 def pointer(azimuth_deg: float) -> str:
-    """An arrow towards who speaks: 0 is left, 90 in front (up), 180 right."""
+    """An arrow towards the speaker: 0 is left, 90 in front (up), 180 right."""
     arrows = "←↖↑↗→↘↓↙"
     return arrows[round(azimuth_deg / 45) % len(arrows)]
 

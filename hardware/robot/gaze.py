@@ -1,4 +1,4 @@
-"""Where the robot looks: to who was heard last, for a while."""
+"""Where the robot looks: at the last speaker, for a while."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ LIMITS = Pose(
 """What we ask for at most, either way. The robot's own limits are wider: roll and pitch 40°, head
 against body 65°, body 160° (SDK's "Core concepts"; ``max_relative_yaw`` and ``max_body_yaw`` in
 ``kinematics/analytical_kinematics.py``, 1.13.0); antennas: its folded ones. It names
-none for x, y and z, nor for all axes at once: with these, its kinematics (1.13.0) reaches every
-corner to 0.01 rad and 1 mm, where with 15° and 8 mm it does not."""
+no limits for x, y and z, nor for all axes at once: with these, its kinematics (1.13.0) reaches
+every corner to 0.01 rad and 1 mm, where with 15° and 8 mm it does not."""
 
 SPEED_LIMITS = Pose(
     roll=1.2,

@@ -52,7 +52,7 @@ class SoundDriver(Protocol):
         ...
 
     async def open(self, plan: Plan) -> Latency:
-        """Start both streams, or none. Raises ``RateRefused``, or another ``SoundError``."""
+        """Start both streams, or neither. Raises ``RateRefused``, or another ``SoundError``."""
         ...
 
     async def reopen_speaker(self, plan: Plan) -> Latency:

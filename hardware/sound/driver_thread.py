@@ -18,7 +18,7 @@ class DriverThread:
     """Runs calls one after the other, off the event loop.
 
     It is a daemon: a driver that hangs must not keep the program from ending. A call goes on where
-    whoever awaits it is cancelled, and the next one waits for it.
+    its caller is cancelled, and the next one waits for it.
     """
 
     def __init__(self, name: str) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 
 LATENCIES_S = (0.015, 0.025, 0.040)
-"""Less, and PulseAudio's sinks run dry in bursts; more, and who interrupts hears it go on."""
+"""Less, and PulseAudio's sinks run dry in bursts; more, and an interrupted answer goes on too
+long."""
 _MOMENTS = 3
 _WITHIN_S = 20.0
 _MOMENT_S = 1.0

@@ -1,4 +1,4 @@
-"""Blocks on their way to whoever listens: bounded, and nothing is lost uncounted."""
+"""Blocks on their way to their reader: bounded; what is dropped is counted."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import usb.core
 
 CALL_S = 0.22
-"""The longest that one read or write may take, with all its repetitions and waits. Who calls is
-never kept for more than 250 ms; the rest is for a thread that comes late on a busy machine."""
+"""The longest that one read or write may take, with all its repetitions and waits. A caller
+never waits for more than 250 ms; the rest is for a thread that comes late on a busy machine."""
 TRANSFER_S = 0.2
 """The longest that one transfer may take; an answer takes some milliseconds."""
 RETRY_PAUSE_S = 0.01
@@ -72,7 +72,7 @@ def find_device(backend: Any) -> tuple[usb.core.Device, Board]:
     for ids, board in USB_IDS.items():
         if ids in found:
             return found[ids], board
-    why = f"{len(found)} devices are on USB, none of them is 38fb:1001 or 2886:001a"
+    why = f"{len(found)} devices are on USB, but not 38fb:1001 or 2886:001a"
     raise array_error("not found", why)
 
 

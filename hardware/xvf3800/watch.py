@@ -106,9 +106,9 @@ class ArrayWatch:
         """None while there is no array."""
         self._restarted = False
         self.control: ArrayControl | None = None
-        """The open array, for others to write to. None while there is none."""
+        """The open array, for others to write to. None while it is away."""
         self._told: set[Problem] = set()
-        """Reasons for having none, since it was there last."""
+        """Problems since it was there last."""
 
     async def run(self) -> None:
         """Until it is cancelled. What was opened is closed then."""
@@ -153,7 +153,7 @@ class ArrayWatch:
             await self._call(self._close)
 
     def _keep_open(self) -> None:
-        # Kept at once, in the thread: who is cancelled meanwhile must know what to close.
+        # Kept at once, in the thread: a caller that is cancelled meanwhile must close it.
         self.control = self._open()
 
     def _close(self) -> None:
@@ -217,7 +217,7 @@ class _View:
         return ArrayReading(direction, self._energies, self._converged, now)
 
     def _azimuth(self) -> tuple[float, bool]:
-        """Degrees, NaN for none; and whether there is speech."""
+        """Degrees, NaN without a direction; and whether there is speech."""
         name = self._direction
         try:
             values = numbers(self._control, name)

@@ -1,8 +1,8 @@
 """The echo of a loudspeaker, taken out of a microphone's sound while it comes in.
 
 One linear path for both: its residual is what speech recognition hears, and together with the
-post-filtered residual and the likelihood ratio what ``detector`` decides on. Sans-I/O; whoever
-calls brings the two streams, block by block, counted by the microphone's samples.
+post-filtered residual and the likelihood ratio what ``detector`` decides on. Sans-I/O; the
+caller brings the two streams, block by block, counted by the microphone's samples.
 """
 
 from __future__ import annotations

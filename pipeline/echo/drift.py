@@ -46,7 +46,7 @@ class PlayedSound:
     """The reference, read ``lag`` samples behind its newest and at a pace of its own.
 
     ``ppm``: how much faster than real the reference runs for the microphone. ``lag`` shrinks by
-    it, until whoever reads calls ``step_back`` (see ``EchoCanceller``).
+    it; ``EchoCanceller`` keeps it in reach.
     """
 
     def __init__(self) -> None:

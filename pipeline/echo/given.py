@@ -43,7 +43,8 @@ class GivenReference(Reference):
 
 
 class CardEcho(EchoPath):
-    """The echo path of this machine's own loudspeaker."""
+    """What a session hears through the sound card of this machine (``hearing.client.Hearing``): the
+    echo path of its own loudspeaker."""
 
     def __init__(
         self,
@@ -61,3 +62,10 @@ class CardEcho(EchoPath):
         if moved is not None:
             self.reference_moved(moved)
         self._card.given(pcm)
+
+    @property
+    def itself(self) -> bool:
+        return self.found
+
+    def note(self, published: object) -> None:
+        """The card itself tells what it was given."""

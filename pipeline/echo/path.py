@@ -1,7 +1,7 @@
 """One session's echo path: from what is sent and what is heard to windows without the echo. Pure.
 
-Nothing is taken off until the echo was found (``delay``). A client whose microphone hears none, as
-behind an XVF3800, costs a search for each answer, and its sound is never touched.
+Nothing is taken off until the echo was found (``delay``). A client whose microphone hears no echo,
+as behind an XVF3800, costs a search for each answer, and its sound is never touched.
 
 A client far away plays what it gets as soon as it has it, so what was sent has a place on the
 samples of its microphone (``sent``). What the loudspeaker of this machine plays is known

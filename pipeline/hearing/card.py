@@ -1,4 +1,5 @@
-"""What a session hears through the sound card of this machine, without what that plays.
+"""What a session hears through the sound card of this machine, without what that plays; where an
+echo path takes it off, see ``echo.given.CardEcho``.
 
 All of them are told what the loudspeaker was given (``AppendAudio.given``), sample for sample.
 """
@@ -12,7 +13,6 @@ import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
 from pipeline.bus import Published
-from pipeline.echo.given import CardEcho
 from pipeline.echo.path import EchoWindow
 
 EchoMode = Literal["chip", "software", "half-duplex"]
@@ -21,28 +21,6 @@ _SILENT_PEAK = 2
 """Steps of int16: dithered silence is silence."""
 _TAIL_SAMPLES = 6 * LISTEN_RATE // 10
 """The echo comes up to 300 ms after it was given, and then the room sounds on."""
-
-
-class CardHearing:
-    """An echo path takes off what the loudspeaker gives."""
-
-    def __init__(self, path: CardEcho) -> None:
-        self._path = path
-        self.windows = path.windows
-        self.explains = path.explains
-        self.given = path.given
-        self.close = path.close
-
-    @property
-    def itself(self) -> bool:
-        return self._path.found
-
-    @property
-    def delay_ms(self) -> int | None:
-        return self._path.delay_ms
-
-    def note(self, published: Published) -> None:
-        """The card itself tells what it was given."""
 
 
 class ChipHearing:

@@ -12,7 +12,7 @@ from pipeline.commands import AppendAudio, SessionConfig
 from pipeline.echo.given import CardEcho, GivenReference
 from pipeline.echo.path import EchoWindow
 from pipeline.events import ReplyAudio, ReplyHeld, ReplyStarted, ReplyWentOn, SpeechStarted
-from pipeline.hearing.card import CardHearing, ChipHearing, HalfDuplexHearing
+from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from tests.support.echo_sound import at_pace, hum, pcm, room, speechlike, through
 from tests.support.scripted import Scene, ScriptedLlm, scene
 from tests.support.virtual_time import run_virtual
@@ -203,7 +203,7 @@ def test_a_loudspeaker_is_told_when_to_play_softly() -> None:
 
 
 def test_push_to_talk_keeps_nothing_of_what_is_played() -> None:
-    hearing = CardHearing(CardEcho(WINDOW))
+    hearing = CardEcho(WINDOW)
     config = SessionConfig(instructions="", turn_detection=None)
 
     async def main() -> None:
@@ -211,4 +211,4 @@ def test_push_to_talk_keeps_nothing_of_what_is_played() -> None:
             await answer(told, 3000, 2.0)
 
     run_virtual(main())
-    assert len(hearing._path._card._ahead) == 0
+    assert len(hearing._card._ahead) == 0

@@ -16,26 +16,17 @@ from typing import Any
 
 import pytest
 
-from app.compose import Assistant
 from app.server.robot_directions import robot_directions
 from app.settings.model import Settings
 from app.talk.embodiment import Embodiment
 from hardware.settings import Robot
 from hardware.xvf3800.device import UsbArray
-from pipeline.bus import Bus
-from pipeline.commands import SessionConfig
-from pipeline.engines.stages import Stages
 from pipeline.events import ReplyFinished, SpeechStarted, SpeechStopped
-from pipeline.hearing.card import ChipHearing
-from pipeline.settings import Sector, SessionSettings
+from pipeline.settings import SessionSettings
 from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf, floats
 from tests.support.scripted import (
-    LevelVad,
     Scene,
     ScriptedLlm,
-    ScriptedStt,
-    ScriptedTts,
-    ScriptedTurn,
     scene,
 )
 from tests.support.scripted_array import ScriptedArray
@@ -199,18 +190,6 @@ def test_after_unplugging_the_array_all_speech_counts() -> None:
 
     there = run_virtual(main())
     assert (there.answered(), there.directions()) == (["completed"], [None])
-
-
-def test_every_session_of_the_assistant_has_the_setting() -> None:
-    """Of ``talk`` and of ``serve``."""
-    stages = Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
-    assistant: Any = SimpleNamespace(
-        settings=FRONT, stages=stages, sessions={}, recorder=None, _lexicons=()
-    )
-    session = Assistant.session(
-        assistant, Bus(), SessionConfig(instructions=""), hearing=ChipHearing(512)
-    )
-    assert session._settings.accept == Sector(90.0, 60.0)
 
 
 def test_a_served_robot_answers_only_who_is_in_front() -> None:

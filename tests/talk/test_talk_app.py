@@ -16,7 +16,8 @@ from app.talk.talk_app import NOT_HEARD, PUSH, TalkApp
 from app.talk.talking import Talking
 from hardware.settings import Sound
 from hardware.sound.notices import AllZero, Dropped, Lost, MoreLatency, Opened, Sounds
-from pipeline.hearing.card import CardHearing, ChipHearing, HalfDuplexHearing
+from pipeline.echo.given import CardEcho
+from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from tests.support.scripted_driver import ARRAY, LAPTOP, ScriptedDriver
 
 SETTINGS = load_settings(None, (), {}).settings
@@ -35,8 +36,8 @@ def talk_app(tmp_path: Path, url: str | None = None, **sound: Any) -> TalkApp:
     ("sound", "opened", "kind"),
     [
         ({}, HERE, ChipHearing),
-        ({}, ELSEWHERE, CardHearing),
-        ({"echo": "software"}, HERE, CardHearing),
+        ({}, ELSEWHERE, CardEcho),
+        ({"echo": "software"}, HERE, CardEcho),
         ({"echo": "chip"}, ELSEWHERE, ChipHearing),
         ({"echo": "half-duplex"}, HERE, HalfDuplexHearing),
         # Who presses a key is heard from the first word on, and nothing is played any more.

@@ -290,14 +290,12 @@ async def test_a_terminal_that_goes_is_not_read_for_ever(monkeypatch: pytest.Mon
     os.close(side)
 
 
-def test_a_pipe_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    assert not has_keys()
-
-
-def test_a_program_without_input_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python has none where it is closed, as under a service manager."""
-    monkeypatch.setattr("sys.stdin", None)
+@pytest.mark.parametrize("stdin", [io.StringIO(), None])
+def test_without_a_terminal_there_are_no_keys(
+    stdin: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``None``: closed, as under a service manager."""
+    monkeypatch.setattr("sys.stdin", stdin)
     assert not has_keys()
 
 

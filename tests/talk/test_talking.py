@@ -17,7 +17,7 @@ from app.talk.talking import DUCKED_DB, Talking
 from hardware.sound.alignment import SoundBlock
 from pipeline.audio import AudioFormat
 from pipeline.bus import Published
-from pipeline.commands import AppendAudio, Command, Direction, SessionConfig, TruncateItem
+from pipeline.commands import AppendAudio, Command, SessionConfig, TruncateItem
 from pipeline.events import (
     Refused,
     ReplyAudio,
@@ -222,19 +222,6 @@ def test_who_is_muted_is_not_heard() -> None:
     assert run_virtual(main()).played.events(SpeechStarted) == []
 
 
-def test_directions_reach_the_session_and_the_screen() -> None:
-    async def main() -> Talk:
-        async with talk() as told:
-            await told.talking.face(Direction(120.0, speech=True))
-            await told.card.say(1.0)
-            await told.card.hear(2.0)
-        return told
-
-    told = run_virtual(main())
-    assert told.played.events(SpeechStarted)[0].direction_deg == 120.0
-    assert told.state.direction_deg == 120.0
-
-
 def test_it_ends_when_the_card_ends() -> None:
     async def main() -> None:
         async with talk() as told:
@@ -257,20 +244,6 @@ def test_a_moved_reference_is_reported_after_mute() -> None:
 
     heard = run_virtual(main()).commands(AppendAudio)
     assert [piece.given_moved for piece in heard] == [5, 157, None]
-
-
-def test_after_a_time_without_the_microphone_there_is_a_gap() -> None:
-    async def main() -> Talk:
-        async with talk() as told:
-            await told.card.hear(0.02)
-            told.talking.muted = True
-            await told.card.hear(0.02)
-            told.talking.muted = False
-            await told.card.hear(0.02)
-        return told
-
-    heard = run_virtual(main()).commands(AppendAudio)
-    assert [piece.given_moved for piece in heard].count(0) == 1
 
 
 def test_what_was_said_before_it_was_muted_is_answered() -> None:
