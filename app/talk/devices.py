@@ -11,7 +11,7 @@ import numpy as np
 from app.compose import first_error
 from hardware.settings import Sound
 from hardware.sound.alignment import SoundBlock
-from hardware.sound.card import SoundCard
+from hardware.sound.card import CardState, SoundCard
 from hardware.sound.devices import choose, choose_speaker, resolve
 from hardware.sound.errors import SoundError
 from hardware.sound.loopback import CHIRP_S, Echo, chirp, find_echo
@@ -115,106 +115,101 @@ async def chosen_devices(sound: Sound) -> tuple[str, str]:
 
 async def run_test(sound: Sound) -> SoundTest:
     """Listens for 2 s, then plays three chirps. Raises ``SoundError``."""
-    test = _Test(sound)
-    error: ReachyVoiceError | None = None
+    notices: list[SoundNotice] = []
+    card = SoundCard(sound, notices.append)
+    heard = _Heard()
     try:
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(test.card.run())
-            reading = tasks.create_task(test.read())
-            await test.go()
-            result = test.result()
+            running = tasks.create_task(card.run())
+            reading = tasks.create_task(heard.read(card))
+            await asyncio.sleep(_SETTLE_S)
+            begin = len(heard.blocks)
+            await asyncio.sleep(_ROOM_S)
+            room = _power(_joined([block.pcm for block in heard.blocks[begin:]]))
+            played_s = []
+            for number in range(_CHIRPS):
+                played_s.append(asyncio.get_running_loop().time())
+                card.play(chirp(), LISTEN_RATE, f"chirp {number}")
+                await asyncio.sleep(_ROUND_S)
+            state = card.state()
             running.cancel()
             await reading
     except* ReachyVoiceError as errors:
         # What a person reads is the one error, not the group around it.
-        error = first_error(errors)
-    if error is not None:
-        raise error
-    return result
+        raise first_error(errors) from None
+    return _measured(state, notices, heard, played_s, room)
 
 
-class _Test:
-    def __init__(self, sound: Sound) -> None:
-        self.card = SoundCard(sound, self._notice)
-        self._blocks: list[SoundBlock] = []
+def _measured(
+    state: CardState,
+    notices: list[SoundNotice],
+    heard: _Heard,
+    played_s: list[float],
+    room: float,
+) -> SoundTest:
+    lost = next((notice for notice in notices if isinstance(notice, Lost)), None)
+    if lost is not None or state.latency is None or not heard.blocks:
+        raise SoundError(
+            f"{lost.name if lost else state.microphone} was lost during the test",
+            why=lost.why if lost else "nothing came from it",
+            fix="Check its cable, and test again",
+        )
+    echoes = heard.echoes(played_s, room)
+    return SoundTest(
+        microphone=state.microphone,
+        speaker=state.speaker,
+        microphone_hz=state.microphone_hz,
+        speaker_hz=state.speaker_hz,
+        driver_latency_ms=(
+            round(state.latency.microphone_s * 1000, 1),
+            round(state.latency.speaker_s * 1000, 1),
+        ),
+        room_dbfs=round(_dbfs(room), 1),
+        all_zero=any(isinstance(notice, AllZero) for notice in notices),
+        loopback_ms=_median([late_ms for late_ms, _ in echoes]),
+        echo_delay_ms=_median([echo.delay_samples / LISTEN_RATE * 1000 for _, echo in echoes]),
+        echo_return_loss_db=_median([echo.return_loss_db for _, echo in echoes]),
+        lost_samples=sum(block.lost_samples for block in heard.blocks),
+        xruns=state.xruns,
+    )
+
+
+class _Heard:
+    """What the card delivered, and when."""
+
+    def __init__(self) -> None:
+        self.blocks: list[SoundBlock] = []
         self._came_s: list[float] = []
-        self._played_s: list[float] = []
-        self._lost: Lost | None = None
-        self._all_zero = False
-        self._room_blocks = (0, 0)
 
-    async def read(self) -> None:
+    async def read(self, card: SoundCard) -> None:
         loop = asyncio.get_running_loop()
-        async for block in self.card.blocks():
-            self._blocks.append(block)
+        async for block in card.blocks():
+            self.blocks.append(block)
             self._came_s.append(loop.time())
 
-    async def go(self) -> None:
-        await asyncio.sleep(_SETTLE_S)
-        begin = len(self._blocks)
-        await asyncio.sleep(_ROOM_S)
-        self._room_blocks = begin, len(self._blocks)
-        for number in range(_CHIRPS):
-            self._played_s.append(asyncio.get_running_loop().time())
-            self.card.play(chirp(), LISTEN_RATE, f"chirp {number}")
-            await asyncio.sleep(_ROUND_S)
-
-    def result(self) -> SoundTest:
-        state = self.card.state()
-        if self._lost is not None or state.latency is None or not self._blocks:
-            name = self._lost.name if self._lost else state.microphone
-            why = self._lost.why if self._lost else "nothing came from it"
-            raise SoundError(
-                f"{name} was lost during the test", why=why, fix="Check its cable, and test again"
-            )
-        heard = _joined([block.pcm for block in self._blocks])
-        begin, end = self._room_blocks
-        room = _power(_joined([block.pcm for block in self._blocks[begin:end]]))
-        echoes = self._echoes(heard, room)
-        delays = [echo.delay_samples / LISTEN_RATE * 1000 for _, echo in echoes]
-        return SoundTest(
-            microphone=state.microphone,
-            speaker=state.speaker,
-            microphone_hz=state.microphone_hz,
-            speaker_hz=state.speaker_hz,
-            driver_latency_ms=(
-                round(state.latency.microphone_s * 1000, 1),
-                round(state.latency.speaker_s * 1000, 1),
-            ),
-            room_dbfs=round(_dbfs(room), 1),
-            all_zero=self._all_zero,
-            loopback_ms=_median([late_ms for late_ms, _ in echoes]),
-            echo_delay_ms=_median(delays),
-            echo_return_loss_db=_median([echo.return_loss_db for _, echo in echoes]),
-            lost_samples=sum(block.lost_samples for block in self._blocks),
-            xruns=state.xruns,
-        )
-
-    def _echoes(self, heard: Pcm, room: float) -> list[tuple[float, Echo]]:
-        """Of each chirp that came back: milliseconds from its call, and what it was like."""
-        played = _joined([block.played for block in self._blocks])
-        size = len(self._blocks[0].pcm)
+    def echoes(self, played_s: list[float], room: float) -> list[tuple[float, Echo]]:
+        """Of each chirp that came back: milliseconds from its call, and what it was like.
+        ``room``: power of the microphone without them."""
+        heard = _joined([block.pcm for block in self.blocks])
+        played = _joined([block.played for block in self.blocks])
+        size = len(self.blocks[0].pcm)
         length = round(CHIRP_S * LISTEN_RATE)
         found = []
         at = 0
-        for played_s in self._played_s:
-            begin = next((n for n, s in enumerate(self._came_s) if s >= played_s), 0) * size
-            sounding = np.flatnonzero(played[max(begin - 10 * size, at) :])
+        for called_s in played_s:
+            begin = next((n for n, s in enumerate(self._came_s) if s >= called_s), 0) * size
+            search = max(begin - 10 * size, at)
+            sounding = np.flatnonzero(played[search:])
             if not len(sounding):
                 break
-            first = max(begin - 10 * size, at) + int(sounding[0])
+            first = search + int(sounding[0])
             at = first + length
             until = first + round((CHIRP_S + 0.6) * LISTEN_RATE)
             echo = find_echo(played[first:at], heard[first:until], room)
             if echo is not None:
                 block = (first + echo.delay_samples) // size
-                found.append(((self._came_s[block] - played_s) * 1000, echo))
+                found.append(((self._came_s[block] - called_s) * 1000, echo))
         return found
-
-    def _notice(self, notice: SoundNotice) -> None:
-        if isinstance(notice, Lost):
-            self._lost = self._lost or notice
-        self._all_zero |= isinstance(notice, AllZero)
 
 
 def _joined(pieces: list[Pcm]) -> Pcm:

@@ -15,7 +15,7 @@ from pipeline.events import ReplyAudio, ReplyHeld, ReplyStarted, ReplyWentOn, Sp
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from tests.support.echo_sound import at_pace, hum, pcm, room, speechlike, through
 from tests.support.scripted import Scene, ScriptedLlm, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 RATE, WINDOW, PIECE = LISTEN_RATE, 512, LISTEN_RATE // 50
 
@@ -155,20 +155,17 @@ async def answer(told: Scene, level: int, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("half_duplex", [True, False])
-def test_half_duplex_mutes_the_microphone_during_playback(half_duplex: bool) -> None:
+@in_virtual_time
+async def test_half_duplex_mutes_the_microphone_during_playback(half_duplex: bool) -> None:
     hearing = HalfDuplexHearing(WINDOW) if half_duplex else ChipHearing(WINDOW)
 
-    async def main() -> Scene:
-        async with scene(llm=story(), hearing=hearing) as told:
-            await told.say(1.0)
-            await told.hear(1.5)
-            await answer(told, 3000, 2.0)
-            await told.hear(0.58)
-            await told.say(0.02)
-            await told.hear(1.0)
-        return told
-
-    told = run_virtual(main())
+    async with scene(llm=story(), hearing=hearing) as told:
+        await told.say(1.0)
+        await told.hear(1.5)
+        await answer(told, 3000, 2.0)
+        await told.hear(0.58)
+        await told.say(0.02)
+        await told.hear(1.0)
     assert told.events(ReplyStarted)
     assert (len(told.events(SpeechStarted)) == 1) == half_duplex
 
@@ -184,16 +181,13 @@ def test_half_duplex_hears_again_soon_after() -> None:
     assert first == 10 * PIECE + 6 * RATE // 10
 
 
-def test_a_loudspeaker_is_told_when_to_play_softly() -> None:
-    async def main() -> Scene:
-        async with scene(llm=story(), hearing=ChipHearing(WINDOW)) as told:
-            await told.say(1.0)
-            await told.hear(1.5)
-            await told.say(0.3)
-            await told.hear(3.0)
-        return told
-
-    told = run_virtual(main())
+@in_virtual_time
+async def test_a_loudspeaker_is_told_when_to_play_softly() -> None:
+    async with scene(llm=story(), hearing=ChipHearing(WINDOW)) as told:
+        await told.say(1.0)
+        await told.hear(1.5)
+        await told.say(0.3)
+        await told.hear(3.0)
     (reply,) = (e.reply_id for e in told.events(ReplyStarted)[:1])
     held = [type(e) for e in told.events(object) if isinstance(e, ReplyHeld | ReplyWentOn)]
     assert held[0] is ReplyHeld
@@ -202,13 +196,11 @@ def test_a_loudspeaker_is_told_when_to_play_softly() -> None:
     assert told.events(ReplyAudio)
 
 
-def test_push_to_talk_keeps_nothing_of_what_is_played() -> None:
+@in_virtual_time
+async def test_push_to_talk_keeps_nothing_of_what_is_played() -> None:
     hearing = CardEcho(WINDOW)
     config = SessionConfig(instructions="", turn_detection=None)
 
-    async def main() -> None:
-        async with scene(hearing=hearing, config=config) as told:
-            await answer(told, 3000, 2.0)
-
-    run_virtual(main())
+    async with scene(hearing=hearing, config=config) as told:
+        await answer(told, 3000, 2.0)
     assert len(hearing._card._ahead) == 0

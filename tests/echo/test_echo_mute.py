@@ -22,8 +22,8 @@ from pipeline.echo.sent import ClientEcho, SentSound
 from pipeline.events import ReplyFinished
 from pipeline.hearing.client import EchoHearing
 from pipeline.settings import Echo, SessionSettings
-from tests.support.scripted import Scene, ScriptedLlm, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.scripted import ScriptedLlm, scene
+from tests.support.virtual_time import in_virtual_time
 
 RATE = LISTEN_RATE
 PIECE = RATE // 50
@@ -143,67 +143,60 @@ def story() -> ScriptedLlm:
     return ScriptedLlm(deltas=STORY)
 
 
-def test_push_to_talk_for_long_keeps_nothing_and_can_be_left() -> None:
+@in_virtual_time
+async def test_push_to_talk_for_long_keeps_nothing_and_can_be_left() -> None:
     path = ClientEcho(512)
     hearing = EchoHearing(path, HEARD.echo)
 
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK, llm=story(), hearing=hearing) as played:
-            for _ in range(5):
-                await played.do(CreateResponse())
-                await played.hear(STORY_S + 1)
-            assert ahead_s(path) < STORY_S + 9
-            await played.do(Configure(CONFIG))
-            await played.hear(1.0)
-            assert abs(place_of(path, asyncio.get_running_loop().time())) <= PIECE
-
-    run_virtual(main())
+    async with scene(config=PUSH_TO_TALK, llm=story(), hearing=hearing) as played:
+        for _ in range(5):
+            await played.do(CreateResponse())
+            await played.hear(STORY_S + 1)
+        assert ahead_s(path) < STORY_S + 9
+        await played.do(Configure(CONFIG))
+        await played.hear(1.0)
+        assert abs(place_of(path, asyncio.get_running_loop().time())) <= PIECE
 
 
 @pytest.mark.parametrize("cancel", [False, True])
-def test_what_is_out_of_band_is_not_on_the_loudspeaker(cancel: bool) -> None:
+@in_virtual_time
+async def test_what_is_out_of_band_is_not_on_the_loudspeaker(cancel: bool) -> None:
     path = ClientEcho(512)
     hearing = EchoHearing(path, HEARD.echo)
 
-    async def main() -> Scene:
-        async with scene(config=CONFIG, llm=story(), hearing=hearing) as played:
-            await played.hear(0.5)
-            await played.do(CreateResponse())
-            await played.hear(3.0)
-            before_s = ahead_s(path)
-            aside = CreateResponse(options=ResponseOptions(in_conversation=False))
-            await played.do(aside)
-            await asyncio.sleep(0)
-            if cancel:
-                running = played.session._live.replies._running
-                (aside_id,) = (key for key, r in running.items() if not r.plan.in_conversation)
-                await played.do(CancelResponse(response_id=aside_id))
-            await played.hear(0.5)
-            assert ahead_s(path) == pytest.approx(before_s, abs=0.1)
-        return played
-
-    run_virtual(main())
+    async with scene(config=CONFIG, llm=story(), hearing=hearing) as played:
+        await played.hear(0.5)
+        await played.do(CreateResponse())
+        await played.hear(3.0)
+        before_s = ahead_s(path)
+        aside = CreateResponse(options=ResponseOptions(in_conversation=False))
+        await played.do(aside)
+        await asyncio.sleep(0)
+        if cancel:
+            running = played.session._live.replies._running
+            (aside_id,) = (key for key, r in running.items() if not r.plan.in_conversation)
+            await played.do(CancelResponse(response_id=aside_id))
+        await played.hear(0.5)
+        assert ahead_s(path) == pytest.approx(before_s, abs=0.1)
 
 
 @pytest.mark.parametrize("newest", [True, False])
-def test_a_client_that_stops_playing_by_itself_says_so(newest: bool) -> None:
+@in_virtual_time
+async def test_a_client_that_stops_playing_by_itself_says_so(newest: bool) -> None:
     """All of an answer was sent at once; the client cuts it, or an older one."""
 
     path = ClientEcho(512)
     hearing = EchoHearing(path, HEARD.echo)
 
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK, llm=story(), hearing=hearing) as played:
-            for _ in range(2):
-                await played.do(CreateResponse())
-                await played.hear(STORY_S + 1)
+    async with scene(config=PUSH_TO_TALK, llm=story(), hearing=hearing) as played:
+        for _ in range(2):
             await played.do(CreateResponse())
-            await played.hear(3.0)
-            assert ahead_s(path) > 10
-            items = [item for event in played.events(ReplyFinished) for item in event.items]
-            item = items[-1] if newest else items[0]
-            await played.do(TruncateItem(item.id, 0, 2000))
-            now = asyncio.get_running_loop().time()
-            assert (path._client.end <= path._client._clock.index(now)) == newest
-
-    run_virtual(main())
+            await played.hear(STORY_S + 1)
+        await played.do(CreateResponse())
+        await played.hear(3.0)
+        assert ahead_s(path) > 10
+        items = [item for event in played.events(ReplyFinished) for item in event.items]
+        item = items[-1] if newest else items[0]
+        await played.do(TruncateItem(item.id, 0, 2000))
+        now = asyncio.get_running_loop().time()
+        assert (path._client.end <= path._client._clock.index(now)) == newest

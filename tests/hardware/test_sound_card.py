@@ -12,23 +12,21 @@ from hardware.sound.driver import Latency
 from hardware.sound.errors import RateRefused, SoundError, not_opened
 from hardware.sound.notices import AllZero, Dropped, Lost, Opened, Sounds
 from tests.support.scripted_driver import ARRAY, LAPTOP, Scene, ScriptedDriver
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 
 
-def test_it_delivers_what_is_heard_with_what_is_played() -> None:
+@in_virtual_time
+async def test_it_delivers_what_is_heard_with_what_is_played() -> None:
     scene = Scene(ScriptedDriver(ARRAY), channel="asr")
 
-    async def main() -> None:
-        async with scene.running():
-            scene.card.play(np.full(16_000, 700, np.int16), 16_000, "a")
-            await asyncio.sleep(0.5)
-            assert scene.card.heard_s("a") == pytest.approx(0.485, abs=0.006)
-            state = scene.card.state()
-            assert (state.microphone_hz, state.latency) == (16_000, Latency(0.01, 0.01))
-            await asyncio.sleep(1)
-        assert scene.card.heard_s("a") == pytest.approx(1.0)
-
-    run_virtual(main())
+    async with scene.running():
+        scene.card.play(np.full(16_000, 700, np.int16), 16_000, "a")
+        await asyncio.sleep(0.5)
+        assert scene.card.heard_s("a") == pytest.approx(0.485, abs=0.006)
+        state = scene.card.state()
+        assert (state.microphone_hz, state.latency) == (16_000, Latency(0.01, 0.01))
+        await asyncio.sleep(1)
+    assert scene.card.heard_s("a") == pytest.approx(1.0)
     assert scene.notices == [Opened(ARRAY.name, ARRAY.name, 16_000)]
     assert all(block.pcm.tolist() == [100] * 160 for block in scene.blocks)
     played = np.concatenate([block.played for block in scene.blocks])
@@ -51,18 +49,16 @@ def test_a_device_that_cannot_be_opened_at_the_very_start_is_an_error() -> None:
         run_virtual(scene.card.run())
 
 
-def test_rates_are_tried_until_one_is_taken() -> None:
+@in_virtual_time
+async def test_rates_are_tried_until_one_is_taken() -> None:
     scene = Scene(ScriptedDriver(LAPTOP))
     scene.driver.refused = [
         RateRefused("microphone", "Laptop", 48_000),
         RateRefused("loudspeaker", "Laptop", 48_000),
     ]
 
-    async def main() -> None:
-        async with scene.running():
-            pass
-
-    run_virtual(main())
+    async with scene.running():
+        pass
     assert scene.driver.opened == [("Laptop", "Laptop", 24_000, 24_000)]
 
 
@@ -73,28 +69,26 @@ def test_a_wanted_rate_that_is_refused_is_an_error() -> None:
         run_virtual(scene.card.run())
 
 
-def test_unplug_and_replug() -> None:
+@in_virtual_time
+async def test_unplug_and_replug() -> None:
     """Never another device; the same one under another number is found with back-off."""
     scene = Scene(ScriptedDriver(ARRAY, LAPTOP))
     again = Device(4, "Reachy Mini Audio: USB Audio (hw:2,0)", 2, 2, 16_000)
 
-    async def main() -> None:
-        async with scene.running():
-            scene.card.play(np.full(160_000, 700, np.int16), 16_000, "a")
-            await asyncio.sleep(1)
-            scene.driver.unplug("microphone", LAPTOP)
-            await asyncio.sleep(2)
-            assert scene.card.heard_s("a") == pytest.approx(0.985, abs=0.01)
-            assert scene.card.state().latency is None
-            scene.card.play(np.full(1600, 700, np.int16), 16_000, "b")
-            scene.driver.there = [LAPTOP, again]
-            await asyncio.sleep(5)
-            scene.card.play(np.full(1600, 700, np.int16), 16_000, "c")
-            await asyncio.sleep(1)
-            assert scene.card.heard_s("a") == pytest.approx(0.985, abs=0.01)
-            assert scene.card.heard_s("c") == pytest.approx(0.1)
-
-    run_virtual(main())
+    async with scene.running():
+        scene.card.play(np.full(160_000, 700, np.int16), 16_000, "a")
+        await asyncio.sleep(1)
+        scene.driver.unplug("microphone", LAPTOP)
+        await asyncio.sleep(2)
+        assert scene.card.heard_s("a") == pytest.approx(0.985, abs=0.01)
+        assert scene.card.state().latency is None
+        scene.card.play(np.full(1600, 700, np.int16), 16_000, "b")
+        scene.driver.there = [LAPTOP, again]
+        await asyncio.sleep(5)
+        scene.card.play(np.full(1600, 700, np.int16), 16_000, "c")
+        await asyncio.sleep(1)
+        assert scene.card.heard_s("a") == pytest.approx(0.985, abs=0.01)
+        assert scene.card.heard_s("c") == pytest.approx(0.1)
     assert scene.notices == [
         Opened(ARRAY.name, ARRAY.name, 16_000),
         Lost(ARRAY.name, "its stream has ended"),
@@ -107,102 +101,90 @@ def test_unplug_and_replug() -> None:
     assert lost[0].reference_moved == 0
 
 
-def test_back_off_ends_at_five_seconds_and_survives_what_fails_meanwhile() -> None:
+@in_virtual_time
+async def test_back_off_ends_at_five_seconds_and_survives_what_fails_meanwhile() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
-    async def main() -> None:
-        async with scene.running():
-            scene.driver.unplug("loudspeaker", ARRAY)
-            scene.driver.looked_s = [asyncio.get_running_loop().time()]
-            scene.driver.hangs = 2
-            scene.driver.refused = [
-                not_opened("microphone", ARRAY.name, "it is busy") for _ in range(4)
-            ]
-            await asyncio.sleep(40)
-
-    run_virtual(main())
+    async with scene.running():
+        scene.driver.unplug("loudspeaker", ARRAY)
+        scene.driver.looked_s = [asyncio.get_running_loop().time()]
+        scene.driver.hangs = 2
+        scene.driver.refused = [
+            not_opened("microphone", ARRAY.name, "it is busy") for _ in range(4)
+        ]
+        await asyncio.sleep(40)
     waits = np.diff(scene.driver.looked_s)
     assert waits == pytest.approx([0.5, 1, 2, 4, 5, 5, 5], abs=0.1)
     assert isinstance(scene.notices[-1], Opened)
 
 
 @pytest.mark.parametrize("which", ["microphone", "loudspeaker"])
-def test_a_driver_that_falls_silent_is_lost_within_a_second_and_a_bit(which: str) -> None:
+@in_virtual_time
+async def test_a_driver_that_falls_silent_is_lost_within_a_second_and_a_bit(which: str) -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
-    async def main() -> None:
-        async with scene.running():
-            if which == "microphone":
-                scene.driver.mic_stalls = True
-            else:
-                scene.driver.speaker_stalls = True
-            await asyncio.sleep(1.1)
-            assert isinstance(scene.notices[1], Lost)
-            scene.driver.mic_stalls = scene.driver.speaker_stalls = False
-            await asyncio.sleep(1)
-
-    run_virtual(main())
+    async with scene.running():
+        if which == "microphone":
+            scene.driver.mic_stalls = True
+        else:
+            scene.driver.speaker_stalls = True
+        await asyncio.sleep(1.1)
+        assert isinstance(scene.notices[1], Lost)
+        scene.driver.mic_stalls = scene.driver.speaker_stalls = False
+        await asyncio.sleep(1)
     assert [type(notice) for notice in scene.notices] == [Opened, Lost, Opened]
 
 
-def test_a_driver_that_never_begins_is_given_five_seconds() -> None:
+@in_virtual_time
+async def test_a_driver_that_never_begins_is_given_five_seconds() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
     scene.driver.mic_stalls = True
 
-    async def main() -> None:
-        async with scene.running():
-            await asyncio.sleep(3.9)
-            assert len(scene.notices) == 1
-            await asyncio.sleep(0.2)
-            assert isinstance(scene.notices[1], Lost)
-
-    run_virtual(main())
+    async with scene.running():
+        await asyncio.sleep(3.9)
+        assert len(scene.notices) == 1
+        await asyncio.sleep(0.2)
+        assert isinstance(scene.notices[1], Lost)
 
 
-def test_a_driver_that_never_comes_back_ends_it_with_a_reason() -> None:
+@in_virtual_time
+async def test_a_driver_that_never_comes_back_ends_it_with_a_reason() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
-    async def main() -> None:
-        running = asyncio.create_task(scene.card.run())
-        await asyncio.sleep(1)
-        scene.driver.close_hangs = True
-        scene.driver.hangs = 100
-        scene.driver.unplug("microphone", ARRAY)
-        began_s = asyncio.get_running_loop().time()
-        with pytest.raises(SoundError, match="does not answer"):
-            await running
-        assert 30 < asyncio.get_running_loop().time() - began_s < 45
-
-    run_virtual(main())
+    running = asyncio.create_task(scene.card.run())
+    await asyncio.sleep(1)
+    scene.driver.close_hangs = True
+    scene.driver.hangs = 100
+    scene.driver.unplug("microphone", ARRAY)
+    began_s = asyncio.get_running_loop().time()
+    with pytest.raises(SoundError, match="does not answer"):
+        await running
+    assert 30 < asyncio.get_running_loop().time() - began_s < 45
 
 
-def test_zeros_are_explained_and_their_end_told() -> None:
+@in_virtual_time
+async def test_zeros_are_explained_and_their_end_told() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
-    async def main() -> None:
-        async with scene.running():
-            scene.driver.level = 0
-            await asyncio.sleep(2.1)
-            assert scene.notices[1:] == [AllZero(2.0)]
-            scene.driver.level = 5
-            await asyncio.sleep(0.1)
-
-    run_virtual(main())
+    async with scene.running():
+        scene.driver.level = 0
+        await asyncio.sleep(2.1)
+        assert scene.notices[1:] == [AllZero(2.0)]
+        scene.driver.level = 5
+        await asyncio.sleep(0.1)
     assert scene.notices[1:] == [AllZero(2.0), Sounds()]
 
 
-def test_a_late_reader_loses_the_oldest_and_is_told() -> None:
+@in_virtual_time
+async def test_a_late_reader_loses_the_oldest_and_is_told() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
-    async def main() -> None:
-        async with scene.running(reads=False):
-            await asyncio.sleep(4)
-            async for block in scene.card.blocks():
-                scene.blocks.append(block)
-                if len(scene.blocks) == 250:
-                    break
-
-    run_virtual(main())
+    async with scene.running(reads=False):
+        await asyncio.sleep(4)
+        async for block in scene.card.blocks():
+            scene.blocks.append(block)
+            if len(scene.blocks) == 250:
+                break
     dropped = [notice.samples for notice in scene.notices if isinstance(notice, Dropped)]
     assert len(dropped) == 1
     assert scene.blocks[0].lost_samples == dropped[0] == pytest.approx(3 * 16_000, abs=800)
@@ -210,35 +192,31 @@ def test_a_late_reader_loses_the_oldest_and_is_told() -> None:
     assert all(block.lost_samples == 0 for block in scene.blocks[1:])
 
 
-def test_audio_before_the_first_reader_is_not_counted_as_lost() -> None:
+@in_virtual_time
+async def test_audio_before_the_first_reader_is_not_counted_as_lost() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
-    async def main() -> None:
-        async with scene.running(reads=False):
-            await asyncio.sleep(4)
-            scene.card.forget()
-            async for block in scene.card.blocks():
-                assert block.lost_samples == 0
-                assert block.captured_at > asyncio.get_running_loop().time() - 0.1
-                break
-
-    run_virtual(main())
+    async with scene.running(reads=False):
+        await asyncio.sleep(4)
+        scene.card.forget()
+        async for block in scene.card.blocks():
+            assert block.lost_samples == 0
+            assert block.captured_at > asyncio.get_running_loop().time() - 0.1
+            break
     assert not [notice for notice in scene.notices if isinstance(notice, Dropped)]
 
 
-def test_flush_and_duck_reach_the_loudspeaker() -> None:
+@in_virtual_time
+async def test_flush_and_duck_reach_the_loudspeaker() -> None:
     scene = Scene(ScriptedDriver(ARRAY), volume=0.5)
 
-    async def main() -> None:
-        async with scene.running():
-            scene.card.play(np.full(16_000, 8000, np.int16), 16_000, "a")
-            await asyncio.sleep(0.1)
-            scene.card.duck(6.02)
-            await asyncio.sleep(0.1)
-            scene.card.flush()
-            await asyncio.sleep(0.1)
-
-    run_virtual(main())
+    async with scene.running():
+        scene.card.play(np.full(16_000, 8000, np.int16), 16_000, "a")
+        await asyncio.sleep(0.1)
+        scene.card.duck(6.02)
+        await asyncio.sleep(0.1)
+        scene.card.flush()
+        await asyncio.sleep(0.1)
     given = np.concatenate(scene.driver.given)
     loud = np.flatnonzero(given)
     assert loud[-1] - loud[0] == pytest.approx(0.2 * 16_000, abs=260)

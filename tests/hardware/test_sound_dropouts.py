@@ -11,7 +11,7 @@ from hardware.sound.dropouts import LATENCIES_S, Dropouts
 from hardware.sound.errors import SoundError
 from hardware.sound.notices import Lost, MoreLatency, Opened
 from tests.support.scripted_driver import ARRAY, Scene, ScriptedDriver
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 
 async def answer(scene: Scene, seconds: float, dry_at_s: tuple[float, ...]) -> None:
@@ -23,21 +23,19 @@ async def answer(scene: Scene, seconds: float, dry_at_s: tuple[float, ...]) -> N
         scene.driver.runs_dry = at_s < seconds
 
 
-def test_it_waits_for_the_end_of_the_answer_and_says_so() -> None:
+@in_virtual_time
+async def test_it_waits_for_the_end_of_the_answer_and_says_so() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
-    async def main() -> None:
-        async with scene.running():
-            await answer(scene, 8, (1, 3, 5))
-            assert scene.driver.latencies_s == [LATENCIES_S[0]]
-            await asyncio.sleep(2)
-            assert scene.driver.latencies_s == list(LATENCIES_S[:2])
-            blocks = len(scene.blocks)
-            await answer(scene, 2, ())
-            assert len(scene.blocks) - blocks == pytest.approx(200, abs=2)
-            await asyncio.sleep(1)
-
-    run_virtual(main())
+    async with scene.running():
+        await answer(scene, 8, (1, 3, 5))
+        assert scene.driver.latencies_s == [LATENCIES_S[0]]
+        await asyncio.sleep(2)
+        assert scene.driver.latencies_s == list(LATENCIES_S[:2])
+        blocks = len(scene.blocks)
+        await answer(scene, 2, ())
+        assert len(scene.blocks) - blocks == pytest.approx(200, abs=2)
+        await asyncio.sleep(1)
     assert scene.notices[1:] == [MoreLatency(ARRAY.name, LATENCIES_S[1])]
     assert sum(block.lost_samples for block in scene.blocks) == 0
     steps = np.diff([block.captured_at for block in scene.blocks])
@@ -47,30 +45,26 @@ def test_it_waits_for_the_end_of_the_answer_and_says_so() -> None:
     assert [b.reference_moved for b in scene.blocks if b.reference_moved is not None] == [0]
 
 
-def test_what_is_lost_first_comes_back_with_more() -> None:
+@in_virtual_time
+async def test_what_is_lost_first_comes_back_with_more() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
-    async def main() -> None:
-        async with scene.running():
-            await answer(scene, 6, (1, 3, 5))
-            scene.driver.unplug("microphone", ARRAY)
-            await asyncio.sleep(2)
-
-    run_virtual(main())
+    async with scene.running():
+        await answer(scene, 6, (1, 3, 5))
+        scene.driver.unplug("microphone", ARRAY)
+        await asyncio.sleep(2)
     assert scene.driver.latencies_s == list(LATENCIES_S[:2])
     assert scene.notices[-1] == MoreLatency(ARRAY.name, LATENCIES_S[1])
 
 
-def test_a_loudspeaker_that_cannot_be_opened_anew_is_lost_and_found_again() -> None:
+@in_virtual_time
+async def test_a_loudspeaker_that_cannot_be_opened_anew_is_lost_and_found_again() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
     scene.driver.no_speaker = SoundError("It is busy", why="by another")
 
-    async def main() -> None:
-        async with scene.running():
-            await answer(scene, 6, (1, 3, 5))
-            await asyncio.sleep(3)
-
-    run_virtual(main())
+    async with scene.running():
+        await answer(scene, 6, (1, 3, 5))
+        await asyncio.sleep(3)
     assert scene.notices[1] == Lost(ARRAY.name, "It is busy: by another")
     assert isinstance(scene.notices[-1], Opened)
     assert scene.driver.latencies_s == list(LATENCIES_S[:2])

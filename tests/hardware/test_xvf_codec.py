@@ -200,12 +200,6 @@ def test_without_permission_the_rule_is_printed() -> None:
         assert f'=="{ids}"' in RULES
 
 
-def test_the_shipped_rules_file_is_what_is_printed() -> None:
-    from app.settings.load import config_dir
-
-    shipped = (config_dir() / "udev" / "70-reachy-voice.rules").read_text()
-    rules = [line for line in shipped.splitlines() if line and not line.startswith("#")]
-    assert "\n".join(rules) == RULES
 
 
 def test_only_linux_is_told_of_udev() -> None:

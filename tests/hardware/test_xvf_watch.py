@@ -27,7 +27,7 @@ from hardware.xvf3800.watch import (
 )
 from tests.support.fake_usb import REACHY, FakeBus, FakeXvf, fails
 from tests.support.scripted_array import ScriptedArray, Slowly, raises_problem
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 
 T = TypeVar("T")
 
@@ -175,22 +175,20 @@ def test_reasons_that_take_turns_are_told_once_each() -> None:
     assert [lost.error.problem for _, lost in scene.of(ArrayLost)] == ["daemon away", "busy"]
 
 
-def test_what_is_restarted_is_opened_anew_even_if_it_answers_all_the_time() -> None:
+@in_virtual_time
+async def test_what_is_restarted_is_opened_anew_even_if_it_answers_all_the_time() -> None:
     """As through a daemon, which keeps the last direction; the tuning is lost."""
     first, second = ScriptedArray(via="daemon"), ScriptedArray(via="daemon")
     scene = Scene([first, second])
 
-    async def main() -> None:
-        watch = ArrayWatch(scene.open, scene.note, scene.call)
-        run = asyncio.create_task(watch.run())
-        await asyncio.sleep(0.25)
-        await watch.restart()
-        await asyncio.sleep(1.0)
-        assert watch.control is second
-        run.cancel()
-        await asyncio.wait({run})
-
-    run_virtual(main())
+    watch = ArrayWatch(scene.open, scene.note, scene.call)
+    run = asyncio.create_task(watch.run())
+    await asyncio.sleep(0.25)
+    await watch.restart()
+    await asyncio.sleep(1.0)
+    assert watch.control is second
+    run.cancel()
+    await asyncio.wait({run})
     assert (first.writes, first.open, scene.opened) == ([("REBOOT", (1,))], False, 2)
 
 

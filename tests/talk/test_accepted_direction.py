@@ -30,7 +30,7 @@ from tests.support.scripted import (
     scene,
 )
 from tests.support.scripted_array import ScriptedArray
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 from tests.talk.test_embodiment import settings
 from tests.talk.test_talking import STORY, Talk, talk
 
@@ -108,91 +108,77 @@ def _at_once(executor: object, function: Callable[..., Any], *arguments: Any) ->
 
 
 @pytest.mark.parametrize("ids", [REACHY, SEEED])
-def test_who_is_in_front_is_answered_and_who_is_at_the_side_is_not(ids: tuple[int, int]) -> None:
-    async def main() -> Room:
-        async with room(ids=ids) as there:
-            await there.say(1.0, SIDE_DEG)
-            await there.quiet(4.0)
-            assert there.answered() == []
-            await there.say(1.0, 75.0)
-            await there.quiet(6.0)
-            await there.say(1.0, SIDE_DEG)
-            await there.quiet(4.0)
-        return there
-
-    there = run_virtual(main())
+@in_virtual_time
+async def test_who_is_in_front_is_answered_and_who_is_at_the_side_is_not(
+    ids: tuple[int, int],
+) -> None:
+    async with room(ids=ids) as there:
+        await there.say(1.0, SIDE_DEG)
+        await there.quiet(4.0)
+        assert there.answered() == []
+        await there.say(1.0, 75.0)
+        await there.quiet(6.0)
+        await there.say(1.0, SIDE_DEG)
+        await there.quiet(4.0)
     assert there.answered() == ["completed"]
     assert there.directions() == [75]
 
 
-def test_speech_from_elsewhere_is_no_part_of_the_question() -> None:
-    async def main() -> Room:
-        async with room() as there:
-            await there.say(1.0, SIDE_DEG)
-            await there.say(1.0, 90.0)
-            await there.quiet(6.0)
-        return there
-
-    there = run_virtual(main())
+@in_virtual_time
+async def test_speech_from_elsewhere_is_no_part_of_the_question() -> None:
+    async with room() as there:
+        await there.say(1.0, SIDE_DEG)
+        await there.say(1.0, 90.0)
+        await there.quiet(6.0)
     (started,) = there.told.played.events(SpeechStarted)
     # It began after 1.3 s; 300 ms before an onset are heard, too.
     assert started.audio_ms == pytest.approx(1000, abs=110)
     assert there.answered() == ["completed"]
 
 
-def test_a_late_array_costs_no_syllable() -> None:
-    async def main() -> Room:
-        async with room() as there:
-            await there.told.card.say(0.4)
-            await there.say(1.0, 90.0)
-            await there.quiet(6.0)
-        return there
-
-    (started,) = run_virtual(main()).told.played.events(SpeechStarted)
+@in_virtual_time
+async def test_a_late_array_costs_no_syllable() -> None:
+    async with room() as there:
+        await there.told.card.say(0.4)
+        await there.say(1.0, 90.0)
+        await there.quiet(6.0)
+    (started,) = there.told.played.events(SpeechStarted)
     assert started.audio_ms == pytest.approx(0, abs=40)
 
 
-def test_without_the_setting_all_speech_is_answered() -> None:
-    async def main() -> Room:
-        async with room(settings()) as there:
-            await there.say(1.0, SIDE_DEG)
-            await there.quiet(6.0)
-        return there
-
-    there = run_virtual(main())
+@in_virtual_time
+async def test_without_the_setting_all_speech_is_answered() -> None:
+    async with room(settings()) as there:
+        await there.say(1.0, SIDE_DEG)
+        await there.quiet(6.0)
     assert (there.answered(), there.directions()) == (["completed"], [170])
 
 
-def test_speech_from_the_side_interrupts_nothing() -> None:
-    async def main() -> Room:
-        async with room(llm=ScriptedLlm(deltas=STORY)) as there:
-            await there.say(1.0, 90.0)
-            await there.quiet(2.0)
-            assert there.told.card.playing
-            await there.say(2.0, SIDE_DEG)
-            await there.quiet(20.0)
-        return there
-
-    there = run_virtual(main())
+@in_virtual_time
+async def test_speech_from_the_side_interrupts_nothing() -> None:
+    async with room(llm=ScriptedLlm(deltas=STORY)) as there:
+        await there.say(1.0, 90.0)
+        await there.quiet(2.0)
+        assert there.told.card.playing
+        await there.say(2.0, SIDE_DEG)
+        await there.quiet(20.0)
     assert there.answered() == ["completed"]
     assert there.told.card.done == []
 
 
-def test_after_unplugging_the_array_all_speech_counts() -> None:
-    async def main() -> Room:
-        async with room() as there:
-            there.device.plugged = False
-            await there.quiet(1.5)
-            await there.say(1.0, SIDE_DEG)
-            await there.quiet(6.0)
-            assert any("everybody is heard" in line.text for line in there.told.state.lines)
-        return there
-
-    there = run_virtual(main())
+@in_virtual_time
+async def test_after_unplugging_the_array_all_speech_counts() -> None:
+    async with room() as there:
+        there.device.plugged = False
+        await there.quiet(1.5)
+        await there.say(1.0, SIDE_DEG)
+        await there.quiet(6.0)
+        assert any("everybody is heard" in line.text for line in there.told.state.lines)
     assert (there.answered(), there.directions()) == (["completed"], [None])
 
 
-def test_a_served_robot_answers_only_who_is_in_front() -> None:
+@in_virtual_time
+async def test_a_served_robot_answers_only_who_is_in_front() -> None:
     """The array's directions come through its daemon, the sound from the robot's app."""
     array = ScriptedArray(via="daemon")
 
@@ -202,21 +188,17 @@ def test_a_served_robot_answers_only_who_is_in_front() -> None:
         array.answers["DOA_VALUE_RADIANS"] = (math.radians(azimuth_deg), 0.0)
         await played.hear(5.0)
 
-    async def main() -> Scene:
-        asyncio.get_running_loop().run_in_executor = _at_once  # type: ignore[method-assign]
-        ready = asyncio.Event()
-        ready.set()
-        chosen = FRONT.model_copy(update={"robot": Robot(url="http://127.0.0.1:8000")})
-        async with scene(settings=SessionSettings(accept=FRONT.array.accepted)) as played:
-            sessions = {played.session: "127.0.0.1"}
-            serving: Any = SimpleNamespace(settings=chosen, ready=ready, sessions=sessions)
-            running = asyncio.create_task(robot_directions(serving, lambda: array))
-            for azimuth_deg in (SIDE_DEG, 80.0, 10.0):
-                await say(played, azimuth_deg)
-            running.cancel()
-            await asyncio.wait({running})
-        return played
-
-    played = run_virtual(main())
+    asyncio.get_running_loop().run_in_executor = _at_once  # type: ignore[method-assign]
+    ready = asyncio.Event()
+    ready.set()
+    chosen = FRONT.model_copy(update={"robot": Robot(url="http://127.0.0.1:8000")})
+    async with scene(settings=SessionSettings(accept=FRONT.array.accepted)) as played:
+        sessions = {played.session: "127.0.0.1"}
+        serving: Any = SimpleNamespace(settings=chosen, ready=ready, sessions=sessions)
+        running = asyncio.create_task(robot_directions(serving, lambda: array))
+        for azimuth_deg in (SIDE_DEG, 80.0, 10.0):
+            await say(played, azimuth_deg)
+        running.cancel()
+        await asyncio.wait({running})
     assert [round(e.direction_deg or 0) for e in played.events(SpeechStopped)] == [80]
     assert len(played.events(ReplyFinished)) == 1

@@ -32,7 +32,7 @@ from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import SessionSettings
 from tests.support.scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.scripted_card import ScriptedCard
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 
 CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 STORY = tuple(f"{word} " for word in ("and then I went on " * 8).split())
@@ -101,15 +101,12 @@ async def talk(push_to_talk: bool = False, **given: Any) -> AsyncIterator[Talk]:
             raise error
 
 
-def test_a_question_is_answered_and_the_screen_follows() -> None:
-    async def main() -> Talk:
-        async with talk() as told:
-            await told.card.hear(0.3)
-            await told.card.say(1.0)
-            await told.card.hear(6.0)
-        return told
-
-    told = run_virtual(main())
+@in_virtual_time
+async def test_a_question_is_answered_and_the_screen_follows() -> None:
+    async with talk() as told:
+        await told.card.hear(0.3)
+        await told.card.say(1.0)
+        await told.card.hear(6.0)
     (finished,) = told.played.events(ReplyFinished)
     assert finished.status == "completed"
     assert told.doing == ["listening", "hearing", "thinking", "speaking", "listening"]
@@ -175,34 +172,28 @@ def test_who_agrees_makes_it_softer_for_a_moment() -> None:
     assert any("did not stop for yeah" in line.text for line in told.state.lines)
 
 
-def test_push_to_talk_sends_only_what_is_said_between_the_keys() -> None:
-    async def main() -> Talk:
-        async with talk(push_to_talk=True) as told:
-            await told.card.say(1.0)  # nobody is told
-            await told.talking.press()
-            await told.card.say(1.0)
-            await told.talking.release()
-            await told.card.say(4.0)
-        return told
-
-    told = run_virtual(main())
+@in_virtual_time
+async def test_push_to_talk_sends_only_what_is_said_between_the_keys() -> None:
+    async with talk(push_to_talk=True) as told:
+        await told.card.say(1.0)  # nobody is told
+        await told.talking.press()
+        await told.card.say(1.0)
+        await told.talking.release()
+        await told.card.say(4.0)
     assert len(told.played.events(TranscriptReady)) == 1
     (ready,) = told.played.events(TranscriptReady)
     assert ready.seconds == pytest.approx(1.0, abs=0.05)
     assert [event.status for event in told.played.events(ReplyFinished)] == ["completed"]
 
 
-def test_push_to_talk_over_an_answer_ends_it() -> None:
-    async def main() -> Talk:
-        async with talk(push_to_talk=True, llm=ScriptedLlm(deltas=STORY)) as told:
-            for _ in range(2):
-                await told.talking.press()
-                await told.card.say(0.5)
-                await told.talking.release()
-                await told.card.hear(1.5)
-        return told
-
-    told = run_virtual(main())
+@in_virtual_time
+async def test_push_to_talk_over_an_answer_ends_it() -> None:
+    async with talk(push_to_talk=True, llm=ScriptedLlm(deltas=STORY)) as told:
+        for _ in range(2):
+            await told.talking.press()
+            await told.card.say(0.5)
+            await told.talking.release()
+            await told.card.hear(1.5)
     assert "flush" in [what for _, what in told.card.done]
     (cut,) = told.commands(TruncateItem)
     (part,) = spoken_first(told).parts
@@ -211,86 +202,71 @@ def test_push_to_talk_over_an_answer_ends_it() -> None:
     assert part.seconds < 2.0
 
 
-def test_who_is_muted_is_not_heard() -> None:
-    async def main() -> Talk:
-        async with talk() as told:
-            told.talking.muted = True
-            await told.card.say(1.0)
-            await told.card.hear(2.0)
-        return told
-
-    assert run_virtual(main()).played.events(SpeechStarted) == []
+@in_virtual_time
+async def test_who_is_muted_is_not_heard() -> None:
+    async with talk() as told:
+        told.talking.muted = True
+        await told.card.say(1.0)
+        await told.card.hear(2.0)
+    assert told.played.events(SpeechStarted) == []
 
 
-def test_it_ends_when_the_card_ends() -> None:
-    async def main() -> None:
-        async with talk() as told:
-            told.card.end()
-            await told.card.hear(0.1)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_it_ends_when_the_card_ends() -> None:
+    async with talk() as told:
+        told.card.end()
+        await told.card.hear(0.1)
 
 
-def test_a_moved_reference_is_reported_after_mute() -> None:
-    async def main() -> Talk:
-        async with talk() as told:
-            silence = np.zeros(160, np.int16)
-            for muted, moved in ((False, 5), (True, 160), (True, None), (True, -3), (False, None)):
-                told.talking.muted = muted
-                await told.card._blocks.put(SoundBlock(silence, silence, 0.0, 0, moved))
-                await asyncio.sleep(0.01)
-            await told.card.hear(0.01)
-        return told
-
-    heard = run_virtual(main()).commands(AppendAudio)
+@in_virtual_time
+async def test_a_moved_reference_is_reported_after_mute() -> None:
+    async with talk() as told:
+        silence = np.zeros(160, np.int16)
+        for muted, moved in ((False, 5), (True, 160), (True, None), (True, -3), (False, None)):
+            told.talking.muted = muted
+            await told.card._blocks.put(SoundBlock(silence, silence, 0.0, 0, moved))
+            await asyncio.sleep(0.01)
+        await told.card.hear(0.01)
+    heard = told.commands(AppendAudio)
     assert [piece.given_moved for piece in heard] == [5, 157, None]
 
 
-def test_what_was_said_before_it_was_muted_is_answered() -> None:
-    async def main() -> Talk:
-        async with talk() as told:
-            await told.card.say(1.0)
-            told.talking.muted = True
-            await told.card.say(4.0)
-        return told
-
-    told = run_virtual(main())
+@in_virtual_time
+async def test_what_was_said_before_it_was_muted_is_answered() -> None:
+    async with talk() as told:
+        await told.card.say(1.0)
+        told.talking.muted = True
+        await told.card.say(4.0)
     assert len(told.played.events(SpeechStarted)) == 1
     assert [event.status for event in told.played.events(ReplyFinished)] == ["completed"]
 
 
-def test_push_to_talk_for_a_moment_asks_for_nothing() -> None:
-    async def main() -> Talk:
-        async with talk(push_to_talk=True) as told:
-            await told.talking.press()
-            await told.card.say(0.05)
-            assert not await told.talking.release()
-            await told.card.hear(2.0)
-            await told.talking.press()
-            await told.card.say(0.5)
-            assert await told.talking.release()
-            await told.card.hear(2.0)
-        return told
-
-    told = run_virtual(main())
+@in_virtual_time
+async def test_push_to_talk_for_a_moment_asks_for_nothing() -> None:
+    async with talk(push_to_talk=True) as told:
+        await told.talking.press()
+        await told.card.say(0.05)
+        assert not await told.talking.release()
+        await told.card.hear(2.0)
+        await told.talking.press()
+        await told.card.say(0.5)
+        assert await told.talking.release()
+        await told.card.hear(2.0)
     assert len(told.played.events(ReplyFinished)) == 1
     assert told.played.events(Refused) == []
 
 
-def test_after_a_key_nothing_more_is_played_of_the_answer() -> None:
-    async def main() -> Talk:
-        async with talk(push_to_talk=True) as told:
-            bus = told.played.session._bus
-            bus.publish(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
-            bus.publish(ReplyAudio("r", "a", 0, np.full(16_000, 700, np.int16), 16_000))
-            await told.card.hear(0.3)
-            await told.talking.press()
-            bus.publish(ReplyAudio("r", "a", 0, np.full(16_000, 700, np.int16), 16_000))
-            await told.card.hear(0.3)
-            assert not told.card.playing
-        return told
-
-    told = run_virtual(main())
+@in_virtual_time
+async def test_after_a_key_nothing_more_is_played_of_the_answer() -> None:
+    async with talk(push_to_talk=True) as told:
+        bus = told.played.session._bus
+        bus.publish(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
+        bus.publish(ReplyAudio("r", "a", 0, np.full(16_000, 700, np.int16), 16_000))
+        await told.card.hear(0.3)
+        await told.talking.press()
+        bus.publish(ReplyAudio("r", "a", 0, np.full(16_000, 700, np.int16), 16_000))
+        await told.card.hear(0.3)
+        assert not told.card.playing
     (cut,) = told.commands(TruncateItem)
     assert cut.audio_end_ms == pytest.approx(300, abs=11)
     # There is no such item; that our own cut is refused is nobody's business.
