@@ -6,16 +6,13 @@ from __future__ import annotations
 import asyncio
 import math
 import signal
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import pytest_asyncio
 
-from app.models.weights import WeightsCache
 from hardware.robot import body as body_module
 from hardware.robot import daemon as daemon_module
 from hardware.robot.body import RobotBody
@@ -35,7 +32,7 @@ from tests.support.moving_robot import (
     thinks,
     yaw_deg,
 )
-from tests.support.robot_daemon import RobotDaemon, free_port, python_with_daemon, robot_daemon
+from tests.support.robot_daemon import RobotDaemon, free_port, robot_daemon
 from tests.support.scripted import scene
 
 pytestmark = [
@@ -43,19 +40,6 @@ pytestmark = [
     pytest.mark.timeout(600),  # the first time, the daemon is installed
 ]
 RATE = 24_000
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def python(cache: WeightsCache) -> Path:
-    return await asyncio.to_thread(python_with_daemon, cache)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def robot(
-    python: Path, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[RobotDaemon]:
-    async with robot_daemon(python, tmp_path_factory.mktemp("robot")) as robot:
-        yield robot
 
 
 async def test_it_listens_thinks_and_comes_back(robot: RobotDaemon) -> None:

@@ -9,9 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-import pytest_asyncio
 
-from app.models.weights import WeightsCache
 from hardware.robot import daemon as module
 from hardware.robot.daemon import open_daemon
 from hardware.robot.errors import Problem
@@ -28,23 +26,12 @@ from tests.support.robot_daemon import (
     LOCK,
     RobotDaemon,
     free_port,
-    python_with_daemon,
-    robot_daemon,
 )
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(600),  # the first time, the daemon is installed
 ]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def robot(
-    cache: WeightsCache, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[RobotDaemon]:
-    python = await asyncio.to_thread(python_with_daemon, cache)
-    async with robot_daemon(python, tmp_path_factory.mktemp("robot")) as robot:
-        yield robot
 
 
 def as_pose(state: dict[str, object]) -> Pose:

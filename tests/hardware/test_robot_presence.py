@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import pytest_asyncio
 
-from app.models.weights import WeightsCache
 from hardware.robot import daemon as daemon_module
 from hardware.robot import presence as presence_module
 from hardware.robot.daemon import Daemon, MotorMode
@@ -29,25 +26,12 @@ from tests.support.moving_robot import (
     thinks,
     yaw_deg,
 )
-from tests.support.robot_daemon import RobotDaemon, python_with_daemon, robot_daemon
+from tests.support.robot_daemon import RobotDaemon, robot_daemon
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(600),  # the first time, the daemon is installed
 ]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def python(cache: WeightsCache) -> Path:
-    return await asyncio.to_thread(python_with_daemon, cache)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def robot(
-    python: Path, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[RobotDaemon]:
-    async with robot_daemon(python, tmp_path_factory.mktemp("robot")) as robot:
-        yield robot
 
 
 async def test_a_robot_without_power_gets_up_and_is_folded_again(
