@@ -338,6 +338,17 @@ class SpeculationDiscarded:
     engine_seconds: float
 
 
+# --- recording ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingBegun:
+    """The session is recorded into ``folder`` from now on (``pipeline.recording``). Internal;
+    nothing goes over the wire."""
+
+    folder: str
+
+
 # --- refusals ----------------------------------------------------------------------------------
 
 
@@ -393,6 +404,7 @@ Event = (
     | ReplyFinished
     | SpeculationDiscarded
     | Refused
+    | RecordingBegun
     | TurnUnderWay
     | TurnRecord
 )

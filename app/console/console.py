@@ -7,6 +7,7 @@ connect. A GET has no effects; nothing is loaded from anywhere else.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -29,6 +30,7 @@ from app.access.policy import CONSOLE, CONSOLE_API, WAY, Way
 from app.console.recent_turns import RecentTurn, RecentTurns
 from app.console.running import Running
 from pipeline.errors import ReachyVoiceError
+from pipeline.recording.reading import excerpt
 
 STATIC = Path(__file__).parent / "static"
 _MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
@@ -41,7 +43,8 @@ _FILES = sorted(path.name for path in STATIC.iterdir() if path.suffix in _MEDIA_
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "img-src 'self' data:; media-src blob:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -56,6 +59,13 @@ Done = Callable[[Request], Awaitable[dict[str, Any]]]
 def console_routes(turns: RecentTurns, running: Running) -> list[Route]:
     async def follow_turns(request: Request) -> Response:
         return StreamingResponse(_told(turns), media_type="text/event-stream")
+
+    async def listen(request: Request) -> Response:
+        sound = turns.sound_of(request.path_params["number"])
+        if sound is None:
+            raise ApiError(404, "not_here", "That turn was not recorded (serve --record FOLDER).")
+        wav = await asyncio.to_thread(excerpt, sound.folder, sound.start_s, sound.end_s)
+        return Response(wav, media_type="audio/wav")
 
     async def index(request: Request) -> Response:
         return RedirectResponse(f"{CONSOLE}/")
@@ -91,6 +101,7 @@ def console_routes(turns: RecentTurns, running: Running) -> list[Route]:
         Route(f"{CONSOLE}/secure", _with_headers(secure)),
         Route(f"{CONSOLE}/authority", _with_headers(authority)),
         Route(f"{CONSOLE_API}turns", _guarded(follow_turns)),
+        Route(f"{CONSOLE_API}turns/{{number:int}}/sound", _guarded(listen)),
         *(Route(f"{CONSOLE_API}{name}", _guarded(_shows(told))) for name, told in shown.items()),
         *(
             Route(f"{CONSOLE_API}{name}", _guarded(_does(do)), methods=["POST"])
@@ -169,5 +180,7 @@ def as_json(turn: RecentTurn) -> dict[str, Any]:
         "under_way": turn.under_way,
         "session": turn.session,
         "place": turn.place,
+        "levels": turn.levels,
+        "recorded": turn.sound is not None,
         **asdict(turn.record),
     }

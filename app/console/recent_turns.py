@@ -6,22 +6,42 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
+
+from pipeline.audio import LISTEN_RATE, Recording
 from pipeline.bus import Bus, Published
-from pipeline.events import TurnUnderWay
+from pipeline.events import ItemAdded, RecordingBegun, TurnUnderWay
+from pipeline.items import AudioPart, MessageItem
 from pipeline.turn_record import TurnRecord
 
 WAITING = 64
 """Turns that a reader may be behind; one that reads none of them begins anew."""
 
 
+LEVEL_MS = 20
+LISTEN_MARGIN_S = 0.5
+"""Of a recording this much is played before the turn, and after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Where a turn is in the recording of its session, in seconds since it began."""
+
+    folder: Path
+    start_s: float
+    end_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class RecentTurn:
     """``at``: seconds since 1970 of its end, or of its first audio while it is ``under_way``; then
     its whole record follows under the same ``number``. ``session`` counts those of this server from
-    1; ``place``: address of its client."""
+    1; ``place``: address of its client. ``levels``: peaks of the committed speech, one each
+    ``LEVEL_MS``, 0 to 100. ``sound``: where it was recorded, if it was."""
 
     number: int
     at: float
@@ -29,6 +49,61 @@ class RecentTurn:
     place: str
     record: TurnRecord
     under_way: bool = False
+    levels: tuple[int, ...] = ()
+    sound: Sound | None = None
+
+
+class _Session:
+    """The turns of one session, made of its events."""
+
+    def __init__(self, number: int, place: str, tell: Callable[[RecentTurn], None]) -> None:
+        self._number = number
+        self._place = place
+        self._tell = tell
+        self._under_way: dict[str | None, int] = {}
+        """Numbers of turns, by the id of the answer."""
+        self._levels: dict[str | None, tuple[int, ...]] = {}
+        """Of speech whose turn has not ended, by its item."""
+        self._recorded: tuple[Path, float] | None = None
+        """The folder, and when recording began."""
+
+    def note(self, published: Published, numbers: Iterator[int], now: float) -> None:
+        match published.event:
+            case ItemAdded(
+                item=MessageItem(id=item_id, parts=(AudioPart(audio=Recording() as audio),))
+            ):
+                self._levels[item_id] = levels(audio)
+            case RecordingBegun(folder):
+                self._recorded = (Path(folder), published.at)
+            case TurnUnderWay(record):
+                number = self._under_way[record.reply_id] = next(numbers)
+                shown = self._levels.get(record.item_id, ())
+                whose = (self._number, self._place)
+                self._tell(RecentTurn(number, now, *whose, record, under_way=True, levels=shown))
+            case TurnRecord() as record:
+                number = self._under_way.pop(record.reply_id, 0) or next(numbers)
+                shown = self._levels.pop(record.item_id, ())
+                sound = self._sound(record, published.at)
+                whose = (self._number, self._place)
+                self._tell(RecentTurn(number, now, *whose, record, levels=shown, sound=sound))
+
+    def _sound(self, record: TurnRecord, at: float) -> Sound | None:
+        if self._recorded is None or record.ended_ms is None:
+            return None
+        folder, began_at = self._recorded
+        end_s = at - began_at
+        speech_end_s = end_s - record.ended_ms / 1000
+        speech = (record.speech_end_sample or 0) - (record.speech_start_sample or 0)
+        start_s = max(0.0, speech_end_s - speech / LISTEN_RATE - LISTEN_MARGIN_S)
+        return Sound(folder, start_s, end_s + LISTEN_MARGIN_S)
+
+
+def levels(audio: Recording) -> tuple[int, ...]:
+    """See ``RecentTurn``."""
+    size = audio.rate * LEVEL_MS // 1000
+    whole = audio.pcm[: len(audio.pcm) // size * size].reshape(-1, size)
+    peaks = np.abs(whole.astype(np.int32)).max(axis=1, initial=0)
+    return tuple((peaks * 100 // 32768).tolist())
 
 
 class RecentTurns:
@@ -45,25 +120,16 @@ class RecentTurns:
         """Keep the turns of a session whose events ``bus`` carries."""
         if self._turns.maxlen == 0:
             return
-        session = next(self._sessions)
-        under_way: dict[str | None, int] = {}
-        """Numbers, by the id of the answer. The record of each turn comes in the end."""
+        session = _Session(next(self._sessions), place, self._tell)
+        bus.tap(lambda published: session.note(published, self._numbers, self._clock()))
 
-        def note(published: Published) -> None:
-            event = published.event
-            if type(event) is TurnUnderWay:
-                number = under_way[event.record.reply_id] = next(self._numbers)
-                now = self._clock()
-                self._tell(RecentTurn(number, now, session, place, event.record, under_way=True))
-            elif type(event) is TurnRecord:
-                number = under_way.pop(event.reply_id, 0) or next(self._numbers)
-                turn = RecentTurn(number, self._clock(), session, place, event)
-                self._turns.append(turn)
-                self._tell(turn)
-
-        bus.tap(note)
+    def sound_of(self, number: int) -> Sound | None:
+        """Where a turn that is kept was recorded."""
+        return next((turn.sound for turn in self._turns if turn.number == number), None)
 
     def _tell(self, turn: RecentTurn) -> None:
+        if not turn.under_way:
+            self._turns.append(turn)
         for reader in list(self._readers):
             if reader.full():
                 self._dismiss(reader)

@@ -43,7 +43,8 @@ class Running:
     ``readiness``: why each engine is not ready. ``voices``: asked for once all are. ``callers``:
     who knocked (``app.server.callers``). ``use``: exchange engines, as ``reachy-voice models use``
     does. ``pull``: fetch weights; blocks. ``doctor``, ``models``: what these commands show, and
-    ``profiles``: which fit this machine; they block.
+    ``profiles``: which fit this machine; they block. ``array``: of the robot's microphones
+    (``app.server.robot_directions.ArraySeen``).
     """
 
     readiness: Callable[[], Mapping[str, str | None]] = dict
@@ -56,6 +57,7 @@ class Running:
     doctor: Callable[[], Rows] | None = None
     models: Callable[[], Rows] | None = None
     profiles: Callable[[], Rows] = tuple
+    array: Callable[[], Mapping[str, Any] | None] = lambda: None
     secure: Secure | None = None
     busy: list[str] = field(default_factory=list)
     """The steps of what is under way, latest last."""
@@ -71,6 +73,7 @@ class Running:
             "engines": engines,
             "voices": [] if any(engines.values()) else list(self.voices()),
             "sessions": self.sessions(),
+            "array": self.array(),
             "busy": list(self.busy),
             "can": can + ["access"] * (self.access_file is not None),
         }

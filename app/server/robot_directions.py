@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from app.access.policy import parse_address
@@ -18,15 +19,25 @@ from pipeline.commands import NoteDirection
 log = logging.getLogger("reachy_voice.server")
 
 
+@dataclass(slots=True)
+class ArraySeen:
+    """What is known of the array now. ``problem``: why it is not heard. ``azimuth_deg``: see
+    ``Direction``; of the last speech."""
+
+    url: str
+    problem: str | None = "not found yet"
+    azimuth_deg: float | None = None
+    speech: bool = False
+
+
 async def robot_directions(
-    assistant: Assistant, open_control: Callable[[], ArrayControl] | None = None
+    assistant: Assistant, seen: ArraySeen, open_control: Callable[[], ArrayControl] | None = None
 ) -> None:
     """Until cancelled. A robot that is not there costs a look now and then.
 
-    Needs ``robot.url``. ``open_control``: opens the array; ``None``: as ``array`` and ``robot.url``
-    say."""
-    array, url = assistant.settings.array, assistant.settings.robot.url
-    assert url is not None
+    ``seen``: kept up to date. ``open_control``: opens the array; ``None``: as ``array`` and
+    ``robot.url`` say."""
+    array, url = assistant.settings.array, seen.url
     await assistant.ready.wait()
     host = urlsplit(url).hostname or ""
     places: frozenset[str] = frozenset()
@@ -41,12 +52,17 @@ async def robot_directions(
     def says(notice: ArrayNotice) -> None:
         match notice:
             case ArrayReading():
+                seen.speech = notice.direction.speech
+                if seen.speech:
+                    seen.azimuth_deg = notice.direction.azimuth_deg
                 for session, place in assistant.sessions.items():
                     if place in places:
                         session.offer(NoteDirection(notice.direction))
             case ArrayFound():
+                seen.problem = None
                 log.info("the robot's array reports the direction of speech")
             case ArrayLost():
+                seen.problem = str(notice.error)
                 log.warning("the direction of speech is not known: %s", notice.error)
 
     await ArrayWatch(opened, says).run()

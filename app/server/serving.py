@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from app.compose import Assistant, first_error
@@ -18,7 +18,7 @@ from app.server.control import Use, answer_requests, socket_path
 from app.server.discovery import stay_announced
 from app.server.gate import Access, host_names
 from app.server.live_settings import LiveSettings
-from app.server.robot_directions import robot_directions
+from app.server.robot_directions import ArraySeen, robot_directions
 from app.server.server import Listener, bind, build_app, serve
 from app.server.tls import ServerTls, tls_from_files, tls_generated
 from app.settings.model import Settings, TlsFiles
@@ -64,9 +64,11 @@ async def run_server(
         beside.append(Listener(bind(settings.host, settings.browser_port), browser_tls.context))
         browser_port: int = beside[0].socket.getsockname()[1]
         secure = Secure(browser_port, browser_tls.fingerprint, browser_tls.certificate)
+    array = _array(assistant.settings)
     shown = None
     if settings.console:
-        shown = replace(_shown(console or Running(), callers, access, live), secure=secure)
+        shown = _shown(console or Running(), callers, access, live)
+        shown = replace(shown, secure=secure, array=lambda: asdict(array) if array else None)
     app = build_app(
         assistant,
         max_sessions=settings.max_sessions,
@@ -100,7 +102,7 @@ async def run_server(
                 aside.append(group.create_task(answering))
             fresh = [each for each in {tls, browser_tls} if each is not None]
             aside += [group.create_task(each.keep_fresh()) for each in fresh]
-            aside += map(group.create_task, _beside(assistant, own_address, real_port, tls))
+            aside += map(group.create_task, _beside(assistant, array, own_address, real_port, tls))
             await serve(
                 app,
                 settings.host,
@@ -132,13 +134,23 @@ def _shown(
     return replace(shown, use=use)
 
 
+def _array(settings: Settings) -> ArraySeen | None:
+    """Of the robot whose app is served, where its directions are wanted."""
+    url = settings.robot.url
+    return ArraySeen(url) if url is not None and settings.array.control != "never" else None
+
+
 def _beside(
-    assistant: Assistant, address: str, port: int, tls: ServerTls | None
+    assistant: Assistant,
+    array: ArraySeen | None,
+    address: str,
+    port: int,
+    tls: ServerTls | None,
 ) -> Iterator[Coroutine[Any, Any, None]]:
     """What goes on for as long as the server serves."""
     settings = assistant.settings
-    if settings.robot.url is not None and settings.array.control != "never":
-        yield robot_directions(assistant)
+    if array is not None:
+        yield robot_directions(assistant, array)
     elif settings.array.accepted:
         log.warning(
             "array.accept_deg does nothing: without robot.url and array.control: auto the "

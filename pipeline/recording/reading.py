@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import wave
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soxr
 
-from pipeline.audio import Pcm
+from pipeline.audio import Pcm, pcm_to_bytes
 from pipeline.commands import Command, SessionConfig
 from pipeline.events import Event
 from pipeline.items import Item
@@ -19,6 +22,8 @@ from pipeline.recording.writing import FORMAT, LINES
 from pipeline.turn_record import TurnRecord
 
 WAV_HEADER_BYTES = 44
+
+EXCERPT_RATE = 24_000
 
 
 @dataclass(slots=True)
@@ -126,3 +131,23 @@ def _samples(folder: Path, file: str, start: int, count: int) -> Pcm:
         raise RecordingError(
             f"Cannot read {folder / file}", why=error.strerror or str(error), fix="Restore it"
         ) from error
+
+
+def excerpt(folder: Path, start_s: float, end_s: float) -> bytes:
+    """A WAV file of that part of a session, in seconds since it began: left what was heard, right
+    what was sent, 24 kHz. Raises ``RecordingError``."""
+    both = np.zeros((round((end_s - start_s) * EXCERPT_RATE), 2), np.int16)
+    for channel, which in enumerate(("heard", "sent")):
+        for path in sorted(folder.glob(f"{which}-*.wav")):
+            rate = int(path.stem.rpartition("-")[2])
+            pcm = _samples(
+                folder, path.name, round(start_s * rate), round((end_s - start_s) * rate)
+            )
+            if rate != EXCERPT_RATE:
+                pcm = soxr.resample(pcm, rate, EXCERPT_RATE)
+            both[: len(pcm), channel] |= pcm[: len(both)]
+    file = io.BytesIO()
+    with wave.open(file, "wb") as written:
+        written.setparams((2, 2, EXCERPT_RATE, 0, "NONE", ""))
+        written.writeframes(pcm_to_bytes(both.reshape(-1)))
+    return file.getvalue()

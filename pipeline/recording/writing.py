@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -33,7 +34,7 @@ from pipeline.bus import Bus, Published
 from pipeline.commands import AppendAudio, Command, NoteDirection, SessionConfig
 from pipeline.conversation.memory import Memory
 from pipeline.engines.stages import Stages
-from pipeline.events import ReplyAudio, TurnUnderWay
+from pipeline.events import RecordingBegun, ReplyAudio, TurnUnderWay
 from pipeline.hearing.client import Hearing
 from pipeline.items import Item
 from pipeline.recording.plain import RecordingError, to_plain
@@ -48,6 +49,8 @@ results of every engine call."""
 
 LINES = "session.jsonl"
 
+_numbers = itertools.count(1)
+
 MOST_WAITING = 20_000
 """Writes. A conversation makes some 100 a second."""
 
@@ -55,7 +58,7 @@ CLOSE_S = 5.0
 """How long a disk that hangs may hold up the end of the program."""
 
 PAUSE_S = 0.5
-"""Sound that comes so much later than what came before was sent after a pause."""
+"""Sound that comes so much later than what came before was sent after a pause; less is jitter."""
 
 
 class Recorder:
@@ -80,7 +83,8 @@ class Recorder:
 
     def begin(self, config: SessionConfig, items: tuple[Item, ...]) -> SessionLog:
         """A new session. ``items``: the conversation that it goes on with."""
-        files = _Files(self._folder)
+        began = time.strftime("%Y%m%d-%H%M%S")
+        files = _Files(self._folder / f"{began}-{os.getpid()}-{next(_numbers)}")
         self._begun.append(files)
         head = {"format": FORMAT, **self._about, "config": config, "items": items}
         self.write(lambda: files.open(head))
@@ -127,21 +131,14 @@ class Recorder:
 class _Files:
     """The files of one session. Used in the thread only."""
 
-    def __init__(self, parent: Path) -> None:
-        self._parent = parent
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._lines: BinaryIO | None = None
         self._sounds: dict[str, _Sound] = {}
 
     def open(self, head: Mapping[str, Any]) -> None:
-        began, number = time.strftime("%Y%m%d-%H%M%S"), 1
-        while True:
-            self._folder = self._parent / f"{began}-{number}"
-            try:
-                self._folder.mkdir(mode=0o700)
-                break
-            except FileExistsError:
-                number += 1
-        self._lines = _create(self._folder / LINES)
+        self.folder.mkdir(mode=0o700)
+        self._lines = _create(self.folder / LINES)
         self.line({name: to_plain(value) for name, value in head.items()})
 
     def line(self, fields: Mapping[str, Any]) -> None:
@@ -154,7 +151,7 @@ class _Files:
         """Keep audio that arrived or left at ``at``; where it can be found."""
         name = f"{which}-{rate}.wav"
         if name not in self._sounds:
-            self._sounds[name] = _Sound(_create(self._folder / name), rate)
+            self._sounds[name] = _Sound(_create(self.folder / name), rate)
         start = self._sounds[name].write(pcm, at)
         return {"file": name, "start": start, "count": len(pcm)}
 
@@ -179,7 +176,7 @@ class _Sound:
     def write(self, pcm: Pcm, at: float) -> int:
         """Audio that was sent or received at ``at`` seconds; gives its first sample."""
         gap = round(at * self._rate) - self._samples - len(pcm)
-        if gap > PAUSE_S * self._rate:
+        if gap > (PAUSE_S if self._samples else 0) * self._rate:
             self._append(bytes(2 * gap))
             self._samples += gap
         start = self._samples
@@ -213,6 +210,10 @@ class SessionLog:
         self._recorder = recorder
         self._files = files
         self._began_at = asyncio.get_running_loop().time()
+
+    @property
+    def folder(self) -> Path:
+        return self._files.folder
 
     def command(self, command: Command) -> None:
         """A command is handed to the session."""
@@ -275,6 +276,7 @@ class RecordedSession(Session):
         """As ``Session``."""
         # What the model has forgotten cannot matter to it.
         self._recording = recorder.begin(config, tuple(memory.chat.context) if memory else ())
+        bus.publish(RecordingBegun(str(self._recording.folder)))
         bus.tap(self._recording.event)
         super().__init__(stages, config, settings, bus, new_id, memory, hearing)
 

@@ -27,9 +27,13 @@ from app.server.serving import local_server
 from app.server.tls import tls_generated
 from app.settings.load import load_settings
 from benchmarks.wer import measure
+from pipeline import audio
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import ToolCall
 from pipeline.engines.stt import moonshine
+from pipeline.events import ItemAdded
+from pipeline.items import AudioPart, MessageItem
+from pipeline.recording.writing import Recorder
 from pipeline.turn_record import IgnoredSpeech, Judgement, Pause, TurnRecord
 from tests.support.browser import Visit, browsing
 from tests.support.recordings import Recording, recording
@@ -49,6 +53,7 @@ PAUSE = np.zeros(LISTEN_RATE, dtype=np.int16)
 SPOKEN = TurnRecord(
     "voice",
     "interrupted",
+    "item_1",
     text="What is the time?",
     heard="It is",
     speech_start_sample=16_000,
@@ -112,6 +117,12 @@ def running(file: AccessFile) -> Running:
         use=use,
         pull=pull,
         doctor=lambda: [check],
+        array=lambda: {
+            "url": "http://robot:8000",
+            "problem": None,
+            "azimuth_deg": 30.4,
+            "speech": True,
+        },
         models=lambda: [row],
         profiles=lambda: [{"name": "reachy", "why": "needs an NVIDIA GPU"}],
     )
@@ -138,6 +149,8 @@ async def test_every_page_is_accessible(
             if page == "server":
                 await visit.page.get_by_role("button", name="Check this machine").click()
                 await expect(visit.page.get_by_text("script/serve --setup-only")).to_be_visible()
+                compass = visit.page.get_by_label("speech from 30°")
+                await expect(compass).to_be_visible()
             found = await Axe().run(visit.page)
             assert found.violations_count == 0, found.generate_report()
             sideways = "document.documentElement.scrollWidth - innerWidth"
@@ -246,6 +259,9 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
         session = await served.session_of(talk)
         page = visit.page
         await expect(page.get_by_role("status")).to_have_text("0 of 0 turns")
+        said = audio.Recording(np.full(28_000, 8_192, np.int16), LISTEN_RATE)
+        item = MessageItem("item_1", "user", (AudioPart(None, 1.75, said),))
+        session.bus.publish(ItemAdded(item, None))
         session.bus.publish(SPOKEN)
         row = page.locator("ol.turns > li")
         await expect(row).to_contain_text("What is the time?")
@@ -254,6 +270,8 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
             "aria-label",
             re.compile("1500 ms of speech.*turn over at 190 ms.*first audio at 410 ms"),
         )
+        await expect(row.locator("svg path")).to_have_attribute("d", re.compile("^M[0-9.L -]+Z$"))
+        await expect(row.get_by_role("button", name="Listen")).to_have_count(0)
         why = row.locator("summary")
         await expect(why).to_have_text("Over with probability 0.94: waited 128 ms (sound, words)")
         await why.click()
@@ -373,10 +391,12 @@ async def really_talking(
     for name in loaded.settings.weights():
         await asyncio.to_thread(weights, name)
     assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
+    assistant.recorder = await asyncio.to_thread(Recorder, tmp_path / "recorded", {})
     async with local_server(assistant) as url, browsing(tmp_path, said) as visit:
         await visit.page.goto(url.replace("ws:", "http:").replace("v1/realtime", "console/"))
         yield visit
         assert visit.complaints == []
+    await asyncio.to_thread(assistant.recorder.close)
 
 
 @pytest.mark.real
@@ -397,6 +417,12 @@ async def test_a_spoken_question_is_answered_aloud_by_the_real_engines(
         stt = await asyncio.to_thread(moonshine.build, moonshine.MoonshineOptions(), path)
         told = (await asyncio.to_thread(measure, stt, [heard]))[0].errors
         assert told.errors <= 1 + told.words // 3
+        await page.get_by_role("link", name="Turns").click()
+        await page.get_by_role("button", name="Listen").click()
+        player = page.get_by_label("You left, Reachy right")
+        await expect(player).to_have_js_property("error", None)
+        await expect(player).to_have_js_property("readyState", 4)
+        assert await player.evaluate("player => player.duration") > 2
 
 
 @pytest.mark.real

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import json
 import os
 import re
@@ -11,21 +12,26 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+import wave
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
+import numpy as np
 import pytest
 
 from app.access.policy import Rules, digest, parse_network
 from app.console.console import STATIC
-from app.console.recent_turns import WAITING, RecentTurns
+from app.console.recent_turns import WAITING, RecentTurns, Sound
 from app.server.gate import Access
-from pipeline.bus import Bus
-from pipeline.events import TurnUnderWay
+from pipeline.audio import Recording
+from pipeline.bus import Bus, Published
+from pipeline.events import ItemAdded, RecordingBegun, TurnUnderWay
+from pipeline.items import AudioPart, MessageItem
 from pipeline.turn_record import TurnRecord
 from tests.support.places import ROOT
 from tests.support.scripted_server import (
@@ -118,10 +124,66 @@ async def test_a_page_may_run_no_inline_code_and_be_framed_by_no_one(serving: Se
         assert headers["x-content-type-options"] == "nosniff"
 
 
+# --- recorded turns ----------------------------------------------------------------------------
+
+SPOKEN = TurnRecord(
+    *("voice", "answered", "item_1"),
+    speech_start_sample=16_000,
+    speech_end_sample=40_000,
+    ended_ms=2_000.0,
+)
+
+
+async def test_a_recorded_turn_is_found_in_its_session() -> None:
+    notes: list[Callable[[Published], None]] = []
+    turns = RecentTurns()
+    turns.watch(cast(Bus, SimpleNamespace(tap=notes.append)), "127.0.0.1")
+    [note] = notes
+    note(Published(100.0, TurnRecord("text", "answered")))
+    note(Published(100.0, RecordingBegun("/tmp/session")))
+    note(Published(110.0, SPOKEN))
+    assert turns.sound_of(1) is None
+    # Half a second, 1.5 s of speech, an answer that ended 2 s after it, and half a second.
+    assert turns.sound_of(2) == Sound(Path("/tmp/session"), 6.0, 10.5)
+
+
+async def test_a_recorded_turn_can_be_listened_to(serving: Serve, tmp_path: Path) -> None:
+    """Left the user, here in telephone quality, and right the answer."""
+    for name, rate, level in (("heard-8000.wav", 8_000, 1_000), ("sent-24000.wav", 24_000, -2_000)):
+        with wave.open(str(tmp_path / name), "wb") as file:
+            file.setparams((1, 2, rate, 0, "NONE", ""))
+            file.writeframes(np.full(20 * rate, level, np.int16).tobytes())
+    said = Recording(np.full(24_000, 8_192, np.int16), 16_000)
+    item = MessageItem("item_1", "user", (AudioPart(None, 1.5, said),))
+    served = await serving()
+    async with talking(served) as talk:
+        session = await served.session_of(talk)
+        for event in (RecordingBegun(str(tmp_path)), ItemAdded(item, None), SPOKEN):
+            session.bus.publish(event)
+        async with reading(served) as told:
+            await anext(told)
+            turn = await anext(told)
+    assert (turn["recorded"], turn["levels"]) == (True, [25] * 75)
+    answer = await served.get(f"/console/api/turns/{turn['number']}/sound")
+    assert answer.headers["content-type"] == "audio/wav"
+    with wave.open(io.BytesIO(answer.content)) as file:
+        assert (file.getnchannels(), file.getframerate()) == (2, 24_000)
+        both = np.frombuffer(file.readframes(file.getnframes()), np.int16).reshape(-1, 2)
+    assert 0.5 <= len(both) / 24_000 < 1
+    assert np.abs(both[100:-1_000] - (1_000, -2_000)).max() < 20
+    assert (await served.get("/console/api/turns/99/sound")).status_code == 404
+
+
 # --- who may -----------------------------------------------------------------------------------
 
 PAGES = ["/console/", "/console/talk.js"]
-NEVER = ["/console/api/turns", "/console/api/state", "/console/api/access", "/console/api/models"]
+NEVER = [
+    "/console/api/turns",
+    "/console/api/turns/1/sound",
+    "/console/api/state",
+    "/console/api/access",
+    "/console/api/models",
+]
 
 
 async def status(served: Served, path: str, **headers: str) -> int:

@@ -79,8 +79,9 @@ def test_recording_changes_nothing_in_a_session(tmp_path: Path) -> None:
             return [(at, to_plain(event, audio=False)) for at, event in played.log]
 
     recorder = Recorder(tmp_path, ABOUT)
-    taped = run_virtual(events(recorder))
+    (_, begun), *taped = run_virtual(events(recorder))
     recorder.close()
+    assert begun["is"] == "RecordingBegun"
     assert taped == run_virtual(events(None))
 
 

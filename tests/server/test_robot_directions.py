@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from app.server.robot_directions import places_of, robot_directions
-from app.server.serving import _beside
+from app.server.robot_directions import ArraySeen, places_of, robot_directions
+from app.server.serving import _array, _beside
 from hardware.xvf3800.errors import array_error
 from pipeline.commands import NoteDirection
 from tests.support.scripted_array import ScriptedArray
@@ -30,14 +31,16 @@ def assistant(url: str | None, clients: dict[Any, str]) -> Any:
     return SimpleNamespace(settings=settings, ready=ready, sessions=clients)
 
 
-async def told_of(clients: dict[Any, str], url: str, array: ScriptedArray) -> None:
+async def told_of(clients: dict[Any, str], url: str, array: ScriptedArray) -> ArraySeen:
     """Until the first client hears of a direction, and one reading more."""
-    running = asyncio.create_task(robot_directions(assistant(url, clients), lambda: array))
+    seen = ArraySeen(url)
+    running = asyncio.create_task(robot_directions(assistant(url, clients), seen, lambda: array))
     async with asyncio.timeout(10):
         for _ in range(2):
             await next(iter(clients)).told.get()
     running.cancel()
     await asyncio.wait({running})
+    return seen
 
 
 async def test_only_the_robots_client_is_told() -> None:
@@ -49,7 +52,9 @@ async def test_only_the_robots_client_is_told() -> None:
 
 
 async def test_a_robot_on_this_machine() -> None:
-    await told_of({Client(): "127.0.0.1"}, "http://localhost:8000", ScriptedArray())
+    array = ScriptedArray({"DOA_VALUE_RADIANS": (math.radians(30), 1.0)})
+    seen = await told_of({Client(): "127.0.0.1"}, "http://localhost:8000", array)
+    assert (round(seen.azimuth_deg or 0), seen.speech, seen.problem) == (30, True, None)
 
 
 async def test_a_robot_that_is_switched_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +75,8 @@ async def test_a_robot_that_is_switched_on_later(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("app.server.robot_directions.places_of", known_now)
     monkeypatch.setattr("hardware.xvf3800.watch.BACK_OFF_S", (0.0,))
     served = assistant("http://reachy-mini.local:8000", {robot: "10.0.0.7"})
-    running = asyncio.create_task(robot_directions(served, opened))
+    seen = ArraySeen("http://reachy-mini.local:8000")
+    running = asyncio.create_task(robot_directions(served, seen, opened))
     async with asyncio.timeout(10):
         await robot.told.get()
     running.cancel()
@@ -95,7 +101,7 @@ def test_a_missing_array_is_reported_where_directions_are_limited(
     array = served.settings.array.model_copy(update={"control": control, "accept_deg": 90.0})
     server = served.settings.server.model_copy(update={"announce": False})
     served.settings = served.settings.model_copy(update={"array": array, "server": server})
-    tasks = list(_beside(served, "10.0.0.1", 8765, None))
+    tasks = list(_beside(served, _array(served.settings), "10.0.0.1", 8765, None))
     for task in tasks:
         task.close()
     assert len(tasks) == runs

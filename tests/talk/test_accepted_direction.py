@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from app.server.robot_directions import robot_directions
+from app.server.robot_directions import ArraySeen, robot_directions
 from app.settings.model import Settings
 from app.talk.embodiment import Embodiment
 from hardware.settings import Robot
@@ -34,6 +34,7 @@ from tests.support.virtual_time import in_virtual_time
 from tests.talk.test_embodiment import settings
 from tests.talk.test_talking import STORY, Talk, talk
 
+ROBOT = "http://127.0.0.1:8000"
 SIDE_DEG = 170.0
 FRONT = settings(accept_deg=90.0)
 
@@ -191,11 +192,11 @@ async def test_a_served_robot_answers_only_who_is_in_front() -> None:
     asyncio.get_running_loop().run_in_executor = _at_once  # type: ignore[method-assign]
     ready = asyncio.Event()
     ready.set()
-    chosen = FRONT.model_copy(update={"robot": Robot(url="http://127.0.0.1:8000")})
+    chosen = FRONT.model_copy(update={"robot": Robot(url=ROBOT)})
     async with scene(settings=SessionSettings(accept=FRONT.array.accepted)) as played:
         sessions = {played.session: "127.0.0.1"}
         serving: Any = SimpleNamespace(settings=chosen, ready=ready, sessions=sessions)
-        running = asyncio.create_task(robot_directions(serving, lambda: array))
+        running = asyncio.create_task(robot_directions(serving, ArraySeen(ROBOT), lambda: array))
         for azimuth_deg in (SIDE_DEG, 80.0, 10.0):
             await say(played, azimuth_deg)
         running.cancel()

@@ -22,6 +22,10 @@ export async function get(path) {
   return (await ask(path)).json();
 }
 
+export async function blob(path) {
+  return (await ask(path)).blob();
+}
+
 export async function post(path, body) {
   const headers = { "Content-Type": "application/json", "X-Reachy-Voice": "console" };
   return (await ask(path, { method: "POST", headers, body: JSON.stringify(body) })).json();

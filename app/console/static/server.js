@@ -3,6 +3,7 @@ import { html, svg, render, nothing } from "./lit-html.js";
 import { follow, get, post } from "./api.js";
 
 const EVERY_MS = 2000;
+const DIRECTION_EVERY_MS = 500;
 const HOUR_S = 3600;
 
 export const server = {
@@ -25,7 +26,7 @@ export const server = {
       }
       if (over) return;
       draw();
-      timer = setTimeout(look, EVERY_MS);
+      timer = setTimeout(look, state?.array ? DIRECTION_EVERY_MS : EVERY_MS);
     }
 
     async function act(path, body) {
@@ -65,9 +66,21 @@ export const server = {
             <table><tbody>${Object.entries(state.engines).map(([name, why]) => html`<tr><th scope="row">${name}</th><td class=${why ? "bad" : ""}>${why ?? "ready"}</td></tr>`)}</tbody></table>
             <p class="note">Conversations: ${state.sessions}. <a href="/metrics">All figures, for Prometheus</a></p>
           </section>
+          ${state.array ? array(state.array) : nothing}
           ${latency()}
           ${who ? access() : nothing}
           ${state.can.includes("doctor") ? doctor() : nothing}` : nothing}`, host);
+    }
+
+    function array({ url, problem, azimuth_deg: azimuth, speech }) {
+      const angle = ((azimuth ?? 90) * Math.PI) / 180; // 0 left, 90 front, 180 right
+      const text = problem ?? (azimuth === null ? "no speech yet" : `${speech ? "speech" : "last speech"} from ${Math.round(azimuth)}° (0° left, 90° front, 180° right)`);
+      return html`<section class="panel"><h2>The robot's microphone array</h2>
+        <p class=${problem ? "bad" : "note"}>${url}: ${text}</p>
+        ${problem || azimuth === null ? nothing : html`<svg class="compass" viewBox="-50 -50 100 100" role="img" aria-label=${text}>
+          <circle r="36"></circle><text y="-40">front</text><text x="-43" y="4">L</text><text x="43" y="4">R</text>
+          <line class="needle" x2=${-30 * Math.cos(angle)} y2=${-30 * Math.sin(angle)} opacity=${speech ? 1 : 0.4}></line></svg>`}
+      </section>`;
     }
 
     function latency() {

@@ -1,6 +1,6 @@
 // Turns: why each answer came when it came. All sessions, live.
 import { html, svg, render, nothing } from "./lit-html.js";
-import { follow } from "./api.js";
+import { blob, follow } from "./api.js";
 
 const KEPT = 200;
 const SLOW_MS = 1000;
@@ -12,10 +12,12 @@ const FILTERS = {
   failed: (turn) => turn.outcome === "failed" || Boolean(turn.error),
 };
 const RATE = 16; // samples in a millisecond
+const LEVEL_MS = 20;
 
 export const turns = {
   show(host) {
     const all = new Map();
+    const sounds = new Map(); // by the turn's number: what its sound is, or why there is none
     let filter = "all", live = false;
     const stop = follow("turns", (kind, turn) => {
       live = true;
@@ -30,6 +32,14 @@ export const turns = {
       waiting ||= requestAnimationFrame(() => { waiting = 0; draw(); });
     }
 
+    async function listen(number) {
+      try {
+        const url = URL.createObjectURL(await blob(`turns/${number}/sound`));
+        sounds.set(number, html`<audio controls autoplay src=${url} aria-label="You left, Reachy right"></audio>`);
+      } catch (error) { sounds.set(number, html`<span class="bad" role="alert">${error.message}</span>`); }
+      draw();
+    }
+
     function draw() {
       const shown = [...all.values()].reverse().filter(FILTERS[filter]);
       render(html`
@@ -38,11 +48,15 @@ export const turns = {
         </div>
         <p class="note">${legend()}</p>
         <p class="note" role="status">${live ? `${shown.length} of ${all.size} turns` : "The server cannot be reached; trying again …"}</p>
-        <ol class="turns">${shown.map(row)}</ol>`, host);
+        <ol class="turns">${shown.map((turn) => row(turn, sounds.get(turn.number), listen))}</ol>`, host);
     }
 
     draw();
-    return () => { stop(); cancelAnimationFrame(waiting); };
+    return () => {
+      stop();
+      cancelAnimationFrame(waiting);
+      for (const { values } of sounds.values()) if (values?.[0]?.startsWith("blob:")) URL.revokeObjectURL(values[0]);
+    };
   },
 };
 
@@ -51,7 +65,7 @@ function legend() {
   return Object.entries(names).map(([key, name]) => html`<span class=${`key ${key}`}></span>${name}&ensp;`);
 }
 
-function row(turn) {
+function row(turn, sound, listen) {
   const when = new Date(turn.at * 1000).toLocaleTimeString();
   const audio = turn.first_audio_ms === null ? "no audio" : `first audio after ${Math.round(turn.first_audio_ms)} ms`;
   return html`<li>
@@ -60,6 +74,7 @@ function row(turn) {
     <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.under_way ? "speaking" : turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""} · ${audio}</p>
     ${turn.error ? html`<p class="bad">${turn.error}</p>` : nothing}
     ${bar(turn)}
+    ${turn.recorded ? sound ?? html`<button @click=${() => listen(turn.number)}>Listen</button>` : nothing}
     ${why(turn)}
   </li>`;
 }
@@ -71,22 +86,38 @@ function bar(turn) {
   const marks = moments(turn);
   const end = Math.max(400, turn.ended_ms ?? 0, ...marks.map(([, at]) => at));
   const x = (at) => ((at - begin) / (end - begin)) * 1000;
-  const box = (from, to, fill, title) => svg`<rect x=${x(from)} width=${Math.max(2, x(to) - x(from))} y="2" height="14" class=${`fill-${fill}`}><title>${title}</title></rect>`;
+  const box = (from, to, fill, title) => svg`<rect x=${x(from)} width=${Math.max(2, x(to) - x(from))} y="20" height="14" class=${`fill-${fill}`}><title>${title}</title></rect>`;
   const first = turn.first_audio_ms;
   const over = turn.last_audio_ms ?? first;
   const text = [`${Math.round(-begin)} ms of speech`, ...marks.map(([name, at]) => `${name} at ${Math.round(at)} ms`)].join(", ");
-  return html`<svg class="bar" viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label=${text}>
+  return html`<svg class="bar" viewBox="0 0 1000 42" preserveAspectRatio="none" role="img" aria-label=${text}>
+    ${turn.levels.length ? svg`<path d=${wave(turn, x)} class="fill-speech"><title>what was committed</title></path>` : nothing}
     ${speech.map((part) => box(part.from, part.to, part.kind, `${part.kind}, ${Math.round(part.to - part.from)} ms`))}
     ${first === null ? nothing : [box(0, first, "think", `${Math.round(first)} ms until the first audio`), box(first, Math.max(first, over), "voice", "answer")]}
-    ${turn.outcome === "interrupted" ? svg`<rect x=${x(turn.ended_ms) - 4} width="4" y="0" height="18" class="fill-bad"><title>interrupted: ${turn.cut_by}</title></rect>` : nothing}
-    ${marks.map(([name, at]) => svg`<rect x=${x(at)} y="16" width="1.5" height="7" class="fill-pause"><title>${name}</title></rect>`)}
+    ${turn.outcome === "interrupted" ? svg`<rect x=${x(turn.ended_ms) - 4} width="4" y="18" height="18" class="fill-bad"><title>interrupted: ${turn.cut_by}</title></rect>` : nothing}
+    ${marks.map(([name, at]) => svg`<rect x=${x(at)} y="34" width="1.5" height="7" class="fill-pause"><title>${name}</title></rect>`)}
   </svg><p class="note">${marks.map(([name, at]) => `${name} ${Math.round(at)} ms`).join(" · ")}</p>`;
+}
+
+// Samples of the session as milliseconds from the end of the speech.
+function clock(turn) {
+  const last = turn.pauses.at(-1)?.start_sample ?? turn.speech_end_sample;
+  return (sample) => (sample - last) / RATE;
+}
+
+// The peaks of the committed speech, mirrored about a line.
+function wave(turn, x) {
+  const begin = clock(turn)(turn.speech_start_sample ?? 0);
+  const loudest = Math.max(10, ...turn.levels);
+  const points = turn.levels.map((level, index) => [x(begin + index * LEVEL_MS).toFixed(1), (level / loudest) * 8 + 0.5]);
+  const line = (side) => points.map(([at, height]) => `${at} ${(9 + side * height).toFixed(1)}`);
+  return `M${[...line(-1), ...line(1).reverse()].join("L")}Z`;
 }
 
 function parts(turn) {
   if (turn.speech_start_sample === null) return [];
   const last = turn.pauses.at(-1)?.start_sample ?? turn.speech_end_sample;
-  const at = (sample) => (sample - last) / RATE;
+  const at = clock(turn);
   const found = [];
   let from = turn.speech_start_sample;
   for (const pause of turn.pauses) {
