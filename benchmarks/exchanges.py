@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -156,7 +157,7 @@ async def measure(options: argparse.Namespace) -> Report:
     loaded = read(())
     cache = WeightsCache(loaded.settings.paths.cache(os.environ))
     assistant = Assistant(loaded.settings, cache)
-    live = LiveSettings(loaded, read, assistant, Exchange(assistant, has_room(cache)))
+    live = LiveSettings(loaded, read, assistant, Exchange(assistant, partial(has_room, cache)))
     async with local_server(assistant) as url:
         return await talk(live, assistant, url, options)
 

@@ -14,7 +14,7 @@ import typer
 from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.doctor.choices import choice_warnings
 from app.doctor.languages import language_warnings
-from app.doctor.profile_fit import advice, judge, this_machine, wanted
+from app.doctor.profile_fit import advice, judge, this_machine
 from app.models.catalogue import Catalogue
 from app.settings.load import config_dir, display_name, load_settings, profile_names, resolve
 from app.settings.model import Loaded
@@ -76,7 +76,7 @@ def personas() -> None:
 @app.command()
 def profiles(as_json: JsonOption = False) -> None:
     """List the profiles, and say which of them this machine can run."""
-    verdicts = judge(this_machine(), wanted(Catalogue.load()))
+    verdicts = judge(this_machine())
     fits = {verdict.name: verdict.why or "fits" for verdict in verdicts}
     rows = [(name, profile_summary(name), fits.get(name, "")) for name in profile_names()]
     if as_json:

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from app.cli.options import ConfigOption, JsonOption, SetOption
-from app.doctor.checks import Check, examine
+from app.doctor.checks import examine
+from app.doctor.finding import Check
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 

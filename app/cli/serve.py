@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -23,7 +24,7 @@ from app.cli.record import RecordOption, recording
 from app.compose import Assistant
 from app.console.running import Running
 from app.doctor.checks import examine
-from app.doctor.profile_fit import judge, this_machine, wanted
+from app.doctor.profile_fit import judge, this_machine
 from app.models.download import Progress, megabytes
 from app.models.memory_room import has_room
 from app.models.pull import pull as pull_weights
@@ -85,7 +86,7 @@ def serve(
     tls = tls_for(settings, os.environ)
     browser_tls = browser_tls_for(settings, os.environ, tls)
     assistant = Assistant(settings, cache)
-    live = LiveSettings(loaded, load, assistant, Exchange(assistant, has_room(cache)))
+    live = LiveSettings(loaded, load, assistant, Exchange(assistant, partial(has_room, cache)))
     began = time.monotonic()
 
     def engine_ready(kind: Kind) -> None:
@@ -129,7 +130,7 @@ def _console(
         pull_weights(cache, [name], report)
 
     def profiles() -> list[dict[str, str]]:
-        return [asdict(verdict) for verdict in judge(this_machine(), wanted(cache.catalogue))]
+        return [asdict(verdict) for verdict in judge(this_machine())]
 
     return Running(
         profiles=profiles,

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import importlib.util
 import json
 import os
 import platform
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from app.doctor.choices import choice_warnings
-from app.doctor.finding import Check as Check
-from app.doctor.finding import State as State
+from app.doctor.finding import Check
 from app.doctor.hardware import check_hardware
 from app.doctor.languages import language_warnings
-from app.doctor.memory import check_memory as check_memory
-from app.doctor.memory import memory_mb as memory_mb
-from app.doctor.needs import Needs, needs_of
-from app.doctor.profile_fit import advice, judge, this_machine, wanted
+from app.doctor.needs import needs_of
+from app.doctor.profile_fit import advice, judge, this_machine, usable_cores
 from app.doctor.sound import check_sound, look
-from app.doctor.stack import check_installed, check_machine, setup_command
+from app.doctor.stack import check_glibc, check_installed, check_machine, setup_command
 from app.models.catalogue import Catalogue
 from app.models.download import SPARE_BYTES
 from app.models.engine_memory import STACK_EXTRAS
 from app.models.gpu import find_gpus
 from app.models.weights import WeightsCache
-from app.settings.load import config_dir, load_settings
+from app.settings.load import load_settings
 from app.settings.model import Settings
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool
@@ -45,11 +40,6 @@ from pipeline.engines.registry import (
 )
 from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
 
-OLDEST_PYTHON = (3, 11)
-MOONSHINE_GLIBC = (2, 34)
-"""From the tag of moonshine-voice's Linux wheels, manylinux_2_34."""
-COMPILERS = ("c++", "g++", "clang++")
-
 
 def examine(
     config: str | None = None,
@@ -58,14 +48,16 @@ def examine(
 ) -> list[Check]:
     """Every check, in the order in which a person should mend things."""
     settings, configuration = check_settings(config, overrides, environ)
-    checks = [check_python(), configuration]
+    checks = [Check("Python", "ok", platform.python_version()), configuration]
     if settings is None:
-        return [*checks, check_compiler(("llama_cpp",)), check_cpu(_cpu_flags())]
+        return [*checks, check_cpu(_cpu_flags())]
     specs = [engine_spec(kind, options.engine) for kind, options in settings.engines()]
-    modules = tuple(module for spec in specs for module in spec.modules)
+    modules = [module for spec in specs for module in spec.modules]
     setup = setup_command(config, overrides)
     engines = [check_engine(spec, setup) for spec in specs]
-    checks += [check_compiler(modules), *check_libc(modules), *engines]
+    if "moonshine_voice" in modules:
+        checks += check_glibc(*platform.libc_ver())
+    checks += engines
     checks += check_servers(settings, specs)
     checks += check_choices(settings)
     sound = look(settings.sound)
@@ -76,14 +68,6 @@ def examine(
 
 
 # --- software ----------------------------------------------------------------------------------
-
-
-def check_python(version: tuple[int, int] = (sys.version_info[0], sys.version_info[1])) -> Check:
-    found = ".".join(map(str, version))
-    if version >= OLDEST_PYTHON:
-        return Check("Python", "ok", found)
-    needed = ".".join(map(str, OLDEST_PYTHON))
-    return Check("Python", "fail", f"{found}, {needed} or newer is needed", "Install a newer one")
 
 
 def check_settings(
@@ -105,38 +89,6 @@ def _default_settings() -> Settings | None:
         return None
 
 
-def check_compiler(modules: Sequence[str]) -> Check:
-    """llama-cpp-python is built from source, so the compiler is needed exactly once."""
-    if "llama_cpp" not in modules:
-        return Check("C++ compiler", "ok", "not needed by these engines")
-    if importlib.util.find_spec("llama_cpp") is not None:
-        return Check("C++ compiler", "ok", "not needed, llama-cpp-python is built")
-    names = [name for name in (os.environ.get("CXX"), *COMPILERS) if name]
-    if found := next(filter(None, map(shutil.which, names)), None):
-        return Check("C++ compiler", "ok", found)
-    mac = sys.platform == "darwin"
-    fix = "Run: xcode-select --install" if mac else "Run: sudo apt install build-essential"
-    return Check("C++ compiler", "fail", "none found, llama-cpp-python cannot be built", fix)
-
-
-def check_libc(
-    modules: Sequence[str], libc: tuple[str, str] | None = None, system: str = sys.platform
-) -> Iterator[Check]:
-    """moonshine-voice's Linux wheel needs a recent glibc; elsewhere there is nothing to check."""
-    if "moonshine_voice" not in modules or system != "linux":
-        return
-    name, version = libc or platform.libc_ver()
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    needed = ".".join(map(str, MOONSHINE_GLIBC))
-    if name == "glibc" and numbers >= MOONSHINE_GLIBC:
-        yield Check("C library", "ok", f"glibc {version}")
-        return
-    detail = f"{name or 'unknown'} {version}, moonshine-voice needs glibc {needed}".replace(
-        "  ", " "
-    )
-    yield Check("C library", "fail", detail, "Use Debian 12, Ubuntu 22.04 or newer")
-
-
 def check_engine(spec: AnyEngineSpec, setup: str = "script/serve --setup-only") -> Check:
     """Are the engine's packages installed? ``setup``: the command that does it."""
     name = f"{spec.kind} engine"
@@ -151,7 +103,7 @@ def check_engine(spec: AnyEngineSpec, setup: str = "script/serve --setup-only") 
 
 def check_choices(settings: Settings) -> Iterator[Check]:
     """Which profile fits this machine, and whether what is chosen speaks one language."""
-    yield Check("profile", "ok", advice(judge(this_machine(), wanted(Catalogue.load()))))
+    yield Check("profile", "ok", advice(judge(this_machine())))
     catalogue = Catalogue.load(settings.paths.catalogue)
     for warning in language_warnings(settings, catalogue):
         yield Check("language", "warn", warning)
@@ -205,39 +157,27 @@ def check_stack_and_room(
     yield from check_machine(needs, gpus, setup)
     yield from check_installed(needs, setup)
     yield check_weights(cache, settings.weights())
-    yield from check_room(rooms(needs, cache.directory))
-
-
-def rooms(needs: Needs, cache: Path) -> dict[Path, int]:
-    """Directory -> bytes that are still to be written into it."""
-    wanted = {cache: needs.missing_bytes}
-    if needs.temporary_mb:
-        wanted[Path(tempfile.gettempdir())] = needs.temporary_mb * 10**6
-    if needs.stack and (packages := packages_bytes(needs)):
-        wanted[Path(sys.prefix)] = packages
-    return wanted
-
-
-def packages_bytes(needs: Needs, root: Path | None = None) -> int:
-    """On disk, of the packages that are still to be installed; 0 outside of a checkout."""
-    file = (root or config_dir().parent) / "script" / "sizes.json"
-    if importlib.util.find_spec("torch") is not None or not file.is_file():
-        return 0
-    sizes = json.loads(file.read_text())
-    torch = "requirements-cuda.lock" if needs.torch == "cuda" else "torch-cpu"
-    names = (f"requirements-{needs.stack}.lock", torch)
-    return sum(int(sizes[name]["disk_mb"]) for name in names) * 10**6
+    room = {cache.directory: needs.missing_bytes}
+    room[Path(tempfile.gettempdir())] = needs.temporary_mb * 10**6
+    yield from check_room(room)
 
 
 def check_room(wanted: Mapping[Path, int]) -> Iterator[Check]:
-    """One finding for each file system."""
+    """Is there room for what is still to be written (bytes)? One finding for each file system."""
     devices: dict[int, tuple[Path, int]] = {}
     for directory, needed in wanted.items():
         existing = next(path for path in (directory, *directory.parents) if path.exists())
         first, total = devices.get(existing.stat().st_dev, (existing, 0))
         devices[existing.stat().st_dev] = (first, total + needed)
     for directory, needed in devices.values():
-        yield check_disk(directory, needed)
+        free = shutil.disk_usage(directory).free
+        detail = f"{free / 1e9:.1f} GB free at {directory}"
+        if free >= needed + SPARE_BYTES:
+            yield Check("disk", "ok", detail)
+        else:
+            fix = "Free some space, or move the weights (paths.cache_dir) or TMPDIR"
+            needs = f"{(needed + SPARE_BYTES) / 1e9:.1f} GB needed"
+            yield Check("disk", "fail", f"{detail}, {needs}", fix)
 
 
 def check_weights(cache: WeightsCache, names: Sequence[str]) -> Check:
@@ -248,36 +188,18 @@ def check_weights(cache: WeightsCache, names: Sequence[str]) -> Check:
     return Check("weights", "fail", detail, f"Run: reachy-voice models pull {' '.join(missing)}")
 
 
-def check_disk(directory: Path, needed_bytes: int) -> Check:
-    """Is there room for what is still to be written?"""
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
-    detail = f"{free / 1e9:.1f} GB free at {existing}"
-    if free >= needed_bytes + SPARE_BYTES:
-        return Check("disk", "ok", detail)
-    needed = f"{(needed_bytes + SPARE_BYTES) / 1e9:.1f} GB needed"
-    fix = "Free some space, or move the weights (paths.cache_dir) or what is temporary (TMPDIR)"
-    return Check("disk", "fail", f"{detail}, {needed}", fix)
-
-
 # --- processor and port ------------------------------------------------------------------------
 
 
 def check_cpu(flags: frozenset[str], cores: int | None = None) -> Check:
     """Cores, and AVX2 where the processor is an x86; empty ``flags`` mean another kind."""
-    cores = cores or _usable_cores()
+    cores = cores or usable_cores()
     detail = f"{cores} cores" + (", AVX2" if "avx2" in flags else "")
     if flags and "avx2" not in flags:
         return Check("processor", "warn", f"{detail}, no AVX2", "Expect slow answers")
     if cores < 2:
         return Check("processor", "warn", detail, "Two cores or more answer without stalls")
     return Check("processor", "ok", detail)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +17,8 @@ from pathlib import Path
 from app.doctor.finding import Check
 from app.settings.model import Settings
 from hardware.xvf3800.boards import BOARD_NAMES, is_array_name, same_array, version_of
-from hardware.xvf3800.codec import Values
 from hardware.xvf3800.control import ArrayControl, Readable, numbers
-from hardware.xvf3800.errors import ArrayError, ParameterError, array_error
+from hardware.xvf3800.errors import ArrayError, ParameterError
 from hardware.xvf3800.opening import open_array
 from hardware.xvf3800.routing import in_words, is_speech
 
@@ -31,9 +29,6 @@ REACHY_GOOD = (2, 1, 4)
 SEEED_GOOD = (2, 0, 10)
 """Earlier ones may not capture after a USB reset (Seeed's firmware changelog)."""
 RATE_HZ = 16000
-LOOK_S = 0.4
-"""After that, nothing more is asked of the array; one answer takes 0.25 s at most, or through a
-daemon 1.2 s, and usually some milliseconds."""
 MIXER_S = 0.3
 
 Opened = Callable[[Settings], ArrayControl]
@@ -50,21 +45,18 @@ def check_hardware(
     opened: Opened = _opened,
     asound: Path = Path("/proc/asound"),
     mixer: Callable[[int], str | None] | None = None,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Check]:
     """Array, firmware, permission, channels, echo path, echo canceller, sample rate and volume.
 
-    Takes less than 2 s, whatever hangs but the system's look for the host of ``robot.url``.
     ``devices``: the names of the microphone and the loudspeaker that are used; None where they are
     not known. The others are for tests.
     """
     card = find_card(asound)
-    end = clock() + LOOK_S
     control, finding = _open(settings, opened, card)
     yield finding
     if control is not None:
         try:
-            yield from _check_chip(_Hurried(control, clock, end), settings)
+            yield from _check_chip(control, settings)
         finally:
             control.close()
     if control is None and card is None:
@@ -110,19 +102,6 @@ def _check_chip(control: Readable, settings: Settings) -> Iterator[Check]:
         except ArrayError as error:
             yield Check("array control", "warn", f"{error.what}: {error.why}", error.fix)
             return
-
-
-class _Hurried:
-    """An array that is asked nothing after ``end``."""
-
-    def __init__(self, control: ArrayControl, clock: Callable[[], float], end: float) -> None:
-        self._control, self._clock, self._end = control, clock, end
-        self.board, self.firmware = control.board, control.firmware
-
-    def read(self, name: str) -> Values | str:
-        if self._clock() > self._end:
-            raise array_error("busy", "it answers too slowly to be examined")
-        return self._control.read(name)
 
 
 def check_firmware(control: Readable) -> Check:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+
+import psutil
 
 from app.doctor.finding import Check
 from app.models.engine_memory import GpuLoad
@@ -14,7 +14,7 @@ SMALLER = "Choose a profile for a smaller GPU, or smaller models: reachy-voice m
 
 
 def check_memory(needed_mb: int, total_mb: int, available_mb: int) -> Check:
-    """``available_mb``: what programs could take now without swapping; 0 if unknown."""
+    """``available_mb``: what programs could take now without swapping."""
     detail = f"{available_mb:,} of {total_mb:,} MB available, about {needed_mb:,} MB needed"
     if total_mb < needed_mb:
         return Check("memory", "fail", detail, "Choose smaller models: reachy-voice models list")
@@ -23,14 +23,10 @@ def check_memory(needed_mb: int, total_mb: int, available_mb: int) -> Check:
     return Check("memory", "ok", detail)
 
 
-def memory_mb(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
+def memory_mb() -> tuple[int, int]:
     """Total and available memory in MB."""
-    if meminfo.exists():
-        rows = (line.split() for line in meminfo.read_text().splitlines())
-        kib = {row[0]: int(row[1]) for row in rows if len(row) > 1}
-        return kib["MemTotal:"] * 1024 // 10**6, kib.get("MemAvailable:", 0) * 1024 // 10**6
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 10**6
-    return total, total
+    found = psutil.virtual_memory()
+    return found.total // 10**6, found.available // 10**6
 
 
 def check_gpu_memory(loads: Sequence[GpuLoad], here: int) -> Iterator[Check]:

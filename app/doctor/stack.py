@@ -237,8 +237,6 @@ def check_installed(needs: Needs, setup: str) -> list[Check]:
     checks = list(check_llama(needs, setup))
     if needs.stack and (torch := installed("torch")):
         checks += check_torch(needs, torch_cuda(), torch, installed("torchaudio"), setup)
-        names = ("qwen-tts", "faster-qwen3-tts", "transformers")
-        checks += check_voices(*map(installed, names))
         checks += check_locked(needs.stack)
     return checks
 
@@ -275,21 +273,6 @@ def _fits(cuda: str, torchaudio: str) -> bool:
     return bool(torchaudio) and for_cpu == (not cuda)
 
 
-def check_voices(
-    official: str | None, fast: str | None, transformers: str | None
-) -> Iterator[Check]:
-    """qwen-tts 0.1.1 pins transformers 4.57.3, faster-qwen3-tts needs 5.15 (their metadata)."""
-    if official and fast:
-        detail = f"qwen-tts {official} and faster-qwen3-tts {fast} exclude each other"
-        yield Check("Qwen3-TTS", "fail", detail, "Uninstall one: .venv/bin/pip uninstall qwen-tts")
-    elif official and transformers and transformers != "4.57.3":
-        detail = f"qwen-tts {official} needs transformers 4.57.3, here is {transformers}"
-        yield Check("Qwen3-TTS", "fail", detail, _pip_install("workstation"))
-    elif fast and transformers and not transformers.startswith("5.15."):
-        detail = f"faster-qwen3-tts {fast} needs transformers 5.15, here is {transformers}"
-        yield Check("Qwen3-TTS", "fail", detail, _pip_install("workstation-fast"))
-
-
 def check_locked(
     stack: str, root: Path | None = None, version_of: Callable[[str], str | None] | None = None
 ) -> Iterator[Check]:
@@ -305,11 +288,8 @@ def check_locked(
     if others:
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
         detail = f"not as locked: {', '.join(others[:4])}{more}"
-        yield Check("versions", "warn", detail, _pip_install(stack))
-
-
-def _pip_install(stack: str) -> str:
-    return f"Run: .venv/bin/pip install --no-deps --require-hashes -r requirements-{stack}.lock"
+        fix = f"Run: .venv/bin/pip install --no-deps --require-hashes -r {lock.name}"
+        yield Check("versions", "warn", detail, fix)
 
 
 def locked_versions(lock: str) -> Mapping[str, list[str]]:

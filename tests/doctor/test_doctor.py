@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import socket
@@ -14,7 +13,9 @@ from typing import Any
 import pytest
 
 from app.doctor import checks as doctor
-from app.doctor.checks import Check, examine
+from app.doctor.checks import examine
+from app.doctor.finding import Check
+from app.doctor.memory import check_memory
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from tests.support.file_server import FileServer, file_server
 
@@ -52,7 +53,6 @@ def test_examines_everything(empty_cache: dict[str, str]) -> None:
     others = {
         "Python",
         "settings",
-        "C++ compiler",
         "weights",
         "disk",
         "memory",
@@ -83,42 +83,6 @@ def test_an_unknown_catalogue_entry(empty_cache: dict[str, str]) -> None:
     assert_fails(checks["weights"], "silero-vda", "silero-vad")
 
 
-def test_python() -> None:
-    assert doctor.check_python((3, 13)).state == "ok"
-    assert_fails(doctor.check_python((3, 10)), "3.11 or newer", "Install")
-
-
-def test_the_compiler_is_needed_until_llama_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert doctor.check_compiler(["onnxruntime"]).state == "ok"
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
-    assert doctor.check_compiler(["llama_cpp"]).state == "ok"
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert_fails(doctor.check_compiler(["llama_cpp"]), "cannot be built", "Run: ")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
-    assert doctor.check_compiler(["llama_cpp"]).state == "ok"
-
-
-@pytest.mark.parametrize(
-    ("libc", "state"),
-    [
-        (("glibc", "2.34"), "ok"),
-        (("glibc", "2.4"), "fail"),
-        (("glibc", "2.31"), "fail"),
-        (("", ""), "fail"),
-    ],
-)
-def test_moonshine_needs_a_recent_glibc(libc: tuple[str, str], state: str) -> None:
-    (check,) = doctor.check_libc(["moonshine_voice"], libc, "linux")
-    assert check.state == state
-    assert bool(check.fix) == (state == "fail")
-
-
-def test_glibc_matters_to_moonshine_on_linux_only() -> None:
-    assert list(doctor.check_libc(["onnxruntime"], ("glibc", "2.1"), "linux")) == []
-    assert list(doctor.check_libc(["moonshine_voice"], ("", ""), "darwin")) == []
-
-
 def test_a_missing_extra() -> None:
     build: Any = None
     spec = EngineSpec(
@@ -129,22 +93,16 @@ def test_a_missing_extra() -> None:
 
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
-    assert doctor.check_disk(tmp_path / "not" / "yet", 5 * 10**8).state == "ok"
-    assert_fails(doctor.check_disk(tmp_path, 10**9), "1.1 GB needed", "paths.cache_dir")
+    (enough,) = doctor.check_room({tmp_path / "not" / "yet": 5 * 10**8})
+    assert enough.state == "ok"
+    (both,) = doctor.check_room({tmp_path: 5 * 10**8, tmp_path / "not" / "yet": 5 * 10**8})
+    assert_fails(both, "1.1 GB needed", "paths.cache_dir")
 
 
 def test_memory() -> None:
-    assert doctor.check_memory(900, 8000, 4000).state == "ok"
-    assert doctor.check_memory(900, 8000, 400).state == "warn"
-    assert_fails(doctor.check_memory(900, 512, 400), "about 900 MB", "smaller")
-
-
-def test_memory_is_read_from_the_kernel(tmp_path: Path) -> None:
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal:  2000000 kB\nMemFree: 1 kB\nMemAvailable:  1000000 kB\n\n")
-    assert doctor.memory_mb(meminfo) == (2048, 1024)
-    total, available = doctor.memory_mb(tmp_path / "absent")
-    assert total == available > 0
+    assert check_memory(900, 8000, 4000).state == "ok"
+    assert check_memory(900, 8000, 400).state == "warn"
+    assert_fails(check_memory(900, 512, 400), "about 900 MB", "smaller")
 
 
 def test_processor() -> None:

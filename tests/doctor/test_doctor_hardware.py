@@ -82,11 +82,9 @@ def look(
             opened=opened,
             asound=asound,
             mixer=lambda _: mixer,
-            clock=bus.clock,
         )
     )
     assert bus.open_handles == 0
-    assert bus.clock.now - 100 < 1.5, "seconds; the mixer may take some more"
     assert all(check.state != "fail" for check in checks)
     assert all(check.fix for check in checks if check.state != "ok")
     found = {check.name: check for check in checks}
@@ -263,11 +261,6 @@ def test_an_array_that_goes_in_the_middle_ends_the_look(settings: Settings, faul
     device = FakeXvf(retries=0)
     device.faults = [late(0), fault]  # type: ignore[list-item]
     assert look(settings, device)["array control"].state == "warn"
-
-
-def test_a_slow_array_is_not_waited_for(settings: Settings) -> None:
-    found = look(settings, FakeXvf(retries=1, takes_s=0.09))
-    assert "too slowly" in found["array control"].detail
 
 
 ARRAY_CARD, OTHER_CARD = "ReSpeaker XVF3800: USB Audio (hw:2,0)", "HDA Intel PCH: ALC256"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -270,24 +269,6 @@ class TestInstalled:
     def test_a_torch_that_cannot_be_read_is_passed_over(self) -> None:
         assert list(doctor_stack.check_torch(NEEDS, None, "2.13.0", "2.11.0", "")) == []
 
-    @pytest.mark.parametrize(
-        ("official", "fast", "transformers", "told"),
-        [
-            ("0.1.1", None, "4.57.3", ""),
-            (None, "0.5.4", "5.15.1", ""),
-            (None, None, "5.23.0", ""),
-            ("0.1.1", "0.5.4", "4.57.3", "exclude each other"),
-            ("0.1.1", None, "5.15.1", "needs transformers 4.57.3"),
-            (None, "0.5.4", "5.23.0", "needs transformers 5.15"),
-        ],
-    )
-    def test_the_voices_transformers(
-        self, official: str | None, fast: str | None, transformers: str, told: str
-    ) -> None:
-        checks = list(doctor_stack.check_voices(official, fast, transformers))
-        assert bool(checks) == bool(told)
-        assert all(check.state == "fail" and told in check.detail for check in checks)
-
     def test_other_versions_than_the_locked_ones(self, tmp_path: Path) -> None:
         (tmp_path / "requirements-workstation.lock").write_text(
             "a==1 \\\n    --hash=sha256:00\nb==1 ; python_full_version < '3.12' \\\nb==2\nc==3\n"
@@ -347,16 +328,6 @@ def test_the_doctors_command_installs_what_was_asked_for(tmp_path: Path) -> None
     assert setup == "script/serve --setup-only --config 'my own.yaml' --set 'a=b c'"
     fixes = [check.fix for check in checks if "script/serve" in check.fix]
     assert all("--set stt.engine=parakeet --set 'stt.model_file=/a b'" in fix for fix in fixes)
-
-
-def test_room_is_asked_for_once_on_each_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    free = shutil.disk_usage(tmp_path).free
-    wanted = {tmp_path / "weights": free // 2, tmp_path: free // 2}
-    (check,) = doctor.check_room(wanted)
-    assert check.state == "fail"
-    assert "TMPDIR" in check.fix
 
 
 def test_a_missing_package_of_the_stack_is_not_left_to_pip() -> None:

@@ -379,22 +379,22 @@ def test_room_is_judged_where_the_engine_goes(
     on_gpu = options(f"stt={{{own}}}").stt
     on_cpu = options(f"stt={{{own}, device: cpu}}").stt
     monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 800 + 500)
-    assert has_room(cache, lambda: [5 + 400 + 500])(Kind.STT, on_gpu)
-    assert not has_room(cache, lambda: [5 + 400 + 499])(Kind.STT, on_gpu)
-    assert has_room(cache, lambda: [0])(Kind.STT, on_cpu)
-    assert has_room(cache, list)(Kind.STT, on_gpu)
+    assert has_room(cache, Kind.STT, on_gpu, lambda: [5 + 400 + 500])
+    assert not has_room(cache, Kind.STT, on_gpu, lambda: [5 + 400 + 499])
+    assert has_room(cache, Kind.STT, on_cpu, lambda: [0])
+    assert has_room(cache, Kind.STT, on_gpu, list)
     monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 800 + 499)
-    assert not has_room(cache, lambda: [10_000])(Kind.STT, on_cpu)
-    assert not has_room(cache, list)(Kind.STT, on_gpu)
+    assert not has_room(cache, Kind.STT, on_cpu, lambda: [10_000])
+    assert not has_room(cache, Kind.STT, on_gpu, list)
     second = options(f"stt={{{own}, device: 'cuda:1'}}").stt
     monkeypatch.setattr(memory_room, "_free_mb", lambda: 800 + 5 + 500)
-    assert has_room(cache, lambda: [0, 5 + 400 + 500])(Kind.STT, second)
-    assert not has_room(cache, lambda: [10_000, 0])(Kind.STT, second)
-    assert not has_room(cache, lambda: [10_000])(Kind.STT, second), "there is no second one"
+    assert has_room(cache, Kind.STT, second, lambda: [0, 5 + 400 + 500])
+    assert not has_room(cache, Kind.STT, second, lambda: [10_000, 0])
+    assert not has_room(cache, Kind.STT, second, lambda: [10_000]), "there is no second one"
     monkeypatch.setattr(memory_room, "_free_mb", lambda: 800 + 5 + 499)
-    assert not has_room(cache, lambda: [10_000])(Kind.STT, on_gpu), "it is read before it is there"
+    assert not has_room(cache, Kind.STT, on_gpu, lambda: [10_000]), "it is read before it is there"
     far = options("llm={engine: openai-chat, url: 'http://127.0.0.1:1/v1'}").llm
-    assert has_room(cache, lambda: [0])(Kind.LLM, far)
+    assert has_room(cache, Kind.LLM, far, lambda: [0])
 
 
 def test_what_a_gpu_has_left() -> None:
