@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from app.settings.model import Settings
 from app.settings.yaml_tree import Branch, Leaf, Node, origin_of, plain
-from pipeline.engines.registry import EngineOptions, Kind, engine_names, engine_spec
+from pipeline.engines.registry import REPLACED, EngineOptions, Kind, engine_names, engine_spec
 from pipeline.errors import ConfigError
 
 log = logging.getLogger("reachy_voice.settings")
@@ -77,11 +77,14 @@ def _models(tree: Branch, problems: list[str]) -> dict[str, type[BaseModel]]:
 
 def _options(kind: Kind, node: Node, problems: list[str]) -> type[EngineOptions] | None:
     engine = node.children.get("engine") if isinstance(node, Branch) else None
-    if engine is None:
+    if not isinstance(node, Branch) or engine is None:
         problems.append(f"{node.origin}: {kind} must name its engine: `{kind}: {{engine: ...}}`")
         return None
     known = engine_names(kind)
     name = plain(engine)
+    if new := REPLACED.get((kind, str(name))):
+        log.warning("%s: %s.engine: %s is now %s", engine.origin, kind, name, new)
+        node.children["engine"], name = Leaf(new, engine.origin), new
     if name not in known:
         near = get_close_matches(str(name), known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

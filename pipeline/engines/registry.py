@@ -98,13 +98,15 @@ _BUILT_IN: dict[tuple[Kind, str], str] = {
     (Kind.STT, "openai-transcriptions"): "pipeline.engines.stt.openai_transcriptions",
     (Kind.LLM, "llama-cpp"): "pipeline.engines.llm.llama_cpp",
     (Kind.LLM, "openai-chat"): "pipeline.engines.llm.openai_chat",
-    (Kind.LLM, "openai-responses"): "pipeline.engines.llm.openai_responses",
     (Kind.TTS, "piper"): "pipeline.engines.tts.piper",
     (Kind.TTS, "espeak-ng"): "pipeline.engines.tts.espeak_ng",
     (Kind.TTS, "openai-speech"): "pipeline.engines.tts.openai_speech",
     (Kind.TTS, "qwen3-tts"): "pipeline.engines.tts.qwen3_tts",
 }
 """Modules with a ``SPEC``. Nothing heavy is imported by importing one of them."""
+
+REPLACED = {(Kind.LLM, "openai-responses"): "openai-chat"}
+"""Engines that are no more, and what settings that name them get in their place."""
 
 
 def engine_names(kind: Kind) -> list[str]:

@@ -200,8 +200,6 @@ class FarServer:
                 return _json({"data": [entry]})
             case "/v1/chat/completions":
                 return self._spoken(far_answers.chat(self, seen.json))
-            case "/v1/responses":
-                return self._spoken(far_answers.responses(self, seen.json))
             case "/v1/audio/transcriptions":
                 return Mood(body=[self.first_s, json.dumps({"text": self.transcript}).encode()])
             case "/v1/audio/speech":

@@ -19,7 +19,6 @@ SPECS = {
     (kind, name): engine_spec(kind, name)
     for kind, name in (
         (Kind.LLM, "openai-chat"),
-        (Kind.LLM, "openai-responses"),
         (Kind.STT, "openai-transcriptions"),
         (Kind.TTS, "openai-speech"),
     )

@@ -15,7 +15,7 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Family:
     """``owners``: what it calls itself. ``sampling``: its names of what OpenAI's API does not
-    have. ``chat`` and ``responses``: what it is told besides, mostly not to think aloud.
+    have. ``chat``: what it is told besides, mostly not to think aloud.
     ``most``: its name of the limit of a chat answer's tokens. ``any_model``: it serves what it has,
     whatever name is asked for. ``ready_path``: what says that a model is loaded. ``context_path``
     and ``context``: where it tells how many tokens fit, and what of the answer, for a model;
@@ -27,7 +27,6 @@ class Family:
     owners: tuple[str, ...] = ()
     sampling: Mapping[str, str] = field(default_factory=dict)
     chat: Mapping[str, Any] = field(default_factory=dict)
-    responses: Mapping[str, Any] = field(default_factory=dict)
     most: str = "max_tokens"
     any_model: bool = False
     ready_path: str | None = None
@@ -69,7 +68,6 @@ LLAMA_SERVER = Family(
     ("llamacpp",),
     {"min_p": "min_p", "repeat_penalty": "repeat_penalty"},
     {**_NO_THOUGHTS, "cache_prompt": True},
-    {**_NO_THOUGHTS, "cache_prompt": True},
     any_model=True,
     ready_path="/health",
     context_path="/props",
@@ -82,7 +80,6 @@ VLLM = Family(
     ("vllm",),
     {"min_p": "min_p", "repeat_penalty": "repetition_penalty"},
     _NO_THOUGHTS,
-    _NO_THOUGHTS,
     ready_path="/health",
 )
 SGLANG = Family("SGLang", ("sglang",), VLLM.sampling, _NO_THOUGHTS)
@@ -90,7 +87,6 @@ OLLAMA = Family(
     "Ollama",
     ("library",),
     chat={"reasoning_effort": "none"},
-    responses={"reasoning": {"effort": "none"}},
     context_path="/api/ps",
     context=_ollama_context,
     cuts=True,

@@ -1,187 +1,327 @@
-"""Language models by URL: ``POST /v1/chat/completions``, as llama-server, vLLM, Ollama, LM Studio,
-SGLang and OpenAI offer it."""
+"""Language models by URL: answering, and reading ahead, over ``POST /v1/chat/completions``.
+
+The server keeps what it has read, so a conversation here is nothing but what it cost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+import json
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
+from typing import Literal
 
+from pydantic import Field
+
+from pipeline.engines.by_url.endpoint import Body, Exchange
 from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.failures import (
+    Refused,
+    broke_off,
+    complaint,
+    garbled,
+    refused,
+)
+from pipeline.engines.by_url.families import OPENAI
+from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Pool
-from pipeline.engines.contract import FinishReason
-from pipeline.engines.llm.pictures import pieces
-from pipeline.engines.llm.url_conversation import UrlLlm, UrlLlmOptions
+from pipeline.engines.contract import Delta, Finished, Warmed
+from pipeline.engines.llm.chat_completions import PATH, ChatReader, body_of, usage_of
+from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.llm.url_prompts import (
     Asked,
+    Complained,
     Garbled,
-    RawCall,
-    arguments_text,
-    decoded,
-    format_fields,
-    sampling_fields,
+    Parts,
+    for_eyes,
+    for_the_blind,
 )
 from pipeline.engines.registry import Kind, UrlEngineSpec
-from pipeline.messages import Image, Message, Usage
+from pipeline.errors import EngineError, PromptTooLong
+from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.work import Cancelled, Work
+
+log = logging.getLogger("reachy_voice.llm")
+
+REPLY_TOKENS = 512
+"""Room in the context that a prompt leaves for its answer; a server stops in the middle of a
+sentence where there is none."""
 
 
-class ChatOptions(UrlLlmOptions):
+JUDGE_CONTEXT_TOKENS = 4096
+"""A judge reads the instructions once, and of each conversation its latest words."""
+LINGER_S = 0.5
+"""Behind the end of an answer figures follow, and the end of the stream, which keeps the connection
+for the next request."""
+
+
+class ChatOptions(UrlOptions):
     engine: Literal["openai-chat"] = "openai-chat"
-
-
-class ChatApi:
-    path = "chat/completions"
-
-    def body(self, asked: Asked, *, stream: bool) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "model": asked.model or None,
-            "messages": [_message(message) for message in asked.messages],
-            "stream": stream,
-            **sampling_fields(asked),
-            **asked.family.chat,
-        }
-        if stream:
-            body["stream_options"] = {"include_usage": True}
-        if asked.sampling.max_tokens is not None:
-            body[asked.family.most] = asked.sampling.max_tokens
-        if asked.offered:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "parameters": tool.parameters,
-                    },
-                }
-                for tool in asked.offered
-            ]
-            body |= {"tool_choice": asked.tool_choice, **format_fields(asked)}
-            if not asked.choice.parallel:
-                body["parallel_tool_calls"] = False
-        return body
-
-    def reader(self) -> ChatReader:
-        return ChatReader()
-
-    def usage(self, answer: Any) -> Usage:
-        return chat_usage(answer) or Usage()
-
-
-def _message(message: Message) -> dict[str, Any]:
-    plain: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.images:
-        plain["content"] = [_part(piece) for piece in pieces(message)]
-    if message.role == "tool":
-        plain["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:
-        plain["tool_calls"] = [
-            {
-                "id": call["id"],
-                "type": "function",
-                "function": {
-                    "name": call["function"]["name"],
-                    "arguments": arguments_text(call["function"]["arguments"]),
-                },
-            }
-            for call in message.tool_calls
-        ]
-    return plain
-
-
-def _part(piece: str | Image) -> dict[str, Any]:
-    if isinstance(piece, str):
-        return {"type": "text", "text": piece}
-    return {"type": "image_url", "image_url": {"url": piece.url}}
-
-
-class ChatReader:
-    """An ``AnswerReader`` of ``chat.completion.chunk`` objects.
-
-    Pieces of calls belong together by ``index``; older Ollamas send none, or the same for all, so
-    that another ``id`` begins another call, too. ``reasoning_content`` (llama-server, LM Studio,
-    SGLang) and ``reasoning`` (vLLM, Ollama) are thoughts.
-    """
-
-    def __init__(self) -> None:
-        self.ended: FinishReason | None = None
-        self.usage: Usage | None = None
-        self._calls: list[RawCall] = []
-        self._at: list[Any] = []
-        """The index that each call came with."""
+    read_ahead: bool | None = None
+    """Have the server read prompts before they are answered, with one token as the answer: answers
+    begin sooner where it keeps what it has read. null: but not at OpenAI, where tokens cost."""
+    context_tokens: int | None = Field(default=None, ge=512)
+    """Longest prompt and answer; null: what the server tells."""
+    vision: bool = False
+    """Whether the model sees: pictures are sent to it. Without, it is told that there was one."""
+    word_judge: str | None = "smollm2-135m-instruct"
+    """Weights of a small language model here that says whether the user's words are complete, which
+    servers do not tell: then unfinished sentences are waited for. null: the turn detector decides
+    alone, as it does without the memory (210 MB)."""
 
     @property
-    def calls(self) -> Sequence[RawCall]:
-        return self._calls
-
-    def feed(self, data: str) -> str:
-        if data.strip() == "[DONE]":
-            return ""
-        chunk = decoded(data)
-        self.usage = chat_usage(chunk) or self.usage
-        choices = chunk.get("choices")
-        if not choices:
-            return ""
-        if not isinstance(choices, list) or not isinstance(choices[0], dict):
-            raise Garbled("a chunk of its answer has no choice")
-        choice = choices[0]
-        delta = choice.get("delta") or choice.get("message") or {}
-        if not isinstance(delta, dict):
-            raise Garbled("a chunk of its answer has no delta")
-        for piece in delta.get("tool_calls") or ():
-            self._take(piece)
-        if reason := choice.get("finish_reason"):
-            self.ended = "length" if reason == "length" else "stop"
-        content = delta.get("content")
-        return content if isinstance(content, str) else ""
-
-    def _take(self, piece: Any) -> None:
-        function = piece.get("function") if isinstance(piece, dict) else None
-        if not isinstance(function, dict):
-            raise Garbled("a call of its answer has no function")
-        key, index = piece.get("id") or "", piece.get("index")
-        call = self._of(index, str(key))
-        name, arguments = function.get("name"), function.get("arguments")
-        if isinstance(name, str) and not call.name:
-            call.name = name
-        if arguments is not None:
-            call.arguments += arguments_text(arguments)
-
-    def _of(self, index: Any, key: str) -> RawCall:
-        """The call that a piece belongs to; the newest of those that fit."""
-        for call, at in zip(reversed(self._calls), reversed(self._at), strict=True):
-            if at == index and (not key or not call.key or key == call.key):
-                return call
-        self._calls.append(RawCall(key))
-        self._at.append(index)
-        return self._calls[-1]
+    def judge(self) -> LlamaCppOptions | None:
+        if self.word_judge is None:
+            return None
+        return LlamaCppOptions(
+            weights=self.word_judge, context_tokens=JUDGE_CONTEXT_TOKENS, saved_prefix_mb=0
+        )
 
 
-def chat_usage(answer: Any) -> Usage | None:
-    """The tokens that a chunk or an answer tells. ``timings``: llama-server's own figures, for
-    builds that do not tell cached tokens otherwise."""
-    usage = answer.get("usage") if isinstance(answer, dict) else None
-    if not isinstance(usage, dict):
-        return None
-    details = usage.get("prompt_tokens_details")
-    timings = answer.get("timings")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    if not cached and isinstance(timings, dict):
-        cached = timings.get("cache_n")
-    return usage_of(usage.get("prompt_tokens"), cached, usage.get("completion_tokens"))
+class UrlLlm:
+    """An ``LlmStage``."""
+
+    def __init__(self, engine: UrlEngine, options: ChatOptions) -> None:
+        self.engine = engine
+        self.options = options
+        engine.warm_up = self._warm_up
+        self.refuses_reading = False
+        """Whether the server does not take what reads ahead."""
+
+    @property
+    def reads_ahead(self) -> bool:
+        wanted = self.options.read_ahead
+        free = self.engine.found.family is not OPENAI
+        return not self.refuses_reading and (free if wanted is None else wanted)
+
+    @property
+    def context_tokens(self) -> int:
+        """0: unknown."""
+        return self.options.context_tokens or self.engine.found.context_tokens
+
+    @property
+    def most_prompt_tokens(self) -> int:
+        room = self.context_tokens
+        return room - min(REPLY_TOKENS, room // 4)
+
+    def open(self) -> UrlConversation:
+        return UrlConversation(self)
+
+    async def _warm_up(self) -> None:
+        await UrlConversation(self).read([Message("user", "Hello")], (), Work())
 
 
-def usage_of(prompt: Any, cached: Any, generated: Any) -> Usage:
-    """What is no number counts as none."""
-    whole, known, made = (
-        n if isinstance(n, int) and n > 0 else 0 for n in (prompt, cached, generated)
+class UrlConversation:
+    """A ``ConversationStage``."""
+
+    def __init__(self, llm: UrlLlm) -> None:
+        self._llm = llm
+        self._closed = False
+        self._seen = Usage()
+        """Of the last answer or reading ahead."""
+        self._tokens_per_char = 0.0
+        """Of its prompt; 0: not known."""
+
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Warmed:
+        """Have the server read the prompt. Without reading ahead, what the last answer cost says
+        how full the context is. Raises ``EngineError``, ``Cancelled``."""
+        self._require_open()
+        asked = self._asked(messages, tools)
+        self._require_room(asked)
+        if self._llm.reads_ahead:
+            try:
+                self._seen = await self._read(asked.read_ahead(said), work)
+            except Refused as error:
+                self._llm.refuses_reading = True
+                log.warning("prompts are not read ahead any more: %s", error)
+        usage = self._seen
+        return Warmed(
+            usage,
+            fixed_tokens=_fixed_tokens(asked, usage),
+            most_tokens=self._llm.most_prompt_tokens if usage.prompt else 0,
+        )
+
+    async def read(self, messages: Sequence[Message], tools: Sequence[Tool], work: Work) -> None:
+        """Have the server read a prompt, whatever the settings say of that."""
+        await self._read(self._asked(messages, tools).read_ahead(""), work)
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
+        work: Work,
+    ) -> AsyncGenerator[Delta, None]:
+        """Answer. Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``."""
+        self._require_open()
+        asked = self._asked(messages, tools, tool_choice, sampling)
+        self._require_room(asked)
+        spent = Usage()
+        if asked.forced and asked.family.calls_by_schema:
+            try:
+                by_schema = self._answer(replace(asked, form="schema"), work, spent)
+                async with aclosing(by_schema) as deltas:
+                    async for delta in deltas:
+                        yield delta
+                return
+            except Refused as error:
+                log.warning("a call is asked for without its schema: %s", error.what)
+                asked = replace(asked, form="any arguments")
+            except NoCall as error:  # llama-server ignores the bounds of a "number"
+                log.warning("a call is asked for once more: %s", error.what)
+                spent, asked = error.usage, replace(asked, form="schema")
+        async with aclosing(self._answer(asked, work, spent)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _answer(self, asked: Asked, work: Work, spent: Usage) -> AsyncGenerator[Delta, None]:
+        """``spent``: on an attempt before this one."""
+        reader, parts = ChatReader(), Parts(asked)
+        async with (
+            self._ask(asked, work, stream=True) as exchange,
+            aclosing(self._texts(exchange, reader, asked)) as texts,
+        ):
+            async for text in texts:
+                for part in parts.text(text):
+                    yield part
+        for part in parts.finish(reader.calls):
+            yield part
+        usage = reader.usage or Usage()
+        self._learn(asked, usage)
+        self._seen = Usage(usage.prompt + usage.generated, evaluated=usage.prompt + usage.generated)
+        reason = reader.ended or "stop"
+        if parts.missing and reason == "stop":
+            raise _no_call(self._llm.engine, usage)
+        yield Finished(reason, spent + usage)
+
+    def close(self) -> None:
+        self._closed = True
+
+    # -- room
+
+    def _require_room(self, asked: Asked) -> None:
+        """Raise ``PromptTooLong`` for a server that would not. How long a prompt is, is computed
+        from the last one; so the first one passes."""
+        llm = self._llm
+        most = llm.context_tokens
+        cuts = llm.engine.found.family.cuts or llm.options.context_tokens
+        tokens = round(self._tokens_per_char * _chars(asked))
+        if cuts and most and tokens > most:
+            raise PromptTooLong(tokens, most)
+
+    def _learn(self, asked: Asked, usage: Usage) -> None:
+        if usage.prompt and (chars := _chars(asked)):
+            self._tokens_per_char = usage.prompt / chars
+
+    # -- requests
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Cancelled
+
+    def _asked(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        choice: ToolChoice | None = None,
+        sampling: Sampling | None = None,
+    ) -> Asked:
+        found = self._llm.engine.found
+        shown = for_eyes if self._llm.options.vision else for_the_blind
+        return Asked(
+            found.model,
+            found.family,
+            list(map(shown, messages)),
+            tools,
+            choice or ToolChoice(),
+            sampling or Sampling(),
+        )
+
+    def _ask(
+        self, asked: Asked, work: Work, *, stream: bool
+    ) -> AbstractAsyncContextManager[Exchange]:
+        llm = self._llm
+        body = llm.options.with_extra(body_of(asked, stream=stream))
+        return llm.engine.endpoint.ask(PATH, Body.json(body), work, asked.private)
+
+    async def _texts(
+        self, exchange: Exchange, reader: ChatReader, asked: Asked
+    ) -> AsyncGenerator[str, None]:
+        """What is said. Behind the end, figures may follow; the answer does not fail without."""
+        place = self._llm.engine.place
+        try:
+            async with aclosing(exchange.events()) as events:
+                async for event in events:
+                    if text := reader.feed(event.data):
+                        yield text
+                    if reader.ended:
+                        exchange.linger(LINGER_S)
+        except Garbled as problem:
+            raise garbled(place, str(problem)) from problem
+        except Complained as problem:
+            raise refused(place, complaint(0, problem.body), asked.private) from problem
+        except EngineError:
+            if not reader.ended:
+                raise
+        if not reader.ended:
+            raise broke_off(place, "its stream ended before the answer did")
+
+    async def _read(self, asked: Asked, work: Work) -> Usage:
+        async with self._ask(asked, work, stream=False) as exchange:
+            content = await exchange.body()
+        try:
+            usage = usage_of(json.loads(content)) or Usage()
+        except (ValueError, RecursionError):
+            return Usage()
+        self._learn(asked, usage)
+        return usage
+
+
+_MARKS_CHARS = 24
+"""What a template writes around a message, in characters of text that cost as much."""
+
+
+def _tool_chars(asked: Asked) -> int:
+    return sum(len(json.dumps([tool.description, tool.parameters])) for tool in asked.tools)
+
+
+def _chars(asked: Asked) -> int:
+    """Of all that a model reads."""
+    texts = sum(len(message.content) + _MARKS_CHARS for message in asked.messages)
+    calls = sum(len(json.dumps(call)) for m in asked.messages for call in m.tool_calls)
+    return _tool_chars(asked) + texts + calls
+
+
+def _fixed_tokens(asked: Asked, usage: Usage) -> int:
+    """Of instructions and tools, by their share of the text: servers tell only the sum."""
+    first = asked.messages[0] if asked.messages else None
+    system = len(first.content) + _MARKS_CHARS if first and first.role == "system" else 0
+    return usage.prompt * (_tool_chars(asked) + system) // max(1, _chars(asked))
+
+
+class NoCall(EngineError):
+    """The answer had to be a call. ``usage``: what it cost."""
+
+    usage = Usage()
+
+
+def _no_call(engine: UrlEngine, usage: Usage) -> NoCall:
+    error = NoCall(
+        f"{engine.place.who} wrote no tool call that fits its schema",
+        why="a call was asked for",
+        fix="Choose a model that calls tools, and start its server with a parser for its calls",
     )
-    known = min(known, whole)
-    return Usage(whole, known, whole - known, made)
+    error.usage = usage
+    return error
 
 
 def build(options: ChatOptions, pool: Pool) -> UrlEngine:
     engine = UrlEngine(Kind.LLM, options.engine, options, pool)
-    engine.stage = UrlLlm(engine, options, ChatApi())
+    engine.stage = UrlLlm(engine, options)
     return engine
 
 

@@ -1,4 +1,4 @@
-"""Prompts and answers of OpenAI-compatible servers: what both of their APIs share. Sans-I/O."""
+"""What a server is asked, and what of its answer counts. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pipeline.engines.by_url.families import Family
-from pipeline.engines.contract import FinishReason, ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, seen
 from pipeline.engines.llm.tool_calls.parser import CallParser, Part
 from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.engines.llm.tool_calls.syntax import HERMES
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
 
 log = logging.getLogger("reachy_voice.llm")
 
@@ -95,12 +95,12 @@ def for_the_blind(message: Message) -> Message:
 
 
 def arguments_text(arguments: Any) -> str:
-    """Arguments of a call in the history as the JSON text that the APIs want."""
+    """Arguments of a call in the history as the JSON text that the API wants."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def sampling_fields(asked: Asked) -> dict[str, Any]:
-    """What both APIs and all servers call the same, and what this family calls otherwise."""
+    """What all servers call the same, and what this family calls otherwise."""
     sampling = asked.sampling
     names = asked.family.sampling
     fields: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
@@ -113,7 +113,7 @@ def sampling_fields(asked: Asked) -> dict[str, Any]:
 
 
 def format_fields(asked: Asked) -> dict[str, Any]:
-    """``response_format``, which llama-server takes at both of its APIs."""
+    """``response_format``: one call as JSON, where it is asked for by its schema."""
     if asked.form == "free":
         return {}
     tools = asked.callable
@@ -174,36 +174,7 @@ class RawCall:
     key: str
     name: str = ""
     arguments: str = ""
-
-
-class AnswerReader(Protocol):
-    """Takes one API's stream apart. ``feed`` gives the text that an event adds, thoughts never."""
-
-    ended: FinishReason | None
-    usage: Usage | None
-
-    def feed(self, data: str) -> str:
-        """Raises ``Complained``, ``Garbled``."""
-        ...
-
-    @property
-    def calls(self) -> Sequence[RawCall]:
-        """All calls, once ``ended`` is set."""
-        ...
-
-
-class Api(Protocol):
-    """One of the two."""
-
-    path: str
-
-    def body(self, asked: Asked, *, stream: bool) -> dict[str, Any]: ...
-
-    def reader(self) -> AnswerReader: ...
-
-    def usage(self, answer: Any) -> Usage:
-        """Of an answer that was not streamed."""
-        ...
+    index: Any = None
 
 
 def decoded(data: str) -> dict[str, Any]:

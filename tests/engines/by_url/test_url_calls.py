@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.engines.by_url.families import LLAMA_SERVER
 from pipeline.engines.contract import Finished, TextDelta, ToolCall
+from pipeline.engines.llm.chat_completions import ChatReader
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
 from pipeline.engines.llm.tool_calls.schema_check import fits
@@ -19,7 +20,7 @@ from pipeline.engines.llm.vocabulary import Vocabulary
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import Sampling, Tool, ToolChoice
-from tests.engines.by_url.test_url_llm import APIS, PATHS, RESPONSES, calls_of, last, text_of
+from tests.engines.by_url.test_url_llm import CHAT, PATH, calls_of, last, text_of
 from tests.support.far_server import FarServer, Mood, Seen, problem, serving
 from tests.support.far_server import Kind as Server
 from tests.support.llama_talk import MODEL
@@ -35,20 +36,18 @@ NODDED = ToolCall("nod", "{}")
 # --- in the text -------------------------------------------------------------------------------
 
 
-@APIS
 @pytest.mark.parametrize("server", ["llama-server", "vllm", "ollama", "lm-studio", "openai"])
 @pytest.mark.parametrize("size", [1, 4, 500])
-async def test_a_call_without_marks_is_a_call(server: Server, api: str, size: int) -> None:
+async def test_a_call_without_marks_is_a_call(server: Server, size: int) -> None:
     text = f"```json\n{DANCE_TEXT}\n```\nI dance."
     words = [text[at : at + size] for at in range(0, len(text), size)]
     far = FarServer(server, words=words)
-    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD))
     assert calls_of(deltas) == [DANCED]
     assert text_of(deltas) == "I dance."
 
 
-@APIS
 @pytest.mark.parametrize(
     ("text", "choice"),
     [
@@ -59,11 +58,9 @@ async def test_a_call_without_marks_is_a_call(server: Server, api: str, size: in
         ('{"name": "dance", "arguments": {"st', ToolChoice()),
     ],
 )
-async def test_json_that_is_no_call_stays_what_it_is(
-    api: str, text: str, choice: ToolChoice
-) -> None:
+async def test_json_that_is_no_call_stays_what_it_is(text: str, choice: ToolChoice) -> None:
     far = FarServer(words=list(text))
-    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
         assert (text_of(deltas), calls_of(deltas)) == (text, [])
         deltas = await answer(engine)
@@ -95,14 +92,13 @@ async def test_how_many_calls_an_answer_makes(
     assert text_of(deltas) == ""
 
 
-@APIS
-async def test_halves_of_surrogate_pairs_are_put_together(api: str) -> None:
+async def test_halves_of_surrogate_pairs_are_put_together() -> None:
     sing = Tool("sing", "", {"type": "object", "properties": {"text": {"type": "string"}}})
     units = ["\ud83e", "\udd16"]
     call = '{"name": "sing", "arguments": {"text": "', *units, '"}}'
     for words in (call, ("Hi ", *units, " there", "\ud83e", "!", "\ud83e")):
         far = FarServer(words=words)
-        async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
             deltas = await answer(engine, tools=(sing,))
         if words is call:
             assert calls_of(deltas) == [ToolCall("sing", '{"text": "🤖"}')]
@@ -128,15 +124,14 @@ async def test_the_same_call_is_one_whoever_has_found_it() -> None:
 # --- by schema ---------------------------------------------------------------------------------
 
 
-@APIS
 @pytest.mark.parametrize("choice", [ToolChoice("required"), ToolChoice("named", "dance")])
-async def test_llama_server_is_asked_for_a_call_by_its_schema(api: str, choice: ToolChoice) -> None:
+async def test_llama_server_is_asked_for_a_call_by_its_schema(choice: ToolChoice) -> None:
     far = FarServer(words=list(DANCE_TEXT))
-    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
     assert calls_of(deltas) == [DANCED]
     assert text_of(deltas) == ""
-    asked = last(far, api)
+    asked = last(far)
     named = choice.kind == "named"
     offered = [DANCE] if named else [DANCE, NOD]
     assert asked["tool_choice"] == "none"
@@ -152,30 +147,28 @@ async def test_llama_server_is_asked_for_a_call_by_its_schema(api: str, choice: 
     assert fits({"name": "nod", "arguments": {}}, schema) != named
 
 
-@APIS
-async def test_only_forced_calls_and_only_llama_server(api: str) -> None:
+async def test_only_forced_calls_and_only_llama_server() -> None:
     for server, choice in (("llama-server", ToolChoice()), ("vllm", ToolChoice("required"))):
         far = FarServer(server, calls=[("nod", "{}")])  # type: ignore[arg-type]
-        async with serving(far), running(Kind.LLM, api, far.url) as engine:
+        async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
             await answer(engine, tools=(DANCE, NOD), choice=choice)
-        assert "response_format" not in last(far, api)
-        assert last(far, api)["tool_choice"] == choice.kind
+        assert "response_format" not in last(far)
+        assert last(far)["tool_choice"] == choice.kind
 
 
 REFUSAL = problem(400, {"error": {"message": "failed to parse grammar", "code": 400}})
 
 
-@APIS
-async def test_where_its_schema_is_refused_a_call_is_asked_for_with_any_arguments(api: str) -> None:
-    far = FarServer(words=[NOD_TEXT], moods={PATHS[api]: [REFUSAL]})
-    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+async def test_where_its_schema_is_refused_a_call_is_asked_for_with_any_arguments() -> None:
+    far = FarServer(words=[NOD_TEXT], moods={PATH: [REFUSAL]})
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD), choice=ToolChoice("required"))
         assert calls_of(deltas) == [NODDED]
-        first, second = far.asked(PATHS[api])
+        first, second = far.asked(PATH)
         assert '"steps"' in json.dumps(first.json["response_format"])
         assert '"steps"' not in json.dumps(second.json["response_format"])
         assert first.json["tool_choice"] == second.json["tool_choice"] == "none"
-        far.moods = {PATHS[api]: [REFUSAL, REFUSAL]}
+        far.moods = {PATH: [REFUSAL, REFUSAL]}
         with pytest.raises(EngineError, match="refuses the request"):
             await answer(engine, tools=(DANCE,), choice=ToolChoice("required"))
 
@@ -190,40 +183,66 @@ class Careless(FarServer):
         return super()._answer(seen)
 
 
-@APIS
-async def test_a_call_that_breaks_its_schema_is_asked_for_once_more(api: str) -> None:
+async def test_a_call_that_breaks_its_schema_is_asked_for_once_more() -> None:
     steps = {"steps": {"type": "number", "minimum": 0, "maximum": 10}}
     dance = Tool("dance", "", {"type": "object", "properties": steps, "required": ["steps"]})
     far = Careless()
-    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         (free,) = [d for d in await answer(engine) if isinstance(d, Finished)]
         *deltas, end = await answer(engine, tools=(dance,), choice=ToolChoice("required"))
     assert calls_of(deltas) == [DANCED]
     assert text_of(deltas) == ""
     assert isinstance(end, Finished)
     assert end.usage == free.usage + free.usage, "both attempts are paid for"
-    assert len(far.asked(PATHS[api])) == 3
+    assert len(far.asked(PATH)) == 3
 
 
-@APIS
-async def test_a_call_that_is_cut_off_is_not_asked_for_again(api: str) -> None:
+async def test_a_call_that_is_cut_off_is_not_asked_for_again() -> None:
     far = FarServer(words=list(DANCE_TEXT))
     sampling = Sampling(max_tokens=20)
-    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(
             engine, tools=(DANCE,), choice=ToolChoice("required"), sampling=sampling
         )
     (end,) = deltas
     assert isinstance(end, Finished)
     assert end.reason == "length"
-    assert len(far.asked(PATHS[api])) == 1
+    assert len(far.asked(PATH)) == 1
 
 
 async def test_a_forced_call_that_does_not_come_is_a_failure() -> None:
     far = FarServer(words=["I would rather not."])
-    async with serving(far), running(Kind.LLM, RESPONSES, far.url) as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         with pytest.raises(EngineError, match="no tool call that fits"):
             await answer(engine, tools=(DANCE,), choice=ToolChoice("required"))
+
+
+def chat_calls(*pieces: Any) -> list[tuple[str, str]]:
+    reader = ChatReader()
+    for piece in pieces:
+        reader.feed(json.dumps({"choices": [{"delta": {"tool_calls": piece}}]}))
+    return [(call.name, call.arguments) for call in reader.calls]
+
+
+def piece(name: str | None, arguments: Any, **more: Any) -> dict[str, Any]:
+    return {**more, "function": {"name": name, "arguments": arguments}}
+
+
+def test_pieces_of_calls_find_their_call() -> None:
+    by_index = chat_calls(
+        [piece("a", "", index=0, id="1")],
+        [piece(None, "{", index=0)],
+        [piece("b", "{", index=1, id="2")],
+        [piece(None, "}", index=0), piece(None, "}", index=1)],
+    )
+    assert by_index == [("a", "{}"), ("b", "{}")]
+    one_index = chat_calls([piece("a", "{}", index=0, id="1")], [piece("b", "{}", index=0, id="2")])
+    assert one_index == [("a", "{}"), ("b", "{}")]
+    no_index = chat_calls([piece("a", "{}", id="1"), piece("b", "{}", id="2")])
+    assert no_index == [("a", "{}"), ("b", "{}")]
+    repeated = chat_calls([piece("a", "{", index=0, id="1")], [piece("a", "}", index=0, id="1")])
+    assert repeated == [("a", "{}")]
+    assert chat_calls([piece("a", {"x": 1}, index=0, id="1")]) == [("a", '{"x": 1}')]
 
 
 def test_references_point_into_the_whole_schema() -> None:

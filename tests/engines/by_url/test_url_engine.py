@@ -248,7 +248,6 @@ async def test_a_pool_that_is_closed_opens_no_connection() -> None:
 
 WARMED = [
     (Kind.LLM, CHAT, "/v1/chat/completions"),
-    (Kind.LLM, "openai-responses", "/v1/responses"),
     (Kind.STT, "openai-transcriptions", "/v1/audio/transcriptions"),
     (Kind.TTS, "openai-speech", "/v1/audio/speech"),
 ]

@@ -17,9 +17,7 @@ from tests.support.far_server import FarServer, Mood, serving, stream
 from tests.support.far_server import Kind as Server
 from tests.support.url_engines import DANCE, HELLO, NOD, answer, running
 
-CHAT, RESPONSES = "openai-chat", "openai-responses"
-PATHS = {CHAT: "/v1/chat/completions", RESPONSES: "/v1/responses"}
-APIS = pytest.mark.parametrize("api", [CHAT, RESPONSES])
+CHAT, PATH = "openai-chat", "/v1/chat/completions"
 SERVERS = pytest.mark.parametrize(
     "server", ["llama-server", "vllm", "ollama", "lm-studio", "openai"]
 )
@@ -33,41 +31,37 @@ def calls_of(deltas: Sequence[Delta]) -> list[ToolCall]:
     return [delta for delta in deltas if isinstance(delta, ToolCall)]
 
 
-def last(far: FarServer, api: str) -> Any:
-    return far.asked(PATHS[api])[-1].json
+def last(far: FarServer) -> Any:
+    return far.asked(PATH)[-1].json
 
 
 # --- each server -------------------------------------------------------------------------------
 
 
-@APIS
 @SERVERS
-async def test_an_answer_in_words_and_calls(server: Server, api: str) -> None:
+async def test_an_answer_in_words_and_calls(server: Server) -> None:
     far = FarServer(
         server, thoughts=["Hm, ", "who am I?"], calls=[("dance", '{"steps": 3}'), ("nod", "{}")]
     )
-    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD))
     assert text_of(deltas) == "Hello there, my friend. How are you?"
     assert calls_of(deltas) == [ToolCall("dance", '{"steps": 3}'), ToolCall("nod", "{}")]
-    cached = 0 if (server, api) == ("ollama", CHAT) else 12
+    cached = 0 if server == "ollama" else 12
     assert deltas[-1] == Finished("stop", Usage(20, cached, 20 - cached, 7))
     assert len({seen.port for seen in far.seen}) == 1, "one connection, kept"
 
 
-@APIS
 @SERVERS
-async def test_an_answer_that_is_cut_at_its_limit(server: Server, api: str) -> None:
+async def test_an_answer_that_is_cut_at_its_limit(server: Server) -> None:
     far = FarServer(server)
     sampling = Sampling(max_tokens=2)
-    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine, sampling=sampling)
-    limit = {CHAT: "max_tokens", RESPONSES: "max_output_tokens"}[api]
     if server == "openai":
-        limit = {CHAT: "max_completion_tokens", RESPONSES: "max_output_tokens"}[api]
-        assert last(far, api)[limit] == (2 if api == CHAT else 16)
+        assert last(far)["max_completion_tokens"] == 2
     else:
-        assert last(far, api)[limit] == 2
+        assert last(far)["max_tokens"] == 2
         assert text_of(deltas) == "Hello there,"
         assert isinstance(deltas[-1], Finished)
         assert deltas[-1].reason == "length"
@@ -79,7 +73,7 @@ async def test_each_server_is_told_what_it_knows(server: Server) -> None:
     sampling = Sampling(0.5, 0.8, 0.07, 1.2, seed=3, max_tokens=9)
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         await answer(engine, sampling=sampling)
-    asked = last(far, CHAT)
+    asked = last(far)
     fixed = {"model": "qwen3", "stream": True, "temperature": 0.5, "top_p": 0.8, "seed": 3}
     assert {key: asked[key] for key in fixed} == fixed
     assert asked["stream_options"] == {"include_usage": True}
@@ -130,7 +124,7 @@ async def test_a_conversation_as_chat_messages() -> None:
     far = FarServer()
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         await answer(engine, *LONG, tools=(DANCE,))
-    asked = last(far, CHAT)
+    asked = last(far)
     function = {"name": "dance", "arguments": '{"steps": 2}'}
     assert asked["messages"] == [
         {"role": "system", "content": "Be brief."},
@@ -149,39 +143,12 @@ async def test_a_conversation_as_chat_messages() -> None:
     assert "parallel_tool_calls" not in asked
 
 
-async def test_a_conversation_as_response_items() -> None:
-    far = FarServer()
-    async with serving(far), running(Kind.LLM, RESPONSES, far.url) as engine:
-        await answer(engine, *LONG, tools=(DANCE,))
-    asked = last(far, RESPONSES)
-    assert asked["instructions"] == "Be brief."
-    assert asked["store"] is False
-    kinds = [(item["type"], item.get("role")) for item in asked["input"]]
-    assert kinds == [
-        ("message", "user"),
-        ("message", "assistant"),
-        ("function_call", None),
-        ("function_call_output", None),
-        ("message", "user"),
-    ]
-    assert asked["input"][1]["content"][0]["text"] == "I dance."
-    assert asked["input"][2]["arguments"] == '{"steps": 2}'
-    assert asked["input"][3] == {
-        "type": "function_call_output",
-        "call_id": "call_9",
-        "output": "done",
-    }
-    (tool,) = asked["tools"]
-    assert (tool["name"], tool["strict"]) == ("dance", False)
-
-
-@APIS
-async def test_extra_fields_of_the_settings_win_and_null_takes_away(api: str) -> None:
+async def test_extra_fields_of_the_settings_win_and_null_takes_away() -> None:
     far = FarServer()
     extra = {"temperature": None, "cache_prompt": False, "slot": 1}
-    async with serving(far), running(Kind.LLM, api, far.url, extra=extra, model="mine") as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url, extra=extra, model="mine") as engine:
         await answer(engine)
-    asked = last(far, api)
+    asked = last(far)
     assert "temperature" not in asked
     assert (asked["cache_prompt"], asked["slot"], asked["model"]) == (False, 1, "mine")
 
@@ -189,7 +156,6 @@ async def test_extra_fields_of_the_settings_win_and_null_takes_away(api: str) ->
 # --- tools -------------------------------------------------------------------------------------
 
 
-@APIS
 @pytest.mark.parametrize(
     ("choice", "sent", "offered", "called"),
     [
@@ -201,13 +167,13 @@ async def test_extra_fields_of_the_settings_win_and_null_takes_away(api: str) ->
     ],
 )
 async def test_the_choice_of_tools(
-    api: str, choice: ToolChoice, sent: str, offered: list[str], called: list[str]
+    choice: ToolChoice, sent: str, offered: list[str], called: list[str]
 ) -> None:
     """Whatever the server makes of it, as Ollama did not know it for long."""
     far = FarServer("ollama", calls=[("dance", '{"steps": 3}'), ("nod", "{}")])
-    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
-    asked = last(far, api)
+    asked = last(far)
     assert asked["tool_choice"] == sent
     assert [tool.get("function", tool)["name"] for tool in asked["tools"]] == offered
     assert asked.get("parallel_tool_calls", True) == choice.parallel
@@ -216,7 +182,6 @@ async def test_the_choice_of_tools(
     assert (text_of(deltas) == "") == forced
 
 
-@APIS
 @pytest.mark.parametrize(
     "call",
     [
@@ -228,10 +193,10 @@ async def test_the_choice_of_tools(
     ],
 )
 async def test_calls_that_cannot_be_made_are_left_out(
-    api: str, call: tuple[str, str], caplog: pytest.LogCaptureFixture
+    call: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     far = FarServer(calls=[call, ("nod", "")])
-    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD))
         assert calls_of(deltas) == [ToolCall("nod", "{}")]
         assert "left out" in caplog.text
@@ -240,12 +205,11 @@ async def test_calls_that_cannot_be_made_are_left_out(
             await answer(engine, tools=(DANCE, NOD), choice=ToolChoice("required"))
 
 
-@APIS
-async def test_calls_and_thoughts_in_the_text_are_not_spoken(api: str) -> None:
+async def test_calls_and_thoughts_in_the_text_are_not_spoken() -> None:
     words = ["<th", "ink>Let me ", "dance.</thi", "nk>\n\nI da", "nce.", '<tool_call>{"name": "da']
     words += ['nce", "arguments": {"steps": 4}}', "</tool_call>"]
     far = FarServer("vllm", words=words)
-    async with serving(far), running(Kind.LLM, api, far.url) as engine:
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE,))
     assert text_of(deltas) == "I dance."
     assert calls_of(deltas) == [ToolCall("dance", '{"steps": 4}')]
@@ -280,7 +244,7 @@ STOP = chunk({}, "stop")
     ],
 )
 async def test_broken_streams_are_errors_and_not_ends(mood: Mood, why: str) -> None:
-    far = FarServer(moods={PATHS[CHAT]: [mood]})
+    far = FarServer(moods={PATH: [mood]})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         with pytest.raises(EngineError, match=why):
             await answer(engine)
@@ -290,26 +254,8 @@ async def test_broken_streams_are_errors_and_not_ends(mood: Mood, why: str) -> N
 
 @pytest.mark.parametrize("torn", [True, False])
 async def test_what_comes_behind_the_end_is_not_missed(torn: bool) -> None:
-    far = FarServer(moods={PATHS[CHAT]: [stream(WORDS, STOP, torn=torn)]})
+    far = FarServer(moods={PATH: [stream(WORDS, STOP, torn=torn)]})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine)
     assert text_of(deltas) == "Hello."
     assert deltas[-1] == Finished("stop", Usage())
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        {
-            "type": "response.failed",
-            "response": {"error": {"code": "server_error", "message": "x"}},
-        },
-        {"type": "error", "code": "server_error", "message": "x"},
-        {"type": "error", "error": {"code": "server_error", "message": "x"}},
-    ],
-)
-async def test_a_response_that_fails(event: Any) -> None:
-    far = FarServer(moods={PATHS[RESPONSES]: [stream(data(event))]})
-    async with serving(far), running(Kind.LLM, RESPONSES, far.url) as engine:
-        with pytest.raises(EngineError, match="in the middle of its answer, x"):
-            await answer(engine)

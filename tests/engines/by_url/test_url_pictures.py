@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-import pytest
-
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, data_of, joined, pieces, pixels, seen
 from pipeline.engines.registry import Kind
 from pipeline.items import UNSEEN_IMAGE
@@ -16,8 +14,6 @@ from tests.support.far_server import FarServer, serving
 from tests.support.places import DATA
 from tests.support.url_engines import answer, running
 
-CHAT, RESPONSES = "openai-chat", "openai-responses"
-PATHS = {CHAT: "/v1/chat/completions", RESPONSES: "/v1/responses"}
 PICTURE = "data:image/jpeg;base64,/9j/"
 BALL = DATA / "pictures" / "ball.jpg"
 
@@ -30,22 +26,21 @@ def shows(*urls: str | None) -> Message:
     return Message("user", f"{content}nice?", images=tuple(images))
 
 
-async def sent(api: str, *messages: Message, **options: Any) -> Any:
+async def sent(*messages: Message, **options: Any) -> Any:
     """What the server is asked."""
     far = FarServer("llama-server")
-    async with serving(far), running(Kind.LLM, api, far.url, **options) as engine:
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url, **options) as engine:
         assert await answer(engine, *messages)
         if engine.stage.reads_ahead:
             await engine.stage.open().warm(messages, (), Work(), "")
-    answered, *ahead = [seen.json for seen in far.asked(PATHS[api])]
-    key = "messages" if api == CHAT else "input"
-    assert all(one[key] == answered[key] for one in ahead)
-    return answered[key]
+    answered, *ahead = [seen.json for seen in far.asked("/v1/chat/completions")]
+    assert all(one["messages"] == answered["messages"] for one in ahead)
+    return answered["messages"]
 
 
 async def test_chat_completions_with_vision() -> None:
     before = Message("assistant", "Show me!")
-    messages = await sent(CHAT, before, shows(PICTURE, None), vision=True)
+    messages = await sent(before, shows(PICTURE, None), vision=True)
     assert messages == [
         {"role": "assistant", "content": "Show me!"},
         {
@@ -59,21 +54,9 @@ async def test_chat_completions_with_vision() -> None:
     ]
 
 
-async def test_responses_with_vision() -> None:
-    (item,) = await sent(RESPONSES, shows(PICTURE), vision=True)
-    assert item["content"] == [
-        {"type": "input_text", "text": "Look: "},
-        {"type": "input_image", "image_url": PICTURE, "detail": "auto"},
-        {"type": "input_text", "text": " nice?"},
-    ]
-
-
-@pytest.mark.parametrize("api", PATHS)
-async def test_without_vision_there_is_a_sentence(api: str) -> None:
-    (message,) = await sent(api, shows(PICTURE))
-    content = message["content"]
-    text = content if api == CHAT else content[0]["text"]
-    assert text == f"Look: {UNSEEN_IMAGE} nice?"
+async def test_without_vision_there_is_a_sentence() -> None:
+    (message,) = await sent(shows(PICTURE))
+    assert message["content"] == f"Look: {UNSEEN_IMAGE} nice?"
 
 
 # --- messages ----------------------------------------------------------------------------------

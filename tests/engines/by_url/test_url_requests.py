@@ -24,10 +24,9 @@ from tests.support.far_server import FarServer, Mood, free_port, problem, servin
 from tests.support.url_engines import HELLO, answer, running
 
 CHAT = "/v1/chat/completions"
-APIS = [(Kind.LLM, "openai-chat"), (Kind.LLM, "openai-responses"), (Kind.TTS, "openai-speech")]
+APIS = [(Kind.LLM, "openai-chat"), (Kind.TTS, "openai-speech")]
 PATHS = {
     "openai-chat": CHAT,
-    "openai-responses": "/v1/responses",
     "openai-speech": "/v1/audio/speech",
     "openai-transcriptions": "/v1/audio/transcriptions",
 }

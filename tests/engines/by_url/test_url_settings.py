@@ -21,7 +21,6 @@ KEY = "sk-1234567890"
     ("kind", "name"),
     [
         (Kind.LLM, "openai-chat"),
-        (Kind.LLM, "openai-responses"),
         (Kind.STT, "openai-transcriptions"),
         (Kind.TTS, "openai-speech"),
     ],
@@ -35,6 +34,14 @@ def test_one_line_of_yaml_chooses_an_engine(kind: Kind, name: str, tmp_path: Pat
     assert options.max_requests == 8  # type: ignore[attr-defined]
     assert isinstance(engine_spec(kind, name), UrlEngineSpec)
     assert getattr(options, "weights", None) is None
+
+
+def test_an_engine_that_is_no_more_is_read_as_its_successor(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = load_settings(None, ["llm={engine: openai-responses, url: http://far/v1}"], {})
+    assert settings.settings.llm.engine == "openai-chat"
+    assert "llm.engine: openai-responses is now openai-chat" in caplog.text
 
 
 def test_the_profile_that_ships_is_valid_and_needs_little() -> None:

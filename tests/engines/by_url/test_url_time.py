@@ -25,7 +25,6 @@ KINDS = {
     "openai-speech": "audio/pcm",
     "openai-transcriptions": "application/json",
     "openai-chat": "text/event-stream",
-    "openai-responses": "text/event-stream",
 }
 NEVER = float("inf")
 Script = Sequence[bytes | float]

@@ -1,0 +1,151 @@
+"""The body and the stream of ``POST /v1/chat/completions``, as llama-server, vLLM, Ollama, LM
+Studio, SGLang and OpenAI have them. Sans-I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.engines.contract import FinishReason
+from pipeline.engines.llm.pictures import pieces
+from pipeline.engines.llm.url_prompts import (
+    Asked,
+    Garbled,
+    RawCall,
+    arguments_text,
+    decoded,
+    format_fields,
+    sampling_fields,
+)
+from pipeline.messages import Image, Message, Usage
+
+PATH = "chat/completions"
+
+
+def body_of(asked: Asked, *, stream: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": asked.model or None,
+        "messages": [_message(message) for message in asked.messages],
+        "stream": stream,
+        **sampling_fields(asked),
+        **asked.family.chat,
+    }
+    if stream:
+        body["stream_options"] = {"include_usage": True}
+    if asked.sampling.max_tokens is not None:
+        body[asked.family.most] = asked.sampling.max_tokens
+    if asked.offered:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                },
+            }
+            for tool in asked.offered
+        ]
+        body |= {"tool_choice": asked.tool_choice, **format_fields(asked)}
+        if not asked.choice.parallel:
+            body["parallel_tool_calls"] = False
+    return body
+
+
+def _message(message: Message) -> dict[str, Any]:
+    plain: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.images:
+        plain["content"] = [_part(piece) for piece in pieces(message)]
+    if message.role == "tool":
+        plain["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        plain["tool_calls"] = [
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {
+                    "name": call["function"]["name"],
+                    "arguments": arguments_text(call["function"]["arguments"]),
+                },
+            }
+            for call in message.tool_calls
+        ]
+    return plain
+
+
+def _part(piece: str | Image) -> dict[str, Any]:
+    if isinstance(piece, str):
+        return {"type": "text", "text": piece}
+    return {"type": "image_url", "image_url": {"url": piece.url}}
+
+
+class ChatReader:
+    """Takes a stream of ``chat.completion.chunk`` objects apart.
+
+    Pieces of calls belong together by ``index``; older Ollamas send none, or the same for all, so
+    that another ``id`` begins another call, too. ``reasoning_content`` (llama-server, LM Studio,
+    SGLang) and ``reasoning`` (vLLM, Ollama) are thoughts.
+    """
+
+    def __init__(self) -> None:
+        self.ended: FinishReason | None = None
+        self.usage: Usage | None = None
+        self.calls: list[RawCall] = []
+        """All calls, once ``ended`` is set."""
+
+    def feed(self, data: str) -> str:
+        """The text that an event adds, thoughts never. Raises ``Complained``, ``Garbled``."""
+        if data.strip() == "[DONE]":
+            return ""
+        chunk = decoded(data)
+        self.usage = usage_of(chunk) or self.usage
+        choices = chunk.get("choices")
+        if not choices:
+            return ""
+        if not isinstance(choices, list) or not isinstance(choices[0], dict):
+            raise Garbled("a chunk of its answer has no choice")
+        choice = choices[0]
+        delta = choice.get("delta") or choice.get("message") or {}
+        if not isinstance(delta, dict):
+            raise Garbled("a chunk of its answer has no delta")
+        for piece in delta.get("tool_calls") or ():
+            self._take(piece)
+        if reason := choice.get("finish_reason"):
+            self.ended = "length" if reason == "length" else "stop"
+        content = delta.get("content")
+        return content if isinstance(content, str) else ""
+
+    def _take(self, piece: Any) -> None:
+        function = piece.get("function") if isinstance(piece, dict) else None
+        if not isinstance(function, dict):
+            raise Garbled("a call of its answer has no function")
+        key, index = piece.get("id") or "", piece.get("index")
+        call = self._of(index, str(key))
+        name, arguments = function.get("name"), function.get("arguments")
+        if isinstance(name, str) and not call.name:
+            call.name = name
+        if arguments is not None:
+            call.arguments += arguments_text(arguments)
+
+    def _of(self, index: Any, key: str) -> RawCall:
+        """The call that a piece belongs to; the newest of those that fit."""
+        for call in reversed(self.calls):
+            if call.index == index and (not key or not call.key or key == call.key):
+                return call
+        self.calls.append(RawCall(key, index=index))
+        return self.calls[-1]
+
+
+def usage_of(answer: Any) -> Usage | None:
+    """The tokens that a chunk or an answer tells. ``timings``: llama-server's own figures, for
+    builds that do not tell cached tokens otherwise."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    if not isinstance(usage, dict):
+        return None
+    details, timings = usage.get("prompt_tokens_details"), answer.get("timings")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    if not cached and isinstance(timings, dict):
+        cached = timings.get("cache_n")
+    told = (usage.get("prompt_tokens"), cached, usage.get("completion_tokens"))
+    whole, known, made = (n if isinstance(n, int) and n > 0 else 0 for n in told)
+    known = min(known, whole)
+    return Usage(whole, known, whole - known, made)
