@@ -107,7 +107,7 @@ def first_word_ms(engine: LlamaCpp, turn: Turn, tools: Sequence[Tool]) -> float:
     next((item for item in steps if isinstance(item, TextDelta)), None)
     took = 1000 * (time.perf_counter() - began)
     session.close()
-    while engine._parts.shared.cache.evict():
+    while engine._parts.cache.evict():
         pass
     return took
 

@@ -151,32 +151,10 @@ def warmed(
     return result
 
 
-def at_once(engine: LlamaCpp, asked: Sequence[Sequence[Message]]) -> list[str]:
-    """The answers of conversations that take turns, a part each."""
-    streams = [replies(engine.open(), messages) for messages in asked]
-    texts = [""] * len(asked)
-    running = set(range(len(asked)))
-    while running:
-        for number in sorted(running):
-            part = next(streams[number], None)
-            if isinstance(part, TextDelta):
-                texts[number] += part.text
-            elif isinstance(part, Finished):
-                running.discard(number)
-    return texts
-
-
-def dialogue(engine: LlamaCpp, asked: Sequence[str], sampling: Sampling) -> list[str]:
-    """The answers to one question after the other, each of which finds all before it in the
-    model's cells."""
-    session, messages, found = engine.open(), [SYSTEM], []
-    known = 0
-    for question in asked:
-        messages.append(Message("user", question))
-        text, finished = answer(session, messages, sampling=sampling)
-        assert finished.usage.cached >= known, "wrong guesses are gone, the rest is there"
-        known = finished.usage.prompt + finished.usage.generated - 2
-        messages.append(Message("assistant", text))
-        found.append(text)
-    session.close()
-    return found
+def forget(engine: LlamaCpp) -> None:
+    """As if all sessions were closed, and all cells empty."""
+    cache = engine._parts.cache
+    for sequence in cache._all:
+        cache.disown(sequence.owner)
+    while cache.evict():
+        pass

@@ -91,17 +91,18 @@ class ChatTemplate:
         control_texts: Sequence[str] = (),
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        compiled = compile_template(source)
-        self._render = compiled.render
+        self._render = compile_template(source)
         self._fixed = {"bos_token": bos, "eos_token": eos, **(arguments or {})}
-        self._literals = _Literals(control_texts)
-        self._no_tools: list[Any] | None = None
+        spellings = sorted({*control_texts, _OPEN, _CLOSE} - {""}, key=len, reverse=True)
+        self._literals = re.compile("|".join(map(re.escape, spellings)))
         self._typed = False
-        self._try_without_tools()
+        self._no_tools: list[Any] | None = None
+        if not self._tried([_HELLO]):
+            self._no_tools = []  # some templates want a list even if it is empty
         self._try_typed()
         self.knows_system = self._try_system()
         self._knows_late_system = self.knows_system and self._try_late_system()
-        native = self._try_calls() if "tools" in compiled.variables else None
+        native = self._try_calls() if "tools" in source else None
         self.knows_tools = native is not None
         self.syntax = native or HERMES
         """How calls are spelled; where we do not know how the model does it, as we explain it."""
@@ -148,11 +149,8 @@ class ChatTemplate:
         messages = [part for message in messages for part in self._apart(message)]
         if not self.knows_system:
             messages = without_system(messages)
-        text = self._text(
-            self._literals.hide(self._data(messages), spelled),
-            self._literals.hide(functions, spelled) if self.knows_tools and tools else [],
-            generation_prompt,
-        )
+        shown = self._hide(functions, spelled) if self.knows_tools else []
+        text = self._text(self._hide(self._data(messages), spelled), shown, generation_prompt)
         return _pieces(text + self._closing if generation_prompt else text, spelled)
 
     def _text(self, messages: Any, tools: Any, generation_prompt: bool) -> str:
@@ -177,6 +175,27 @@ class ChatTemplate:
             entry["content"] = [{"type": "text", "text": entry["content"]}]
         return data
 
+    def _hide(self, data: Any, spelled: list[str | Image]) -> Any:
+        """Put placeholders in the place of pictures and of texts that must stay plain, anywhere in
+        ``data``, and append what they stand for to ``spelled``."""
+
+        def placeholder(what: str | Image) -> str:
+            spelled.append(what)
+            return f"{_OPEN}{len(spelled) - 1}{_CLOSE}"
+
+        match data:
+            case Image():
+                return placeholder(data)
+            case str():
+                return self._literals.sub(lambda match: placeholder(match[0]), readable(data))
+            case Message():
+                return "".join(self._hide(piece, spelled) for piece in pieces(data))
+            case Mapping():
+                return {self._hide(k, spelled): self._hide(v, spelled) for k, v in data.items()}
+            case list() | tuple():
+                return [self._hide(value, spelled) for value in data]
+        return data
+
     def _apart(self, message: Message) -> list[Message]:
         """Speech and calls as messages of their own, where the template loses some of them."""
         speech, calls = message.content, message.tool_calls
@@ -187,13 +206,6 @@ class ChatTemplate:
         return [*first, *(Message("assistant", "", group) for group in groups)]
 
     # --- what the template can do
-
-    def _try_without_tools(self) -> None:
-        """Some templates want a list even if it is empty."""
-        try:
-            self._text(self._data([_HELLO]), None, True)
-        except EngineError:
-            self._no_tools = []
 
     def _try_typed(self) -> None:
         """Some templates (SmolVLM) know no content but lists of typed parts."""
@@ -241,52 +253,14 @@ class ChatTemplate:
             return ""
 
 
-class _Literals:
-    """Finds what must stay plain text, in any nested data."""
-
-    def __init__(self, control_texts: Sequence[str]) -> None:
-        spellings = sorted({*control_texts, _OPEN, _CLOSE} - {""}, key=len, reverse=True)
-        self._any = re.compile("|".join(map(re.escape, spellings)))
-
-    def hide(self, data: Any, spelled: list[str | Image]) -> Any:
-        """Replace spellings and pictures by placeholders, and append them to ``spelled``."""
-
-        def placeholder(what: str | Image) -> str:
-            spelled.append(what)
-            return f"{_OPEN}{len(spelled) - 1}{_CLOSE}"
-
-        if isinstance(data, Image):
-            return placeholder(data)
-        if isinstance(data, str):
-            return self._any.sub(lambda match: placeholder(match.group()), readable(data))
-        if isinstance(data, _Seen):
-            return "".join(self.hide(piece, spelled) for piece in pieces(data.message))
-        if isinstance(data, Mapping):
-            return {self.hide(k, spelled): self.hide(v, spelled) for k, v in data.items()}
-        if isinstance(data, list | tuple):
-            return [self.hide(value, spelled) for value in data]
-        return data
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The content of a message with pictures, on its way into the template."""
-
-    message: Message
-
-
 def _pieces(text: str, spelled: Sequence[str | Image]) -> list[Piece]:
-    parts = _PLACEHOLDER.split(text)
     found = []
-    for i, part in enumerate(parts):
-        if i % 2:
-            hidden = spelled[int(part)]
-            if isinstance(hidden, Image):
-                found.append(Piece("", plain=True, image=hidden.url or ""))
-            else:
-                found.append(Piece(hidden, plain=True))
-        elif part:
-            found.append(Piece(part, plain=False))
+    for number, part in enumerate(_PLACEHOLDER.split(text)):
+        hidden = spelled[int(part)] if number % 2 else ""
+        if isinstance(hidden, Image):
+            found.append(Piece("", plain=True, image=hidden.url or ""))
+        elif hidden or part:
+            found.append(Piece(hidden or part, plain=bool(hidden)))
     return found
 
 
@@ -300,7 +274,7 @@ def _plain_data(messages: Sequence[Message]) -> list[dict[str, Any]]:
     names: dict[str, str] = {}
     data = []
     for message in messages:
-        content: Any = _Seen(message) if message.images else message.content
+        content = message if message.images else message.content
         entry: dict[str, Any] = {"role": message.role, "content": content}
         if message.tool_calls:
             entry["tool_calls"] = [call_data(call) for call in message.tool_calls]

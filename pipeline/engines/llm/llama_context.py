@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pipeline.engines.llm.abort import AbortSwitch
 from pipeline.engines.llm.llama_api import library, multimodal, recent_problems
 from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.llama_options import KvType
 from pipeline.engines.llm.vision import Media
 from pipeline.errors import EngineError
 from pipeline.work import CancelToken
@@ -23,8 +24,6 @@ _GGML_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
 """``enum ggml_type``."""
 _PREEMPTIBLE_TOKENS = 8
 """Shorter computations are over before stepping aside would pay."""
-
-KvType = Literal["f16", "q8_0", "q4_0"]
 
 
 class Outcome(Enum):
@@ -47,8 +46,6 @@ class ContextShape:
     threads: int
     kv_type: KvType = "f16"
     flash: bool | None = False
-    guesses: int = 0
-    """Tokens behind the last one whose logits may be asked for, too."""
     batch_tokens: int = 0
     """What one computation has room for, where that is more than a slice: a picture."""
     swa_full: bool = True
@@ -98,15 +95,15 @@ class Context:
         position: int,
         sequence: int,
         *,
-        logits: int,
+        logits: bool,
         by: CancelToken,
         preemptible: bool = True,
         probe: int | None = None,
     ) -> Outcome:
         """Compute ``tokens`` of one sequence, which holds ``position`` tokens so far.
 
-        ``logits``: make those of so many last tokens readable, ``probe``: of this one of
-        ``tokens`` too. ``by`` aborts it when cancelled, and if ``preemptible`` when preempted (on
+        ``logits``: make those of the last token readable; ``probe``: and those of this one of
+        ``tokens``. ``by`` aborts it when cancelled, and if ``preemptible`` when preempted (on
         a CPU; llama.cpp does not look on a GPU, where slices are short).
         """
         self._batch.fill(tokens, position, sequence, logits, probe)
@@ -144,8 +141,8 @@ class Context:
         raise EngineError("The language model failed while it computed", why=why)
 
     def logits(self, at: int = -1) -> NDArray[np.float32]:
-        """Of the last token of the last ``decode`` (-2: of the one before), or of its probe: a
-        view, valid until the next one. Shape (vocabulary,)."""
+        """Of the last token of the last ``decode``, or of its probe: a view, valid until the next
+        one. Float32, shape (vocabulary,)."""
         pointer = self._api.llama_get_logits_ith(self._handle, at)
         return np.ctypeslib.as_array(pointer, shape=(self._model.vocab_tokens,))
 
@@ -192,11 +189,9 @@ class _Batch:
         api = library()
         self.c_batch = api.llama_batch_init(room, 0, 1)
         weakref.finalize(self, api.llama_batch_free, self.c_batch).atexit = False
-        shape = (room,)
-        self._tokens = np.ctypeslib.as_array(self.c_batch.token, shape)
-        self._positions = np.ctypeslib.as_array(self.c_batch.pos, shape)
-        self._logits = np.ctypeslib.as_array(self.c_batch.logits, shape)
-        self._room = room
+        self._tokens = np.ctypeslib.as_array(self.c_batch.token, (room,))
+        self._positions = np.ctypeslib.as_array(self.c_batch.pos, (room,))
+        self._logits = np.ctypeslib.as_array(self.c_batch.logits, (room,))
         for i in range(room):
             self.c_batch.n_seq_id[i] = 1
 
@@ -205,7 +200,7 @@ class _Batch:
         tokens: Sequence[int],
         position: int,
         sequence: int,
-        logits: int,
+        logits: bool,
         probe: int | None,
     ) -> None:
         count = len(tokens)
@@ -213,7 +208,7 @@ class _Batch:
         self._tokens[:count] = tokens
         self._positions[:count] = np.arange(position, position + count)
         self._logits[:count] = 0
-        self._logits[count - logits : count] = 1
+        self._logits[count - 1] = logits
         if probe is not None:
             self._logits[probe] = 1
         for i in range(count):
@@ -226,7 +221,7 @@ def _parameters(api: Any, shape: ContextShape) -> Any:
     params.n_batch = params.n_ubatch = max(shape.slice_tokens, shape.batch_tokens)
     params.n_seq_max = shape.sequences
     # The default reserves logits for a whole batch, 100 MB that are never read.
-    params.n_outputs_max = max(shape.sequences, shape.guesses + 2)
+    params.n_outputs_max = max(shape.sequences, 2)
     params.n_threads = params.n_threads_batch = shape.threads
     params.kv_unified = True
     params.swa_full = shape.swa_full

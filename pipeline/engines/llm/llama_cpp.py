@@ -13,13 +13,13 @@ from pathlib import Path
 from pipeline.engines.contract import LlmSession
 from pipeline.engines.llm.kv_cache import KvCache
 from pipeline.engines.llm.llama_api import library
-from pipeline.engines.llm.llama_context import Context, ContextShape, KvType
+from pipeline.engines.llm.llama_context import Context, ContextShape
 from pipeline.engines.llm.llama_files import companion_path, model_path
-from pipeline.engines.llm.llama_model import Model, Offload
-from pipeline.engines.llm.llama_options import LlamaCppOptions
-from pipeline.engines.llm.llama_session import LlamaSession, Parts, prompt_limit
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.llama_options import KvType, LlamaCppOptions
+from pipeline.engines.llm.llama_session import LlamaSession, prompt_limit
 from pipeline.engines.llm.prompts import Prompts
-from pipeline.engines.llm.run import Shared
+from pipeline.engines.llm.run import Parts
 from pipeline.engines.llm.saved_prefixes import SavedPrefixes
 from pipeline.engines.llm.vision import VisionProjector
 from pipeline.engines.registry import EngineSpec, Kind
@@ -46,7 +46,7 @@ class LlamaCpp:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.context_tokens = parts.shared.context.tokens
+        self.context_tokens = parts.context.tokens
 
     def open(self) -> LlmSession:
         """A conversation. Costs nothing until it is used."""
@@ -58,9 +58,15 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     path = model_path(options, weights)
     if options.mmproj:
         companion_path("mmproj", options.mmproj, weights)  # before anything large is loaded
-    offload = _offload(options)
-    model = Model(path, offload, requantize=options.requantize)
-    shape = _shape(options, model, on_gpu=offload.layers != 0)
+    if options.gpu_layers and not library().llama_supports_gpu_offload():
+        log.warning(
+            "llm.gpu_layers is %s, but this llama.cpp finds no GPU, or was built without: the "
+            "model runs on the CPU, slowly. reachy-voice doctor says more",
+            options.gpu_layers,
+        )
+        options = options.model_copy(update={"gpu_layers": 0, "tensor_split": None})
+    model = Model(path, options)
+    shape = _shape(options, model)
     if options.context_tokens > model.trained_tokens:
         log.warning(
             "%s was trained for %s tokens: one conversation gets no more, and llm.context_tokens "
@@ -69,29 +75,16 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
         )
     context = Context(model, shape)
     cache = KvCache(context, options.sequences)
-    shared = Shared(context, cache, _saved(options, model, shape), scratch=options.sequences)
-    vision = None
-    if options.mmproj:
-        vision = _vision(options, weights, model, shape, on_gpu=offload.layers != 0)
+    vision = _vision(options, options.mmproj, weights, model, shape) if options.mmproj else None
     prompts = Prompts(model, options.template_arguments, prompt_limit(context.tokens), vision)
-    engine = LlamaCpp(Parts(model, prompts, shared, options.lookup_tokens))
+    saved = _saved(options, model, shape)
+    engine = LlamaCpp(Parts(model, prompts, context, cache, saved, scratch=options.sequences))
     _warm_up(engine)
     return engine
 
 
-def _offload(options: LlamaCppOptions) -> Offload:
-    """What goes to GPUs, as far as this llama.cpp knows any."""
-    if options.gpu_layers and not library().llama_supports_gpu_offload():
-        log.warning(
-            "llm.gpu_layers is %s, but this llama.cpp finds no GPU, or was built without: the "
-            "model runs on the CPU, slowly. reachy-voice doctor says more",
-            options.gpu_layers,
-        )
-        return Offload()
-    return Offload(options.gpu_layers, options.main_gpu, options.split_mode, options.tensor_split)
-
-
-def _shape(options: LlamaCppOptions, model: Model, *, on_gpu: bool) -> ContextShape:
+def _shape(options: LlamaCppOptions, model: Model) -> ContextShape:
+    on_gpu = options.gpu_layers != 0
     slice_tokens = options.batch_tokens or (_GPU_SLICE_TOKENS if on_gpu else _CPU_SLICE_TOKENS)
     flash = options.flash_attention
     if flash is None and options.kv_type == "q4_0":
@@ -104,7 +97,6 @@ def _shape(options: LlamaCppOptions, model: Model, *, on_gpu: bool) -> ContextSh
         threads=options.threads or max(1, _cores() - 1),
         kv_type=_kv_type(options.kv_type, model),
         flash=False if flash is None and not on_gpu else flash,
-        guesses=options.lookup_tokens,
         # Some families read a picture in one pass.
         batch_tokens=max(options.image_tokens, _PICTURE_TOKENS) if options.mmproj else 0,
         swa_full=options.swa_full,
@@ -112,20 +104,14 @@ def _shape(options: LlamaCppOptions, model: Model, *, on_gpu: bool) -> ContextSh
 
 
 def _vision(
-    options: LlamaCppOptions,
-    weights: Path | None,
-    model: Model,
-    shape: ContextShape,
-    *,
-    on_gpu: bool,
+    options: LlamaCppOptions, name: str, weights: Path | None, model: Model, shape: ContextShape
 ) -> VisionProjector:
     """Raises ``WeightsError``, ``EngineError``."""
-    assert options.mmproj
     return VisionProjector(
-        companion_path("mmproj", options.mmproj, weights),
+        companion_path("mmproj", name, weights),
         model,
         threads=shape.threads,
-        on_gpu=on_gpu,
+        on_gpu=options.gpu_layers != 0,
         most_tokens=options.image_tokens,
         room_tokens=max(shape.slice_tokens, shape.batch_tokens),
     )

@@ -10,11 +10,11 @@ import os
 import tempfile
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.engines.llm.llama_api import library, recent_problems, version
+from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.errors import WeightsError
 
 log = logging.getLogger("reachy_voice.llm")
@@ -33,43 +33,34 @@ _SPLIT_MODES = {"none": 0, "layer": 1, "row": 2}
 """``enum llama_split_mode``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offload:
-    """What of a model lies on which GPU. ``layers``: 0 none, -1 all. ``main``: the only one where
-    ``mode`` is none. ``split``: shares of each; ``None``: by their free memory."""
-
-    layers: int = 0
-    main: int = 0
-    mode: str = "layer"
-    split: tuple[float, ...] | None = None
-
-
-CPU = Offload()
-
-
 class Model:
-    """Weights in memory. Raises ``WeightsError`` if ``path`` is not a GGUF that llama.cpp reads."""
+    """Weights in memory, on the GPUs that ``options`` name.
 
-    def __init__(self, path: Path, offload: Offload = CPU, *, requantize: bool = True) -> None:
+    Raises ``WeightsError`` if ``path`` is not a GGUF that llama.cpp reads.
+    """
+
+    def __init__(self, path: Path, options: LlamaCppOptions) -> None:
         check_magic(path)
         self._api = library()
+        self._options = options
         self.path = path
-        self.handle = self._load(path, offload)
-        if requantize and offload.layers == 0 and self._is_slow_here(path):
+        self.handle = self._load(path)
+        if options.requantize and options.gpu_layers == 0 and self._is_slow_here(path):
             self._load_faster(path)
         self.vocab = self._api.llama_model_get_vocab(self.handle)
         self.vocab_tokens = int(self._api.llama_vocab_n_tokens(self.vocab))
         self.trained_tokens = int(self._api.llama_model_n_ctx_train(self.handle))
 
-    def _load(self, path: Path, offload: Offload) -> Any:
+    def _load(self, path: Path) -> Any:
         recent_problems()
+        options = self._options
         params = self._api.llama_model_default_params()
-        params.n_gpu_layers = offload.layers
-        params.main_gpu = offload.main
-        params.split_mode = _SPLIT_MODES[offload.mode]
-        if offload.split:
-            # One number for each device that llama.cpp knows, which are more than there are.
-            shares = [*offload.split, *[0.0] * self._api.llama_max_devices()]
+        params.n_gpu_layers = options.gpu_layers
+        params.main_gpu = options.main_gpu
+        params.split_mode = _SPLIT_MODES[options.split_mode]
+        if options.tensor_split:
+            # llama.cpp reads one number for each device that it could have.
+            shares = [*options.tensor_split, *[0.0] * self._api.llama_max_devices()]
             params.tensor_split = (ctypes.c_float * len(shares))(*shares)
         handle = self._api.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
@@ -99,7 +90,7 @@ class Model:
             source, target = os.fsencode(path), os.fsencode(copy)
             if self._api.llama_model_quantize(source, target, ctypes.byref(params)) == 0:
                 slow = self._free
-                self.handle = self._load(copy, CPU)
+                self.handle = self._load(copy)
                 slow()
             else:
                 why = recent_problems() or "quantizing failed"

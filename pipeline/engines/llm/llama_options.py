@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.engines.llm.llama_context import KvType
 from pipeline.engines.registry import EngineOptions
+
+log = logging.getLogger("reachy_voice.llm")
+
+KvType = Literal["f16", "q8_0", "q4_0"]
 
 
 class LlamaCppOptions(EngineOptions):
@@ -51,8 +55,6 @@ class LlamaCppOptions(EngineOptions):
     """Keep the cells of layers with a sliding window (Gemma) for the whole context. false: for the
     window, in a fraction of the memory; but then not much can be taken back, and after an
     interruption, or with several conversations, a whole prompt may have to be read anew."""
-    lookup_tokens: int = Field(default=0, ge=0, le=16)
-    """Tokens that are guessed from what was said before, and checked in one pass; 0: none."""
     requantize: bool = True
     """Convert small Q4_1 weights to Q8_0 at start: twice the speed, for some memory."""
     template_arguments: dict[str, bool | int | float | str] = Field(
@@ -64,6 +66,14 @@ class LlamaCppOptions(EngineOptions):
     """Disk space for instructions and tools that were read before; 0: save none."""
     saved_prefix_dir: Path | None = None
     """Where; null: in the cache directory."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_removed_keys(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("lookup_tokens") is not None:
+            log.warning("llm.lookup_tokens has no effect any more: remove it")
+            return {key: value for key, value in given.items() if key != "lookup_tokens"}
+        return given
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from pipeline.engines.contract import Delta, EndOfTurn, Finished, Warmed
-from pipeline.engines.llm.known_texts import KnownTexts
-from pipeline.engines.llm.llama_context import Context
-from pipeline.engines.llm.llama_model import Model
-from pipeline.engines.llm.lookup import PromptLookup
-from pipeline.engines.llm.prompts import Prompts
-from pipeline.engines.llm.run import Run, Shared
-from pipeline.engines.llm.tool_calls.parser import Part
+from pipeline.engines.llm.prompts import known_texts
+from pipeline.engines.llm.run import Parts, Run
 from pipeline.engines.llm.vision import Picture, VisionFailed
 from pipeline.engines.llm.writer import Writer
 from pipeline.errors import PromptTooLong
@@ -28,25 +22,8 @@ _REPLY_TOKENS = 128
 """Room that a prompt must leave for its answer (half a minute of speech), in tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What all sessions of one engine share."""
-
-    model: Model
-    prompts: Prompts
-    shared: Shared
-    lookup_tokens: int = 0
-    """How many tokens are guessed from what stood before, and checked in one pass."""
-    """Who guesses where nothing of the kind stood before."""
-
-    @property
-    def prompt_limit(self) -> int:
-        """The longest prompt that can be answered, in tokens."""
-        return prompt_limit(self.shared.context.tokens)
-
-
 def prompt_limit(room: int) -> int:
-    """The longest prompt in a context of ``room`` tokens."""
+    """The longest prompt that can be answered in a context of ``room`` tokens."""
     return room - min(_REPLY_TOKENS, room // 4)
 
 
@@ -55,7 +32,8 @@ class LlamaSession:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._known = KnownTexts()
+        self._limit = prompt_limit(parts.context.tokens)
+        self._known = known_texts()
         self._end: tuple[list[int], float] = ([], 0.0)
         """The tokens up to the last words that were looked at, and how likely they are complete."""
         self.closed = False
@@ -131,7 +109,7 @@ class LlamaSession:
             tools,
             tool_choice,
             sampling,
-            room=self._parts.shared.context.tokens - _cells(tokens, pictures),
+            room=self._parts.context.tokens - _cells(tokens, pictures),
             thought_end=prompts.thought_end,
         )
         try:
@@ -142,9 +120,9 @@ class LlamaSession:
     def close(self) -> None:
         """Stop what runs, and forget what was said."""
         self.closed = True
-        self._known.forget()
+        self._known.clear()
         self._end = ([], 0.0)
-        self._parts.shared.cache.disown(self)
+        self._parts.cache.disown(self)
 
     def _share(self, fixed_tokens: int) -> int:
         """How long prompts may get, so that those who talk now all keep theirs in the cells.
@@ -152,8 +130,8 @@ class LlamaSession:
         A longer one is answered as well, but then each turn of one takes the cells of another.
         ``fixed_tokens``: of instructions and tools, which take cells once where they are the same.
         """
-        room = max(0, self._parts.prompt_limit - fixed_tokens)
-        return fixed_tokens + room // self._parts.shared.cache.conversations
+        room = max(0, self._limit - fixed_tokens)
+        return fixed_tokens + room // self._parts.cache.conversations
 
     def _run(
         self,
@@ -166,14 +144,13 @@ class LlamaSession:
         evaluate_last: bool,
     ) -> Run:
         cells = _cells(tokens, pictures)
-        if cells > self._parts.prompt_limit:
-            raise PromptTooLong(cells, self._parts.prompt_limit)
-        shared = self._parts.shared
+        if cells > self._limit:
+            raise PromptTooLong(cells, self._limit)
         if probe is not None and self._end[0] == tokens[: probe + 1]:
             probe = None
         media = {first: part for picture in pictures for first, part in picture.media.items()}
         return Run(
-            *(shared, self, cancel, tokens, prefix),
+            *(self._parts, self, cancel, tokens, prefix),
             evaluate_last=evaluate_last,
             probe=probe,
             media=media,
@@ -191,13 +168,11 @@ class LlamaSession:
     def _generate(
         self, run: Run, writer: Writer, probe: int | None, cancel: CancelToken
     ) -> Iterator[Delta | None]:
-        context = self._parts.shared.context
-        lookup = PromptLookup(self._parts.lookup_tokens if context.forgets_partly else 0)
         run.tokens += writer.begin()
         while writer.may_go_on():
-            run.guess = lookup.guess(run.tokens)
             yield from run.fill()
-            parts = _write(run, writer, context)
+            tokens, parts = writer.write(self._parts.context.logits())
+            run.tokens += tokens
             end = self._end_probability(run, probe)
             probe = None
             if end is not None:
@@ -226,16 +201,3 @@ def _seeing(work: Callable[[], Iterator[_T]]) -> Iterator[_T]:
 def _cells(tokens: Sequence[int], pictures: Sequence[Picture]) -> int:
     """How many cells a prompt takes."""
     return len(tokens) + sum(picture.more_cells for picture in pictures)
-
-
-def _write(run: Run, writer: Writer, context: Context) -> list[Part]:
-    """Take the next token; and the one behind it, as long as they are those that were guessed."""
-    written: list[Part] = []
-    guess = run.guess[: run.checked]
-    for number, guessed in enumerate([*guess, None]):
-        tokens, parts = writer.write(context.logits(number - len(guess) - 1))
-        run.tokens += tokens
-        written += parts
-        if tokens != [guessed] or not writer.may_go_on():
-            break
-    return written

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 from pipeline.engines.llm.chat_template import CHATML, ChatTemplate, Piece
-from pipeline.engines.llm.known_texts import KnownTexts
 from pipeline.engines.llm.kv_cache import common_prefix, common_suffix
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE, joined, seen
+from pipeline.engines.llm.recent import Recent
 from pipeline.engines.llm.tool_calls.grammar import CallGrammars
 from pipeline.engines.llm.vision import Picture, VisionProjector
 from pipeline.engines.llm.word_ends import WordEnds, without_end_marks
@@ -20,8 +20,10 @@ from pipeline.errors import PromptTooLong
 from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Image, Message, Tool
 
-_LONG_CHARS = 32_768
-_REMEMBERED_PREFIXES = 16
+_LONG_TOKEN_CHARS = 24
+"""Average of a token, in characters, that no long text reaches (English: 4 to 5)."""
+_KNOWN_PROMPTS = 8
+_KNOWN_PREFIXES = 16
 _PROBES = ("Hello", "0, 1, 2")
 """Two texts whose first tokens differ, so what prompts with them share is in neither."""
 _BEGINNINGS = (*_PROBES, "", "(", '"', '{"', "[1")
@@ -29,6 +31,12 @@ _BEGINNINGS = (*_PROBES, "", "(", '"', '{"', "[1")
 _MARK = "\ue002"
 """A private-use character, where the user may go on."""
 _HELLO = Message("user", "Hello")
+
+
+def known_texts() -> Recent:
+    """Tokens of the texts of a conversation's last prompts, and its pictures: what is needed to
+    read only what is new. They hold what was said and shown."""
+    return Recent(_KNOWN_PROMPTS)
 
 
 class Prompts:
@@ -53,7 +61,7 @@ class Prompts:
         self.calls = CallGrammars(model, self._tool_template.syntax)
         self.thought_end = self._template.thought_end
         """What ends the thought inside of which prompts end; empty: they end in none."""
-        self._prefixes: OrderedDict[tuple[Any, ...], list[int]] = OrderedDict()
+        self._prefixes = Recent(_KNOWN_PREFIXES)
         self._border = self._borders()
         one, other = (self.whole([Message("user", text)], []) for text in _PROBES)
         self._tail = one[len(one) - common_suffix(one, other) :]
@@ -64,14 +72,14 @@ class Prompts:
         self,
         messages: Sequence[Message],
         tools: Sequence[Tool],
-        known: KnownTexts | None = None,
+        known: Recent | None = None,
     ) -> list[int]:
         """Everything, up to where the assistant begins to speak.
 
         ``known`` spares reading what earlier prompts of the same conversation had. Raises
         ``PromptTooLong`` if that is seen from afar, else it is for the caller to see.
         """
-        known = known or KnownTexts()
+        known = known or known_texts()
         messages = [self._seen(message, known) for message in messages]
         template = self._template_for(messages, tools)
         tokens = self._begun(self._tokens(template.render(messages, tools), known))
@@ -80,7 +88,7 @@ class Prompts:
             tokens += self._model.tokenize("\n", special=False)
         return tokens
 
-    def pictures(self, messages: Sequence[Message], known: KnownTexts) -> list[Picture]:
+    def pictures(self, messages: Sequence[Message], known: Recent) -> list[Picture]:
         """The pictures that the model can see in ``messages``."""
         images = (image for message in messages for image in message.images)
         found = (self._picture(image, known) for image in images)
@@ -90,19 +98,15 @@ class Prompts:
         """The part before the conversation: instructions and tools."""
         system = tuple(takewhile(lambda message: message.role == "system", messages))
         key = (tuple(m.content for m in system), tuple(map(repr, tools)))
-        if key not in self._prefixes:
-            self._prefixes[key] = self._shared(system, tools, "", KnownTexts())
-            if len(self._prefixes) > _REMEMBERED_PREFIXES:
-                self._prefixes.popitem(last=False)
-        self._prefixes.move_to_end(key)
-        return self._prefixes[key]
+        self._prefixes.begin()
+        return self._prefixes.get(key, lambda: self._shared(system, tools, "", known_texts()))
 
     def ahead(
         self,
         messages: Sequence[Message],
         tools: Sequence[Tool],
         said: str,
-        known: KnownTexts | None = None,
+        known: Recent | None = None,
     ) -> tuple[list[int], int | None]:
         """The tokens that the next prompt begins with, however the user goes on, and where among
         them the user's last word ends; ``None`` if that is not the last that was said.
@@ -112,7 +116,7 @@ class Prompts:
         called a tool, its result comes next. Raises
         ``PromptTooLong`` as ``whole`` does.
         """
-        known = known or KnownTexts()
+        known = known or known_texts()
         words = without_end_marks(said)
         if not words and messages and messages[-1].role in ("user", "tool"):
             whole = self.whole(messages, tools, known)
@@ -127,7 +131,7 @@ class Prompts:
         return self.word_ends.last(tokens, end) if tokens[end:] == self._tail else None
 
     def _shared(
-        self, messages: Sequence[Message], tools: Sequence[Tool], said: str, known: KnownTexts
+        self, messages: Sequence[Message], tools: Sequence[Tool], said: str, known: Recent
     ) -> list[int]:
         """What all prompts share in which the next message begins with ``said``.
 
@@ -143,7 +147,7 @@ class Prompts:
             return []
         part = parts[marked[0]].text
         before = self._tokens(parts[: marked[0]], known)
-        self._look_at(parts[marked[0]], len(before))
+        self._check_length(part)
         # The message may also end here, and some tokens reach over the end of a text.
         ways = (*(f" {probe}" for probe in _PROBES), "", ".") if said else _BEGINNINGS
         first, *others = (
@@ -158,12 +162,12 @@ class Prompts:
 
     # --- reading
 
-    def _tokens(self, pieces: Sequence[Piece], known: KnownTexts) -> list[int]:
+    def _tokens(self, pieces: Sequence[Piece], known: Recent) -> list[int]:
         known.begin()
         tokens: list[int] = []
         for piece in pieces:
             for part in self._parts(piece):
-                self._look_at(part, len(tokens))
+                self._check_length(part.text)
                 tokens += self._read_part(part, known)
                 if self._most_tokens and len(tokens) > self._most_tokens:
                     raise PromptTooLong(len(tokens), self._most_tokens)
@@ -187,43 +191,40 @@ class Prompts:
         marks = [re.escape(mark) for mark in self._model.border_texts if mark in shown]
         return re.compile(f"(?={'|'.join(marks)})") if marks else None
 
-    def _read_part(self, part: Piece, known: KnownTexts) -> list[int]:
+    def _read_part(self, part: Piece, known: Recent) -> list[int]:
         if part.image:
             assert self._vision
-            picture = known.picture(part.image, self._vision.picture)
+            picture = self._read_picture(self._vision, part.image, known)
             return list(picture.tokens) if picture else []
         if part.plain:
             return self._model.tokenize(part.text, special=False)
-        return known.tokens(part.text, lambda text: self._model.tokenize(text, special=True))
+        return known.get(part.text, lambda: self._model.tokenize(part.text, special=True))
 
-    def _seen(self, message: Message, known: KnownTexts) -> Message:
+    def _seen(self, message: Message, known: Recent) -> Message:
         """With those pictures alone that the model can see; the others are told of."""
         return seen(message, lambda image: self._told(image, known))
 
-    def _told(self, image: Image, known: KnownTexts) -> str | None:
+    def _told(self, image: Image, known: Recent) -> str | None:
         if self._picture(image, known):
             return None
         if self._vision is None:
             return UNSEEN_IMAGE
         return UNREADABLE_IMAGE if image.url else FORGOTTEN_IMAGE
 
-    def _picture(self, image: Image, known: KnownTexts) -> Picture | None:
+    def _picture(self, image: Image, known: Recent) -> Picture | None:
         if self._vision is None or not image.url:
             return None
-        picture = known.picture(image.url, self._vision.picture)
+        picture = self._read_picture(self._vision, image.url, known)
         return picture if picture and not picture.failed else None
 
-    def _look_at(self, piece: Piece, before: int) -> None:
-        """Read a long text in blocks first, and no further than it may go."""
-        text, limit = piece.text, self._most_tokens
-        if limit is None or len(text) <= _LONG_CHARS:
-            return
-        for start in range(0, len(text), _LONG_CHARS):
-            block = text[start : start + _LONG_CHARS]
-            before += len(self._model.tokenize(block, special=not piece.plain))
-            # A border makes a few tokens of one.
-            if before - 8 * (start // _LONG_CHARS) > limit:
-                raise PromptTooLong(before, limit)
+    def _read_picture(self, vision: VisionProjector, url: str, known: Recent) -> Picture | None:
+        digest = hashlib.sha256(url.encode()).digest()
+        return known.get(digest, lambda: vision.picture(url))
+
+    def _check_length(self, text: str) -> None:
+        """Do not spend time on reading a text that is far too long."""
+        if self._most_tokens and len(text) > self._most_tokens * _LONG_TOKEN_CHARS:
+            raise PromptTooLong(len(text) // 4, self._most_tokens)
 
     def _read(self, source: str, arguments: Mapping[str, Any]) -> ChatTemplate:
         model = self._model

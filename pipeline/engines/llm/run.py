@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from pipeline.engines.llm.kv_cache import KvCache, Sequence, common_prefix
 from pipeline.engines.llm.llama_context import Context, Outcome
+from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.prompts import Prompts
 from pipeline.engines.llm.saved_prefixes import SavedPrefixes
 from pipeline.engines.llm.vision import Media
 from pipeline.errors import EngineError
@@ -34,9 +36,11 @@ class Owner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What all runs of one engine work with. ``scratch``: a sequence without an owner."""
+class Parts:
+    """What all sessions of one engine share. ``scratch``: a sequence without an owner."""
 
+    model: Model
+    prompts: Prompts
     context: Context
     cache: KvCache
     saved: SavedPrefixes | None
@@ -56,7 +60,7 @@ class Run:
 
     def __init__(
         self,
-        shared: Shared,
+        parts: Parts,
         owner: Owner,
         cancel: CancelToken,
         tokens: list[int],
@@ -69,10 +73,10 @@ class Run:
         self.tokens = tokens
         self._media = media or {}
         self.prompt_tokens = len(tokens)
-        self._context = shared.context
-        self._cache = shared.cache
-        self._saved = shared.saved
-        self._scratch = shared.scratch
+        self._context = parts.context
+        self._cache = parts.cache
+        self._saved = parts.saved
+        self._scratch = parts.scratch
         self._owner = owner
         self._cancel = cancel
         self._evaluate_last = evaluate_last
@@ -80,12 +84,6 @@ class Run:
         self.probed: NDArray[np.float32] | None = None
         self._prefix = prefix[: common_prefix(prefix, self._reusable())]
         self._sequence: Sequence | None = None
-        self.guess: list[int] = []
-        """Tokens that may follow; set before ``fill``."""
-        self.checked = 0
-        """Of how many of them the last step has computed the logits, too."""
-        self._sure = 0
-        """Behind it, the cells may hold guesses that were wrong."""
         self._cached_tokens = self.prompt_tokens
 
     def usage(self, generated: int = 0) -> Usage:
@@ -101,13 +99,12 @@ class Run:
     def fill(self) -> Iterator[None]:
         """Compute what is missing, one slice per step.
 
-        When it ends, the logits of the last token are there, until the caller yields, and behind
-        it those of the guessed tokens that were ``checked``. Raises ``Cancelled``, ``EngineError``.
+        When it ends, the logits of the last token are there, until the caller yields. Raises
+        ``Cancelled``, ``EngineError``.
         """
         while True:
             insist = yield from self._step_aside()
             sequence = yield from self._hold()
-            self._forget_guesses(sequence)
             done = len(sequence.tokens)
             piece = self._piece(done)
             if not piece:
@@ -117,21 +114,18 @@ class Run:
                 continue
             last = done + len(piece) == len(self.tokens)
             probe = self._probe_in(done, len(piece))
-            guess = self._guessed(len(piece)) if last else []
-            self.checked = len(guess)
             outcome = self._context.decode(
-                piece + guess,
+                piece,
                 done,
                 sequence.id,
-                logits=1 + len(guess) if last else 0,
+                logits=last,
                 by=self._cancel,
                 preemptible=not insist,
                 probe=probe,
             )
             self._cache.touch(sequence)
             if outcome is Outcome.DONE:
-                sequence.tokens += piece + guess
-                self._sure = done + len(piece)
+                sequence.tokens += piece
                 if probe is not None:
                     self.probed = self._context.logits(probe).copy()
                 if last:
@@ -146,7 +140,6 @@ class Run:
                 self._cache.trim(sequence, 0)
         self._check()
         if outcome is Outcome.FULL:
-            self.guess = []
             yield from self._make_room()
         else:
             yield None
@@ -172,7 +165,6 @@ class Run:
         self._cache.touch(sequence)
         if outcome is Outcome.DONE:
             sequence.tokens += self.tokens[done : done + media.positions]
-            self._sure = len(sequence.tokens)
         yield from self._end_step(outcome, sequence)
 
     def save_prefix(self) -> Iterator[None]:
@@ -195,17 +187,6 @@ class Run:
         for _ in self._saved.write(prefix, state):
             yield None
             self._check()
-
-    def _guessed(self, before: int) -> list[int]:
-        """As much of the guess as there is room for behind so many tokens."""
-        room = min(self._context.slice_tokens - before, self._context.tokens - len(self.tokens))
-        return self.guess[: max(0, room)]
-
-    def _forget_guesses(self, sequence: Sequence) -> None:
-        """Free the cells of tokens that came otherwise."""
-        if len(sequence.tokens) > self._sure:
-            right = common_prefix(sequence.tokens[self._sure :], self.tokens[self._sure :])
-            self._cache.trim(sequence, self._sure + right)
 
     def _probe_in(self, start: int, count: int) -> int | None:
         """Where the probe is among ``count`` tokens from ``start`` on."""

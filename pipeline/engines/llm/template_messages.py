@@ -118,17 +118,9 @@ def function_data(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def is_deep(data: Any) -> bool:
+def is_deep(data: Any, levels: int = _MOST_LEVELS) -> bool:
     """Whether it is nested too deeply for templates, which write it recursively."""
-    level: list[Any] = [data]
-    for _ in range(_MOST_LEVELS):
-        inner: list[Any] = []
-        for one in level:
-            if isinstance(one, Mapping):
-                inner += one.values()
-            elif isinstance(one, list | tuple):
-                inner += one
-        if not inner:
-            return False
-        level = inner
-    return True
+    inner = data.values() if isinstance(data, Mapping) else data
+    if not isinstance(data, Mapping | list | tuple):
+        return False
+    return levels == 0 or any(is_deep(one, levels - 1) for one in inner)

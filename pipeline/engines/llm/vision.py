@@ -8,7 +8,6 @@ compares prompts token by token recognises a picture, and never takes another fo
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import logging
 import os
@@ -126,8 +125,7 @@ class VisionProjector:
         weakref.finalize(self, api.mtmd_free, self.handle).atexit = False
         self._inputs = int(library().llama_model_n_embd_inp(model.handle))
         self._looking = ThreadPoolExecutor(1, "llama-vision")
-        self._looked_at: dict[Future[Any], Media] = {}
-        # What is being looked at keeps this object, so the thread has nothing to do by then.
+        # A part that is being looked at keeps this object, so the thread is idle by then.
         weakref.finalize(self, self._looking.shutdown, wait=False).atexit = False
         self.needs_whole = bool(api.mtmd_decode_use_non_causal(self.handle, None))
         """Whether cells of a picture see those behind them, too: it is read in one pass."""
@@ -150,19 +148,19 @@ class VisionProjector:
         return self._assembled(chunks, data)
 
     def look(self, media: Media) -> Future[NDArray[np.float32]]:
-        """Begin to embed one part, in a thread of its own."""
-        # The thread must not keep alive what is no longer wanted, so it gets no ``Media``. This
-        # projector is kept while it works.
-        work = functools.partial(self._look, media.chunk, (media.cells, self._inputs))
-        job = self._looking.submit(work)
-        # Until then the C objects that it works with are needed; a callback of the job that had
-        # them would keep them for ever, for the job stands in them.
-        self._looked_at[job] = media
-        job.add_done_callback(self._looked_at.pop)
-        return job
+        """Begin to embed one part, in a thread of its own.
 
-    def _look(self, chunk: Any, shape: tuple[int, int]) -> NDArray[np.float32]:
-        return _look(self.handle, chunk, shape)
+        Until it is done, the thread keeps ``media`` and with it the C objects alive.
+        """
+        return self._looking.submit(self._look, media)
+
+    def _look(self, media: Media) -> NDArray[np.float32]:
+        api = multimodal()
+        recent_problems()
+        if api.mtmd_encode_chunk(self.handle, media.chunk) != 0:
+            raise VisionFailed("The model could not look at a picture", why=recent_problems())
+        shape = (media.cells, self._inputs)
+        return np.array(np.ctypeslib.as_array(api.mtmd_get_output_embd(self.handle), shape=shape))
 
     def _chunks(self, data: bytes) -> Any | None:
         api = multimodal()
@@ -209,15 +207,6 @@ class VisionProjector:
             _leave_out(f"it takes more than {self._room_tokens} cells at once")
             return None
         return Picture(tuple(tokens), media)
-
-
-def _look(handle: Any, chunk: Any, shape: tuple[int, int]) -> NDArray[np.float32]:
-    api = multimodal()
-    recent_problems()
-    if api.mtmd_encode_chunk(handle, chunk) != 0:
-        raise VisionFailed("The model could not look at a picture", why=recent_problems())
-    found = np.ctypeslib.as_array(api.mtmd_get_output_embd(handle), shape=shape)
-    return np.array(found)
 
 
 def _leave_out(why: str) -> None:

@@ -13,6 +13,7 @@ from pipeline.engines.by_url.families import LLAMA_SERVER
 from pipeline.engines.contract import Finished, TextDelta, ToolCall
 from pipeline.engines.llm.chat_completions import ChatReader
 from pipeline.engines.llm.llama_model import Model
+from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.llm.sampler import Sampler
 from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.engines.llm.url_prompts import Asked, Parts, RawCall, call_schema, format_fields
@@ -261,7 +262,7 @@ def test_references_point_into_the_whole_schema() -> None:
 def test_what_holds_a_server_to_calls_gives_calls(weights: Any) -> None:
     """A model that says anything at all says calls of robot tools."""
     path: Path = next(weights(MODEL).glob("*.gguf"))
-    model = Model(path, requantize=False)
+    model = Model(path, LlamaCppOptions(requantize=False))
     tools = robot_tools()
     asked = Asked("", LLAMA_SERVER, [], tools, ToolChoice("required"), form="schema")
     schema = format_fields(asked)["response_format"]["json_schema"]["schema"]

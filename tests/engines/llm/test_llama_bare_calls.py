@@ -21,16 +21,6 @@ from tests.support.llama_talk import MODEL, SHORT_TOOLS, calls, joined, nudge, r
 pytestmark = pytest.mark.real
 
 
-@pytest.fixture(scope="module")
-def engine(weights: Callable[[str], Path]) -> LlamaCpp:
-    return build(LlamaCppOptions(threads=1, context_tokens=2048), weights(MODEL))
-
-
-@pytest.fixture(scope="module")
-def model(engine: LlamaCpp) -> Model:
-    return engine._parts.model
-
-
 @pytest.mark.parametrize(
     "wish",
     [

@@ -21,10 +21,10 @@ import pytest
 
 from pipeline.engines.contract import LlmSession
 from pipeline.engines.llm import llama_api
-from pipeline.engines.llm.known_texts import KnownTexts
 from pipeline.engines.llm.llama_context import Context, Outcome
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE
+from pipeline.engines.llm.prompts import known_texts
 from pipeline.engines.llm.vision import Media, VisionProjector
 from pipeline.errors import EngineError, PromptTooLong, WeightsError
 from pipeline.items import UNSEEN_IMAGE
@@ -32,13 +32,13 @@ from pipeline.messages import Message, Sampling
 from pipeline.work import Cancelled
 from tests.support import tiny_gguf
 from tests.support.llama_talk import (
-    FRANCE,
     MODEL,
     SHORT_TOOLS,
     SYSTEM,
     Token,
     answer,
     begin,
+    forget,
     replies,
     warm,
 )
@@ -102,11 +102,6 @@ def engine(one_engine: LlamaCpp) -> LlamaCpp:
     """With nothing in its cells."""
     forget(one_engine)
     return one_engine
-
-
-def forget(engine: LlamaCpp) -> None:
-    while engine._parts.shared.cache.evict():
-        pass
 
 
 def ask(session: LlmSession, *messages: Message) -> str:
@@ -176,16 +171,16 @@ def test_the_same_as_the_librarys_own_way(engine: LlamaCpp) -> None:
     tokens = engine._parts.prompts.whole(messages, [])
     ours = list(replies(session, messages, sampling=Sampling(temperature=0, max_tokens=1)))
     assert ours
-    logits = engine._parts.shared.context.logits().copy()
+    logits = engine._parts.context.logits().copy()
 
     prompts, model, context = (
         engine._parts.prompts,
         engine._parts.model,
-        engine._parts.shared.context,
+        engine._parts.context,
     )
     assert prompts._vision
     api, projector = llama_api.multimodal(), prompts._vision
-    rendered = prompts._template.render([prompts._seen(m, KnownTexts()) for m in messages], [])
+    rendered = prompts._template.render([prompts._seen(m, known_texts()) for m in messages], [])
     text = "".join("<__media__>" if piece.image else piece.text for piece in rendered).encode()
     given = api.mtmd_input_text()
     given.text, given.text_len, given.add_special, given.parse_special = (
@@ -200,11 +195,11 @@ def test_the_same_as_the_librarys_own_way(engine: LlamaCpp) -> None:
     chunks = api.mtmd_input_chunks_init()
     bitmaps = (ctypes.c_void_p * 1)(bitmap)
     assert api.mtmd_tokenize(projector.handle, chunks, ctypes.byref(given), bitmaps, 1) == 0
-    scratch, end = engine._parts.shared.scratch, ctypes.c_int32()
+    scratch, end = engine._parts.scratch, ctypes.c_int32()
     assert int(api.mtmd_helper_get_n_pos(chunks)) + model.starts_with_bos == len(tokens)
     start = 0
     if model.starts_with_bos:
-        context.decode([model.bos], 0, scratch, logits=0, by=Token())
+        context.decode([model.bos], 0, scratch, logits=False, by=Token())
         start = 1
     arguments = (
         projector.handle,
@@ -232,13 +227,6 @@ def test_reading_ahead_and_tools(engine: LlamaCpp) -> None:
     again = [SYSTEM, shows(ONE, text="Look at that. What colour is it?")]
     usage = answer(session, again, tools=SHORT_TOOLS, sampling=GREEDY)[1].usage
     assert usage.cached >= ahead.prompt - 2
-
-
-def test_beside_lookup(made: Callable[..., LlamaCpp]) -> None:
-    plain = made("gemma3")
-    guessing = made("gemma3", lookup_tokens=4)
-    for messages in ([shows(ONE)], [shows(ONE), Message("assistant", "Yes."), FRANCE[1]]):
-        assert ask(guessing.open(), *messages) == ask(plain.open(), *messages)
 
 
 # --- sharing the engine ------------------------------------------------------------------------
@@ -340,7 +328,7 @@ def test_a_huge_picture_is_scaled(made: Callable[..., LlamaCpp]) -> None:
     usage = answer(engine.open(), [SYSTEM, shows(url(png(3000, 2000)))], sampling=GREEDY)[1].usage
     small = answer(engine.open(), [SYSTEM, shows(url(png(16, 16)))], sampling=GREEDY)[1].usage
     assert 0 <= usage.prompt - small.prompt < 64
-    (picture,) = engine._parts.prompts.pictures([shows(url(png(3000, 2000)))], KnownTexts())
+    (picture,) = engine._parts.prompts.pictures([shows(url(png(3000, 2000)))], known_texts())
     (part,) = picture.media.values()
     assert 32 <= part.cells <= 64
     assert part.positions < part.cells, "cells in two dimensions"

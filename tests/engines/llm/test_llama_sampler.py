@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,16 +14,10 @@ from pipeline.engines.llm.sampler import Sampler
 from pipeline.engines.llm.vocabulary import Vocabulary
 from pipeline.errors import EngineError
 from pipeline.messages import Sampling
-from tests.support.llama_talk import MODEL
 
 pytestmark = pytest.mark.real
 
 Logits = NDArray[np.float32]
-
-
-@pytest.fixture(scope="module")
-def model(weights: Callable[[str], Path]) -> Model:
-    return Model(next(weights(MODEL).glob("*.gguf")), requantize=False)
 
 
 def random_logits(model: Model, rows: int) -> Logits:

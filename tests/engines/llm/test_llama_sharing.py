@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,13 @@ from tests.support.llama_talk import (
     FRANCE,
     GREEDY,
     LONG,
-    MODEL,
     SHORT_TOOLS,
     SPAIN,
     SYSTEM,
     Token,
     answer,
     begin,
+    forget,
     joined,
     replies,
     warm,
@@ -33,23 +32,6 @@ from tests.support.llama_talk import (
 from tests.support.robot_tools import robot_tools, size_bytes
 
 pytestmark = pytest.mark.real
-
-
-@pytest.fixture(scope="module")
-def directory(weights: Callable[[str], Path]) -> Path:
-    return weights(MODEL)
-
-
-@pytest.fixture(scope="module")
-def engine(directory: Path) -> LlamaCpp:
-    """One engine for the tests that need nothing special. It saves nothing."""
-    return build(LlamaCppOptions(threads=1, context_tokens=2048), directory)
-
-
-@pytest.fixture(scope="module")
-def alone(engine: LlamaCpp) -> dict[str, str]:
-    """What the model answers when nobody disturbs it."""
-    return {"france": answer(engine.open(), FRANCE)[0], "spain": answer(engine.open(), SPAIN)[0]}
 
 
 # --- cancelling, stepping aside, sharing -------------------------------------------------------
@@ -64,8 +46,8 @@ def test_cancelling_while_reading(engine: LlamaCpp, looks: int) -> None:
 
 
 def test_a_computation_is_aborted_in_the_middle(engine: LlamaCpp) -> None:
-    context = engine._parts.shared.context
-    sequence = engine._parts.shared.scratch
+    context = engine._parts.context
+    sequence = engine._parts.scratch
     tokens = list(range(100, 164))
     outcomes = []
     for token in (Token(cancel_after=0), Token(preempt_after=0)):
@@ -101,9 +83,7 @@ def test_an_abandoned_answer(engine: LlamaCpp, alone: dict[str, str]) -> None:
 @pytest.mark.parametrize("looks", [0, 1, 3, 6, 11])
 def test_stepping_aside_changes_nothing(engine: LlamaCpp, looks: int) -> None:
     expected = answer(engine.open(), LONG)[0]
-    engine._parts.shared.cache.disown(None)
-    while engine._parts.shared.cache.evict():
-        pass
+    forget(engine)
     token = Token(preempt_after=looks)
     text, end = answer(engine.open(), LONG, cancel=token)
     assert token.preemptions == 1
@@ -243,7 +223,7 @@ def test_nothing_that_was_said_is_saved(directory: Path, tmp_path: Path) -> None
     (file,) = (tmp_path / "p").iterdir()
     prompts = engine._parts.prompts
     prefix = prompts.prefix([SYSTEM], SHORT_TOOLS)
-    saved = engine._parts.shared.saved
+    saved = engine._parts.saved
     assert saved is not None
     assert prefix in saved
     text = b"".join(engine._parts.model.piece(token, special=True) for token in prefix)

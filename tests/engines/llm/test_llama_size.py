@@ -87,7 +87,7 @@ def test_64k_with_sliding_windows_and_every_kind_of_cells(
 def test_a_window_without_the_cells_behind_it(gemma: Path) -> None:
     """What is gone is read again, and the answers are the same."""
     full = engine(gemma, context_tokens=4096)
-    small = engine(gemma, context_tokens=4096, swa_full=False, lookup_tokens=4)
+    small = engine(gemma, context_tokens=4096, swa_full=False)
     cut = [*LONG, Message("assistant", "Madrid is"), SPAIN[1]]
     asked = (LONG, cut, LONG, SPAIN, cut)
     sessions = [full.open(), small.open()]
@@ -224,7 +224,7 @@ def test_layers_for_a_gpu_that_is_not_there(
     with caplog.at_level(logging.WARNING, "reachy_voice.llm"):
         made = engine(gemma, gpu_layers=-1, tensor_split=[3, 1], main_gpu=1)
     assert "llm.gpu_layers is -1, but this llama.cpp finds no GPU" in caplog.text
-    assert made._parts.shared.context.slice_tokens == 64, "as on any CPU"
+    assert made._parts.context.slice_tokens == 64, "as on any CPU"
 
 
 def test_what_goes_to_which_gpu(gemma: Path, monkeypatch: pytest.MonkeyPatch) -> None:

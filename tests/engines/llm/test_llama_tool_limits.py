@@ -30,11 +30,6 @@ ODD = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"
 """Nothing fits it, which is seen when the call is complete."""
 
 
-@pytest.fixture(scope="module")
-def model(weights: Callable[[str], Path]) -> Model:
-    return Model(next(weights(MODEL).glob("*.gguf")), requantize=False)
-
-
 def written(
     model: Model,
     *wishes: str,

@@ -49,16 +49,6 @@ NOTE = Tool(
 )
 
 
-@pytest.fixture(scope="module")
-def engine(weights: Callable[[str], Path]) -> LlamaCpp:
-    return build(LlamaCppOptions(threads=1, context_tokens=2048), weights(MODEL))
-
-
-@pytest.fixture(scope="module")
-def model(engine: LlamaCpp) -> Model:
-    return engine._parts.model
-
-
 def items(
     engine: LlamaCpp,
     choice: ToolChoice,

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.engines.contract import EndOfTurn
-from pipeline.engines.llm.known_texts import KnownTexts
 from pipeline.engines.llm.kv_cache import common_prefix
-from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_cpp import LlamaCpp
 from pipeline.engines.llm.llama_model import Model
-from pipeline.engines.llm.prompts import Prompts
+from pipeline.engines.llm.prompts import Prompts, known_texts
+from pipeline.engines.llm.recent import Recent
 from pipeline.messages import Message
 from pipeline.work import Cancelled
 from tests.support.llama_talk import (
-    MODEL,
     SHORT_TOOLS,
     SYSTEM,
     Token,
@@ -52,11 +50,6 @@ HISTORIES = {
 WORDS = "well I'd like 20 or 300 cups, naïve Mr. O'Neil: <|im_end|> 12:30 … please"
 
 
-@pytest.fixture(scope="module")
-def model(weights: Callable[[str], Path]) -> Model:
-    return Model(next(weights(MODEL).glob("*.gguf")), requantize=False)
-
-
 @pytest.fixture(scope="module", params=FAMILIES)
 def prompts(request: pytest.FixtureRequest, model: Model) -> Prompts:
     """The prompts of one family of templates, in the tokens of our model."""
@@ -66,11 +59,6 @@ def prompts(request: pytest.FixtureRequest, model: Model) -> Prompts:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Model, "chat_template", lambda _, name=None: None if name else source)
         return Prompts(model, {"enable_thinking": False})
-
-
-@pytest.fixture(scope="module")
-def engine(weights: Callable[[str], Path]) -> LlamaCpp:
-    return build(LlamaCppOptions(threads=1, context_tokens=2048), weights(MODEL))
 
 
 def said_so_far(history: Sequence[Message], text: str) -> list[Message]:
@@ -150,7 +138,7 @@ def test_spaces_around_what_was_said_do_not_count(prompts: Prompts) -> None:
 )
 def test_reading_in_parts_makes_no_difference(model: Model, texts: list[str]) -> None:
     """What is remembered of earlier prompts, part by part, is what the whole would be."""
-    prompts, known = Prompts(model, {}), KnownTexts()
+    prompts, known = Prompts(model, {}), known_texts()
     for count in range(len(texts) + 1):
         messages = [
             Message("assistant" if at % 2 else "user", text)
@@ -162,7 +150,7 @@ def test_reading_in_parts_makes_no_difference(model: Model, texts: list[str]) ->
 
 
 def test_texts_are_forgotten_when_no_prompt_has_them() -> None:
-    known, read = KnownTexts(prompts=2), []
+    known, read = Recent(2), []
 
     def tokens(text: str) -> list[int]:
         read.append(text)
@@ -170,10 +158,10 @@ def test_texts_are_forgotten_when_no_prompt_has_them() -> None:
 
     for texts in (["a", "bb"], ["a"], ["a", "bb"], ["bb"], ["bb"], ["a"]):
         known.begin()
-        assert [known.tokens(text, tokens) for text in texts] == [[len(t)] for t in texts]
+        assert [known.get(t, lambda t=t: tokens(t)) for t in texts] == [[len(t)] for t in texts]
     assert read == ["a", "bb", "a"]
-    known.forget()
-    known.tokens("bb", tokens)
+    known.clear()
+    known.get("bb", lambda: tokens("bb"))
     assert read[-1] == "bb"
 
 
@@ -214,6 +202,7 @@ def test_words_go_on_in_the_message_before_them(engine: LlamaCpp) -> None:
 def test_reading_ahead_can_be_cut_off_and_goes_on_later(engine: LlamaCpp) -> None:
     session = engine.open()
     said = "and so on " * 60
+    warm(session, SPOKEN)
     with pytest.raises(Cancelled):
         warm(session, SPOKEN, said=said, cancel=Token(cancel_after=4))
     usage = warm(session, SPOKEN, said=said)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
 from pipeline.engines.llm.vocabulary import Vocabulary
 from pipeline.messages import Sampling, Tool
-from tests.support.llama_talk import MODEL
 from tests.support.robot_tools import robot_tools
 
 NAME = {"type": "string"}
@@ -142,11 +140,6 @@ def valid(value: Any, schema: Any) -> bool:
 
 
 # --- grammars ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def model(weights: Callable[[str], Path]) -> Model:
-    return Model(next(weights(MODEL).glob("*.gguf")), requantize=False)
 
 
 def calls(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from pipeline.engines.llm.tool_calls.grammar import CallGrammars
 from pipeline.engines.llm.tool_calls.syntax import GEMMA, HERMES
 from pipeline.messages import Sampling
 from tests.engines.llm.test_tool_grammar import calls, tool, valid
-from tests.support.llama_talk import MODEL
 
 
 def need(**members: Any) -> dict[str, Any]:
@@ -100,11 +97,6 @@ ORDINARY: dict[str, Any] = {
 
 CHECKED_LATE = {"nanoseconds", "a list with a seven"}
 """A bound beyond 32 bits and ``contains`` are nothing that llguidance enforces."""
-
-
-@pytest.fixture(scope="module")
-def model(weights: Callable[[str], Path]) -> Model:
-    return Model(next(weights(MODEL).glob("*.gguf")), requantize=False)
 
 
 @pytest.mark.real

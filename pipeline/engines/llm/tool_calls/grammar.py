@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engines.llm.recent import Recent
 from pipeline.engines.llm.tool_calls import gemma_grammar
 from pipeline.engines.llm.tool_calls.schema_check import why_unusable
 from pipeline.engines.llm.tool_calls.syntax import Syntax
@@ -44,7 +44,7 @@ class CallGrammars:
     def __init__(self, model: Model, syntax: Syntax) -> None:
         self.syntax = syntax
         self._vocabulary = Vocabulary(model, syntax.spelled)
-        self._compiled: OrderedDict[tuple[str, ...], LLMatcher] = OrderedDict()
+        self._compiled = Recent(_REMEMBERED)
 
     def matcher(self, tools: Sequence[Tool], *, bare: bool = False) -> LLMatcher:
         """Of one call of one of ``tools``, from the first letter of its name to the end. ``bare``:
@@ -56,12 +56,8 @@ class CallGrammars:
         syntax = self.syntax.bare if bare else self.syntax
         tools = list({tool.name: tool for tool in tools}.values())
         key = (syntax.name, str(bare), *map(repr, tools))
-        if key not in self._compiled:
-            self._compiled[key] = self._compile(syntax, tools, named=bare)
-            if len(self._compiled) > _REMEMBERED:
-                self._compiled.popitem(last=False)
-        self._compiled.move_to_end(key)
-        return self._compiled[key].deep_copy()
+        self._compiled.begin()
+        return self._compiled.get(key, lambda: self._compile(syntax, tools, named=bare)).deep_copy()
 
     def _compile(self, syntax: Syntax, tools: Sequence[Tool], *, named: bool) -> LLMatcher:
         schemas = [_usable(tool) for tool in tools]

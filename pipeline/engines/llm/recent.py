@@ -1,0 +1,35 @@
+"""What was made for the last few rounds of work, so that it is not made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Recent:
+    """Values by key; those that ``rounds`` rounds in a row did not ask for are forgotten.
+
+    A round is what its owner wants it to be: a prompt, or a single look-up.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+        self._round = 0
+        self._found: dict[Hashable, tuple[int, Any]] = {}
+
+    def begin(self) -> None:
+        """Another round begins."""
+        self._round += 1
+        oldest = self._round - self._rounds
+        self._found = {key: found for key, found in self._found.items() if found[0] >= oldest}
+
+    def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """The value of ``key``, made now if it is not known. Not to be changed."""
+        value: _T = self._found[key][1] if key in self._found else make()
+        self._found[key] = self._round, value
+        return value
+
+    def clear(self) -> None:
+        self._found.clear()

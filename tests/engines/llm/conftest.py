@@ -1,0 +1,43 @@
+"""The small real model, loaded once for all tests that need nothing special."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_model import Model
+from tests.support.llama_talk import FRANCE, MODEL, SPAIN, answer, forget
+
+
+@pytest.fixture(scope="package")
+def directory(weights: Callable[[str], Path]) -> Path:
+    return weights(MODEL)
+
+
+@pytest.fixture(scope="package")
+def model(directory: Path) -> Model:
+    """Its weights as they are in the file."""
+    return Model(next(directory.glob("*.gguf")), LlamaCppOptions(requantize=False))
+
+
+@pytest.fixture(scope="package")
+def shared_engine(directory: Path) -> LlamaCpp:
+    """It saves no prefixes."""
+    return build(LlamaCppOptions(threads=1, context_tokens=2048), directory)
+
+
+@pytest.fixture
+def engine(shared_engine: LlamaCpp) -> LlamaCpp:
+    """With nothing in its cells."""
+    forget(shared_engine)
+    return shared_engine
+
+
+@pytest.fixture(scope="package")
+def alone(shared_engine: LlamaCpp) -> dict[str, str]:
+    """What the model answers when it has no other work."""
+    open = shared_engine.open
+    return {"france": answer(open(), FRANCE)[0], "spain": answer(open(), SPAIN)[0]}
