@@ -105,9 +105,8 @@ async def talk(live: LiveSettings, assistant: Assistant, url: str, options: Any)
         await app.update({"instructions": "Be brief."})
         await app.event("session.updated", before + 1)
         (session,) = assistant.sessions
-        assert session._live is not None
         # The last window may be incomplete.
-        missing = app.sent_samples - session._live._listener.heard_end
+        missing = app.sent_samples - session._listener.heard_end
         report.dropped_samples = missing if missing >= assistant.stages.vad.window_samples else 0
         report.failed = sum(e["response"]["status"] == "failed" for e in app.all("response.done"))
         report.failed += app.count("conversation.item.input_audio_transcription.failed")

@@ -99,7 +99,12 @@ class Bus:
 
     def publish(self, event: Event) -> None:
         at = asyncio.get_running_loop().time()
-        for published in (*self._derive(at, event), event):
+        derived: tuple[Event, ...] = ()
+        try:
+            derived = tuple(self._derive(at, event))
+        except Exception:
+            log.exception("nothing is derived from %s", type(event).__name__)
+        for published in (*derived, event):
             for listener in self._listeners:
                 try:
                     listener(Published(at, published))

@@ -86,6 +86,17 @@ class SessionConfig:
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     max_output_tokens: int | Literal["inf"] | None = None
 
+    @property
+    def answers_turns(self) -> bool:
+        """Whether turns that the server finds are answered without being asked for it."""
+        detection = self.turn_detection
+        return self.answers and detection is not None and detection.create_response
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether speech ends the answer that it begins over."""
+        return self.turn_detection is not None and self.turn_detection.interrupt_response
+
     def with_options(self, options: ResponseOptions) -> SessionConfig:
         """What counts for one response."""
         names = ("instructions", "modality", "voice", "output_format", "tools", "tool_choice")

@@ -323,7 +323,7 @@ SilenceOutcome = Literal["asked_again", "given_up"]
 
 @dataclass(frozen=True, slots=True)
 class SilentAnswer:
-    """The model's answer could not be heard (``pipeline.speaking.silent_answers``). It was asked
+    """The model's answer could not be heard (``pipeline.speaking.answering``). It was asked
     again; or the answer was given up, and the user told. Internal; nothing goes over the wire."""
 
     reply_id: str

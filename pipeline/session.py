@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, Recording
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.bus import Bus
 from pipeline.commands import (
     AddItem,
@@ -31,38 +31,36 @@ from pipeline.commands import (
     SessionConfig,
     TruncateItem,
 )
+from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat
-from pipeline.conversation.item_commands import ItemCommands
-from pipeline.conversation.lasting_conversation import LastingConversation
-from pipeline.conversation.memory import Memory
+from pipeline.conversation.item_editor import ItemEditor
+from pipeline.conversation.memory import LastingConversation, Memory
+from pipeline.conversation.reply_prompts import ReplyPrompts
 from pipeline.conversation.transcribing import Transcriber
-from pipeline.conversation.user_speech import UserSpeech
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
-from pipeline.events import DirectionHeard, IdleTimeout, InputCleared, Refused, TranscriptReady
+from pipeline.events import DirectionHeard, IdleTimeout, InputCleared, TranscriptReady
 from pipeline.hearing.arrivals import Arrivals
 from pipeline.hearing.client import EchoHearing, Hearing
 from pipeline.hearing.direction import Directions
-from pipeline.hearing.listening import Listener, SpeechScores
+from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
-from pipeline.inbox import Inbox, PushToTalkBuffer
 from pipeline.items import AudioPart, MessageItem
-from pipeline.settings import Endpointing, SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.speaking.replies import Replies
 from pipeline.speaking.reply import Reply
 from pipeline.telemetry.turn_recorder import TurnRecorder
-from pipeline.turn_taking.idle import IdleTimer
-from pipeline.turn_taking.user_turn import UserTurn
 from pipeline.turn_taking.voice_turns import VoiceTurns
 from pipeline.work import CLIENT
 
-log = logging.getLogger("reachy_voice.session")
-
-_numbers = itertools.count(1)
+INBOX_CAPACITY = 256
+"""Commands that may wait. Audio waits in pieces of a second at most, so this bounds its memory."""
 
 MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
+
+_numbers = itertools.count(1)
 
 
 class Session:
@@ -80,58 +78,88 @@ class Session:
     ) -> None:
         """``new_id(prefix)`` gives a fresh id such as ``item_…``; ``memory`` is that of a session
         that this one goes on with; ``hearing``: through which the client is heard."""
+        self._bus = bus
+        self._tasks = asyncio.TaskGroup()
+        self._context = context = SessionContext(stages, config, settings, bus, self._tasks, new_id)
         self._memory = memory or Memory(Chat(), LastingConversation(stages))
         self._keeps_memory = False
-        self._stages = stages
-        self._config = config
-        self._settings = settings
-        self._bus = bus
-        self._new_id = new_id
+        self._running = False
+        self._inbox: asyncio.Queue[Command] = asyncio.Queue(INBOX_CAPACITY)
         self._records = TurnRecorder(answers=config.answers)
         bus.derive(self._records.feed)
+
+        self._arrivals = Arrivals()
         self._hearing = hearing or EchoHearing(ClientEcho(stages.vad.window_samples), settings.echo)
         bus.tap(self._hearing.note)
-        self._inbox = Inbox()
-        self._arrivals = Arrivals()
-        self._live: LiveSession | None = None
-        """Set while ``run`` follows commands."""
+        self._directions = Directions(settings.accept)
+        self._listener = Listener(stages, self._hearing, context.endpointing, self._directions)
+        self._buffer = _PushToTalkBuffer(settings.endpointing.max_utterance_s)
+
+        chat = self._memory.chat
+        self._editor = ItemEditor(context, chat, self._committing)
+        self._transcriber = Transcriber(context, chat, self._editor)
+        prompts = ReplyPrompts(context, chat)
+        self._warm_up = WarmUp(context, self._memory, prompts)
+        self._replies = Replies(
+            context,
+            self._memory,
+            prompts,
+            self._editor,
+            self._transcriber,
+            self._warm_up,
+            self._arrivals,
+            self._reply_ended,
+        )
+        self._turns = VoiceTurns(
+            context,
+            self._listener,
+            self._directions,
+            self._replies,
+            self._transcriber,
+            self._warm_up,
+        )
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_since_ms = 0
 
     @property
     def chat(self) -> Chat:
         return self._memory.chat
 
+    # -- life
+
     async def run(self) -> None:
         """Live until cancelled."""
         CLIENT.set(next(_numbers))
-        directions = Directions(self._settings.accept)
-        scores = await SpeechScores.open(self._stages, directions)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                self._live = LiveSession(
-                    self._memory,
-                    self._hearing,
-                    self._arrivals,
-                    directions,
-                    scores,
-                    self._stages,
-                    self._config,
-                    self._settings,
-                    self._bus,
-                    tasks,
-                    self._new_id,
-                )
+            async with self._tasks:
+                self._running = True
                 try:
-                    await self._live.follow(self._inbox)
+                    self._begin()
+                    while True:
+                        await self._next()
                 finally:
-                    self._live.close()
-                    self._live = None
-                    for record in self._records.close(asyncio.get_running_loop().time()):
-                        self._bus.publish(record)
+                    self._end()
         finally:
-            scores.close()
+            self._listener.close()
             self._hearing.close()
             if not self._keeps_memory:
                 self._memory.close()
+
+    def _begin(self) -> None:
+        self._warm_up.begin()
+        for item in self.chat.items:
+            # Of a conversation that goes on, whose client was lost before it was read.
+            if isinstance(item, MessageItem):
+                self._transcriber.read(item)
+
+    def _end(self) -> None:
+        """End every reply and what runs in idle time."""
+        self._running = False
+        self._stop_idle_timer()
+        self._replies.close()
+        self._warm_up.cancel()
+        for record in self._records.close(asyncio.get_running_loop().time()):
+            self._bus.publish(record)
 
     def release(self) -> Memory:
         """Hand the memory over, before ``run`` ends: it is not closed then. What runs still writes
@@ -141,14 +169,26 @@ class Session:
 
     async def submit(self, command: Command) -> None:
         """Hand a command over; waits while the inbox is full."""
-        if isinstance(command, AppendAudio):
-            now = asyncio.get_running_loop().time()
-            self._arrivals.note(len(command.pcm) / command.rate, now)
-        await self._inbox.put(command)
+        if not isinstance(command, AppendAudio):
+            await self._inbox.put(command)
+            return
+        rate, now = command.rate, asyncio.get_running_loop().time()
+        self._arrivals.note(len(command.pcm) / rate, now)
+        for start in range(0, len(command.pcm), rate):
+            first, end = start == 0, start + rate
+            piece = replace(
+                command,
+                pcm=command.pcm[start:end],
+                begins=first,
+                given=None if command.given is None else command.given[start:end],
+                given_moved=command.given_moved if first else None,
+            )
+            await self._inbox.put(piece)
 
     def offer(self, command: NoteDirection) -> None:
         """Hand a direction over, at once; it is lost while the inbox is full."""
-        self._inbox.offer(command)
+        if not self._inbox.full():
+            self._inbox.put_nowait(command)
 
     @property
     def echo_delay_ms(self) -> int | None:
@@ -158,131 +198,50 @@ class Session:
 
     async def quiet(self) -> None:
         """Wait until no reply is being given."""
-        if self._live:
-            await self._live.replies.quiet.wait()
+        await self._replies.quiet.wait()
 
     def notify(self, sentence: str) -> bool:
-        """Say something in our own name. False if it would interrupt: the user speaks or is owed
+        """Say something in our own name. False if it would interrupt: the user speaks or waits for
         an answer, or the client asks for every answer itself."""
-        return self._live is not None and self._live.notify(sentence)
-
-    def model_exchanged(self) -> None:
-        """There is another language model, which has read nothing yet."""
-        if self._live:
-            self._live.model_exchanged()
-
-
-class LiveSession:
-    """The parts of a session that runs, all built here, and what becomes of each command."""
-
-    def __init__(
-        self,
-        memory: Memory,
-        hearing: Hearing,
-        arrivals: Arrivals,
-        directions: Directions,
-        scores: SpeechScores,
-        stages: Stages,
-        config: SessionConfig,
-        settings: SessionSettings,
-        bus: Bus,
-        tasks: asyncio.TaskGroup,
-        new_id: Callable[[str], str],
-    ) -> None:
-        self._stages = stages
-        self._config = config
-        self._settings = settings
-        self._bus = bus
-        self._tasks = tasks
-        self._new_id = new_id
-        self._hearing = hearing
-        self._directions = directions
-        chat = memory.chat
-        self._transcriber = Transcriber(stages, chat, bus, tasks)
-        self.replies = Replies(
-            *(memory, stages, config, settings, self._transcriber, bus, tasks, new_id),
-            *(arrivals, self._reply_starts, self._reply_ended),
-        )
-        self._warm_up = WarmUp(memory, self.replies.prompts, tasks)
-        self._speech = UserSpeech(
-            chat, bus, self._transcriber, settings.max_items, new_id, self._committing
-        )
-        self._items = ItemCommands(chat, bus, settings.max_items, self.replies.truncate)
-        self._listener = Listener(scores, hearing, stages.turn.history_seconds, self._endpointing())
-        self._turns = VoiceTurns(
-            *(self._listener, hearing, directions, stages, self.replies, self._speech),
-            *(self._warm_up, bus, tasks, new_id, settings),
-        )
-        limit = int(settings.endpointing.max_utterance_s * LISTEN_RATE)
-        self._buffer = PushToTalkBuffer(limit)
-        self._overflowed = False
-        """Whether a piece of what was appended last did not fit; then the rest is left out."""
-        stall_samples = settings.endpointing.stall_ms * LISTEN_RATE // 1000
-        self._stall_silence = np.zeros(stall_samples, dtype=np.int16)
-        self._idle = IdleTimer(self._nobody_speaks)
-        self._idle_since_ms = 0
-        self._ending = False
-        self._configure_turns()
-        self._warm_up.begin()
-        for item in chat.items:
-            # Of a conversation that goes on, whose client was lost before it was read.
-            if isinstance(item, MessageItem):
-                self._transcriber.read(item)
-
-    # -- life
-
-    async def follow(self, inbox: Inbox) -> None:
-        """Handle commands one after the other, until cancelled."""
-        while True:
-            if command := await self._next_command(inbox):
-                await self._handle(command)
-            else:
-                await self._turns.hear(self._stall_silence)
-
-    def close(self) -> None:
-        """End every reply and what runs in idle time."""
-        self._ending = True
-        self._idle.disarm()
-        self.replies.close()
-        self._warm_up.cancel()
-
-    def notify(self, sentence: str) -> bool:
-        """See ``Session.notify``."""
-        config, detection = self._config, self._config.turn_detection
-        if not (sentence and config.answers and config.modality == "audio"):
+        config = self._context.config
+        if not (self._running and sentence and config.answers_turns and config.modality == "audio"):
             return False
-        if not (detection and detection.create_response):
+        if self._turns.busy or not self._replies.idle:
             return False
-        if self._turns.open or self._turns.ending or not self.replies.idle:
-            return False
-        self.replies.notify(sentence)
+        self._replies.notify(sentence)
         return True
 
     def model_exchanged(self) -> None:
-        """See ``Session.model_exchanged``."""
+        """There is another language model, which has read nothing yet."""
         self._warm_up.due = True
-        if self.replies.quiet.is_set():
+        if self._running and self._replies.quiet.is_set():
             self._warm_up.begin()
 
-    async def _next_command(self, inbox: Inbox) -> Command | None:
-        """The next command; ``None`` when a client stalls in the middle of its turn."""
+    # -- commands
+
+    async def _next(self) -> None:
+        """Handle the next command, or what a client leaves out that stalls in its turn."""
         if not (self._turns.open or self._turns.suspecting):
-            return await inbox.get()
+            await self._handle(await self._inbox.get())
+            return
         # A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
         # An array goes on to tell of directions then.
-        now = asyncio.get_running_loop().time
-        until = now() + len(self._stall_silence) / LISTEN_RATE
-        while isinstance(command := await inbox.get_within(until - now()), NoteDirection):
+        stall_ms = self._context.settings.endpointing.stall_ms
+        try:
+            async with asyncio.timeout(stall_ms / 1000):
+                while isinstance(command := await self._inbox.get(), NoteDirection):
+                    self._note_direction(command)
+        except TimeoutError:
+            await self._turns.hear(np.zeros(stall_ms * LISTEN_RATE // 1000, np.int16))
+        else:
             await self._handle(command)
-        return command
 
     async def _handle(self, command: Command) -> None:
         match command:
             case AppendAudio():
                 await self._hear(command)
             case NoteDirection():
-                self._directions.note(command.direction, asyncio.get_running_loop().time())
-                self._bus.publish(DirectionHeard(command.direction))
+                self._note_direction(command)
             case Configure():
                 self._configure(command.config)
             case CommitAudio():
@@ -290,106 +249,67 @@ class LiveSession:
             case ClearAudio():
                 self._clear_input()
                 self._turns.drop_ended()
-                self._settle()
+                self._answer_pending()
                 self._bus.publish(InputCleared())
             case AddItem():
                 self._add_item(command)
-            case DeleteItem() | RetrieveItem() | TruncateItem():
-                self._items.carry_out(command)
+            case DeleteItem():
+                self._editor.delete(command)
+            case RetrieveItem():
+                self._editor.retrieve(command)
+            case TruncateItem():
+                self._editor.truncate(command, self._replies.truncate)
             case CreateResponse():
-                self.replies.create(command)
+                self._replies.create(command)
             case CancelResponse():
-                self.replies.cancel_asked(command)
-                if not self.replies.speaking:
-                    self._turns.claim()  # it is not over an answer any more
-
-    def _refuse(self, event_id: str | None, code: str, message: str) -> None:
-        self._bus.publish(Refused(event_id, code, message))
-
-    # -- configuration
+                self._replies.cancel_asked(command)
+                if not self._replies.speaking:
+                    self._turns.take_overlap_as_turn()  # it is not over an answer any more
 
     def _configure(self, config: SessionConfig) -> None:
-        before, self._config = self._config, config
-        self.replies.prompts.config = config
+        before, self._context.config = self._context.config, config
         if (config.turn_detection is None) != (before.turn_detection is None):
             self._clear_input()
-            self._settle()
+            self._answer_pending()
         if config.turn_detection != before.turn_detection:
-            self._listener.configure(self._endpointing())
-            if self._idle.disarm():
+            self._listener.configure(self._context.endpointing)
+            if self._stop_idle_timer():
                 self._count_silence(0)
-        self._configure_turns()
+        self._turns.configured()
         if (config.instructions, config.tools) != (before.instructions, before.tools):
             self._warm_up.begin()
 
-    def _configure_turns(self) -> None:
-        self._transcriber.language = self._config.language
-        self._turns.configure(self._endpointing(), self._config)
-
-    def _endpointing(self) -> Endpointing:
-        """The YAML's endpointing, with what the client asked for on top."""
-        ours, asked = self._settings.endpointing, self._config.turn_detection
-        return asked.over(ours) if asked else ours
-
-    # -- replies
-
-    def _reply_starts(self) -> None:
-        self._warm_up.cancel()
-
-    def _reply_ended(self, reply: Reply) -> None:
-        if self._ending:
+    def _add_item(self, command: AddItem) -> None:
+        item = command.item
+        if isinstance(item, MessageItem) and item.unread and self._transcriber.busy:
+            message = "Too many recordings wait to be transcribed; wait for the completed events."
+            self._context.refuse(command.event_id, "input_audio_buffer_commit_busy", message)
+        elif not self._editor.add(command):
             return
-        self._settle()
-        if self.replies.quiet.is_set() and (self._warm_up.due or reply.confirmed):
-            # It has taken a warm-up's place; or there is an answer that was not read yet.
+        elif isinstance(item, MessageItem):
+            self._transcriber.read(item)
+        elif self._replies.quiet.is_set():
+            # What a tool has said is read before the client asks for an answer to it.
             self._warm_up.begin()
-        if reply.plan.in_conversation and reply.confirmed and not reply.failed:
-            self._count_silence(reply.unheard_s)
 
-    def _settle(self) -> None:
-        if not (self._turns.open or self._turns.ending):
-            self.replies.settle()
-
-    def _count_silence(self, from_s: float) -> None:
-        """``from_s``: when silence begins, in seconds from now."""
-        detection = self._config.turn_detection
-        if detection and detection.idle_timeout_ms and not self.replies.speaking:
-            self._idle_since_ms = self._heard_ms + round(from_s * 1000)
-            self._idle.arm(from_s + detection.idle_timeout_ms / 1000)
-
-    def _nobody_speaks(self) -> None:
-        if self.replies.speaking:
-            return  # it is counted from its end
-        if self._turns.open or self._turns.ending:
-            self._count_silence(0)
-            return
-        item_id = self._new_id("item")
-        end_ms = max(self._idle_since_ms, self._heard_ms)
-        self._bus.publish(IdleTimeout(item_id, self._idle_since_ms, end_ms))
-        silence = AudioPart("", (end_ms - self._idle_since_ms) / 1000)
-        self._speech.commit_part(item_id, silence)
-        self._bus.publish(TranscriptReady(item_id, "", silence.seconds))
-        self.replies.break_silence()
-
-    @property
-    def _heard_ms(self) -> int:
-        return self._listener.heard_end * 1000 // LISTEN_RATE
+    def _note_direction(self, command: NoteDirection) -> None:
+        self._directions.note(command.direction, asyncio.get_running_loop().time())
+        self._bus.publish(DirectionHeard(command.direction))
 
     # -- audio in
 
     async def _hear(self, command: AppendAudio) -> None:
         pcm = self._listener.resample(command.pcm, command.rate)
         if command.begins:
-            self._overflowed = False
-        if self._config.turn_detection:
+            self._buffer.overflowed = False
+        if self._context.config.turn_detection:
             if command.given is not None:
                 self._hearing.given(command.given, command.given_moved)
             await self._turns.hear(pcm)  # lets others in between two windows
             return
         await asyncio.sleep(0)
-        if not self._overflowed and not self._buffer.append(pcm):
-            self._overflowed = True
-            self._refuse(
+        if not self._buffer.overflowed and not self._buffer.append(pcm):
+            self._context.refuse(
                 command.event_id,
                 "input_audio_buffer_full",
                 "The input audio buffer is full: commit or clear it before you send more.",
@@ -397,51 +317,115 @@ class LiveSession:
 
     def _clear_input(self) -> None:
         self._listener.end_of_input()
-        self._buffer.clear()
+        self._buffer.take()
         self._turns.drop()
         self._warm_up.said = ""
 
     def _commit(self, command: CommitAudio) -> None:
-        if self._config.turn_detection is None:
+        context = self._context
+        if context.config.turn_detection is None:
             self._buffer.append(self._listener.end_of_input())
         if self._transcriber.busy:
             message = "Too many commits wait to be transcribed; wait for the completed events."
-            self._refuse(command.event_id, "input_audio_buffer_commit_busy", message)
+            context.refuse(command.event_id, "input_audio_buffer_commit_busy", message)
         elif turn := self._turns.take():
-            self._commit_turns(turn)
+            self._commit_ended_turns()
+            self._transcriber.commit(turn.item_id, turn.recognition)
         elif (held_ms := self._buffer.samples * 1000 / LISTEN_RATE) < MIN_COMMIT_MS:
             message = (
                 f"Error committing input audio buffer: buffer too small. Expected at least "
                 f"{MIN_COMMIT_MS}ms of audio, but buffer only has {held_ms:.2f}ms of audio."
             )
-            self._refuse(command.event_id, "input_audio_buffer_commit_empty", message)
+            context.refuse(command.event_id, "input_audio_buffer_commit_empty", message)
         else:
-            audio = Recording(self._buffer.take(), LISTEN_RATE)
-            recognition = Recognition(self._stages, self._config.language)
-            recognition.append(audio.pcm)
-            recognising = self._tasks.create_task(recognition.run())
-            self._commit_turns()
-            self._speech.commit(self._new_id("item"), audio, recognition, recognising)
+            recognition = Recognition(context.stages, context.config.language)
+            recognition.append(self._buffer.take())
+            recognition.begin(self._tasks)
+            self._commit_ended_turns()
+            self._transcriber.commit(context.new_id("item"), recognition)
 
-    def _commit_turns(self, *last: UserTurn) -> None:
-        """In the order in which they were spoken. The client asks for answers itself."""
-        self.replies.let_go()
-        for turn in (*self._turns.take_ended(), *last):
-            self._speech.commit(turn.item_id, turn.audio, turn.recognition, turn.recognising)
+    def _commit_ended_turns(self) -> None:
+        """What was spoken before comes first. The client asks for answers itself."""
+        self._replies.forget_pending()
+        for turn in self._turns.take_ended():
+            self._transcriber.commit(turn.item_id, turn.recognition)
 
     def _committing(self) -> None:
-        self._idle.disarm()
+        self._stop_idle_timer()
         self._warm_up.said = ""
 
-    def _add_item(self, command: AddItem) -> None:
-        spoken = isinstance(command.item, MessageItem) and command.item.unread
-        if spoken and self._transcriber.busy:
-            message = "Too many recordings wait to be transcribed; wait for the completed events."
-            self._refuse(command.event_id, "input_audio_buffer_commit_busy", message)
-        elif not self._items.carry_out(command):
+    # -- after a reply
+
+    def _reply_ended(self, reply: Reply) -> None:
+        if not self._running:
             return
-        elif isinstance(command.item, MessageItem):
-            self._transcriber.read(command.item)
-        elif self.replies.quiet.is_set():
-            # What a tool has said is read before the client asks for an answer to it.
+        self._answer_pending()
+        if self._replies.quiet.is_set() and (self._warm_up.due or reply.confirmed):
+            # It has taken a warm-up's place; or there is an answer that was not read yet.
             self._warm_up.begin()
+        if reply.plan.in_conversation and reply.confirmed and not reply.failed:
+            self._count_silence(reply.unheard_s)
+
+    def _answer_pending(self) -> None:
+        if not self._turns.busy:
+            self._replies.answer_pending()
+
+    # -- the idle timeout: after a silence behind an answer the server speaks again
+
+    def _count_silence(self, from_s: float) -> None:
+        """``from_s``: when silence begins, in seconds from now."""
+        detection = self._context.config.turn_detection
+        if detection and detection.idle_timeout_ms and not self._replies.speaking:
+            self._idle_since_ms = self._listener.heard_ms + round(from_s * 1000)
+            self._stop_idle_timer()
+            self._idle_timer = asyncio.get_running_loop().call_later(
+                from_s + detection.idle_timeout_ms / 1000, self._break_silence
+            )
+
+    def _stop_idle_timer(self) -> bool:
+        """Whether it was running."""
+        timer, self._idle_timer = self._idle_timer, None
+        if timer:
+            timer.cancel()
+        return timer is not None
+
+    def _break_silence(self) -> None:
+        self._idle_timer = None
+        if self._replies.speaking:
+            return  # it is counted from its end
+        if self._turns.busy:
+            self._count_silence(0)
+            return
+        item_id = self._context.new_id("item")
+        end_ms = max(self._idle_since_ms, self._listener.heard_ms)
+        self._bus.publish(IdleTimeout(item_id, self._idle_since_ms, end_ms))
+        silence = AudioPart("", (end_ms - self._idle_since_ms) / 1000)
+        self._editor.commit(item_id, silence)
+        self._bus.publish(TranscriptReady(item_id, "", silence.seconds))
+        self._replies.break_silence()
+
+
+class _PushToTalkBuffer:
+    """What a client without turn detection has appended and not yet committed."""
+
+    def __init__(self, capacity_s: float) -> None:
+        self.samples = 0
+        self.overflowed = False
+        """Whether a piece of what was appended last did not fit; then the rest is left out."""
+        self._capacity_samples = int(capacity_s * LISTEN_RATE)
+        self._pieces: list[Pcm] = []
+
+    def append(self, pcm: Pcm) -> bool:
+        """False when it is full; nothing is taken then."""
+        self.overflowed = self.samples + len(pcm) > self._capacity_samples
+        if not self.overflowed:
+            self._pieces.append(pcm)
+            self.samples += len(pcm)
+        return not self.overflowed
+
+    def take(self) -> Pcm:
+        """All of it; the buffer is empty then."""
+        pcm = np.concatenate((EMPTY, *self._pieces))
+        self._pieces.clear()
+        self.samples = 0
+        return pcm

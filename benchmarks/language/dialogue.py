@@ -24,7 +24,7 @@ from pipeline.engines.contract import (
     ToolCall,
     Warmed,
 )
-from pipeline.hearing.stable_words import StableWords
+from pipeline.hearing.recognition import StableWords
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, Item, MessageItem
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 

@@ -18,8 +18,7 @@ from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroVad
 from pipeline.hearing.client import EchoHearing
-from pipeline.hearing.listening import Listener, SpeechScores
-from pipeline.hearing.turn_signals import Ended, Paused, Started
+from pipeline.hearing.listening import Ended, Listener, Paused, Started
 from pipeline.settings import Echo, Endpointing
 
 FALSE_START_MINUTES = 6
@@ -65,13 +64,10 @@ def _sounds(seed: int) -> Iterator[tuple[str, Callable[[], Signal]]]:
 
 async def turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[int, float]:
     """Turns that open, and the seconds that they are open."""
-    stages = cast(Stages, SimpleNamespace(vad=InlineVad(vad)))
-    listener = Listener(
-        await SpeechScores.open(stages),
-        EchoHearing(ClientEcho(vad.window_samples), Echo()),
-        8.0,
-        endpointing,
-    )
+    turn = SimpleNamespace(history_seconds=8.0)
+    stages = cast(Stages, SimpleNamespace(vad=InlineVad(vad), turn=turn))
+    hearing = EchoHearing(ClientEcho(vad.window_samples), Echo())
+    listener = Listener(stages, hearing, endpointing)
     starts, open_samples, began = 0, 0, None
     async for signals in listener.hear(pcm):
         pending = list(signals)

@@ -24,7 +24,7 @@ from pipeline.audio import EMPTY, Pcm
 from pipeline.engines.contract import Tts
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import SpeechChunker
-from pipeline.speaking.joints import Joint
+from pipeline.speaking.clause_speech import Joint
 from pipeline.speaking.ramp import Ramp, Spoken
 from pipeline.spoken.borders import Border
 from pipeline.spoken.length import spoken_letters

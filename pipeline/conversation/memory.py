@@ -1,16 +1,95 @@
-"""What a session remembers: the conversation, and the model's own state of it. It can outlive the
-session, for a client that lost its connection and comes back."""
+"""What a session remembers: the conversation, and the language model's own state of it."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 from pipeline.conversation.chat import Chat
-from pipeline.engines.stages import ConversationStage
+from pipeline.engines.contract import Delta, Warmed
+from pipeline.engines.stages import ConversationStage, LlmStage, Stages
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.work import Cancelled, Work
+
+
+@dataclass(slots=True, eq=False)
+class _Opened:
+    """At one model. ``users``: calls that have not ended."""
+
+    llm: LlmStage
+    conversation: ConversationStage
+    users: int = 0
+
+
+class LastingConversation:
+    """A ``ConversationStage`` at whichever model ``stages.llm`` is. After an exchange it is begun
+    anew at the next call, which reads all of the prompt; the old one is closed when nothing uses it
+    any more."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        self._opened: _Opened | None = None
+        self._closed = False
+
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Warmed:
+        async with self._in_use() as conversation:
+            return await conversation.warm(messages, tools, work, said)
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        sampling: Sampling,
+        work: Work,
+    ) -> AsyncGenerator[Delta, None]:
+        async with self._in_use() as conversation:
+            stream = conversation.reply(messages, tools, tool_choice, sampling, work)
+            async with aclosing(stream) as deltas:
+                async for delta in deltas:
+                    yield delta
+
+    def close(self) -> None:
+        """For good."""
+        self._closed = True
+        if self._opened:
+            self._opened.conversation.close()
+            self._opened = None
+
+    @asynccontextmanager
+    async def _in_use(self) -> AsyncIterator[ConversationStage]:
+        if self._closed:
+            raise Cancelled
+        opened = self._at_this_model()
+        opened.users += 1
+        try:
+            yield opened.conversation
+        finally:
+            opened.users -= 1
+            if opened is not self._opened:
+                _close_unused(opened)
+
+    def _at_this_model(self) -> _Opened:
+        llm = self._stages.llm
+        if self._opened is None or self._opened.llm is not llm:
+            before, self._opened = self._opened, _Opened(llm, llm.open())
+            if before:
+                _close_unused(before)
+        return self._opened
+
+
+def _close_unused(opened: _Opened) -> None:
+    if not opened.users:
+        opened.conversation.close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Memory:
+    """It can outlive the session, for a client that lost its connection and comes back."""
+
     chat: Chat
     conversation: ConversationStage
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import dropwhile
 
-from pipeline.commands import ItemReference, ResponseOptions, SessionConfig
+from pipeline.commands import ItemReference, ResponseOptions
+from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat, prompt
 from pipeline.hearing.recognition import same_words
 from pipeline.items import AudioPart, Item, MessageItem
@@ -18,10 +19,9 @@ SILENCE = Message("user", "(The user has been silent for a while.)")
 class ReplyPrompts:
     """One session's."""
 
-    def __init__(self, chat: Chat, config: SessionConfig, tool_instructions: str) -> None:
-        self.config = config
+    def __init__(self, context: SessionContext, chat: Chat) -> None:
+        self._context = context
         self._chat = chat
-        self._tool_instructions = tool_instructions
 
     def conversation(self, said: str = "", start: str | None = None) -> list[Message]:
         """As the model reads it; ``said`` is about to be committed. ``start``: the item to begin
@@ -34,9 +34,9 @@ class ReplyPrompts:
         return prompt(self.instructions(ResponseOptions()), items)
 
     def instructions(self, options: ResponseOptions) -> str:
-        config = self.config.with_options(options)
-        text = config.instructions
-        return f"{text}\n\n{self._tool_instructions}".strip() if config.tools else text
+        config = self._context.config.with_options(options)
+        text, for_tools = config.instructions, self._context.settings.tool_instructions
+        return f"{text}\n\n{for_tools}".strip() if config.tools else text
 
     def input_items(self, options: ResponseOptions) -> list[Item] | None:
         """What ``response.input`` means. Raises ``UnknownItem``."""

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.audio import LISTEN_RATE, Recording, Resampler
-from pipeline.bus import Bus
-from pipeline.conversation.chat import Chat, UnknownItem
+from pipeline.context import SessionContext
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.item_editor import ItemEditor
 from pipeline.engines.contract import Transcript
-from pipeline.engines.stages import Stages
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import TranscriptFailed, TranscriptReady
 from pipeline.hearing.recognition import Recognition
@@ -25,12 +25,10 @@ MAX_WAITING = 32
 class Transcriber:
     """Lives in the session's TaskGroup; what it does ends with that."""
 
-    def __init__(self, stages: Stages, chat: Chat, bus: Bus, tasks: asyncio.TaskGroup) -> None:
-        self.language = ""
-        self._tasks = tasks
-        self._stages = stages
+    def __init__(self, context: SessionContext, chat: Chat, editor: ItemEditor) -> None:
+        self._context = context
         self._chat = chat
-        self._bus = bus
+        self._editor = editor
         self._waiting: set[asyncio.Task[None]] = set()
 
     @property
@@ -43,25 +41,20 @@ class Transcriber:
         if self._waiting:
             await asyncio.wait(set(self._waiting))
 
-    def heard(self, item_id: str, said: Transcript | ReachyVoiceError) -> None:
-        """The text of a committed item is known, or will never be."""
-        if isinstance(said, ReachyVoiceError):
-            self._bus.publish(TranscriptFailed(item_id, str(said)))
-            return
-        self._bus.publish(TranscriptReady(item_id, said.text, said.seconds))
-        try:
-            item = self._chat.get(item_id)
-        except UnknownItem:
-            return
-        if isinstance(item, MessageItem) and isinstance(part := item.parts[0], AudioPart):
-            part = replace(part, transcript=said.text)
-            self._chat.put(replace(item, parts=(part, *item.parts[1:])))
-
-    def follow(
-        self, item_id: str, recognition: Recognition, recognising: asyncio.Task[None]
+    def commit(
+        self,
+        item_id: str,
+        recognition: Recognition,
+        said: Transcript | ReachyVoiceError | None = None,
     ) -> None:
-        """A committed item gets its text from a recognition that is under way."""
-        self._begin(self._follow(item_id, recognition, recognising))
+        """Add what the user said to the conversation. ``said``: its words, or why they will never
+        be known; ``None``: they follow, and answers wait for them."""
+        audio = recognition.audio
+        item = self._editor.commit(item_id, AudioPart(None, audio.seconds, audio))
+        if said is None:
+            self._begin(self._follow(item, recognition))
+        else:
+            self._set_text(item, said)
 
     def read(self, item: MessageItem) -> None:
         """An item that came with recordings gets their text."""
@@ -70,57 +63,57 @@ class Transcriber:
 
     async def with_text(self, items: Sequence[Item]) -> list[Item]:
         """``items``, recordings that have no transcript read. Raises what the engine raises."""
-        known = []
-        for item in items:
-            if isinstance(item, MessageItem) and item.unread:
-                item = await self._item_with_text(item)
-            known.append(item)
-        return known
-
-    # -- one after the other
+        return [
+            await self._item_with_text(item)
+            if isinstance(item, MessageItem) and item.unread
+            else item
+            for item in items
+        ]
 
     def _begin(self, work: asyncio._CoroutineLike[None]) -> None:
-        task = self._tasks.create_task(work)
+        task = self._context.tasks.create_task(work)
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
 
-    async def _follow(
-        self, item_id: str, recognition: Recognition, recognising: asyncio.Task[None]
-    ) -> None:
+    async def _follow(self, item: MessageItem, recognition: Recognition) -> None:
         said: Transcript | ReachyVoiceError
         try:
             said = await recognition.transcript(Work())
         except ReachyVoiceError as error:
             said = error
         finally:
-            recognising.cancel()
-        self.heard(item_id, said)
+            recognition.stop()
+        self._set_text(item, said)
+
+    def _set_text(self, item: MessageItem, said: Transcript | ReachyVoiceError) -> None:
+        if isinstance(said, ReachyVoiceError):
+            self._context.bus.publish(TranscriptFailed(item.id, str(said)))
+            return
+        part = item.parts[0]
+        assert isinstance(part, AudioPart)
+        self._publish_read(
+            item, replace(item, parts=(replace(part, transcript=said.text),)), said.seconds
+        )
 
     async def _read(self, item: MessageItem) -> None:
         try:
             known = await self._item_with_text(item)
         except ReachyVoiceError as error:
-            self._bus.publish(TranscriptFailed(item.id, str(error)))
+            self._context.bus.publish(TranscriptFailed(item.id, str(error)))
+        else:
+            seconds = sum(part.seconds for part in known.parts if isinstance(part, AudioPart))
+            self._publish_read(item, known, seconds)
+
+    def _publish_read(self, item: MessageItem, known: MessageItem, seconds: float) -> None:
+        """``known``: ``item`` with its text."""
+        now = next((other for other in self._chat.items if other.id == item.id), None)
+        if now and not _same_recordings(now, item):
             return
-        if self._replaced(item):
-            return
-        if any(other.id == item.id for other in self._chat.items):
+        if now:
             self._chat.put(known)
         spoken = [part for part in known.parts if isinstance(part, AudioPart)]
-        seconds = sum(part.seconds for part in spoken)
         text = " ".join(part.transcript for part in spoken if part.transcript)
-        self._bus.publish(TranscriptReady(item.id, text, seconds))
-
-    def _replaced(self, item: MessageItem) -> bool:
-        """Whether the client deleted ``item`` and added another one under its id."""
-        now = next((other for other in self._chat.items if other.id == item.id), item)
-        if not isinstance(now, MessageItem):
-            return True
-        new, old = ([p.audio for p in i.parts if isinstance(p, AudioPart)] for i in (now, item))
-        # Old audio may have been let go meanwhile.
-        return len(new) != len(old) or any(
-            ours is not None and ours is not theirs for ours, theirs in zip(new, old, strict=True)
-        )
+        self._context.bus.publish(TranscriptReady(item.id, text, seconds))
 
     async def _item_with_text(self, item: MessageItem) -> MessageItem:
         parts = []
@@ -132,13 +125,25 @@ class Transcriber:
 
     async def _text(self, audio: Recording) -> str:
         resampler = Resampler(audio.rate, LISTEN_RATE)
-        recognition = Recognition(self._stages, self.language)
+        context = self._context
+        recognition = Recognition(context.stages, context.config.language)
         for start in range(0, len(audio.pcm), audio.rate):
             await asyncio.sleep(0)  # minutes of audio must not keep the loop
             recognition.append(resampler.feed(audio.pcm[start : start + audio.rate]))
         recognition.append(resampler.flush())
-        recognising = self._tasks.create_task(recognition.run())
+        recognition.begin(context.tasks)
         try:
             return (await recognition.transcript(Work())).text
         finally:
-            recognising.cancel()
+            recognition.stop()
+
+
+def _same_recordings(now: Item, item: MessageItem) -> bool:
+    """Whether ``now`` is ``item``, and not another one that the client added under its id after it
+    had deleted ``item``. Old audio may have been let go meanwhile."""
+    if not isinstance(now, MessageItem):
+        return False
+    new, old = ([p.audio for p in i.parts if isinstance(p, AudioPart)] for i in (now, item))
+    return len(new) == len(old) and all(
+        ours is None or ours is theirs for ours, theirs in zip(new, old, strict=True)
+    )

@@ -6,9 +6,9 @@ shorter history before the long one is too long. Replies go first: one that star
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
+from pipeline.context import SessionContext
 from pipeline.conversation.chat import UnknownItem
 from pipeline.conversation.context_room import new_beginning
 from pipeline.conversation.memory import Memory
@@ -22,8 +22,8 @@ log = logging.getLogger("reachy_voice.session")
 class WarmUp:
     """One session's. ``begin`` starts over with what is known now."""
 
-    def __init__(self, memory: Memory, prompts: ReplyPrompts, tasks: asyncio.TaskGroup) -> None:
-        self._tasks = tasks
+    def __init__(self, context: SessionContext, memory: Memory, prompts: ReplyPrompts) -> None:
+        self._context = context
         self.said = ""
         """What the user has said so far of a turn that is not over."""
         self.due = False
@@ -34,10 +34,10 @@ class WarmUp:
 
     def begin(self) -> None:
         self._work.cancel()
-        if self._prompts.config.answers:
+        if self._context.config.answers:
             self._work = Work(Priority.WARM_UP)
             self.due = True
-            self._tasks.create_task(self._run(self._work))
+            self._context.tasks.create_task(self._run(self._work))
 
     def read_ahead(self, said: str, now: bool) -> None:
         """The user has said this so far; it will not change, but go on. ``now``: read it at once,
@@ -62,11 +62,8 @@ class WarmUp:
             self.due = False
 
     async def _read(self, work: Work) -> None:
-        chat, conversation, tools = (
-            self._memory.chat,
-            self._memory.conversation,
-            self._prompts.config.tools,
-        )
+        chat, conversation = self._memory.chat, self._memory.conversation
+        tools = self._context.config.tools
         prompt = self._prompts.conversation
         while True:
             try:

@@ -1,155 +1,201 @@
-"""From a client's audio to turn signals: resample, take off the echo, score, follow the turn."""
+"""From a client's audio to turn signals: resample, take off the echo, score, follow the turn.
+
+A turn opens when speech has lasted ``onset_ms``; it began where the scores rose
+(``pipeline.hearing.onset``). It is *paused* when the voice has faded into the room
+(``pipeline.hearing.fading``) or the scores have fallen, whichever comes first: it may be over, and
+the session starts a reply behind a shut gate. How long the pause must last before the turn has
+*ended* is decided elsewhere (``pipeline.turn_taking.endpointing``) and told here (``judge``). No
+turn ends before the scores have fallen.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from enum import Enum, auto
 
-from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
+from pipeline.audio import LISTEN_RATE, AudioFrame, AudioHistory, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS
-from pipeline.echo.detector import Evidence
-from pipeline.echo.path import EchoWindow
-from pipeline.engines.stages import Stages, VadStage
-from pipeline.errors import ReachyVoiceError
+from pipeline.engines.stages import Stages
 from pipeline.hearing import tuning
 from pipeline.hearing.client import Hearing
 from pipeline.hearing.direction import Directions
-from pipeline.hearing.turn_signals import Paused, Signal, Started, TurnTaker
-from pipeline.hearing.vad_memory import VadMemory
+from pipeline.hearing.fading import Fading
+from pipeline.hearing.onset import RecentScores
+from pipeline.hearing.speech_scores import SpeechScores
 from pipeline.settings import Endpointing
-from pipeline.work import Cancelled
-
-log = logging.getLogger("reachy_voice.session")
 
 HISTORY_SPARE_SECONDS = 2.0
 """More history than an onset and the turn detector ask for: a pause is judged a little late, and
 a late onset may last up to a second before it counts."""
 
 
-class SpeechScores:
-    """How likely each window is speech, and not the echo of an answer.
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Speech began at sample ``start``."""
 
-    Where the engine fails all is silence, so that a turn that is open ends and is answered."""
+    start: int
 
-    def __init__(
-        self,
-        stages: Stages,
-        stage: VadStage,
-        vad: VadMemory,
-        directions: Directions | None = None,
-    ) -> None:
-        self._stages = stages
-        self._stage = stage
-        self._vad = vad
-        self._left: tuple[VadMemory, VadMemory] | None = None
-        """Hear what is left of one stretch of echo, and that with even more taken off."""
-        self._since_echo_samples = 0
-        self._rule = Evidence()
-        self._directions = directions
-        self._deaf = False
 
-    @classmethod
-    async def open(cls, stages: Stages, directions: Directions | None = None) -> SpeechScores:
-        """``directions``: what an array says; who speaks from elsewhere opens no turn."""
-        stage = stages.vad
-        return cls(stages, stage, await VadMemory.open(stage), directions)
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Speech ended at sample ``speech_end``, for now; silence was heard up to ``end``."""
 
-    async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
-        """0 to 1; from ``threshold`` on it counts as speech. In an open turn a doubt is in favour
-        of whoever speaks."""
-        if self._stage is not self._stages.vad:
-            await self._exchange()
-        try:
-            return await self._score(window, turn_is_open, threshold)
-        except Cancelled:
-            if self._stage is self._stages.vad:
-                raise
-            await self._exchange()  # it was closed under this window
-            return await self._score(window, turn_is_open, threshold)
+    speech_end: int
+    end: int
 
-    async def _score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
-        score = await self._without_echo(window, turn_is_open, threshold)
-        if turn_is_open or self._directions is None:
-            return score
-        now = asyncio.get_running_loop().time()
-        if not self._directions.elsewhere(now):
-            return score
-        # What others have said is no beginning of what is heard next.
-        return 0.0 if self._directions.others(now) else min(score, tuning.NO_SPEECH, threshold / 2)
 
-    async def _without_echo(
-        self, window: EchoWindow, turn_is_open: bool, threshold: float
-    ) -> float:
-        if window.post_filtered is None:
-            return await self._after_echo(window.frame.pcm)
-        if self._left is None:
-            self._left = await self._echo_begins()
-        self._since_echo_samples = 0
-        first, more = self._left
-        score = await self._heard(first, window.frame.pcm)
-        second = await self._heard(more, window.post_filtered)
-        if self._rule.holds(score, second, window.llr):
-            return max(score, second, tuning.SPEECH)
-        if turn_is_open:
-            return score if window.llr > self._rule.least_llr else min(score, second)
-        return (
-            min(score, tuning.NO_SPEECH, threshold / 2)
-            if window.llr > tuning.EXPLAINED_LLR
-            else 0.0
-        )
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Speech resumed at sample ``start``, before the turn ended. ``within_word``: the voice had
+    faded, but the scores never fell, as when the mouth is closed for a consonant."""
 
-    async def _echo_begins(self) -> tuple[VadMemory, VadMemory]:
-        """Whoever speaks then is heard out by the VAD that has heard the beginning."""
-        first, more = await VadMemory.open(self._stage), await VadMemory.open(self._stage)
-        if not self._vad.silent:
-            first, self._vad = self._vad, first
-        return first, more
+    start: int
+    within_word: bool = False
 
-    async def _after_echo(self, pcm: Pcm) -> float:
-        """Whoever speaks when an echo ends is heard out, too. After 3 s of that, the VAD that does
-        so has heard enough of the room to stay."""
-        if self._left and self._left[0].silent:
-            self._forget_echo()
-        if self._left and self._since_echo_samples >= tuning.HEARD_OUT_SAMPLES:
-            self._vad.close()
-            self._vad, more = self._left
-            self._left = None
-            more.close()
-        if self._left is None:
-            return await self._heard(self._vad, pcm)
-        self._since_echo_samples += len(pcm)
-        first, more = self._left
-        # Its score counts again when the echo goes on.
-        await self._heard(more, pcm)
-        return await self._heard(first, pcm)
 
-    def _forget_echo(self) -> None:
-        for vad in self._left or ():
-            vad.close()
-        self._left = None
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The turn is over; its last speech sample is before ``speech_end``."""
 
-    async def _exchange(self) -> None:
-        """There is another VAD now. It begins as a new one does."""
-        stage = self._stages.vad
-        vad = await VadMemory.open(stage)
-        self.close()
-        self._stage, self._vad = stage, vad
+    speech_end: int
 
-    async def _heard(self, vad: VadMemory, pcm: Pcm) -> float:
-        try:
-            score = await vad.score(pcm)
-        except ReachyVoiceError as error:
-            if not self._deaf:
-                log.error("a session hears nothing for now: %s", error)
-            score, self._deaf = 0.0, True
-        else:
-            self._deaf = False
-        return score
 
-    def close(self) -> None:
-        self._vad.close()
-        self._forget_echo()
+Signal = Started | Paused | Resumed | Ended
+
+
+class _State(Enum):
+    QUIET = auto()
+    SPEAKING = auto()
+    FADED = auto()
+    """Paused, but the scores have not fallen yet."""
+    PAUSED = auto()
+
+
+class TurnTaker:
+    """Speech scores in, turn signals out. Pure; time is the sample index."""
+
+    def __init__(self, settings: Endpointing, rate: int = LISTEN_RATE) -> None:
+        self._settings = settings
+        self._rate = rate
+        self._state = _State.QUIET
+        self._recent = RecentScores(rate)
+        self._fading = Fading(rate)
+        self._onset: int | None = None
+        self.noticed = 0
+        """First sample that scored as speech, of the newest turn; it may have begun earlier."""
+        self._start = 0
+        self._speech_end = 0
+        self._heard_end = 0
+        self._wait_ms = settings.unsure_wait_ms
+
+    def feed(self, score: float, frame: AudioFrame) -> list[Signal]:
+        """Take the next frame and its probability of speech."""
+        self._heard_end = frame.end
+        self._recent.note(score, frame, self._settings.speech_threshold)
+        self._fading.note(score, frame)
+        match self._state:
+            case _State.QUIET:
+                return self._quiet(score, frame)
+            case _State.SPEAKING:
+                return self._speaking(score, frame)
+            case _State.FADED:
+                return self._faded(score, frame)
+            case _State.PAUSED:
+                return self._paused(score, frame)
+
+    @property
+    def open(self) -> bool:
+        """Whether a turn has begun and not ended."""
+        return self._state is not _State.QUIET
+
+    @property
+    def suspects(self) -> bool:
+        """Whether the newest frame may begin a turn that is not open yet."""
+        return self._state is _State.QUIET and self._onset is not None
+
+    def judge(self, wait_ms: int) -> list[Signal]:
+        """Say how long the reported pause must last. Ignored when the pause is over."""
+        if self._state not in (_State.FADED, _State.PAUSED):
+            return []
+        self._wait_ms = wait_ms
+        return self._end_if_due()
+
+    def configure(self, settings: Endpointing) -> None:
+        """Go on by other settings; an open turn stays open."""
+        self._settings = settings
+
+    def reset(self) -> None:
+        """Forget an open turn, as after a manual commit."""
+        self._state = _State.QUIET
+        self._onset = None
+
+    def _quiet(self, score: float, frame: AudioFrame) -> list[Signal]:
+        if score < self._settings.speech_threshold:
+            self._onset = None
+            return []
+        if self._onset is None:
+            self._onset = frame.index
+        if frame.end - self._onset < self._samples(self._settings.onset_ms):
+            return []
+        self._state = _State.SPEAKING
+        self._fading.forget_speaker()
+        begin = self._recent.beginning(self._onset, self._settings.speech_threshold)
+        # What was said before belongs to the turn before.
+        self._start = max(begin, self._speech_end)
+        self.noticed, self._onset = self._onset, None
+        self._speech_end = frame.end
+        return [Started(self._start)]
+
+    def _speaking(self, score: float, frame: AudioFrame) -> list[Signal]:
+        if score >= self._settings.silence_threshold:
+            self._speech_end = frame.end
+        if frame.end - self._start >= self._settings.max_utterance_s * self._rate:
+            self._state = _State.QUIET
+            return [Paused(self._speech_end, frame.end), Ended(self._speech_end)]
+        pause_samples = self._samples(self._settings.pause_ms)
+        faded_from = self._fading.faded_from(frame.end, pause_samples)
+        silent = frame.end - self._speech_end >= pause_samples
+        if faded_from is None and not silent:
+            return []
+        if faded_from is not None:
+            self._speech_end = max(faded_from, self._start)
+        self._state = _State.PAUSED if silent else _State.FADED
+        self._wait_ms = self._settings.unsure_wait_ms
+        return [Paused(self._speech_end, frame.end)]
+
+    def _faded(self, score: float, frame: AudioFrame) -> list[Signal]:
+        if score < self._settings.silence_threshold:
+            self._state = _State.PAUSED
+            return self._end_if_due()
+        too_long = frame.end - self._speech_end >= self._samples(tuning.CLOSURE_MS)
+        if too_long or not self._fading.quiet:
+            return self._resumed(frame, within_word=True)
+        return []
+
+    def _paused(self, score: float, frame: AudioFrame) -> list[Signal]:
+        if score >= self._settings.speech_threshold:
+            return self._resumed(frame)
+        return self._end_if_due()
+
+    def _resumed(self, frame: AudioFrame, within_word: bool = False) -> list[Signal]:
+        if self._fading.quiet:
+            self._fading.forget_speaker()  # who goes on this softly has not faded
+        self._state = _State.SPEAKING
+        self._speech_end = frame.end
+        return [Resumed(frame.index, within_word)]
+
+    def _end_if_due(self) -> list[Signal]:
+        if self._state is _State.FADED:
+            return []
+        if self._heard_end - self._speech_end < self._samples(self._wait_ms):
+            return []
+        self._state = _State.QUIET
+        return [Ended(self._speech_end)]
+
+    def _samples(self, ms: int) -> int:
+        return ms * self._rate // 1000
 
 
 class Listener:
@@ -157,12 +203,13 @@ class Listener:
 
     def __init__(
         self,
-        scores: SpeechScores,
+        stages: Stages,
         hearing: Hearing,
-        history_seconds: float,
         endpointing: Endpointing,
+        directions: Directions | None = None,
     ) -> None:
-        self._scores = scores
+        """``directions``: what an array says; who speaks from elsewhere opens no turn."""
+        self._scores = SpeechScores(stages, directions)
         self._hearing = hearing
         self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
         self._taker = TurnTaker(endpointing)
@@ -172,13 +219,23 @@ class Listener:
         # A client may ask for more padding later.
         padding_ms = max(endpointing.prefix_padding_ms, MAX_PREFIX_PADDING_MS)
         onset_seconds = (padding_ms + tuning.MAX_BACK_MS) / 1000
-        seconds = max(history_seconds, onset_seconds) + HISTORY_SPARE_SECONDS
+        seconds = max(stages.turn.history_seconds, onset_seconds) + HISTORY_SPARE_SECONDS
         self._history = AudioHistory(int(seconds * LISTEN_RATE))
 
     @property
     def heard_end(self) -> int:
         """Index of the sample after the newest one."""
         return self._history.end
+
+    @property
+    def heard_ms(self) -> int:
+        """How much was heard since the stream began."""
+        return self._history.end * 1000 // LISTEN_RATE
+
+    @property
+    def hears_itself(self) -> bool:
+        """Whether an echo of answers is being taken off."""
+        return self._hearing.itself
 
     def configure(self, endpointing: Endpointing) -> None:
         """Take turns by other settings from now on."""
@@ -245,3 +302,6 @@ class Listener:
 
     def read(self, start: int, end: int) -> Pcm:
         return self._history.read(start, end)
+
+    def close(self) -> None:
+        self._scores.close()

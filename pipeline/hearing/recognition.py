@@ -8,13 +8,54 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipeline.audio import Pcm
-from pipeline.engines.contract import Transcript
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
+from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import Stages, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
-from pipeline.hearing.stable_words import StableWords
 from pipeline.work import Cancelled, Work
+
+
+class StableWords:
+    """Partial transcripts in, append-only text out: the words that two passes in a row agree on."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        """All that was told."""
+        self.newest = ""
+        """The newest partial transcript, with the words that may still change."""
+        self.settled = False
+        """Whether the newest pass found nothing new: the whole text may be all there is."""
+        self._told = 0
+        self._before: list[str] = []
+
+    def feed(self, partial: Partial) -> str:
+        """What can be told now in addition; begins with a space when it goes on."""
+        words = partial.text.split()
+        if not words:
+            return ""
+        self.newest = partial.text
+        stable = max(len(partial.committed.split()), self._agreed(words))
+        self.settled = words == self._before
+        self._before = words
+        more = words[self._told : stable]
+        if not more:
+            return ""
+        glue = " " if self._told else ""
+        self._told = stable
+        told = glue + " ".join(more)
+        self.text += told
+        return told
+
+    def _agreed(self, words: list[str]) -> int:
+        """How many words from the start both passes have; the newest one may still grow."""
+        agreed = 0
+        for word, before in zip(words[:-1], self._before, strict=False):
+            if word != before:
+                break
+            agreed += 1
+        return agreed
+
 
 OnWords = Callable[[str, StableWords], None]
 """Gets the new words (may be none), and all that is known."""
@@ -26,9 +67,9 @@ class Recognition:
     ``on_words`` is told the words that will not change, as they become known, and whether the
     whole partial transcript is settled; without it, partial transcripts are not asked for.
 
-    ``run`` it as a task until it is cancelled. Feeding is never cancelled in the middle, so an
+    ``begin`` it, and ``stop`` it at the end. Feeding is never cancelled in the middle, so an
     attempt that is thrown away loses no audio and doubles none. When the engine ends under it, the
-    next one gets all of it again, once, without partial transcripts: their words were told.
+    next one gets all of it again, once, without partial transcripts: their words were published.
     """
 
     def __init__(self, stages: Stages, language: str, on_words: OnWords | None = None) -> None:
@@ -45,6 +86,22 @@ class Recognition:
         self._changed = asyncio.Event()
         self._utterance: UtteranceStage | None = None
         self._error: ReachyVoiceError | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def audio(self) -> Recording:
+        """Everything appended so far."""
+        return Recording(np.concatenate((EMPTY, *self._fed, *self._unfed)), LISTEN_RATE)
+
+    def begin(self, tasks: asyncio.TaskGroup) -> Recognition:
+        """Feed the engine in a task of its own."""
+        self._task = tasks.create_task(self.run())
+        return self
+
+    def stop(self) -> None:
+        """Feed no more, and let the engine go."""
+        if self._task:
+            self._task.cancel()
 
     def append(self, pcm: Pcm) -> None:
         self._unfed.append(pcm)
@@ -70,7 +127,7 @@ class Recognition:
                 lease.release()
 
     async def transcript(self, work: Work) -> Transcript:
-        """The final text of everything appended so far. Raises what the engine raises."""
+        """The final text of everything appended so far. Raises ``ReachyVoiceError``."""
         while True:
             while (self._unfed or self._feeding) and not self._error:
                 await self._change()
@@ -84,6 +141,10 @@ class Recognition:
             except EngineCrashed:
                 if work.cancelled or not self._begin_again(utterance):
                     raise
+            except Cancelled:
+                raise EngineError(
+                    "The utterance was not recognised", why="the engine is stopping"
+                ) from None
 
     async def _follow(self) -> None:
         """Feed one utterance of the engine, until it is lost."""

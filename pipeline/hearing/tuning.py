@@ -29,7 +29,7 @@ ROOM_RISE_S, ROOM_FALL_S = 3.2, 0.32
 FIRST_ROOM_SCORE = 0.02
 """Silero's score for a quiet room."""
 
-# --- when a voice fades (``fading``, ``turn_signals``; benchmarks.turns.score) --------------------
+# --- when a voice fades (``fading``, ``listening``; benchmarks.turns.score) --------------------
 # Pauses are noticed 43 ms earlier on average, for one false alarm every 8 s of speech.
 
 BLOCK_S = 0.008

@@ -18,8 +18,7 @@ from pipeline.commands import (
     TruncateItem,
 )
 from pipeline.conversation.chat import Chat
-from pipeline.conversation.lasting_conversation import LastingConversation
-from pipeline.conversation.memory import Memory
+from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.events import Event, InputCommitted, ReplyItemStarted

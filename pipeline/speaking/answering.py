@@ -1,6 +1,14 @@
 """The model's part of a reply: it is asked, and its words go to the voice, or to the client.
 
-It is asked once more if it cannot be heard (``pipeline.speaking.silent_answers``).
+An answer may have to wait for a slow model or tool. A few words that pass the time are its
+beginning: its transcript has them, and the next prompt. So they are said only where nothing is
+ready to be said: some time after the speech that is answered, or before a call that the model makes
+without a word.
+
+Some answers cannot be heard: no words at all, or nothing but JSON, markup, emoji or thoughts. The
+user cannot tell one from a crash. The model is asked once more, told to speak; if that cannot be
+heard either, the apology is said (``pipeline.speaking.apology``). Words of an answer that cannot be
+heard are in no transcript and in no prompt.
 """
 
 from __future__ import annotations
@@ -8,16 +16,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 from pipeline.engines.contract import EndOfTurn, Finished, TextDelta, ToolCall
+from pipeline.engines.llm.pictures import joined
 from pipeline.engines.stages import ConversationStage
 from pipeline.events import SilenceOutcome
 from pipeline.messages import Message, Sampling, Usage
 from pipeline.speaking.delivery import Clause, ReplyPlan
-from pipeline.speaking.filler import Pastime
-from pipeline.speaking.silent_answers import Audibility, aloud, left
 from pipeline.speaking.text_ahead import TextAhead
+from pipeline.spoken import speakable
 from pipeline.work import Work
+
+ALOUD = Message("user", "(Answer aloud, in one plain sentence.)")
+"""What the model reads behind the words that it has not answered audibly."""
+
+NOTHING_HEARD = "The language model said nothing that can be heard"
 
 
 class Answering:
@@ -40,12 +54,23 @@ class Answering:
         self._text = text
         self._write = write
         self._mark = mark
+        choice = plan.config.tool_choice.kind
+        forced = bool(plan.config.tools) and choice in ("required", "named")
+        self._to_be_heard = plan.config.modality == "audio" and not forced and not plan.notice
+        self._worded = asyncio.Event()
+        """Set when there are words, or never will be."""
+        self._written = ""
+        """Words of the model to speak."""
+        self._spent = Usage()
+        """On answers that could not be heard."""
+        self._asked_again = False
+        self.held: list[Clause] = []
+        """Clauses of which nothing is spoken; they wait for one of which something is, or for the
+        end of an answer that may end so."""
         self.prompt_read = asyncio.Event()
         """Set when the model has read the prompt, or never will."""
         self.end_probability: float | None = None
         """How likely the user's last words are complete; ``None``: unknown."""
-        self.pastime = Pastime(plan.filler, text.put)
-        self.audibility = Audibility(plan)
         self.calls: list[ToolCall] = []
         self.usage = Usage()
         self.cut_short = False
@@ -68,37 +93,58 @@ class Answering:
         sampling = self._plan.sampling
         await self._ask(messages, sampling)
         if self._inaudible(language) and not self.cut_short:
-            self.audibility.begin_again(self.usage)
-            await self._text.forget()
+            self._asked_again = True
+            self._spent = self.usage
+            await self._forget()
             await self._ask(aloud(messages), left(sampling, self.usage))
         if self._inaudible(language):
             self.silent = True
-            self.audibility.drop()
-            await self._text.forget()
+            await self._forget()
 
     async def end(self) -> None:
         """Nothing follows."""
-        self.pastime.worded()
+        self._worded.set()
         await self._text.end()
 
     def unheard(self) -> None:
         """No sound of it was made."""
-        self.silent = self.silent or (self.audibility.wanted and not self.calls)
+        self.silent = self.silent or (self._to_be_heard and not self.calls)
 
     @property
     def silence(self) -> SilenceOutcome | None:
         """What became of it if it could not be heard at first."""
         if self.silent:
             return "given_up"
-        return "asked_again" if self.audibility.asked_again else None
+        return "asked_again" if self._asked_again else None
+
+    async def pass_the_time(self, until: float) -> None:
+        """Say the filler at ``until``, in the loop's time, if there are no words by then."""
+        if not self._plan.filler:
+            return
+        try:
+            async with asyncio.timeout_at(until):
+                await self._worded.wait()
+        except TimeoutError:
+            await self._say_filler()
+
+    async def _say_filler(self) -> None:
+        if self._plan.filler and not self._worded.is_set():
+            self._worded.set()
+            await self._text.put(f"{self._plan.filler} ")
 
     def _inaudible(self, language: str) -> bool:
-        return not self.calls and self.audibility.missing(language)
+        return self._to_be_heard and not self.calls and not speakable(self._written, language)
+
+    async def _forget(self) -> None:
+        """What was written is no part of the answer."""
+        self._written = ""
+        self.held.clear()
+        await self._text.forget()
 
     async def _ask(self, messages: Sequence[Message], sampling: Sampling) -> None:
-        plan, spent = self._plan, self.audibility.spent
+        config = self._plan.config
         stream = self._conversation.reply(
-            messages, plan.config.tools, plan.config.tool_choice, sampling, self._work
+            messages, config.tools, config.tool_choice, sampling, self._work
         )
         glue = ""
         async with aclosing(stream) as deltas:
@@ -107,20 +153,20 @@ class Answering:
                     case EndOfTurn(probability, usage):
                         if not self.prompt_read.is_set():
                             self.end_probability = probability
-                        self.usage = spent + usage
+                        self.usage = self._spent + usage
                     case TextDelta(text):
                         self._begin()
-                        self.pastime.worded()
+                        self._worded.set()
                         await self._pass_on(glue, text)
                         glue = ""
                     case ToolCall():
                         self._begin()
-                        await self.pastime.before_call()
+                        await self._say_filler()  # the tool may take long
                         await self._text.end_part()
                         self.calls.append(delta)
                         glue = " "
                     case Finished(reason, usage):
-                        self.usage = spent + usage
+                        self.usage = self._spent + usage
                         self.cut_short = reason == "length"
                         self.complete = True
                 self.prompt_read.set()
@@ -135,5 +181,20 @@ class Answering:
             self._mark("first_clause")
             await self._write(Clause(glue + text))
         else:
-            self.audibility.write(glue + text)
+            self._written += glue + text
             await self._text.put(text)
+
+
+def aloud(messages: Sequence[Message]) -> list[Message]:
+    """The same prompt, with the wish to hear the answer. It is the user's: not all templates take
+    a system message there."""
+    if messages and messages[-1].role == "user":
+        return [*messages[:-1], joined(messages[-1], ALOUD, "\n")]
+    return [*messages, ALOUD]
+
+
+def left(sampling: Sampling, usage: Usage) -> Sampling:
+    """For a second attempt: both together keep the limit."""
+    if sampling.max_tokens is None:
+        return sampling
+    return replace(sampling, max_tokens=max(1, sampling.max_tokens - usage.generated))

@@ -54,7 +54,7 @@ async def say_notice(
         if plan.lead and (delay := delivery.playback.delay(seconds, plan.lead, now())):
             await asyncio.sleep(delay)
         await sending.wait()
-        delivery.speak_notice(pcm[start : start + size], now())
+        delivery.speak(pcm[start : start + size], now())
     delivery.end_notice()
 
 
@@ -98,8 +98,8 @@ class KeptSentence:
             log.warning("no sentence is kept for a failing voice: %s", error)
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        """As requested, or else as it was kept."""
-        kept = self._kept if request.text == self._sentence.text else []
+        """The sentence, as requested, or else as it was kept."""
+        kept = self._kept
         try:
             async with asyncio.timeout(APOLOGY_KEPT_AFTER_S if kept else None):
                 made = await self._made(request, work)

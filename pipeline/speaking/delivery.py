@@ -6,16 +6,17 @@ nothing stale can be heard; the closing events go past that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pipeline.audio import EMPTY, Pcm, Recording
-from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
+from pipeline.context import SessionContext
 from pipeline.conversation.chat import cut, require_sent
 from pipeline.conversation.heard import heard_text
+from pipeline.conversation.item_editor import ItemEditor
 from pipeline.engines.contract import ToolCall
 from pipeline.events import (
     Event,
@@ -85,41 +86,50 @@ WORDS_LATELY = 16
 
 
 @dataclass(slots=True)
-class _Notice:
-    """What is said in our own name. ``place``: the id of the item before it."""
+class _Message:
+    """Words that go out as one item. ``index``: among the items of the reply; ``before``: the id of
+    the item before it; ``seconds``: of audio that was sent of it."""
 
     item: MessageItem
     index: int
-    place: str | None
-    text: str
+    before: str | None
+    clauses: list[Clause] = field(default_factory=list)
     audio: list[Pcm] = field(default_factory=list)
     seconds: float = 0.0
 
+    @property
+    def open(self) -> bool:
+        return self.item.status == "in_progress"
 
-PlaceItem = Callable[[OutputItem], str | None]
-"""Puts an item into the conversation, or in the place it has there; gives the id before it."""
+    @property
+    def text(self) -> str:
+        return "".join(clause.text for clause in self.clauses)
+
+    @property
+    def timed(self) -> tuple[tuple[str, float], ...]:
+        """Each clause with the seconds of its audio."""
+        return tuple(clause.timed for clause in self.clauses)
+
+    def spoken(self, rate: int) -> AudioPart:
+        audio = Recording(np.concatenate((EMPTY, *self.audio)), rate)
+        return AudioPart(self.text, self.seconds, audio, self.timed, self.seconds)
 
 
 class Delivery:
-    """Gives out one reply. A message comes first, calls follow it."""
+    """Gives out one reply: a message first, then calls, then what we have to say ourselves."""
 
-    def __init__(
-        self, plan: ReplyPlan, bus: Bus, place_item: PlaceItem, new_id: Callable[[str], str]
-    ) -> None:
+    def __init__(self, context: SessionContext, plan: ReplyPlan, editor: ItemEditor | None) -> None:
+        """``editor``: of the conversation that its items belong to, if they do."""
         self.playback = PlaybackClock()
         self._plan = plan
         self._rate = plan.config.output_format.rate
-        self._bus = bus
+        self._bus = context.bus
+        self._new_id = context.new_id
+        self._editor = editor
         self._revoked = False
-        self._place_item = place_item
-        self._new_id = new_id
-        self._message: MessageItem | None = None
-        self._message_place: str | None = None
-        self._message_closed = False
+        self._message: _Message | None = None
         self._calls: list[FunctionCallItem] = []
-        self._clauses: list[Clause] = []
-        self._audio: list[Pcm] = []
-        self._notice: _Notice | None = None
+        self._notice: _Message | None = None
         self._cut_s: float | None = None
         """The client's own word on how much was heard, while the reply still goes on."""
 
@@ -145,120 +155,95 @@ class Delivery:
 
     def say(self, clause: Clause) -> None:
         """Words that are written, or whose audio follows."""
-        if self._revoked:
-            return
-        item = self._open_message()
-        if self._clauses:  # the one before is complete
-            self._clauses[-1].expected_s = 0.0
-        self._clauses.append(clause)
-        reply_id = self._plan.reply_id
-        self.publish(ReplyText(reply_id, item.id, 0, clause.text, clause.expected_s))
-
-    def speak(self, pcm: Pcm, now: float) -> None:
-        """Audio of the newest words, at the rate of the plan's format."""
-        if self._revoked:
-            return
-        item = self._open_message()
-        rate = self._rate
-        seconds = len(pcm) / rate
-        self.playback.send(seconds, now)
-        self._audio.append(pcm)
-        if self._clauses:
-            self._clauses[-1].sent_s += seconds
-        self.publish(ReplyAudio(self._plan.reply_id, item.id, 0, pcm, rate))
-
-    def call(self, call: ToolCall) -> None:
-        """A whole call, at once: a client acts on it, and answers when the reply has ended."""
-        if self._revoked:
-            return
-        self._close_message("completed")
-        item = FunctionCallItem(
-            self._new_id("item"), self._new_id("call"), call.name, "", "in_progress"
-        )
-        reply_id, index = self._plan.reply_id, self._next_index
-        previous = self._place_item(item)
-        self.publish(ReplyItemStarted(reply_id, item, index, previous))
-        self.publish(ReplyArguments(reply_id, item.id, index, item.call_id, call.arguments))
-        done = replace(item, arguments=call.arguments, status="completed")
-        self._place_item(done)
-        self._calls.append(done)
-        self.publish(ReplyItemFinished(reply_id, done, index, previous))
-
-    def truncate(self, item_id: str, heard_s: float) -> bool:
-        """The client says how much it heard of the message. False if that is not being given.
-
-        Raises ``TooShort`` if less was sent."""
-        if self._message is None or self._message_closed or self._message.id != item_id:
-            return False
-        if self._plan.config.modality == "text":
-            return False
-        require_sent(self.playback.sent_seconds, heard_s)
-        self._cut_s = heard_s
-        return True
-
-    # -- a word of our own
+        if not self._revoked:
+            self._say(self._open_message(), clause)
 
     def notify(self, text: str) -> None:
         """Begin an item that the model has not said: no prompt has it. Its audio follows."""
         if self._revoked:
             return
-        self._close_message("incomplete")
-        index = self._next_index
-        item = MessageItem(self._new_id("item"), "assistant", (), "in_progress", notice=True)
-        self._notice = _Notice(item, index, self._place_item(item), text)
-        reply_id = self._plan.reply_id
-        self.publish(ReplyItemStarted(reply_id, item, index, self._notice.place))
-        self.publish(ReplyText(reply_id, item.id, index, text))
+        self._close(self._message, "incomplete")
+        self._notice = self._open(self._new_id("item"), notice=True)
+        self._say(self._notice, Clause(text))
 
-    def speak_notice(self, pcm: Pcm, now: float) -> None:
-        """Its audio, at the rate of the plan's format."""
-        notice, rate = self._notice, self._rate
-        if self._revoked or notice is None:
-            return
-        self.playback.send(len(pcm) / rate, now)
-        notice.audio.append(pcm)
-        notice.seconds += len(pcm) / rate
-        self.publish(ReplyAudio(self._plan.reply_id, notice.item.id, notice.index, pcm, rate))
+    def end_notice(self) -> None:
+        """All of it was said."""
+        self._close(self._notice, "completed")
 
-    def end_notice(self, status: ItemStatus = "completed") -> None:
-        """It is whole, or was cut."""
-        notice = self._notice
-        if notice is None or notice.item.status != "in_progress":
+    def speak(self, pcm: Pcm, now: float) -> None:
+        """Audio of the newest words, at the rate of the plan's format."""
+        if self._revoked:
             return
-        audio = Recording(np.concatenate((EMPTY, *notice.audio)), self._rate)
-        part = AudioPart(notice.text, notice.seconds, audio, sent_seconds=notice.seconds)
-        notice.item = replace(notice.item, parts=(part,), status=status)
-        self._place_item(notice.item)
-        self._bus.publish(
-            ReplyItemFinished(self._plan.reply_id, notice.item, notice.index, notice.place)
+        message = self._notice or self._open_message()
+        seconds = len(pcm) / self._rate
+        self.playback.send(seconds, now)
+        message.audio.append(pcm)
+        message.seconds += seconds
+        if message.clauses:
+            message.clauses[-1].sent_s += seconds
+        self.publish(
+            ReplyAudio(self._plan.reply_id, message.item.id, message.index, pcm, self._rate)
         )
+
+    def call(self, call: ToolCall) -> None:
+        """A whole call, at once: a client acts on it, and answers when the reply has ended."""
+        if self._revoked:
+            return
+        self._close(self._message, "completed")
+        item = FunctionCallItem(
+            self._new_id("item"), self._new_id("call"), call.name, "", "in_progress"
+        )
+        reply_id, index = self._plan.reply_id, self._next_index
+        before = self._add(item)
+        self.publish(ReplyItemStarted(reply_id, item, index, before))
+        self.publish(ReplyArguments(reply_id, item.id, index, item.call_id, call.arguments))
+        done = replace(item, arguments=call.arguments, status="completed")
+        self._update(done)
+        self._calls.append(done)
+        self.publish(ReplyItemFinished(reply_id, done, index, before))
+
+    def truncate(self, item_id: str, heard_s: float) -> bool:
+        """The client says how much it heard of the message. False if that is not being given.
+
+        Raises ``TooShort`` if less was sent."""
+        message = self._message
+        if message is None or not message.open or message.item.id != item_id:
+            return False
+        if self._plan.config.modality == "text":
+            return False
+        require_sent(message.seconds, heard_s)
+        self._cut_s = heard_s
+        return True
 
     # -- the end
 
     def close(self, status: ItemStatus) -> tuple[OutputItem, ...]:
         """Close what is open, even when revoked; the items as they now stand."""
-        self._close_message(status)
-        self.end_notice("incomplete")
-        message = (self._message,) if self._message else ()
+        self._close(self._message, status)
+        self._close(self._notice, "incomplete")
+        message = (self._message.item,) if self._message else ()
         notice = (self._notice.item,) if self._notice else ()
         return (*message, *self._calls, *notice)
 
     def heard(self, now: float) -> MessageItem | None:
         """The message cut to what the listener has heard by now."""
-        if self._message is None or self._plan.config.modality == "text":
-            return self._message and self._final_message("incomplete")
-        if self._cut_s is not None:
-            return self._final_message("incomplete")
-        seconds = min(self.playback.heard_seconds(now), self._message_s)
-        if self._message_closed and seconds >= self._message_s:
-            return self._message
-        part = replace(self._spoken(), transcript=heard_text(self._timed, seconds), seconds=seconds)
-        return MessageItem(self._message.id, "assistant", (part,), "incomplete")
+        message = self._message
+        if message is None:
+            return None
+        if self._plan.config.modality == "text" or self._cut_s is not None:
+            return self._final(message, "incomplete")
+        seconds = min(self.playback.heard_seconds(now), message.seconds)
+        if not message.open and seconds >= message.seconds:
+            return message.item
+        part = message.spoken(self._rate)
+        part = replace(part, transcript=heard_text(message.timed, seconds), seconds=seconds)
+        return MessageItem(message.item.id, "assistant", (part,), "incomplete")
 
     @property
     def spoken_lately(self) -> str:
         """The newest words whose audio was sent."""
-        words = heard_text(self._timed, self.playback.sent_seconds).split()
+        timed = self._message.timed if self._message else ()
+        words = heard_text(timed, self.playback.sent_seconds).split()
         return " ".join(words[-WORDS_LATELY:])
 
     # -- parts
@@ -267,45 +252,50 @@ class Delivery:
     def _next_index(self) -> int:
         return len(self._calls) + (self._message is not None)
 
-    @property
-    def _message_s(self) -> float:
-        """Seconds of audio that were sent of the message; a notice comes behind it."""
-        return self.playback.sent_seconds - (self._notice.seconds if self._notice else 0.0)
-
-    def _open_message(self) -> MessageItem:
+    def _open_message(self) -> _Message:
         if self._message is None:
-            self._message = MessageItem(self._plan.item_id, "assistant", (), "in_progress")
-            self._message_place = self._place_item(self._message)
-            self.publish(
-                ReplyItemStarted(self._plan.reply_id, self._message, 0, self._message_place)
-            )
+            self._message = self._open(self._plan.item_id)
         return self._message
 
-    def _close_message(self, status: ItemStatus) -> None:
-        if self._message is None or self._message_closed:
-            return
-        self._message_closed = True
-        self._message = self._final_message(status)
-        self._place_item(self._message)
-        self._bus.publish(
-            ReplyItemFinished(self._plan.reply_id, self._message, 0, self._message_place)
+    def _open(self, item_id: str, *, notice: bool = False) -> _Message:
+        item = MessageItem(item_id, "assistant", (), "in_progress", notice=notice)
+        index = self._next_index
+        before = self._add(item)
+        self.publish(ReplyItemStarted(self._plan.reply_id, item, index, before))
+        return _Message(item, index, before)
+
+    def _say(self, message: _Message, clause: Clause) -> None:
+        if message.clauses:  # the one before is complete
+            message.clauses[-1].expected_s = 0.0
+        message.clauses.append(clause)
+        self.publish(
+            ReplyText(
+                self._plan.reply_id, message.item.id, message.index, clause.text, clause.expected_s
+            )
         )
 
-    def _final_message(self, status: ItemStatus) -> MessageItem:
-        assert self._message
+    def _close(self, message: _Message | None, status: ItemStatus) -> None:
+        if message is None or not message.open:
+            return
+        message.item = self._final(message, status)
+        self._update(message.item)
+        self._bus.publish(
+            ReplyItemFinished(self._plan.reply_id, message.item, message.index, message.before)
+        )
+
+    def _final(self, message: _Message, status: ItemStatus) -> MessageItem:
+        part: TextPart | AudioPart
         if self._plan.config.modality == "text":
-            part: TextPart | AudioPart = TextPart("".join(clause.text for clause in self._clauses))
+            part = TextPart(message.text)
         else:
-            part = self._spoken()
-        return MessageItem(self._message.id, "assistant", (part,), status)
+            part = message.spoken(self._rate)
+            if self._cut_s is not None and message is self._message:
+                part = cut(part, self._cut_s)
+        return replace(message.item, parts=(part,), status=status)
 
-    @property
-    def _timed(self) -> tuple[tuple[str, float], ...]:
-        return tuple(clause.timed for clause in self._clauses)
+    def _add(self, item: OutputItem) -> str | None:
+        return self._editor.append(item) if self._editor else None
 
-    def _spoken(self) -> AudioPart:
-        said = "".join(clause.text for clause in self._clauses)
-        audio = Recording(np.concatenate((EMPTY, *self._audio)), self._rate)
-        sent_s = self._message_s
-        part = AudioPart(said, sent_s, audio, self._timed, sent_s)
-        return part if self._cut_s is None else cut(part, self._cut_s)
+    def _update(self, item: OutputItem) -> None:
+        if self._editor:
+            self._editor.update(item)

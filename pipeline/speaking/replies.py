@@ -6,17 +6,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pipeline.bus import Bus
-from pipeline.commands import (
-    CancelResponse,
-    CreateResponse,
-    ResponseOptions,
-    SessionConfig,
-)
+from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions
+from pipeline.context import SessionContext
 from pipeline.conversation.chat import BARELY_HEARD_S, UnknownItem, prompt
-from pipeline.conversation.item_commands import make_room
-from pipeline.conversation.lasting_conversation import LastingConversation
-from pipeline.conversation.memory import Memory
+from pipeline.conversation.item_editor import ItemEditor
+from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.conversation.reply_prompts import (
     SILENCE,
     ReplyPrompts,
@@ -24,15 +18,15 @@ from pipeline.conversation.reply_prompts import (
     awaits_an_answer,
 )
 from pipeline.conversation.transcribing import Transcriber
-from pipeline.engines.stages import ConversationStage, Stages
+from pipeline.conversation.warm_up import WarmUp
+from pipeline.engines.stages import ConversationStage
 from pipeline.errors import ReachyVoiceError
-from pipeline.events import CancelReason, OutputItem, Refused, ReplyHeld, ReplyWentOn
+from pipeline.events import CancelReason, ReplyHeld, ReplyWentOn
 from pipeline.hearing.arrivals import Arrivals
 from pipeline.items import Item, MessageItem
 from pipeline.messages import Message
-from pipeline.settings import SessionSettings
 from pipeline.speaking import tuning
-from pipeline.speaking.delivery import Continuation, Delivery, ReplyPlan
+from pipeline.speaking.delivery import Continuation, ReplyPlan
 from pipeline.speaking.playback import Lead
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.reply import PromptSource, Reply
@@ -43,14 +37,14 @@ MAX_RUNNING = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Owed:
+class _Pending:
     """An answer that waits until another reply is over, or until it is known whether the user goes
-    on. ``since``: end of the speech, or request, that it answers, in the loop's time."""
+    on. ``since``: end of the speech, or request, that it answers, in the loop's time. ``again``:
+    whether it has begun once."""
 
     since: float
     options: ResponseOptions
     again: bool
-    """Whether it has begun once."""
 
 
 class Replies:
@@ -61,37 +55,29 @@ class Replies:
 
     def __init__(
         self,
+        context: SessionContext,
         memory: Memory,
-        stages: Stages,
-        config: SessionConfig,
-        settings: SessionSettings,
+        prompts: ReplyPrompts,
+        editor: ItemEditor,
         transcriber: Transcriber,
-        bus: Bus,
-        tasks: asyncio.TaskGroup,
-        new_id: Callable[[str], str],
+        warm_up: WarmUp,
         arrivals: Arrivals,
-        on_start: Callable[[], None],
         on_end: Callable[[Reply], None],
     ) -> None:
-        """``on_start`` is called before each reply, ``on_end`` after it."""
-        self.prompts = ReplyPrompts(memory.chat, config, settings.tool_instructions)
+        """``on_end`` is called after each reply."""
         self.quiet = asyncio.Event()
         """Set while no reply is being made or given."""
         self.quiet.set()
+        self._context = context
         self._chat = memory.chat
         self._conversation = memory.conversation
-        self._stages = stages
-        self._settings = settings
+        self._prompts = prompts
+        self._editor = editor
         self._transcriber = transcriber
-        self._bus = bus
-        self._tasks = tasks
-        self._new_id = new_id
+        self._warm_up = warm_up
         self._arrivals = arrivals
-        self._on_start = on_start
         self._on_end = on_end
         self._running: dict[str, Reply] = {}
-        self._placed: set[str] = set()
-        """Items of answers that a client may have deleted since: they must not come back."""
         self._ramp = Ramp()
         self._answers = 0
         """How many have been given."""
@@ -101,7 +87,7 @@ class Replies:
         self._held: Reply | None = None
         """What is held back, if anything."""
         self._given_again: Reply | None = None
-        self._owed: _Owed | None = None
+        self._pending: _Pending | None = None
 
     @property
     def speaking(self) -> Reply | None:
@@ -113,17 +99,12 @@ class Replies:
 
     @property
     def idle(self) -> bool:
-        """Whether no answer is being made or given, and none is owed."""
-        return self.quiet.is_set() and self._owed is None
+        """Whether no answer is being made or given, and none is pending."""
+        return self.quiet.is_set() and self._pending is None
 
-    # -- what asks for a reply
+    # -- what the user says is answered
 
-    def speculate(
-        self,
-        uncommitted: Callable[[], str],
-        work: Work,
-        since: float,
-    ) -> Reply | None:
+    def speculate(self, uncommitted: Callable[[], str], work: Work, since: float) -> Reply | None:
         """Begin a reply behind a shut gate; ``None`` if another reply is being given.
 
         ``uncommitted``: words that it answers beside the conversation, as long as they are not in
@@ -133,11 +114,9 @@ class Replies:
 
         async def messages() -> list[Message]:
             await self._transcriber.settled()
-            return self.prompts.conversation(uncommitted())
+            return self._prompts.conversation(uncommitted())
 
-        reply = self._start(ResponseOptions(), messages, work, since)
-        reply.mark("transcript")
-        return reply
+        return self._start_to_speech(messages, work, since)
 
     def answer(
         self, reply: Reply | None, work: Work, since: float, error: ReachyVoiceError | None
@@ -147,64 +126,53 @@ class Replies:
         ``since``: end of speech, in the loop's time. ``error``: why nothing was recognised; the
         answer fails with it."""
         if self.speaking:
-            self.owe(since)
+            self.answer_later(since)
             return
 
         async def messages() -> list[Message]:
             if error:
                 raise error
             await self._transcriber.settled()
-            return self.prompts.conversation()
+            return self._prompts.conversation()
 
         if reply is None:
-            work = Work() if work.cancelled else work
-            reply = self._start(ResponseOptions(), messages, work, since)
-            reply.mark("transcript")
+            reply = self._start_to_speech(messages, Work() if work.cancelled else work, since)
         self._confirm(reply, ResponseOptions())
 
-    def owe(self, since: float) -> None:
+    def answer_later(self, since: float) -> None:
         """What was said until ``since``, in the loop's time, is answered later. Any answer to the
         conversation settles it."""
-        self._owed = _Owed(since, ResponseOptions(), again=False)
+        self._pending = _Pending(since, ResponseOptions(), again=False)
 
-    def let_go(self) -> None:
-        """Nothing is owed any more: the client sees to it."""
-        self._owed = None
+    def forget_pending(self) -> None:
+        """The client sees to what was to be answered later."""
+        self._pending = None
 
-    def settle(self) -> None:
-        """Give the answer that is owed, if one is and nothing is in its way. Once: what cuts it off
-        time and again, such as an echo, would else never end."""
-        owed = self._owed
-        if owed is None or self.speaking:
+    def answer_pending(self) -> None:
+        """Give the answer that is pending, unless another one is being given. Once: what cuts it
+        off time and again, such as an echo, would else never end."""
+        pending = self._pending
+        if pending is None or self.speaking:
             return
-        instructions = self.prompts.instructions(owed.options)
+        instructions = self._prompts.instructions(pending.options)
         if not awaits_an_answer(prompt(instructions, self._chat.context)):
-            self._owed = None  # it was deleted, or answered after all
+            self._pending = None  # it was deleted, or answered after all
             return
 
         async def messages() -> list[Message]:
             await self._transcriber.settled()
             return prompt(instructions, self._chat.context)
 
-        reply = self._start(owed.options, messages, Work(), owed.since)
-        reply.mark("transcript")
-        if owed.again:
+        reply = self._start_to_speech(messages, Work(), pending.since, pending.options)
+        if pending.again:
             self._given_again = reply
-        self._confirm(reply, owed.options)
-
-    def _confirm(self, reply: Reply, options: ResponseOptions) -> None:
-        if options.in_conversation and options.input is None:
-            self._owed = None
-            self._latest, self._latest_options = reply, options
-        reply.confirm()
-        self._answers += options.in_conversation
+        self._confirm(reply, pending.options)
 
     @property
     def asked(self) -> str:
         """What the assistant said last, if the user has not replied yet."""
         last = self._chat.items[-1] if self._chat.items else None
-        spoken = isinstance(last, MessageItem) and last.role == "assistant"
-        return last.text if spoken and isinstance(last, MessageItem) else ""
+        return last.text if isinstance(last, MessageItem) and last.role == "assistant" else ""
 
     def fits(self, reply: Reply | None) -> bool:
         """Whether what was begun in the pause is still an answer to what was asked, as it is asked
@@ -217,32 +185,39 @@ class Replies:
         now = replace(self._plan(ResponseOptions()), reply_id=begun.reply_id, item_id=begun.item_id)
         if reply.broken or now != begun:
             return False
-        read = reply.prompt_read
-        return read is None or ask_the_same(read, self.prompts.conversation())
+        return reply.messages is None or ask_the_same(reply.messages, self._prompts.conversation())
+
+    # -- what else asks for a reply
 
     def create(self, command: CreateResponse) -> None:
         """``response.create``."""
-        options = command.options
+        options, refuse = command.options, self._context.refuse
         if options.in_conversation and (active := self.speaking):
-            self._refuse_second(command.event_id, active)
+            refuse(
+                command.event_id,
+                "conversation_already_has_active_response",
+                f"Conversation already has an active response in progress: "
+                f"{active.plan.reply_id}. Wait until the response is finished before creating a "
+                f"new one.",
+            )
         elif len(self._running) >= MAX_RUNNING:
-            self._refuse(
+            refuse(
                 command.event_id,
                 "too_many_responses",
                 f"{MAX_RUNNING} responses are in progress. Wait until one of them is done.",
             )
         else:
             try:
-                items = self.prompts.input_items(options)
+                items = self._prompts.input_items(options)
             except UnknownItem as unknown:
                 text = f"The item with id '{unknown.args[0]}' does not exist."
-                self._refuse(command.event_id, "invalid_value", text, "response.input")
+                refuse(command.event_id, "invalid_value", text, "response.input")
             else:
                 self._answer_request(options, items)
 
     def _answer_request(self, options: ResponseOptions, items: list[Item] | None) -> None:
         """``items``: instead of the conversation, as it is now."""
-        instructions = self.prompts.instructions(options)
+        instructions = self._prompts.instructions(options)
         asked = {item.id for item in self._chat.context}
 
         async def messages() -> list[Message]:
@@ -251,18 +226,15 @@ class Replies:
             await self._transcriber.settled()
             return prompt(instructions, [i for i in self._chat.context if i.id in asked])
 
-        now = asyncio.get_running_loop().time()
-        self._confirm(self._start(options, messages, Work(), now), options)
+        self._give(messages, options)
 
     def break_silence(self) -> None:
         """Speak because the user does not (idle timeout)."""
 
         async def messages() -> list[Message]:
-            return [*self.prompts.conversation(), SILENCE]
+            return [*self._prompts.conversation(), SILENCE]
 
-        now = asyncio.get_running_loop().time()
-        options = ResponseOptions()
-        self._confirm(self._start(options, messages, Work(), now), options)
+        self._give(messages)
 
     def notify(self, sentence: str) -> None:
         """Say it in our own name; no prompt has it."""
@@ -270,8 +242,7 @@ class Replies:
         async def messages() -> list[Message]:
             return []
 
-        now, options = asyncio.get_running_loop().time(), ResponseOptions()
-        self._confirm(self._start(options, messages, Work(), now, notice=sentence), options)
+        self._give(messages, notice=sentence)
 
     # -- speech over an answer
 
@@ -289,7 +260,7 @@ class Replies:
         heard.hold()
         if self._held is not heard:
             self._held = heard
-            self._bus.publish(ReplyHeld(heard.plan.reply_id))
+            self._context.bus.publish(ReplyHeld(heard.plan.reply_id))
         return True
 
     def go_on(self) -> None:
@@ -297,7 +268,7 @@ class Replies:
         held, self._held = self._held, None
         if held:
             held.go_on()
-            self._bus.publish(ReplyWentOn(held.plan.reply_id))
+            self._context.bus.publish(ReplyWentOn(held.plan.reply_id))
 
     @property
     def spoken(self) -> str:
@@ -310,24 +281,6 @@ class Replies:
         """The answer that is given, or may still be played."""
         return self.speaking or self._latest
 
-    # -- how replies end
-
-    def cancel_asked(self, command: CancelResponse) -> None:
-        """``response.cancel``."""
-        wanted = command.response_id
-        reply = self._running.get(wanted) if wanted else self.speaking
-        if reply is None or reply.status != "active":
-            text = "Cancellation failed: no active response found"
-            self._refuse(command.event_id, "response_cancel_not_active", text)
-        else:
-            self._cancel(reply, "client_cancelled")
-
-    def truncate(self, item_id: str, heard_s: float) -> bool:
-        """``conversation.item.truncate`` of an answer that is still being given; False if it is
-        none. Raises ``TooShort``."""
-        running = list(self._running.values())
-        return any(r.truncate(item_id, heard_s) for r in running if r.plan.in_conversation)
-
     def interrupt(self) -> Reply | None:
         """The user speaks: every reply to the conversation ends, out-of-band ones go on. Of one
         that has been sent, and not played to its end, the conversation keeps what was heard.
@@ -335,13 +288,13 @@ class Replies:
         Gives the answer that was cut off in the middle, for ``resume``."""
         latest = self._latest
         cut = latest if latest and latest.audible(BARELY_HEARD_S) else None
-        detection = self.prompts.config.turn_detection
+        detection = self._context.config.turn_detection
         ours = detection is not None and detection.create_response
         if ours and latest and latest is not self._given_again and latest.barely_heard:
-            self._owed = _Owed(latest.began_at, self._latest_options, again=True)
+            self._pending = _Pending(latest.began_at, self._latest_options, again=True)
         if latest and latest.status == "finished" and not latest.cancelled and latest.unheard_s > 0:
             if heard := latest.heard:
-                self._place_item(heard)
+                self._editor.update(heard)
             self._latest = None
         for reply in list(self._running.values()):
             if reply.plan.in_conversation:
@@ -357,12 +310,28 @@ class Replies:
             return False
 
         async def messages() -> list[Message]:
-            return self.prompts.conversation()
+            return self._prompts.conversation()
 
-        options = ResponseOptions()
-        continues = Continuation(cut.plan.reply_id, rest)
-        self._confirm(self._start(options, messages, Work(), since, continues=continues), options)
+        self._give(messages, since=since, continues=Continuation(cut.plan.reply_id, rest))
         return True
+
+    # -- how replies end
+
+    def cancel_asked(self, command: CancelResponse) -> None:
+        """``response.cancel``."""
+        wanted = command.response_id
+        reply = self._running.get(wanted) if wanted else self.speaking
+        if reply is None or reply.status != "active":
+            text = "Cancellation failed: no active response found"
+            self._context.refuse(command.event_id, "response_cancel_not_active", text)
+        else:
+            self._cancel(reply, "client_cancelled")
+
+    def truncate(self, item_id: str, heard_s: float) -> bool:
+        """``conversation.item.truncate`` of an answer that is still being given; False if it is
+        not. Raises ``TooShort``."""
+        running = list(self._running.values())
+        return any(r.truncate(item_id, heard_s) for r in running if r.plan.in_conversation)
 
     def close(self) -> None:
         for reply in list(self._running.values()):
@@ -375,46 +344,56 @@ class Replies:
         if self._held is reply:
             self._held = None
         if heard and reply.plan.in_conversation:
-            self._place_item(heard)
+            self._editor.update(heard)
         self._forget(reply)
 
-    def _refuse_second(self, event_id: str | None, active: Reply) -> None:
-        self._refuse(
-            event_id,
-            "conversation_already_has_active_response",
-            f"Conversation already has an active response in progress: {active.plan.reply_id}. "
-            f"Wait until the response is finished before creating a new one.",
-        )
-
-    def _refuse(
-        self, event_id: str | None, code: str, message: str, param: str | None = None
-    ) -> None:
-        self._bus.publish(Refused(event_id, code, message, param))
-
     # -- one reply
+
+    def _give(
+        self,
+        messages: PromptSource,
+        options: ResponseOptions | None = None,
+        since: float | None = None,
+        notice: str = "",
+        continues: Continuation | None = None,
+    ) -> None:
+        """Begin a reply with an open gate. ``since``: as for ``_start``; ``None``: now."""
+        options = options or ResponseOptions()
+        since = asyncio.get_running_loop().time() if since is None else since
+        plan = replace(self._plan(options), notice=notice, continues=continues)
+        self._confirm(self._start(options, plan, messages, Work(), since), options)
+
+    def _start_to_speech(
+        self,
+        messages: PromptSource,
+        work: Work,
+        since: float,
+        options: ResponseOptions | None = None,
+    ) -> Reply:
+        """Begin behind a shut gate; the words that are answered are known."""
+        options = options or ResponseOptions()
+        reply = self._start(options, self._plan(options), messages, work, since)
+        reply.mark("transcript")
+        return reply
 
     def _start(
         self,
         options: ResponseOptions,
+        plan: ReplyPlan,
         messages: PromptSource,
         work: Work,
         began_at: float,
-        notice: str = "",
-        continues: Continuation | None = None,
     ) -> Reply:
         """Begin behind a shut gate. ``began_at``: end of speech, or of the request."""
-        self._on_start()
+        self._warm_up.cancel()
         own = options.in_conversation and options.input is None
-        conversation = self._conversation if own else LastingConversation(self._stages)
-        plan = replace(self._plan(options), notice=notice, continues=continues)
-        place = self._place_item if options.in_conversation else lambda item: None
+        conversation = self._conversation if own else LastingConversation(self._context.stages)
         reply = Reply(
+            self._context,
             plan,
             messages,
             conversation,
-            self._stages,
-            self._bus,
-            Delivery(plan, self._bus, place, self._new_id),
+            self._editor if options.in_conversation else None,
             work=work,
             forget=lambda: own and reply.confirmed and self._chat.forget_oldest(),
             began_at=began_at,
@@ -422,32 +401,37 @@ class Replies:
         )
         self._running[plan.reply_id] = reply
         self.quiet.clear()
-        self._tasks.create_task(self._run(reply, None if own else conversation))
+        self._context.tasks.create_task(self._run(reply, None if own else conversation))
         return reply
 
     def _plan(self, options: ResponseOptions) -> ReplyPlan:
-        config, settings = self.prompts.config.with_options(options), self._settings
-        detection = config.turn_detection
-        interruptible = detection is not None and detection.interrupt_response
-        paced = interruptible and options.in_conversation
+        config, settings = self._context.config.with_options(options), self._context.settings
         limit = config.max_output_tokens or settings.sampling.max_tokens
         spoken = config.modality == "audio" and options.in_conversation
         return ReplyPlan(
-            reply_id=self._new_id("resp"),
-            item_id=self._new_id("item"),
+            reply_id=self._context.new_id("resp"),
+            item_id=self._context.new_id("item"),
             config=config,
             settings=settings,
             sampling=replace(settings.sampling, max_tokens=None if limit == "inf" else limit),
             in_conversation=options.in_conversation,
             filler=settings.filler.sentence(self._answers) if spoken else "",
-            lead=self._lead() if paced else None,
+            lead=self._lead() if config.interruptible and options.in_conversation else None,
             metadata=options.metadata,
         )
 
     def _lead(self) -> Lead:
-        lead_s, chunk_s = self._settings.lead_ms / 1000, self._settings.chunk_ms / 1000
+        settings = self._context.settings
+        lead_s, chunk_s = settings.lead_ms / 1000, settings.chunk_ms / 1000
         first_s = max(tuning.FIRST_LEAD_S, 2 * chunk_s) + self._arrivals.jitter_s
         return Lead(min(first_s, lead_s), lead_s)
+
+    def _confirm(self, reply: Reply, options: ResponseOptions) -> None:
+        if options.in_conversation and options.input is None:
+            self._pending = None
+            self._latest, self._latest_options = reply, options
+        reply.confirm()
+        self._answers += options.in_conversation
 
     async def _run(self, reply: Reply, own_conversation: ConversationStage | None) -> None:
         try:
@@ -460,25 +444,5 @@ class Replies:
     def _forget(self, reply: Reply) -> None:
         if self._running.pop(reply.plan.reply_id, None):
             if not self._running:
-                self._forget_placed()
                 self.quiet.set()
             self._on_end(reply)
-
-    def _forget_placed(self) -> None:
-        """Of answers that are over, only the latest may still be cut to what was heard."""
-        latest = {self._latest.plan.item_id} if self._latest else set()
-        self._placed &= latest | {item.id for item in self._chat.items}
-
-    def _place_item(self, item: OutputItem) -> str | None:
-        """Put an item of an answer at the end, or in the place it already has.
-
-        One that the client has deleted meanwhile stays away.
-        """
-        if item.id not in self._placed:
-            self._placed.add(item.id)
-            make_room(self._chat, self._bus, self._settings.max_items)
-            return self._chat.add(item)
-        if not any(other.id == item.id for other in self._chat.items):
-            return None
-        self._chat.put(item)
-        return self._chat.previous_id(item.id)

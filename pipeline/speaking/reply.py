@@ -16,10 +16,11 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
-from pipeline.bus import Bus
+from pipeline.context import SessionContext
 from pipeline.conversation.chat import BARELY_HEARD_S
+from pipeline.conversation.item_editor import ItemEditor
 from pipeline.engines.leases import Lease
-from pipeline.engines.stages import ConversationStage, Stages
+from pipeline.engines.stages import ConversationStage, TtsStage
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.events import (
     CancelReason,
@@ -30,13 +31,12 @@ from pipeline.events import (
 )
 from pipeline.items import MessageItem
 from pipeline.messages import Message, SpeechRequest
-from pipeline.speaking.answering import Answering
+from pipeline.speaking.answering import NOTHING_HEARD, Answering
 from pipeline.speaking.apology import say_notice
 from pipeline.speaking.chunker import Piece, SpeechChunker
 from pipeline.speaking.clause_speech import ClauseSpeech, Sound
 from pipeline.speaking.delivery import Clause, Delivery, ReplyPlan
 from pipeline.speaking.ramp import Ramp
-from pipeline.speaking.silent_answers import NOTHING_HEARD
 from pipeline.speaking.text_ahead import TextAhead
 from pipeline.speaking.tuning import NEARLY_HEARD_S
 from pipeline.spoken.language import language_of_talk
@@ -61,35 +61,39 @@ class Reply:
 
     def __init__(
         self,
+        context: SessionContext,
         plan: ReplyPlan,
         prompt: PromptSource,
         conversation: ConversationStage,
-        stages: Stages,
-        bus: Bus,
-        delivery: Delivery,
+        editor: ItemEditor | None,
         *,
         work: Work,
         forget: Callable[[], bool],
         began_at: float,
         ramp: Ramp | None = None,
     ) -> None:
-        """``forget`` shortens a prompt that is too long; ``began_at`` is when the speech that is
-        answered ended, in the loop's time; ``ramp``: what is known of the voice's speed."""
+        """``editor``: of the conversation that the answer belongs to, if it does. ``forget``
+        shortens a prompt that is too long; ``began_at`` is when the speech that is answered ended,
+        in the loop's time; ``ramp``: what is known of the voice's speed."""
         self.plan = plan
         self.work = work
+        self.began_at = began_at
         self.status: Literal["waiting", "active", "finished"] = "waiting"
         self.broken = False
         """Whether an engine has failed it; said when its gate opens."""
+        self.failed = False
+        """Whether it ended because an engine could not go on."""
+        self.messages: list[Message] | None = None
+        """The prompt that it answers, once it has begun to think."""
         self._prompt = prompt
-        self._stages = stages
-        self._tts, self._notices = stages.tts, stages.notices
+        self._stages = context.stages
+        self._tts = context.stages.tts
         self._lease: Lease | None = None
         self._equipped = asyncio.Event()
         """Set when the engines are sure to stay."""
-        self._bus = bus
-        self._delivery = delivery
+        self._bus = context.bus
+        self._delivery = Delivery(context, plan, editor)
         self._forget = forget
-        self.began_at = began_at
         self._gate = asyncio.Event()
         self._sending = asyncio.Event()
         self._sending.set()
@@ -99,12 +103,11 @@ class Reply:
         self._text = TextAhead(self._chunker, self._ramp)
         self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
         self._answer = Answering(plan, conversation, work, self._text, self._pieces.put, self.mark)
-        self._speech = ClauseSpeech(plan, self._ramp, work, self._pieces.put, delivery.publish)
+        self._speech = ClauseSpeech(
+            plan, self._ramp, work, self._pieces.put, self._delivery.publish
+        )
         self._taken = ""
         """Text that the voice was given."""
-        self.prompt_read: list[Message] | None = None
-        """What it answers, once it has begun to think."""
-        self._failed = False
         self._marks: dict[str, float] = {}
 
     # -- life
@@ -148,7 +151,7 @@ class Reply:
         if answer.silent and not answer.cut_short:  # else the client is told that it was cut
             error = error or NOTHING_HEARD
         if answer.silent or (error and not stopped):
-            await self._say_notice(self.plan.settings.apology)
+            await self._say_notice(self.plan.settings.apology, self._stages.notices)
         ending: Literal["incomplete", "completed"]
         ending = "incomplete" if answer.cut_short else "completed"
         self._finish("failed" if error else ending, error=error)
@@ -156,13 +159,13 @@ class Reply:
     async def _notify(self) -> None:
         await self._gate.wait()
         await self._equip()
-        await self._say_notice(self.plan.notice)
+        await self._say_notice(self.plan.notice, self._tts)
         self._finish("completed")
 
-    async def _say_notice(self, sentence: str) -> None:
+    async def _say_notice(self, sentence: str, tts: TtsStage) -> None:
         plan, config = self.plan, self.plan.config
         asked = SpeechRequest(sentence, config.voice, config.speed, self._chunker.language)
-        await say_notice(asked, plan, self._notices, self._delivery, self.work, self._sending)
+        await say_notice(asked, plan, tts, self._delivery, self.work, self._sending)
 
     def _release(self) -> None:
         if self._lease:
@@ -172,7 +175,7 @@ class Reply:
     async def _equip(self) -> None:
         """Have engines that stay as long as it lasts."""
         self._lease = await self._stages.leases.take()
-        self._tts, self._notices = self._stages.tts, self._stages.notices
+        self._tts = self._stages.tts
         self._ramp.of(self._tts)
         self._equipped.set()
 
@@ -193,10 +196,6 @@ class Reply:
     def go_on(self) -> None:
         """Give out the rest."""
         self._sending.set()
-
-    def answers(self, since: float) -> None:
-        """What it answers ended at ``since``, in the loop's time, and not when it was begun."""
-        self.began_at = since
 
     @property
     def confirmed(self) -> bool:
@@ -225,11 +224,6 @@ class Reply:
         """How likely the user's last words are complete, by the model that read them; ``None``:
         unknown."""
         return self._answer.end_probability
-
-    @property
-    def failed(self) -> bool:
-        """Whether it ended because an engine could not go on."""
-        return self._failed
 
     @property
     def cancelled(self) -> bool:
@@ -286,7 +280,7 @@ class Reply:
     async def _think(self) -> None:
         crashed = False
         while True:
-            messages = self.prompt_read = list(await self._prompt())
+            messages = self.messages = list(await self._prompt())
             if not self._lease:
                 await self._equip()
             self._find_language(messages)
@@ -314,7 +308,7 @@ class Reply:
     async def _pass_the_time(self) -> None:
         await self._gate.wait()
         after_s = (self.plan.settings.filler.after_ms or 0) / 1000
-        await self._answer.pastime.wait(self.began_at + after_s)
+        await self._answer.pass_the_time(self.began_at + after_s)
 
     # -- speak
 
@@ -323,7 +317,7 @@ class Reply:
         while piece := await self._next_piece():
             self._taken += piece.text
             clause = Clause(piece.text, self._ramp.speech_s(spoken_letters(piece.spoken)))
-            self._answer.audibility.held.append(clause)
+            self._answer.held.append(clause)
             if piece.spoken:
                 await self._put_clauses()
                 await self._speech.say(piece, clause, self._tts)
@@ -332,7 +326,7 @@ class Reply:
         await self._pieces.put(None)
 
     async def _put_clauses(self) -> None:
-        held = self._answer.audibility.held
+        held = self._answer.held
         while held:
             self.mark("first_clause")
             await self._pieces.put(held.pop(0))
@@ -404,7 +398,7 @@ class Reply:
         if self.status != "active":
             return
         self.status = "finished"
-        self._failed = status == "failed"
+        self.failed = status == "failed"
         items = self._delivery.close("completed" if status == "completed" else "incomplete")
         if outcome := self._answer.silence:
             self._bus.publish(SilentAnswer(self.plan.reply_id, outcome))

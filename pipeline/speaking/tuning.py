@@ -34,7 +34,7 @@ was seen: pieces of one length do not tell what is for each and what is for its 
 # --- when a clause has gone wrong (clause_watch) -------------------------------------------------
 
 WATCH_QUIET_DB = -50.0
-"""A frame below this, in dBFS, is silent (``pipeline.speaking.joints``)."""
+"""A frame below this, in dBFS, is silent (``JOINT_QUIET``)."""
 WATCH_BANDS = 14
 WATCH_LOWEST_HZ, WATCH_HIGHEST_HZ = 120.0, 7000.0
 WATCH_FLOOR_DB = -60.0
@@ -81,7 +81,7 @@ CLAUSE_WHOLE = 0.93
 CLAUSE_NEAR = 0.05
 """A mark that is so near, as a share of the text, is rather where the voice was."""
 
-# --- between clauses (joints) --------------------------------------------------------------------
+# --- between clauses (clause_speech) -------------------------------------------------------------
 
 JOINT_QUIET = 10 ** (-50 / 20) * 32768
 """Samples below this (-50 dBFS) are silence. Piper's is at -90; the softest onsets of its words

@@ -17,17 +17,14 @@ from dataclasses import replace
 from functools import partial
 
 from pipeline.audio import LISTEN_RATE
-from pipeline.bus import Bus
+from pipeline.context import SessionContext
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.contract import Transcript
-from pipeline.engines.stages import Stages
 from pipeline.engines.word_scale import scale_of
-from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.errors import ReachyVoiceError
 from pipeline.events import SpeculationDiscarded, TurnJudged
-from pipeline.hearing.listening import Listener
-from pipeline.hearing.stable_words import StableWords
-from pipeline.hearing.turn_signals import Paused, Resumed
-from pipeline.settings import NEUTRAL, Endpointing, Speculation
+from pipeline.hearing.listening import Listener, Paused, Resumed
+from pipeline.hearing.recognition import StableWords
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking import tuning
 from pipeline.turn_taking.endpointing import Decision, Evidence, decide
@@ -42,29 +39,21 @@ class Attempts:
     """Those of one session, one at a time."""
 
     def __init__(
-        self,
-        listener: Listener,
-        stages: Stages,
-        replies: Replies,
-        warm_up: WarmUp,
-        bus: Bus,
-        speculation: Speculation,
+        self, context: SessionContext, listener: Listener, replies: Replies, warm_up: WarmUp
     ) -> None:
-        self.endpointing = Endpointing()
-        self.lexicon = NEUTRAL
-        self.wants_reply = True
+        self._context = context
+        self._stages = context.stages
         self._listener = listener
-        self._stages = stages
         self._replies = replies
         self._warm_up = warm_up
-        self._bus = bus
-        self._budget = Budget(speculation)
+        self._budget = Budget(context.settings.speculation)
         self._own_pauses_ms: deque[int] = deque(maxlen=tuning.OWN_PAUSES)
 
     @property
     def wants_partials(self) -> bool:
         """Whether partial transcripts would be of use."""
-        return self.wants_reply and self._budget.wants_partials(self._stages.stt.streams)
+        streams = self._stages.stt.streams
+        return self._context.config.answers_turns and self._budget.wants_partials(streams)
 
     # -- before the pause
 
@@ -78,7 +67,8 @@ class Attempts:
             return
         if words:
             self._warm_up.read_ahead(known.text, now=self._replies.quiet.is_set())
-        if known.settled and self.wants_reply and not turn.speculative:
+        wanted = known.settled and self._context.config.answers_turns
+        if wanted and not turn.speculative:
             now = asyncio.get_running_loop().time()
             turn.speculative = self._speculate(known.newest, Work(Priority.SPECULATIVE), now)
 
@@ -111,7 +101,12 @@ class Attempts:
         paused_at = asyncio.get_running_loop().time() - since
         work = Work(Priority.SPECULATIVE)
         turn.attempt = Attempt(
-            turn.item_id, work, pause.speech_end, pause.end, paused_at, self.wants_reply
+            turn.item_id,
+            work,
+            pause.speech_end,
+            pause.end,
+            paused_at,
+            self._context.config.answers_turns,
         )
         return turn.attempt
 
@@ -123,8 +118,6 @@ class Attempts:
             said = await turn.recognition.transcript(attempt.work)
         except ReachyVoiceError as error:
             return error
-        except Cancelled:
-            return EngineError("The utterance was not recognised", why="the engine is stopping")
         self._budget.recognised(said.seconds, loop.time() - began)
         return said
 
@@ -178,7 +171,7 @@ class Attempts:
     async def _await_words(self, speculative: SpeculativeReply, attempt: Attempt) -> None:
         """The language model judges the words as it reads them for the reply. One that is busy or
         slow is not waited for longer than a likely end."""
-        until = attempt.paused_at + self.endpointing.likely_wait_ms / 1000
+        until = attempt.paused_at + self._context.endpointing.likely_wait_ms / 1000
         try:
             async with asyncio.timeout_at(until):
                 await speculative.reply.prompt_taken.wait()
@@ -191,7 +184,8 @@ class Attempts:
     def _decide(self, turn: UserTurn, attempt: Attempt) -> Decision:
         """How long the pause must last, by what is known now."""
         complete = attempt.reply.end_probability if attempt.reply else None
-        scale = scale_of(self._stages.word_scales, self.lexicon.language)
+        endpointing, lexicon = self._context.endpointing, self._context.lexicon
+        scale = scale_of(self._stages.word_scales, lexicon.language)
         evidence = Evidence(
             attempt.audio_probability,
             None if attempt.error else attempt.said,
@@ -200,11 +194,11 @@ class Attempts:
             tuple(self._own_pauses_ms),
             (attempt.speech_end - turn.start) * 1000 // LISTEN_RATE,
         )
-        decision = decide(evidence, self.endpointing, self.lexicon)
+        decision = decide(evidence, endpointing, lexicon)
         if attempt.false_interruption:  # the listener waits for the answer to go on
             reasons = (*decision.reasons, "false interruption")
-            decision = replace(decision, wait_ms=self.endpointing.clear_wait_ms, reasons=reasons)
-        self._bus.publish(
+            decision = replace(decision, wait_ms=endpointing.clear_wait_ms, reasons=reasons)
+        self._context.bus.publish(
             TurnJudged(turn.item_id, decision.probability, decision.wait_ms, decision.reasons)
         )
         return decision
@@ -214,7 +208,7 @@ class Attempts:
         speculative = turn.speculative
         if speculative and attempt.wants_reply and speculative.answers(attempt.said):
             attempt.speculative, turn.speculative = speculative, None
-            speculative.reply.answers(attempt.paused_at)
+            speculative.reply.began_at = attempt.paused_at
         self._discard_speculative(turn)
 
     def _answer(self, turn: UserTurn, attempt: Attempt) -> None:
@@ -281,6 +275,6 @@ class Attempts:
 
         def book() -> None:
             self._budget.wasted(work.engine_seconds)
-            self._bus.publish(SpeculationDiscarded(item_id, work.engine_seconds))
+            self._context.bus.publish(SpeculationDiscarded(item_id, work.engine_seconds))
 
         work.when_idle(book)

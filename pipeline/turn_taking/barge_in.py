@@ -1,8 +1,11 @@
-"""Is speech over an answer meant to interrupt it? Pure.
+"""Is speech over an answer meant to interrupt it? Pure: the caller holds the answer, reads the
+words and carries the verdict out.
 
 A user who speaks while an answer is heard may want it to stop, or agree ("mm-hm"), cough, or be
 the answer's own echo. Nothing more is sent meanwhile; what the listener still holds drains within
-the lead. A policy looks at what is known so far, again and again, until it is sure.
+the lead. A policy looks at what is known so far, again and again, until it is sure. If the speech
+interrupts, it is published from its beginning; if not, the answer goes on where it was held, and
+the client never knew.
 """
 
 from __future__ import annotations
@@ -10,13 +13,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeGuard, get_args
 
+from pipeline.audio import LISTEN_RATE
 from pipeline.settings import BargeIn, Lexicon, PolicyName
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking import tuning
+from pipeline.work import Work
 
+Step = Literal["wait", "read the words", "judge by length"]
 Verdict = Literal["unsure"] | Interruption | Ignored
 _INTERRUPTIONS: frozenset[str] = frozenset(get_args(Interruption))
 
@@ -131,3 +137,46 @@ def _unread(overlap: Overlap, settings: BargeIn) -> Verdict:
 
 def _words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", text.lower())
+
+
+@dataclass(slots=True, eq=False)
+class Weighing:
+    """When the words of speech over an answer are read, from its ``onset`` on. While it is weighed
+    nothing of it is published, and no more of the answer is sent; its words are read again and
+    again, and in each pause.
+
+    ``look_at``: sample index at which the words are read next; ``looked_at``: of the last look.
+    ``looking``: whether they are being read."""
+
+    settings: BargeIn
+    onset: int
+    work: Work = field(default_factory=Work)
+    look_at: int = 0
+    looks: int = 0
+    looked_at: int = 0
+    looking: bool = False
+
+    def __post_init__(self) -> None:
+        self.look_at = self.onset + _samples(self.settings.first_look_ms)
+
+    def heard(self, end: int) -> Step:
+        """More of the speech has been heard, up to sample ``end``: what to do now."""
+        if end < self.look_at:
+            return "wait"
+        self.looks += 1
+        every_ms = self.settings.look_every_ms * max(1, self.looks // tuning.LOOKS_IN_A_ROW)
+        self.look_at = end + _samples(every_ms)
+        if not self.looking:
+            self.looking = True
+            self.looked_at = end
+            return "read the words"
+        overdue = end - self.looked_at >= _samples(tuning.READ_WITHIN_MS)
+        return "judge by length" if overdue else "wait"
+
+    def resumed(self, end: int) -> None:
+        """Speech goes on after a pause: look soon."""
+        self.look_at = min(self.look_at, end + _samples(self.settings.look_every_ms))
+
+
+def _samples(ms: int) -> int:
+    return ms * LISTEN_RATE // 1000

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.recognition import Recognition, same_words
 from pipeline.speaking.reply import Reply
-from pipeline.turn_taking.overlaps import Weighing
+from pipeline.turn_taking.barge_in import Weighing
 from pipeline.work import Work
 
 
@@ -67,7 +64,7 @@ class Attempt:
     """Whether the turn is over."""
     discarded: bool = False
     """Whether its reply was thrown away although the turn was over."""
-    stop_told: bool = False
+    stop_published: bool = False
     """Whether ``SpeechStopped`` was published."""
     speculative: SpeculativeReply | None = None
     task: asyncio.Task[None] | None = None
@@ -100,7 +97,6 @@ class UserTurn:
     start: int
     fed_to: int
     recognition: Recognition
-    recognising: asyncio.Task[None]
     onset: int = 0
     """Where speech begins, behind the padding."""
     attempt: Attempt | None = None
@@ -108,16 +104,10 @@ class UserTurn:
     """Begun on a partial transcript, while the user speaks."""
     weighing: Weighing | None = None
     """Set while it is not known whether the speech interrupts the answer that it began over;
-    nothing of it is published before. See ``pipeline.turn_taking.overlaps``."""
-    untold: str = ""
+    nothing of it is published before. See ``pipeline.turn_taking.barge_in``."""
+    unpublished_words: str = ""
     """Words recognised meanwhile."""
     ignored: bool = False
     """Whether the speech was not meant for us."""
     cut: Reply | None = None
     """The answer that it cut off in the middle."""
-    pieces: list[Pcm] = field(default_factory=list)
-
-    @property
-    def audio(self) -> Recording:
-        """All that was fed."""
-        return Recording(np.concatenate((EMPTY, *self.pieces)), LISTEN_RATE)

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.bus import Bus
-from pipeline.commands import SessionConfig
-from pipeline.conversation.user_speech import UserSpeech
+from pipeline.context import SessionContext
+from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.contract import Transcript
-from pipeline.engines.stages import Stages
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import (
     SpeechIgnored,
@@ -31,20 +28,14 @@ from pipeline.events import (
     StopReason,
     TranscriptPartial,
 )
-from pipeline.hearing.client import Hearing
 from pipeline.hearing.direction import Directions
-from pipeline.hearing.listening import Listener
-from pipeline.hearing.recognition import Recognition
-from pipeline.hearing.stable_words import StableWords
-from pipeline.hearing.turn_signals import Ended, Paused, Resumed, Signal, Started
-from pipeline.settings import Endpointing, SessionSettings, lexicon_of
+from pipeline.hearing.listening import Ended, Listener, Paused, Resumed, Signal, Started
+from pipeline.hearing.recognition import Recognition, StableWords
 from pipeline.speaking.replies import Replies
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking.attempts import Attempts, Said
-from pipeline.turn_taking.barge_in import Overlap, ignored, interrupts, judge
-from pipeline.turn_taking.overlaps import Weighing
+from pipeline.turn_taking.barge_in import Overlap, Verdict, Weighing, ignored, interrupts, judge
 from pipeline.turn_taking.user_turn import Attempt, UserTurn
-from pipeline.work import Cancelled
 
 
 class VoiceTurns:
@@ -53,36 +44,23 @@ class VoiceTurns:
 
     def __init__(
         self,
+        context: SessionContext,
         listener: Listener,
-        hearing: Hearing,
         directions: Directions,
-        stages: Stages,
         replies: Replies,
-        speech: UserSpeech,
+        transcriber: Transcriber,
         warm_up: WarmUp,
-        bus: Bus,
-        tasks: asyncio.TaskGroup,
-        new_id: Callable[[str], str],
-        settings: SessionSettings,
     ) -> None:
+        self._context = context
+        self._bus = context.bus
+        self._tasks = context.tasks
+        self._barge_in = context.settings.barge_in
         self._listener = listener
-        self._hearing = hearing
         self._directions = directions
-        self._stages = stages
         self._replies = replies
-        self._speech = speech
+        self._transcriber = transcriber
         self._warm_up = warm_up
-        self._bus = bus
-        self._tasks = tasks
-        self._new_id = new_id
-        self._barge_in = settings.barge_in
-        self._lexicons = settings.lexicons
-        self._always_partials = settings.partials
-        self._attempts = Attempts(listener, stages, replies, warm_up, bus, settings.speculation)
-        self._language = ""
-        self._partials = False
-        self._interrupts = True
-        """Whether the client wants answers to end when the user speaks."""
+        self._attempts = Attempts(context, listener, replies, warm_up)
         self._turn: UserTurn | None = None
         self._ending: dict[Attempt, UserTurn] = {}
         """Turns that have ended and are not committed yet, in their order."""
@@ -96,27 +74,20 @@ class VoiceTurns:
         return self._turn is not None
 
     @property
-    def ending(self) -> bool:
-        """Whether a turn that has ended waits to be committed."""
-        return bool(self._ending)
+    def busy(self) -> bool:
+        """Whether an utterance is open, or a turn that has ended waits to be committed."""
+        return self._turn is not None or bool(self._ending)
 
     @property
     def suspecting(self) -> bool:
         """Whether the next sound decides if there is speech: an answer or a turn waits for it."""
         return self._suspecting or self._listener.undecided
 
-    def configure(self, endpointing: Endpointing, config: SessionConfig) -> None:
-        detection = config.turn_detection
-        wants_reply = config.answers and detection is not None and detection.create_response
-        self._attempts.endpointing = endpointing
-        self._attempts.wants_reply = wants_reply
-        self._interrupts = detection is not None and detection.interrupt_response
-        self._language = config.language
-        self._attempts.lexicon = lexicon_of(self._lexicons, config.language)
-        self._partials = config.partials or self._always_partials
+    def configured(self) -> None:
+        """The client has configured the session: turns that were not to be answered stay so."""
         last = [self._turn.attempt] if self._turn and self._turn.attempt else []
         for attempt in (*self._ending, *last):
-            attempt.wants_reply = attempt.wants_reply and wants_reply
+            attempt.wants_reply = attempt.wants_reply and self._context.config.answers_turns
 
     async def hear(self, pcm: Pcm) -> None:
         """Take samples at ``LISTEN_RATE``."""
@@ -154,41 +125,45 @@ class VoiceTurns:
 
     def _hold(self) -> bool:
         """Send no more of the answer. False if there is none that speech may interrupt."""
-        return self._interrupts and self._replies.hold()
+        return self._context.config.interruptible and self._replies.hold()
 
     def _open(self, signal: Started) -> None:
         """Speech has lasted long enough to be a turn: published at once, or weighed first."""
-        padding = self._attempts.endpointing.prefix_padding_ms * LISTEN_RATE // 1000
+        padding = self._context.endpointing.prefix_padding_ms * LISTEN_RATE // 1000
         start = max(signal.start - padding, self._closed_to, 0)
 
         def on_words(words: str, known: StableWords) -> None:
             if turn.weighing:
-                turn.untold += words
+                turn.unpublished_words += words
                 return
             if words:
                 self._publish_words(turn, words)
             if turn is self._turn:
                 self._attempts.hear_words(turn, words, known)
 
+        context = self._context
         wanted = self._partials or self._attempts.wants_partials
-        recognition = Recognition(self._stages, self._language, on_words if wanted else None)
-        task = self._tasks.create_task(recognition.run())
-        item_id = self._new_id("item")
-        turn = self._turn = UserTurn(item_id, start, start, recognition, task, signal.start)
+        recognition = Recognition(
+            context.stages, context.config.language, on_words if wanted else None
+        ).begin(self._tasks)
+        item_id = context.new_id("item")
+        turn = self._turn = UserTurn(item_id, start, start, recognition, signal.start)
         self._suspecting = False
         if self._over_an_answer and self._barge_in.policy != "any-speech":
             self._hold()
             turn.weighing = Weighing(self._barge_in, turn.onset)
         else:
             self._replies.go_on()
-            audible = self._interrupts and self._replies.audible(just_begun=True)
+            audible = self._context.config.interruptible and self._replies.audible(just_begun=True)
             self._announce(turn, "any speech" if audible else None)
 
     @property
     def _over_an_answer(self) -> bool:
         """Whether an answer is audible that not all speech interrupts. One that has hardly begun
         is interrupted by all, unless an echo is cancelled."""
-        return self._interrupts and self._replies.audible(just_begun=self._hearing.itself)
+        return self._context.config.interruptible and self._replies.audible(
+            just_begun=self._listener.hears_itself
+        )
 
     # -- speech over an answer
 
@@ -204,12 +179,9 @@ class VoiceTurns:
 
     async def _read_and_weigh(self, turn: UserTurn, weighing: Weighing) -> None:
         text = None
-        try:
+        with suppress(ReachyVoiceError):  # then its length decides
             text = (await turn.recognition.transcript(weighing.work)).text
-        except (ReachyVoiceError, Cancelled):
-            pass  # then its length decides
-        finally:
-            weighing.looking = False
+        weighing.looking = False
         if not weighing.work.cancelled and turn.attempt is None:
             self._weigh(turn, text, ended=False)
 
@@ -221,8 +193,7 @@ class VoiceTurns:
             return
         spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
         speech_ms = _ms(spoken_to - turn.onset)
-        overlap = Overlap(speech_ms, ended, text, self._replies.spoken, self._hearing.itself)
-        verdict = judge(overlap, self._barge_in, self._attempts.lexicon)
+        verdict = self._judge(speech_ms, ended, text, self._replies.spoken)
         if interrupts(verdict):
             self._interrupt(turn, verdict)
         elif ignored(verdict):
@@ -252,7 +223,7 @@ class VoiceTurns:
         self._publish_words(turn, "")
         if turn.attempt:
             self._publish_pause(turn.item_id, turn.attempt.speech_end)
-        if not self._interrupts:
+        if not self._context.config.interruptible:
             self._replies.go_on()  # held before the client changed its mind
             return
         turn.cut = self._replies.interrupt()
@@ -266,9 +237,11 @@ class VoiceTurns:
         if turn.cut is None or attempt.error:
             return False
         speech_ms = _ms(attempt.speech_end - turn.onset)
-        spoken = turn.cut.spoken_lately
-        overlap = Overlap(speech_ms, True, attempt.said, spoken, self._hearing.itself)
-        return ignored(judge(overlap, self._barge_in, self._attempts.lexicon))
+        return ignored(self._judge(speech_ms, True, attempt.said, turn.cut.spoken_lately))
+
+    def _judge(self, speech_ms: int, ended: bool, text: str | None, spoken: str) -> Verdict:
+        overlap = Overlap(speech_ms, ended, text, spoken, self._listener.hears_itself)
+        return judge(overlap, self._barge_in, self._context.lexicon)
 
     def _say_the_rest(self, turn: UserTurn, attempt: Attempt) -> bool:
         """After a false interruption the answer goes on where it was."""
@@ -348,7 +321,7 @@ class VoiceTurns:
         attempt.end_turn()
 
     def _commit(self, turn: UserTurn, attempt: Attempt, said: Said) -> None:
-        turn.recognising.cancel()
+        turn.recognition.stop()
         self._weigh(
             turn, said.text if isinstance(said, Transcript) else None, ended=True, over=True
         )
@@ -364,7 +337,7 @@ class VoiceTurns:
             return
         if attempt.speculative:
             attempt.speculative.committed = True
-        self._speech.commit_known(turn.item_id, said, turn.audio)
+        self._transcriber.commit(turn.item_id, turn.recognition, said)
         if self._say_the_rest(turn, attempt):
             self._attempts.discard_answer(attempt)
             return
@@ -374,17 +347,17 @@ class VoiceTurns:
         if answers:
             self._replies.answer(attempt.reply, attempt.work, attempt.paused_at, attempt.error)
         elif attempt.wants_reply:
-            self._replies.owe(attempt.paused_at)
+            self._replies.answer_later(attempt.paused_at)
 
     def _not_a_turn(self) -> None:
         """What was heard was noise, or not meant for us: an answer that is still owed is given."""
         if self._turn is None and not self._ending:
             self._warm_up.said = ""
-            self._replies.settle()
+            self._replies.answer_pending()
 
     # -- what the client asks
 
-    def claim(self) -> None:
+    def take_overlap_as_turn(self) -> None:
         """What is said now is to be answered, whatever it is said over."""
         if self._turn:
             self._interrupt(self._turn, "client")
@@ -422,7 +395,7 @@ class VoiceTurns:
         if turn is None:
             return
         self._attempts.discard(turn)
-        turn.recognising.cancel()
+        turn.recognition.stop()
         if not self._drop_weighed(turn):
             self._publish_stopped(turn.item_id, self._listener.heard_end, "client")
 
@@ -432,9 +405,9 @@ class VoiceTurns:
             if self._drop_weighed(turn):
                 del self._ending[attempt]
                 self._attempts.stop(attempt)
-                turn.recognising.cancel()
+                turn.recognition.stop()
         for turn in self.take_ended():
-            turn.recognising.cancel()
+            turn.recognition.stop()
 
     def _drop_weighed(self, turn: UserTurn) -> bool:
         """Forget speech that is weighed, of which nothing was published. False if it is not."""
@@ -451,12 +424,16 @@ class VoiceTurns:
         pcm = self._listener.read(turn.fed_to, end)
         if len(pcm):
             turn.recognition.append(pcm)
-            turn.pieces.append(pcm)
             turn.fed_to = end
+
+    @property
+    def _partials(self) -> bool:
+        """Whether partial transcripts are published."""
+        return self._context.config.partials or self._context.settings.partials
 
     def _publish_words(self, turn: UserTurn, words: str) -> None:
         """Those, and the ones that were recognised while the speech was weighed."""
-        words, turn.untold = turn.untold + words, ""
+        words, turn.unpublished_words = turn.unpublished_words + words, ""
         if words and self._partials:
             self._bus.publish(TranscriptPartial(turn.item_id, words))
 
@@ -466,8 +443,8 @@ class VoiceTurns:
 
     def _publish_stop(self, attempt: Attempt, why: StopReason) -> None:
         """Once, with the commit; before it only if the user speaks again meanwhile."""
-        if not attempt.stop_told:
-            attempt.stop_told = True
+        if not attempt.stop_published:
+            attempt.stop_published = True
             self._publish_stopped(attempt.item_id, attempt.end, why)
 
     def _publish_stopped(self, item_id: str, end: int, why: StopReason) -> None:

@@ -173,7 +173,7 @@ async def test_what_is_out_of_band_is_not_on_the_loudspeaker(cancel: bool) -> No
         await played.do(aside)
         await asyncio.sleep(0)
         if cancel:
-            running = played.session._live.replies._running
+            running = played.session._replies._running
             (aside_id,) = (key for key, r in running.items() if not r.plan.in_conversation)
             await played.do(CancelResponse(response_id=aside_id))
         await played.hear(0.5)

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec
 import pytest
 
 from pipeline.commands import AddItem, CreateResponse, SessionConfig, TurnDetection
-from pipeline.conversation.lasting_conversation import LastingConversation
+from pipeline.conversation.memory import LastingConversation
 from pipeline.engines.leases import Leases
 from pipeline.engines.stages import Stages
 from pipeline.errors import PromptTooLong
@@ -212,7 +212,7 @@ async def test_a_slower_voice_is_not_judged_by_the_pace_of_the_one_before() -> N
             played.stages.tts = voice
             await played.say(0.6)
             await asyncio.sleep(12)
-        ramp = played.session._live.replies._ramp
+        ramp = played.session._replies._ramp
         assert ramp.speech_s(28) > 2.0, "7 words, of which the faster voice said five a second"
 
 

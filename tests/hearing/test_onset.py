@@ -28,11 +28,9 @@ from pipeline.engines.stt.moonshine import build as build_moonshine
 from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.hearing.client import EchoHearing
-from pipeline.hearing.listening import Listener, SpeechScores
+from pipeline.hearing.listening import Ended, Listener, Started, TurnTaker
 from pipeline.hearing.onset import RecentScores
 from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
-from pipeline.hearing.turn_signals import Ended, Started, TurnTaker
-from pipeline.hearing.vad_memory import VadMemory
 from pipeline.settings import Echo, Endpointing
 from tests.support.recordings import Uncancelled, recording
 from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
@@ -171,11 +169,10 @@ class ScoresByLevel:
 
 
 def listener_with(history_seconds: float) -> Listener:
-    vad = ScoresByLevel()
     hearing = EchoHearing(ClientEcho(WINDOW), Echo())
-    stages = Stages(vad, ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
-    scores = SpeechScores(stages, vad, VadMemory(vad))
-    return Listener(scores, hearing, history_seconds, Endpointing())
+    turn = ScriptedTurn(history_seconds=history_seconds)
+    stages = Stages(ScoresByLevel(), turn, ScriptedStt(), ScriptedLlm(), ScriptedTts())
+    return Listener(stages, hearing, Endpointing())
 
 
 def soft_word_then_loud() -> Pcm:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import AudioFrame
-from pipeline.hearing.turn_signals import Ended, Paused, Resumed, Signal, Started, TurnTaker
+from pipeline.hearing.listening import Ended, Paused, Resumed, Signal, Started, TurnTaker
 from pipeline.settings import Endpointing
 
 WINDOW = 512

@@ -18,7 +18,7 @@ from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm
 from pipeline.echo.path import EchoWindow
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
-from pipeline.hearing.listening import SpeechScores
+from pipeline.hearing.speech_scores import SpeechScores
 from tests.support.recordings import recording
 
 WINDOW = 512
@@ -61,7 +61,7 @@ def heard_by(script: list[tuple[bool, float]]) -> list[int]:
     stage = ScriptedVad()
 
     async def hear() -> None:
-        scores = await SpeechScores.open(cast(Stages, SimpleNamespace(vad=stage)))
+        scores = SpeechScores(cast(Stages, SimpleNamespace(vad=stage)))
         for number, (echo, stage.says) in enumerate(script):
             frame = AudioFrame(SILENCE, LISTEN_RATE, number * WINDOW)
             await scores.score(EchoWindow(frame, SILENCE if echo else None), False, 0.5)
@@ -80,7 +80,7 @@ def test_the_vad_of_the_room_never_hears_what_is_left_of_an_echo() -> None:
 def test_who_speaks_when_an_echo_begins_is_heard_out_by_who_has_heard_the_beginning() -> None:
     """So is the echo itself, before it is known to be one."""
     script = [(False, 0.9)] * 10 + [(True, 0.1)] * 20 + [(False, 0.0)] * 10
-    assert heard_by(script) == [30, 10, 20]
+    assert heard_by(script) == [30, 20, 10]
 
 
 def test_so_is_who_speaks_when_an_echo_ends() -> None:
@@ -104,16 +104,16 @@ def test_an_exchanged_vad_takes_all_streams_of_the_old_one_with_it() -> None:
     stages = SimpleNamespace(vad=old)
 
     async def hear() -> None:
-        scores = await SpeechScores.open(cast(Stages, stages))
+        scores = SpeechScores(cast(Stages, stages))
         window = EchoWindow(AudioFrame(SILENCE, LISTEN_RATE, 0), SILENCE)
         await scores.score(window, False, 0.5)
         stages.vad = new
         await scores.score(window, False, 0.5)
-        assert [stream.closed for stream in old.streams] == [True] * 3
+        assert [stream.closed for stream in old.streams] == [True] * 2
         scores.close()
 
     asyncio.run(hear())
-    assert [stream.closed for stream in new.streams] == [True] * 3
+    assert [stream.closed for stream in new.streams] == [True] * 2
 
 
 @pytest.mark.real
@@ -126,7 +126,7 @@ def test_after_some_answers_it_hears_as_much_as_during_the_first(
     speech = recording("goforward").pcm
 
     async def speech_windows(answers: int) -> int:
-        scores = await SpeechScores.open(cast(Stages, SimpleNamespace(vad=stage)))
+        scores = SpeechScores(cast(Stages, SimpleNamespace(vad=stage)))
 
         async def hear(pcm: Pcm, echo: bool) -> list[float]:
             windows = (

@@ -12,8 +12,7 @@ from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
 from pipeline.commands import AddItem, CreateResponse, DeleteItem, SessionConfig
 from pipeline.conversation.chat import Chat
-from pipeline.conversation.lasting_conversation import LastingConversation
-from pipeline.conversation.memory import Memory
+from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.engines.contract import ToolCall
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError

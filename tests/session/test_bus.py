@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 
 from pipeline.bus import Bus, Published, TooSlow
-from pipeline.events import InputCleared, ItemDeleted
+from pipeline.events import Event, InputCleared, ItemDeleted
 from tests.support.virtual_time import run_virtual
 
 
@@ -59,6 +60,21 @@ def test_a_listener_that_raises_does_not_keep_the_event_from_others() -> None:
     async def main() -> None:
         bus = Bus()
         bus.tap(broken)
+        heard: list[Published] = []
+        bus.tap(heard.append)
+        bus.publish(ItemDeleted("a"))
+        assert [published.event for published in heard] == [ItemDeleted("a")]
+
+    run_virtual(main())
+
+
+def test_an_event_is_published_although_nothing_can_be_derived_from_it() -> None:
+    def broken(at: float, event: Event) -> Iterable[Event]:
+        raise RuntimeError
+
+    async def main() -> None:
+        bus = Bus()
+        bus.derive(broken)
         heard: list[Published] = []
         bus.tap(heard.append)
         bus.publish(ItemDeleted("a"))

@@ -381,7 +381,7 @@ def test_cancel_sweep(step: int) -> None:
                     assert event.reply_id not in closed
             assert len(started) - len(closed) <= 1
             await played.hear(8)
-            assert played.session._live.replies.quiet.is_set()
+            assert played.session._replies.quiet.is_set()
             assert llm.running == 0
 
     run_virtual(main())
@@ -546,7 +546,7 @@ def test_ending_the_session_mid_reply_leaves_nothing_behind() -> None:
         async with scene(llm=llm, stt=stt) as played:
             await played.say(1.0)
             await played.hear(0.8)
-            assert played.session._live.replies.speaking
+            assert played.session._replies.speaking
         assert llm.running == 0
         assert llm.open_conversations == 0
         assert stt.open_utterances == 0

@@ -231,7 +231,7 @@ def test_commits_are_bounded() -> None:
 def test_a_burst_of_audio_lets_others_run() -> None:
     async def main() -> None:
         async with scene() as played:
-            listener = played.session._live._listener
+            listener = played.session._listener
             burst = AppendAudio(np.zeros(16_000 * 30, np.int16), 16_000)
             await played.session.submit(burst)
             await played.settle()

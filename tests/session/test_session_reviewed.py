@@ -39,6 +39,7 @@ from pipeline.events import (
     SpeculationDiscarded,
     SpeechStarted,
     SpeechStopped,
+    TranscriptFailed,
     TranscriptReady,
 )
 from pipeline.items import (
@@ -51,6 +52,7 @@ from pipeline.items import (
 )
 from pipeline.messages import Message, Sampling
 from pipeline.settings import SessionSettings
+from pipeline.work import Cancelled
 from tests.support.scripted import ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import run_virtual
 
@@ -418,6 +420,39 @@ def test_a_transcript_does_not_overwrite_a_new_item_with_the_same_id() -> None:
             await asyncio.sleep(5)
         assert [event.text for event in played.events(TranscriptReady)] == ["second"]
         assert [item.text for item in played.session.chat.items] == ["second"]  # type: ignore[union-attr]
+
+    run_virtual(main())
+
+
+def test_the_transcript_of_committed_speech_does_not_go_into_a_new_item_with_its_id() -> None:
+    async def main() -> None:
+        recording = Recording(noise(0.2, 16_000), 16_000)
+        stt = ScriptedStt(texts=("first", "second"), takes_s=1.0)
+        async with scene(config=PUSH_TO_TALK, stt=stt) as played:
+            await played.do(AppendAudio(noise(0.5, 16_000), 16_000), CommitAudio())
+            (committed,) = played.events(InputCommitted)
+            item = MessageItem(committed.item_id, "user", (AudioPart(None, 0.2, recording),))
+            await played.do(DeleteItem(item.id), AddItem(item))
+            await asyncio.sleep(5)
+        assert [event.text for event in played.events(TranscriptReady)] == ["second"]
+        assert [item.text for item in played.session.chat.items] == ["second"]  # type: ignore[union-attr]
+
+    run_virtual(main())
+
+
+def test_an_engine_that_stops_while_it_transcribes_does_not_end_the_session() -> None:
+    async def main() -> None:
+        stt = ScriptedStt(error=Cancelled())
+        part = AudioPart(None, 0.2, Recording(noise(0.2, 16_000), 16_000))
+        async with scene(config=PUSH_TO_TALK, stt=stt) as played:
+            await played.do(AppendAudio(noise(0.5, 16_000), 16_000), CommitAudio())
+            await played.do(AddItem(MessageItem("r", "user", (part,))))
+            await asyncio.sleep(1)
+            stt.error = None
+            await played.do(AppendAudio(noise(0.5, 16_000), 16_000), CommitAudio())
+            await asyncio.sleep(1)
+        assert len(played.events(TranscriptFailed)) == 2
+        assert [event.text for event in played.events(TranscriptReady)] == ["hello"]
 
     run_virtual(main())
 

@@ -14,7 +14,7 @@ from pipeline.audio import Pcm
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.events import ClauseFault
 from pipeline.messages import SpeechRequest
-from pipeline.speaking.replies import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.work import CancelToken, Work
 from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker

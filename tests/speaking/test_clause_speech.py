@@ -14,8 +14,8 @@ from pipeline.commands import AddItem, CancelResponse, CreateResponse, SessionCo
 from pipeline.errors import EngineError
 from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished, ReplyText
 from pipeline.items import MessageItem, TextPart
+from pipeline.settings import SessionSettings
 from pipeline.speaking.clause_speech import _left
-from pipeline.speaking.replies import SessionSettings
 from pipeline.speaking.tuning import CLAUSE_LEAST_PATIENCE_S
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.speaking.joints import Joint
+from pipeline.speaking.clause_speech import Joint
 from pipeline.speaking.tuning import JOINT_KEPT_BEFORE_MS, JOINT_MOST_BEFORE_MS
 from pipeline.spoken.borders import Border
 

@@ -9,7 +9,7 @@ import pytest
 from pipeline.audio import Pcm
 from pipeline.engines.tts.not_speech import NotSpeech, Wrong
 from pipeline.messages import SpeechRequest
-from pipeline.speaking.replies import SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.work import Work
 from tests.speaking.test_clause_speech import (
     CONFIG,

@@ -34,7 +34,7 @@ from pipeline.events import (
 from pipeline.items import MessageItem, TextPart
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.settings import Filler, SessionSettings
-from pipeline.speaking.silent_answers import ALOUD, NOTHING_HEARD, aloud, left
+from pipeline.speaking.answering import ALOUD, NOTHING_HEARD, aloud, left
 from pipeline.work import Work
 from tests.support.gated import gated
 from tests.support.scripted import (

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
+from pipeline.context import SessionContext
 from pipeline.engines.stages import Stages, TtsStage
 from pipeline.events import Event
 from pipeline.messages import Message, Sampling
 from pipeline.settings import SessionSettings
-from pipeline.speaking.delivery import Delivery, ReplyPlan
+from pipeline.speaking.delivery import ReplyPlan
 from pipeline.speaking.playback import Lead
 from pipeline.speaking.reply import Reply
 from pipeline.work import Priority, Work
@@ -26,30 +27,27 @@ async def gated(
     tts: TtsStage, answer: Sequence[str], *, apology: str = "", kept: TtsStage | None = None
 ) -> AsyncIterator[tuple[Reply, list[Event]]]:
     """A speculative reply that runs, and all that it publishes."""
-    plan = ReplyPlan(
-        "resp_1",
-        "item_1",
-        SessionConfig("", output_format=AudioFormat(rate=16_000)),
-        SessionSettings(watched=True, apology=apology),
-        Sampling(),
-        lead=Lead(0.08, 0.25),
-    )
+    config = SessionConfig("", output_format=AudioFormat(rate=16_000))
+    settings = SessionSettings(watched=True, apology=apology)
+    plan = ReplyPlan("resp_1", "item_1", config, settings, Sampling(), lead=Lead(0.08, 0.25))
     bus, log = Bus(), list[Event]()
     bus.tap(lambda published: log.append(published.event))
     numbers = itertools.count(1)
-    delivery = Delivery(plan, bus, lambda item: None, lambda prefix: f"{prefix}_{next(numbers)}")
+
+    def new_id(prefix: str) -> str:
+        return f"{prefix}_{next(numbers)}"
 
     async def prompt() -> list[Message]:
         return [Message("user", "Hi")]
 
     llm = ScriptedLlm(answer)
+    stages = Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), llm, tts, kept=kept)
     reply = Reply(
+        SessionContext(stages, config, settings, bus, asyncio.TaskGroup(), new_id),
         plan,
         prompt,
         llm.open(),
-        Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), llm, tts, kept=kept),
-        bus,
-        delivery,
+        None,
         work=Work(Priority.SPECULATIVE),
         forget=lambda: False,
         began_at=asyncio.get_running_loop().time(),

@@ -320,10 +320,10 @@ def test_a_loud_moment_and_then_nothing_does_not_keep_the_answer_back(clears: bo
     async def main() -> None:
         async with scene(stt=stt, llm=story()) as played:
             await over_the_answer(played, 0.04)
-            assert played.session._live._turns.suspecting
+            assert played.session._turns.suspecting
             if clears:
                 await played.do(ClearAudio())
-                assert not played.session._live._turns.suspecting
+                assert not played.session._turns.suspecting
             async with asyncio.timeout(30):
                 await played.session.quiet()
         assert wire(played) == TURN

@@ -178,7 +178,7 @@ def test_beyond_its_budget_a_session_begins_only_when_the_turn_is_likely_over() 
     async def main() -> int:
         async with scene(llm=llm, turn=ScriptedTurn(probability=0.02), settings=settings) as played:
             for work in range(6):
-                played.session._live._turns._attempts._budget.wasted(1.0 + work)
+                played.session._turns._attempts._budget.wasted(1.0 + work)
             await played.say(1.0)
             await played.hear(0.4)
             begun_in_the_pause = len(llm.prompts)

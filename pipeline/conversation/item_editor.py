@@ -1,69 +1,100 @@
-"""Commands that change or read the conversation's items: carried out, or refused with a reason."""
+"""Changes to the conversation's items, each published: what a client asks for, what the user says,
+and what is answered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipeline.bus import Bus
 from pipeline.commands import AddItem, DeleteItem, RetrieveItem, TruncateItem
+from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat, DuplicateItem, TooShort, UnknownItem
-from pipeline.events import ItemAdded, ItemDeleted, ItemDone, ItemRetrieved, ItemTruncated, Refused
-from pipeline.items import FunctionCallItem, FunctionOutputItem, Item, text_chars
+from pipeline.events import (
+    InputCommitted,
+    ItemAdded,
+    ItemDeleted,
+    ItemDone,
+    ItemRetrieved,
+    ItemTruncated,
+    OutputItem,
+)
+from pipeline.items import (
+    AudioPart,
+    FunctionCallItem,
+    FunctionOutputItem,
+    Item,
+    MessageItem,
+    text_chars,
+)
 
 ItemCommand = AddItem | DeleteItem | RetrieveItem | TruncateItem
 
 MAX_TEXT_CHARS = 4_000_000
 """Text of one conversation; far more than any context of a model takes."""
 
-
 ROOM = 1 / 8
-"""Of a full conversation goes to make room for what is said."""
+"""Share of a full conversation that goes at once to make room for what is said."""
 
 
-def make_room(chat: Chat, bus: Bus, max_items: int) -> None:
-    """What is said goes into a full conversation, too; its oldest items leave instead. Several at
-    once, so that there is room for a client's items as well."""
-    if len(chat.items) >= max_items:
-        for item_id in chat.drop_oldest(max(1, int(max_items * ROOM))):
-            bus.publish(ItemDeleted(item_id))
-
-
-class ItemCommands:
-    """Works on one conversation, and publishes what happened to it."""
+class ItemEditor:
+    """The one way to change the items of a running session's chat."""
 
     def __init__(
-        self, chat: Chat, bus: Bus, max_items: int, truncate_given: Callable[[str, float], bool]
+        self, context: SessionContext, chat: Chat, on_commit: Callable[[], None] = lambda: None
     ) -> None:
-        """``truncate_given(item_id, seconds)`` cuts an answer that is still being given; False if
-        that is none."""
-        self._truncate_given = truncate_given
+        """``on_commit`` is called before what the user said is added."""
+        self._context = context
+        self._bus = context.bus
         self._chat = chat
-        self._bus = bus
-        self._max_items = max_items
+        self._on_commit = on_commit
+        self._max_items = context.settings.max_items
         self._from_before = {item.id for item in chat.items}
         """Items of a conversation that goes on: its client may not know, and send them again."""
 
-    def carry_out(self, command: ItemCommand) -> bool:
-        """True when an item was added."""
-        match command:
-            case AddItem():
-                return self._add(command)
-            case DeleteItem():
-                self._delete(command)
-            case RetrieveItem():
-                self._retrieve(command)
-            case TruncateItem():
-                self._truncate(command)
-        return False
+    # -- what the user says, and what is answered
 
-    def _add(self, command: AddItem) -> bool:
+    def commit(self, item_id: str, part: AudioPart) -> MessageItem:
+        """Add what the user said; gives the item as it stands in the conversation."""
+        self._on_commit()
+        if any(item.id == item_id for item in self._chat.items):
+            # The client has used the id of its own running speech for something else.
+            item_id = self._context.new_id("item")
+        item = MessageItem(item_id, "user", (part,))
+        previous = self.append(item)
+        self._bus.publish(InputCommitted(item_id, previous))
+        self._publish_added(item, previous)
+        return item
+
+    def append(self, item: MessageItem | OutputItem) -> str | None:
+        """Put an item at the end; gives the id before it. If the conversation is full its oldest
+        items leave, several at once, so that there is room for a client's items as well."""
+        self._make_room()
+        return self._chat.add(item)
+
+    def update(self, item: OutputItem) -> None:
+        """Replace an item of an answer, unless the client has deleted it."""
+        if any(other.id == item.id for other in self._chat.items):
+            self._chat.put(item)
+
+    def _make_room(self) -> None:
+        if len(self._chat.items) >= self._max_items:
+            for item_id in self._chat.drop_oldest(max(1, int(self._max_items * ROOM))):
+                self._bus.publish(ItemDeleted(item_id))
+
+    def _publish_added(self, item: Item, previous: str | None) -> None:
+        self._bus.publish(ItemAdded(item, previous))
+        self._bus.publish(ItemDone(item, previous))
+
+    # -- what the client asks for
+
+    def add(self, command: AddItem) -> bool:
+        """True when an item was added."""
         item = command.item
         if item.id in self._from_before and item in self._chat.items:
             self._from_before.remove(item.id)
-            self._tell_added(command, self._chat.previous_id(item.id))
+            self._publish_added(item, self._chat.previous_id(item.id))
             return False
         if self._answers_a_call(item):
-            make_room(self._chat, self._bus, self._max_items)
+            self._make_room()  # the output of a call of ours is never refused for want of room
         elif len(self._chat.items) >= self._max_items:
             text = f"The conversation has {self._max_items} items, its limit. Delete some first."
             return self._refuse(command, "too_many_items", text, "item")
@@ -79,22 +110,16 @@ class ItemCommands:
             text = f"Error adding item: the previous item with id '{command.after}' does not exist."
             code = "item_create_invalid_previous_item_id"
             return self._refuse(command, code, text, "previous_item_id")
-        self._tell_added(command, previous)
+        self._publish_added(item, previous)
         return True
 
     def _answers_a_call(self, item: Item) -> bool:
-        """Whether it is the output of a call of ours, which must never be refused for want of
-        room."""
         return isinstance(item, FunctionOutputItem) and any(
             isinstance(other, FunctionCallItem) and other.call_id == item.call_id
             for other in self._chat.items
         )
 
-    def _tell_added(self, command: AddItem, previous: str | None) -> None:
-        self._bus.publish(ItemAdded(command.item, previous))
-        self._bus.publish(ItemDone(command.item, previous))
-
-    def _delete(self, command: DeleteItem) -> None:
+    def delete(self, command: DeleteItem) -> None:
         try:
             self._chat.delete(command.item_id)
         except UnknownItem:
@@ -103,7 +128,7 @@ class ItemCommands:
         else:
             self._bus.publish(ItemDeleted(command.item_id))
 
-    def _retrieve(self, command: RetrieveItem) -> None:
+    def retrieve(self, command: RetrieveItem) -> None:
         try:
             item = self._chat.get(command.item_id)
         except UnknownItem:
@@ -112,14 +137,18 @@ class ItemCommands:
         else:
             self._bus.publish(ItemRetrieved(item))
 
-    def _truncate(self, command: TruncateItem) -> None:
+    def truncate(
+        self, command: TruncateItem, truncate_running: Callable[[str, float], bool]
+    ) -> None:
+        """``truncate_running(item_id, seconds)`` cuts an answer that is still being given; False
+        if it is not."""
         item_id, end_ms = command.item_id, command.audio_end_ms
         if command.content_index != 0:
             text = "Error truncating item: the only content of a spoken item has index 0."
             self._refuse(command, "invalid_value", text, "content_index")
             return
         try:
-            if not self._truncate_given(item_id, end_ms / 1000):
+            if not truncate_running(item_id, end_ms / 1000):
                 self._chat.truncate(item_id, end_ms / 1000)
         except UnknownItem:
             text = f"Error truncating item: there is no spoken answer with id '{item_id}'."
@@ -132,5 +161,5 @@ class ItemCommands:
             self._bus.publish(ItemTruncated(item_id, command.content_index, end_ms))
 
     def _refuse(self, command: ItemCommand, code: str, message: str, param: str) -> bool:
-        self._bus.publish(Refused(command.event_id, code, message, param))
+        self._context.refuse(command.event_id, code, message, param)
         return False

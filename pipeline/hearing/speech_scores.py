@@ -1,0 +1,163 @@
+"""How likely what is heard is speech, by a VAD that keeps its memory of each stream apart.
+
+A network like Silero has a memory that nothing clears. What it has heard of a room is worth
+keeping: it tells music and motors from speech. But what a canceller leaves of a voice is no speech
+either, and after some answers the network takes clear words for the same (``docs/echo.md``). So
+each stretch of echo has memories of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from pipeline.audio import Pcm
+from pipeline.echo.detector import Evidence
+from pipeline.echo.path import EchoWindow
+from pipeline.engines.stages import Stages, VadStage, VadStreamStage
+from pipeline.errors import ReachyVoiceError
+from pipeline.hearing import tuning
+from pipeline.hearing.direction import Directions
+from pipeline.work import Cancelled
+
+log = logging.getLogger("reachy_voice.session")
+
+
+class VadMemory:
+    """One stream of windows, opened at the first, and whether there is speech in it."""
+
+    def __init__(self, stage: VadStage) -> None:
+        self._stage = stage
+        self._stream: VadStreamStage | None = None
+        self._silent_samples = 0
+
+    @property
+    def silent(self) -> bool:
+        """Whether there was no speech for 256 ms."""
+        return self._silent_samples >= tuning.SILENT_SAMPLES
+
+    async def score(self, pcm: Pcm) -> float:
+        """0 to 1. Raises what the engine does."""
+        if self._stream is None:
+            self._stream = await self._stage.open()
+        score = await self._stream.score(pcm)
+        silent = score < tuning.SILENT_SCORE
+        self._silent_samples = self._silent_samples + len(pcm) if silent else 0
+        return score
+
+    def close(self) -> None:
+        if self._stream:
+            self._stream.close()
+
+
+class SpeechScores:
+    """How likely each window is speech, and not the echo of an answer.
+
+    Where the engine fails all is silence, so that a turn that is open ends and is answered."""
+
+    def __init__(self, stages: Stages, directions: Directions | None = None) -> None:
+        """``directions``: what an array says; who speaks from elsewhere opens no turn."""
+        self._stages = stages
+        self._stage = stages.vad
+        self._vad = VadMemory(stages.vad)
+        self._left: tuple[VadMemory, VadMemory] | None = None
+        """Hear what is left of one stretch of echo, and that with even more taken off."""
+        self._since_echo_samples = 0
+        self._rule = Evidence()
+        self._directions = directions
+        self._deaf = False
+
+    async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
+        """0 to 1; from ``threshold`` on it counts as speech. In an open turn a doubt is in favour
+        of whoever speaks."""
+        if self._stage is not self._stages.vad:
+            self._exchange()
+        try:
+            return await self._score(window, turn_is_open, threshold)
+        except Cancelled:
+            if self._stage is self._stages.vad:
+                raise
+            self._exchange()  # it was closed under this window
+            return await self._score(window, turn_is_open, threshold)
+
+    async def _score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
+        score = await self._without_echo(window, turn_is_open, threshold)
+        if turn_is_open or self._directions is None:
+            return score
+        now = asyncio.get_running_loop().time()
+        if not self._directions.elsewhere(now):
+            return score
+        # What others have said is no beginning of what is heard next.
+        return 0.0 if self._directions.others(now) else min(score, tuning.NO_SPEECH, threshold / 2)
+
+    async def _without_echo(
+        self, window: EchoWindow, turn_is_open: bool, threshold: float
+    ) -> float:
+        if window.post_filtered is None:
+            return await self._after_echo(window.frame.pcm)
+        if self._left is None:
+            self._left = self._echo_begins()
+        self._since_echo_samples = 0
+        first, more = self._left
+        score = await self._heard(first, window.frame.pcm)
+        second = await self._heard(more, window.post_filtered)
+        if self._rule.holds(score, second, window.llr):
+            return max(score, second, tuning.SPEECH)
+        if turn_is_open:
+            return score if window.llr > self._rule.least_llr else min(score, second)
+        return (
+            min(score, tuning.NO_SPEECH, threshold / 2)
+            if window.llr > tuning.EXPLAINED_LLR
+            else 0.0
+        )
+
+    def _echo_begins(self) -> tuple[VadMemory, VadMemory]:
+        """Whoever speaks then is heard out by the VAD that has heard the beginning."""
+        first, more = VadMemory(self._stage), VadMemory(self._stage)
+        if not self._vad.silent:
+            first, self._vad = self._vad, first
+        return first, more
+
+    async def _after_echo(self, pcm: Pcm) -> float:
+        """Whoever speaks when an echo ends is heard out, too. After 3 s of that, the VAD that does
+        so has heard enough of the room to stay."""
+        if self._left and self._left[0].silent:
+            self._forget_echo()
+        if self._left and self._since_echo_samples >= tuning.HEARD_OUT_SAMPLES:
+            self._vad.close()
+            self._vad, more = self._left
+            self._left = None
+            more.close()
+        if self._left is None:
+            return await self._heard(self._vad, pcm)
+        self._since_echo_samples += len(pcm)
+        first, more = self._left
+        # Its score counts again when the echo goes on.
+        await self._heard(more, pcm)
+        return await self._heard(first, pcm)
+
+    def _forget_echo(self) -> None:
+        for vad in self._left or ():
+            vad.close()
+        self._left = None
+
+    def _exchange(self) -> None:
+        """There is another VAD now. It begins as a new one does."""
+        self.close()
+        self._stage = self._stages.vad
+        self._vad = VadMemory(self._stage)
+
+    async def _heard(self, vad: VadMemory, pcm: Pcm) -> float:
+        try:
+            score = await vad.score(pcm)
+        except ReachyVoiceError as error:
+            if not self._deaf:
+                log.error("a session hears nothing for now: %s", error)
+            score, self._deaf = 0.0, True
+        else:
+            self._deaf = False
+        return score
+
+    def close(self) -> None:
+        self._vad.close()
+        self._forget_echo()
