@@ -34,7 +34,7 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     return run
 
 
-@virtual
+@in_virtual_time
 async def test_new_leases_wait_while_they_are_closed() -> None:
     leases = Leases()
     first = await leases.take()
@@ -52,7 +52,7 @@ async def test_new_leases_wait_while_they_are_closed() -> None:
     (await second).release()
 
 
-@virtual
+@in_virtual_time
 async def test_those_that_came_later_are_not_waited_for() -> None:
     leases = Leases()
     first = await leases.take()
@@ -69,7 +69,7 @@ def words(llm: ScriptedLlm) -> ScriptedLlm:
     return llm
 
 
-@virtual
+@in_virtual_time
 async def test_an_answer_ends_with_the_voice_that_it_began_with() -> None:
     old, new = ScriptedTts(), ScriptedTts(rate=24_000)
     async with scene(tts=old, llm=words(ScriptedLlm())) as played:
@@ -88,7 +88,7 @@ async def test_an_answer_ends_with_the_voice_that_it_began_with() -> None:
     assert all(event.rate == 16_000 for event in played.events(ReplyAudio))
 
 
-@virtual
+@in_virtual_time
 async def test_an_utterance_ends_with_the_recogniser_that_it_began_with() -> None:
     old, new = ScriptedStt(texts=["old"]), ScriptedStt(texts=["new"])
     async with scene(stt=old) as played:
@@ -101,7 +101,7 @@ async def test_an_utterance_ends_with_the_recogniser_that_it_began_with() -> Non
     assert [event.text for event in played.events(TranscriptReady)] == ["old", "new"]
 
 
-@virtual
+@in_virtual_time
 async def test_a_conversation_goes_on_at_another_model() -> None:
     old, new = words(ScriptedLlm()), ScriptedLlm(deltas=("New.",))
     async with scene(llm=old) as played:
@@ -119,7 +119,7 @@ async def test_a_conversation_goes_on_at_another_model() -> None:
     assert new.open_conversations == 0
 
 
-@virtual
+@in_virtual_time
 async def test_a_turn_that_comes_while_engines_are_away_is_answered_when_they_are_back() -> None:
     new = ScriptedTts()
     async with scene() as played:
@@ -136,7 +136,7 @@ async def test_a_turn_that_comes_while_engines_are_away_is_answered_when_they_ar
     assert new.said
 
 
-@virtual
+@in_virtual_time
 async def test_a_session_listens_through_another_vad() -> None:
     new = LevelVad()
     async with scene() as played:
@@ -147,7 +147,7 @@ async def test_a_session_listens_through_another_vad() -> None:
         assert len(played.events(TranscriptReady)) == 1
 
 
-@virtual
+@in_virtual_time
 async def test_a_notice_is_said_in_silence_and_is_in_no_prompt() -> None:
     llm, tts = ScriptedLlm(), ScriptedTts()
     async with scene(llm=llm, tts=tts) as played:
@@ -164,7 +164,7 @@ async def test_a_notice_is_said_in_silence_and_is_in_no_prompt() -> None:
     assert tts.said[0] == "One moment."
 
 
-@virtual
+@in_virtual_time
 async def test_a_notice_is_not_said_over_speech() -> None:
     async with scene() as played:
         assert not played.session.notify("")
@@ -177,7 +177,7 @@ async def test_a_notice_is_not_said_over_speech() -> None:
 
 
 @pytest.mark.parametrize("detection", [None, TurnDetection(create_response=False)])
-@virtual
+@in_virtual_time
 async def test_a_notice_is_not_for_clients_that_ask_for_each_answer(
     detection: TurnDetection | None,
 ) -> None:
@@ -189,7 +189,7 @@ async def test_a_notice_is_not_for_clients_that_ask_for_each_answer(
         assert len(played.events(ReplyFinished)) == 1
 
 
-@virtual
+@in_virtual_time
 async def test_another_model_reads_the_conversation_before_it_is_asked() -> None:
     new = ScriptedLlm()
     async with scene() as played:
@@ -204,7 +204,7 @@ async def test_another_model_reads_the_conversation_before_it_is_asked() -> None
     assert not played.session.notify("One moment.")
 
 
-@virtual
+@in_virtual_time
 async def test_a_slower_voice_is_not_judged_by_the_pace_of_the_one_before() -> None:
     old, new = ScriptedTts(seconds_per_word=0.2), ScriptedTts(seconds_per_word=0.7)
     async with scene(tts=old) as played:
@@ -216,7 +216,7 @@ async def test_a_slower_voice_is_not_judged_by_the_pace_of_the_one_before() -> N
         assert ramp.speech_s(28) > 2.0, "7 words, of which the faster voice said five a second"
 
 
-@virtual
+@in_virtual_time
 async def test_a_prompt_that_was_too_long_is_asked_for_without_a_lease() -> None:
     llm = ScriptedLlm(errors=[PromptTooLong(9000, 8192)])
     async with scene(llm=llm) as played:
@@ -237,7 +237,7 @@ async def test_a_prompt_that_was_too_long_is_asked_for_without_a_lease() -> None
         assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
 
 
-@virtual
+@in_virtual_time
 async def test_a_running_answer_keeps_its_model_open_until_it_ends() -> None:
     old, new = ScriptedLlm(per_token_s=1.0), ScriptedLlm()
     stages = Stages(*[None] * 3, old, None)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
 from pipeline.settings import Echo, Endpointing
 from tests.support.recordings import Uncancelled, recording
 from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 
 WINDOW = 512
 QUIET, LOUD = 10, 3000
@@ -242,77 +242,68 @@ def test_a_turn_begins_behind_the_turn_before_and_within_the_bound(scores: list[
 # --- a whole session ---------------------------------------------------------------------------
 
 
-def test_padding_is_counted_from_the_beginning_that_was_found() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.hear(2.0)
-            await played.hear(0.02, level=LOUD)  # a word too short to count
-            await played.hear(0.3)
-            await played.say(0.5)
-            await played.hear(1.5)
-        assert played.events(SpeechStarted)[0].audio_ms == pytest.approx(1700, abs=33)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_padding_is_counted_from_the_beginning_that_was_found() -> None:
+    async with scene() as played:
+        await played.hear(2.0)
+        await played.hear(0.02, level=LOUD)  # a word too short to count
+        await played.hear(0.3)
+        await played.say(0.5)
+        await played.hear(1.5)
+    assert played.events(SpeechStarted)[0].audio_ms == pytest.approx(1700, abs=33)
 
 
-def test_nothing_that_was_cleared_comes_back() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.hear(1.0)
-            await played.hear(0.02, level=LOUD)
-            await played.hear(0.1)
-            await played.do(ClearAudio())
-            await played.say(0.5)
-            await played.hear(1.5)
-        # Windows of 32 ms: what has not filled one when it is cleared is not heard yet.
-        assert played.events(SpeechStarted)[0].audio_ms >= 1140 - 32
-
-    run_virtual(main())
+@in_virtual_time
+async def test_nothing_that_was_cleared_comes_back() -> None:
+    async with scene() as played:
+        await played.hear(1.0)
+        await played.hear(0.02, level=LOUD)
+        await played.hear(0.1)
+        await played.do(ClearAudio())
+        await played.say(0.5)
+        await played.hear(1.5)
+    # Windows of 32 ms: what has not filled one when it is cleared is not heard yet.
+    assert played.events(SpeechStarted)[0].audio_ms >= 1140 - 32
 
 
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.booleans()), max_size=10))
-def test_no_range_begins_before_what_is_closed(pieces: list[tuple[int, bool, bool]]) -> None:
+@in_virtual_time
+async def test_no_range_begins_before_what_is_closed(pieces: list[tuple[int, bool, bool]]) -> None:
     """Pieces of sound, loud or not; behind some, the client clears what it has sent."""
-
-    async def main() -> None:
-        closed_ms, sent_ms, seen = 0, 0, 0
-        async with scene() as played:
-            for chunks, loud, clears in pieces:
-                await played.hear(chunks / 50, level=LOUD if loud else 0)
-                sent_ms += chunks * 20
-                if clears:
-                    await played.do(ClearAudio())
-                await played.settle()
-                for _, event in played.log[seen:]:
-                    if isinstance(event, SpeechStarted):
-                        assert closed_ms <= event.audio_ms <= sent_ms
-                    if isinstance(event, SpeechStopped):
-                        closed_ms = event.audio_ms
-                seen = len(played.log)
-                if clears:  # all whole windows of it
-                    closed_ms = max(closed_ms, sent_ms // 32 * 32)
-
-    run_virtual(main())
+    closed_ms, sent_ms, seen = 0, 0, 0
+    async with scene() as played:
+        for chunks, loud, clears in pieces:
+            await played.hear(chunks / 50, level=LOUD if loud else 0)
+            sent_ms += chunks * 20
+            if clears:
+                await played.do(ClearAudio())
+            await played.settle()
+            for _, event in played.log[seen:]:
+                if isinstance(event, SpeechStarted):
+                    assert closed_ms <= event.audio_ms <= sent_ms
+                if isinstance(event, SpeechStopped):
+                    closed_ms = event.audio_ms
+            seen = len(played.log)
+            if clears:  # all whole windows of it
+                closed_ms = max(closed_ms, sent_ms // 32 * 32)
 
 
-def test_who_speaks_while_an_answer_is_playing_is_heard_from_the_first_word() -> None:
-    async def main() -> None:
-        async with scene(llm=ScriptedLlm(deltas=("And then I went on. ",) * 20)) as played:
-            await played.do(CreateResponse())
-            await played.hear(2.0)
-            assert played.events(ReplyAudio)
-            assert not played.events(ReplyFinished), "it is still speaking"
-            await played.hear(0.02, level=LOUD)
-            await played.hear(0.3)
-            await played.say(0.5)
-            await played.hear(1.5)
-        heard = cast(ScriptedStt, played.stages.stt).finished[-1]
-        # 300 ms of padding, the short word, and all that follows.
-        assert np.flatnonzero(heard)[0] == pytest.approx(300 * 16, abs=WINDOW)
-        assert np.count_nonzero(heard) >= 0.5 * LISTEN_RATE
-
-    run_virtual(main())
+@in_virtual_time
+async def test_who_speaks_while_an_answer_is_playing_is_heard_from_the_first_word() -> None:
+    async with scene(llm=ScriptedLlm(deltas=("And then I went on. ",) * 20)) as played:
+        await played.do(CreateResponse())
+        await played.hear(2.0)
+        assert played.events(ReplyAudio)
+        assert not played.events(ReplyFinished), "it is still speaking"
+        await played.hear(0.02, level=LOUD)
+        await played.hear(0.3)
+        await played.say(0.5)
+        await played.hear(1.5)
+    heard = cast(ScriptedStt, played.stages.stt).finished[-1]
+    # 300 ms of padding, the short word, and all that follows.
+    assert np.flatnonzero(heard)[0] == pytest.approx(300 * 16, abs=WINDOW)
+    assert np.count_nonzero(heard) >= 0.5 * LISTEN_RATE
 
 
 # --- the real network --------------------------------------------------------------------------

@@ -9,75 +9,65 @@ import pytest
 
 from pipeline.bus import Bus, Published, TooSlow
 from pipeline.events import Event, InputCleared, ItemDeleted
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 
-def test_every_subscriber_sees_every_event_with_its_time() -> None:
-    async def main() -> None:
-        bus = Bus()
-        first, second = bus.subscribe(), bus.subscribe(lossless=True)
-        bus.publish(InputCleared())
-        await asyncio.sleep(1.5)
-        bus.publish(ItemDeleted("a"))
-        bus.close()
-        expected = [(0.0, InputCleared()), (1.5, ItemDeleted("a"))]
-        assert [entry async for entry in first] == expected
-        assert [entry async for entry in second] == expected
-
-    run_virtual(main())
+@in_virtual_time
+async def test_every_subscriber_sees_every_event_with_its_time() -> None:
+    bus = Bus()
+    first, second = bus.subscribe(), bus.subscribe(lossless=True)
+    bus.publish(InputCleared())
+    await asyncio.sleep(1.5)
+    bus.publish(ItemDeleted("a"))
+    bus.close()
+    expected = [(0.0, InputCleared()), (1.5, ItemDeleted("a"))]
+    assert [entry async for entry in first] == expected
+    assert [entry async for entry in second] == expected
 
 
-def test_an_observer_that_falls_behind_loses_the_oldest_and_knows_it() -> None:
-    async def main() -> None:
-        bus = Bus()
-        observer = bus.subscribe(capacity=2)
-        for n in range(5):
-            bus.publish(ItemDeleted(str(n)))
-        bus.close()
-        assert [event async for _, event in observer] == [ItemDeleted("3"), ItemDeleted("4")]
-        assert observer.dropped == 3
-
-    run_virtual(main())
+@in_virtual_time
+async def test_an_observer_that_falls_behind_loses_the_oldest_and_knows_it() -> None:
+    bus = Bus()
+    observer = bus.subscribe(capacity=2)
+    for n in range(5):
+        bus.publish(ItemDeleted(str(n)))
+    bus.close()
+    assert [event async for _, event in observer] == [ItemDeleted("3"), ItemDeleted("4")]
+    assert observer.dropped == 3
 
 
-def test_a_lossless_reader_that_falls_behind_is_told_so() -> None:
-    async def main() -> None:
-        bus = Bus()
-        wire = bus.subscribe(capacity=2, lossless=True)
-        for n in range(3):
-            bus.publish(ItemDeleted(str(n)))
-        with pytest.raises(TooSlow):
-            async for _ in wire:
-                pass
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_lossless_reader_that_falls_behind_is_told_so() -> None:
+    bus = Bus()
+    wire = bus.subscribe(capacity=2, lossless=True)
+    for n in range(3):
+        bus.publish(ItemDeleted(str(n)))
+    with pytest.raises(TooSlow):
+        async for _ in wire:
+            pass
 
 
-def test_a_listener_that_raises_does_not_keep_the_event_from_others() -> None:
+@in_virtual_time
+async def test_a_listener_that_raises_does_not_keep_the_event_from_others() -> None:
     def broken(published: Published) -> None:
         raise RuntimeError
 
-    async def main() -> None:
-        bus = Bus()
-        bus.tap(broken)
-        heard: list[Published] = []
-        bus.tap(heard.append)
-        bus.publish(ItemDeleted("a"))
-        assert [published.event for published in heard] == [ItemDeleted("a")]
-
-    run_virtual(main())
+    bus = Bus()
+    bus.tap(broken)
+    heard: list[Published] = []
+    bus.tap(heard.append)
+    bus.publish(ItemDeleted("a"))
+    assert [published.event for published in heard] == [ItemDeleted("a")]
 
 
-def test_an_event_is_published_although_nothing_can_be_derived_from_it() -> None:
+@in_virtual_time
+async def test_an_event_is_published_although_nothing_can_be_derived_from_it() -> None:
     def broken(at: float, event: Event) -> Iterable[Event]:
         raise RuntimeError
 
-    async def main() -> None:
-        bus = Bus()
-        bus.derive(broken)
-        heard: list[Published] = []
-        bus.tap(heard.append)
-        bus.publish(ItemDeleted("a"))
-        assert [published.event for published in heard] == [ItemDeleted("a")]
-
-    run_virtual(main())
+    bus = Bus()
+    bus.derive(broken)
+    heard: list[Published] = []
+    bus.tap(heard.append)
+    bus.publish(ItemDeleted("a"))
+    assert [published.event for published in heard] == [ItemDeleted("a")]

@@ -57,7 +57,7 @@ from tests.support.scripted import (
     ScriptedTurn,
     scene,
 )
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
@@ -75,46 +75,42 @@ def audio_seconds(played: Scene) -> float:
     return sum(len(event.pcm) / event.rate for event in played.events(ReplyAudio))
 
 
-def test_a_spoken_question_gets_a_spoken_answer_in_the_order_of_the_wire() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.say(1.0)
-            await played.hear(6.0)
-        assert played.names(*INTERNAL, ReplyText, ReplyAudio) == [
-            "SpeechStarted",
-            "SpeechStopped",
-            "InputCommitted",
-            "ItemAdded",
-            "ItemDone",
-            "TranscriptReady",
-            "ReplyStarted",
-            "ReplyItemStarted",
-            "ReplyItemFinished",
-            "ReplyFinished",
-        ]
-        [finished] = played.events(ReplyFinished)
-        assert finished.status == "completed"
-        assert finished.items[0].text == "Hello there, my friend. How are you?"
-        assert played.session.chat.items[-1].text == finished.items[0].text  # type: ignore[union-attr]
-        # 7 words of 0.3 s each, to the sample.
-        assert audio_seconds(played) == pytest.approx(2.1)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_spoken_question_gets_a_spoken_answer_in_the_order_of_the_wire() -> None:
+    async with scene() as played:
+        await played.say(1.0)
+        await played.hear(6.0)
+    assert played.names(*INTERNAL, ReplyText, ReplyAudio) == [
+        "SpeechStarted",
+        "SpeechStopped",
+        "InputCommitted",
+        "ItemAdded",
+        "ItemDone",
+        "TranscriptReady",
+        "ReplyStarted",
+        "ReplyItemStarted",
+        "ReplyItemFinished",
+        "ReplyFinished",
+    ]
+    [finished] = played.events(ReplyFinished)
+    assert finished.status == "completed"
+    assert finished.items[0].text == "Hello there, my friend. How are you?"
+    assert played.session.chat.items[-1].text == finished.items[0].text  # type: ignore[union-attr]
+    # 7 words of 0.3 s each, to the sample.
+    assert audio_seconds(played) == pytest.approx(2.1)
 
 
-def test_the_reply_is_ready_behind_its_gate_and_leaves_when_the_turn_is_confirmed() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.say(1.024)
-            await played.hear(1.0)
-        began = played.time_of(ReplyStarted)
-        # A clear end waits 160 ms; everything else is done in that time or follows from it.
-        assert began == pytest.approx(1.024 + 0.16, abs=0.04)
-        first_audio = played.time_of(ReplyAudio)
-        # first silent frame, STT 60 ms, first token 100 ms, one more token, TTS 80 ms
-        assert first_audio == pytest.approx(1.024 + 0.032 + 0.06 + 0.1 + 0.02 + 0.08, abs=0.04)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_the_reply_is_ready_behind_its_gate_and_leaves_when_the_turn_is_confirmed() -> None:
+    async with scene() as played:
+        await played.say(1.024)
+        await played.hear(1.0)
+    began = played.time_of(ReplyStarted)
+    # A clear end waits 160 ms; everything else is done in that time or follows from it.
+    assert began == pytest.approx(1.024 + 0.16, abs=0.04)
+    first_audio = played.time_of(ReplyAudio)
+    # first silent frame, STT 60 ms, first token 100 ms, one more token, TTS 80 ms
+    assert first_audio == pytest.approx(1.024 + 0.032 + 0.06 + 0.1 + 0.02 + 0.08, abs=0.04)
 
 
 def test_an_unlikely_end_waits_longer_than_a_clear_one() -> None:
@@ -132,423 +128,354 @@ def test_an_unlikely_end_waits_longer_than_a_clear_one() -> None:
     assert times == pytest.approx([0.16, 0.576, 2.496], abs=0.04)
 
 
-def test_a_pause_is_one_utterance_and_the_discarded_reply_is_not_seen() -> None:
+@in_virtual_time
+async def test_a_pause_is_one_utterance_and_the_discarded_reply_is_not_seen() -> None:
     stt = ScriptedStt(texts=("I want", "I want some tea"))
     llm = ScriptedLlm()
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=llm, turn=ScriptedTurn(probability=0.2)) as played:
-            await played.say(1.0)
-            await played.hear(0.5)
-            await played.say(1.0)
-            await played.hear(5.0)
-        assert len(played.events(SpeechStarted)) == 1
-        assert len(played.events(InputCommitted)) == 1
-        assert len(played.events(ReplyStarted)) == 1
-        assert len(played.events(SpeculationDiscarded)) == 1
-        assert [event.text for event in played.events(TranscriptReady)] == ["I want some tea"]
-        assert llm.prompts[0][-1] == Message("user", "I want")
-        assert llm.prompts[1][-1] == Message("user", "I want some tea")
-        assert llm.running == 0
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=llm, turn=ScriptedTurn(probability=0.2)) as played:
+        await played.say(1.0)
+        await played.hear(0.5)
+        await played.say(1.0)
+        await played.hear(5.0)
+    assert len(played.events(SpeechStarted)) == 1
+    assert len(played.events(InputCommitted)) == 1
+    assert len(played.events(ReplyStarted)) == 1
+    assert len(played.events(SpeculationDiscarded)) == 1
+    assert [event.text for event in played.events(TranscriptReady)] == ["I want some tea"]
+    assert llm.prompts[0][-1] == Message("user", "I want")
+    assert llm.prompts[1][-1] == Message("user", "I want some tea")
+    assert llm.running == 0
 
 
-def test_the_recognised_audio_is_exactly_the_committed_range() -> None:
+@in_virtual_time
+async def test_the_recognised_audio_is_exactly_the_committed_range() -> None:
     stt = ScriptedStt()
-
-    async def main() -> None:
-        async with scene(stt=stt, turn=ScriptedTurn(probability=0.2)) as played:
-            await played.hear(1.0)
-            await played.say(1.0)
-            await played.hear(0.4)
-            await played.say(0.5)
-            await played.hear(3.0)
-        [started], [stopped] = played.events(SpeechStarted), played.events(SpeechStopped)
-        committed_ms = stopped.audio_ms - started.audio_ms
-        assert len(stt.finished[-1]) * 1000 // 16_000 == pytest.approx(committed_ms, abs=1)
-        # 300 ms from before the onset, and no more silence than the first pause frame.
-        assert committed_ms == pytest.approx(300 + 1900 + 32, abs=40)
-
-    run_virtual(main())
+    async with scene(stt=stt, turn=ScriptedTurn(probability=0.2)) as played:
+        await played.hear(1.0)
+        await played.say(1.0)
+        await played.hear(0.4)
+        await played.say(0.5)
+        await played.hear(3.0)
+    [started], [stopped] = played.events(SpeechStarted), played.events(SpeechStopped)
+    committed_ms = stopped.audio_ms - started.audio_ms
+    assert len(stt.finished[-1]) * 1000 // 16_000 == pytest.approx(committed_ms, abs=1)
+    # 300 ms from before the onset, and no more silence than the first pause frame.
+    assert committed_ms == pytest.approx(300 + 1900 + 32, abs=40)
 
 
-def test_noise_closes_the_pair_and_makes_no_item() -> None:
-    async def main() -> None:
-        async with scene(stt=ScriptedStt(texts=("",))) as played:
-            await played.say(0.2)
-            await played.hear(2.0)
-        assert played.names(*INTERNAL) == ["SpeechStarted", "SpeechStopped"]
-        assert played.session.chat.items == ()
-
-    run_virtual(main())
+@in_virtual_time
+async def test_noise_closes_the_pair_and_makes_no_item() -> None:
+    async with scene(stt=ScriptedStt(texts=("",))) as played:
+        await played.say(0.2)
+        await played.hear(2.0)
+    assert played.names(*INTERNAL) == ["SpeechStarted", "SpeechStopped"]
+    assert played.session.chat.items == ()
 
 
-def test_barge_in_ends_the_reply_at_once_and_history_keeps_what_was_heard() -> None:
-    async def main() -> None:
-        async with scene(settings=AT_ONCE) as played:
-            await played.say(1.0)
-            await played.hear(1.6)
-            await played.say(1.0)
-            await played.hear(0.1)
-        names = played.names(*INTERNAL, ReplyText)
-        after = names[names.index("ReplyAudio") + 1 :]
-        assert after[:3] == ["SpeechStarted", "ReplyItemFinished", "ReplyFinished"]
-        assert "ReplyAudio" not in after[:3]
-        finished = played.events(ReplyFinished)[0]
-        assert (finished.status, finished.reason) == ("cancelled", "turn_detected")
-        item = played.session.chat.items[1]
-        assert isinstance(item, MessageItem)
-        assert item.status == "incomplete"
-        said = "Hello there, my friend. How are you?"
-        assert said.startswith(item.text)
-        assert 0 < len(item.text) < len(said)
-        [part] = item.parts
-        assert isinstance(part, AudioPart)
-        # Heard is what was sent less the lead that the client still held.
-        sent = finished.items[0].parts[0]
-        assert isinstance(sent, AudioPart)
-        assert sent.seconds - part.seconds == pytest.approx(0.06, abs=0.03)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_barge_in_ends_the_reply_at_once_and_history_keeps_what_was_heard() -> None:
+    async with scene(settings=AT_ONCE) as played:
+        await played.say(1.0)
+        await played.hear(1.6)
+        await played.say(1.0)
+        await played.hear(0.1)
+    names = played.names(*INTERNAL, ReplyText)
+    after = names[names.index("ReplyAudio") + 1 :]
+    assert after[:3] == ["SpeechStarted", "ReplyItemFinished", "ReplyFinished"]
+    assert "ReplyAudio" not in after[:3]
+    finished = played.events(ReplyFinished)[0]
+    assert (finished.status, finished.reason) == ("cancelled", "turn_detected")
+    item = played.session.chat.items[1]
+    assert isinstance(item, MessageItem)
+    assert item.status == "incomplete"
+    said = "Hello there, my friend. How are you?"
+    assert said.startswith(item.text)
+    assert 0 < len(item.text) < len(said)
+    [part] = item.parts
+    assert isinstance(part, AudioPart)
+    # Heard is what was sent less the lead that the client still held.
+    sent = finished.items[0].parts[0]
+    assert isinstance(sent, AudioPart)
+    assert sent.seconds - part.seconds == pytest.approx(0.06, abs=0.03)
 
 
-def test_interrupt_response_false_lets_the_reply_finish() -> None:
+@in_virtual_time
+async def test_interrupt_response_false_lets_the_reply_finish() -> None:
     config = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
-
-    async def main() -> None:
-        async with scene(config=config) as played:
-            await played.say(1.0)
-            await played.hear(0.6)
-            await played.say(1.0)
-            await played.hear(3.0)
-        assert played.events(ReplyFinished)[0].status == "completed"
-
-    run_virtual(main())
+    async with scene(config=config) as played:
+        await played.say(1.0)
+        await played.hear(0.6)
+        await played.say(1.0)
+        await played.hear(3.0)
+    assert played.events(ReplyFinished)[0].status == "completed"
 
 
-def test_push_to_talk_commits_without_a_reply_and_answers_when_asked() -> None:
+@in_virtual_time
+async def test_push_to_talk_commits_without_a_reply_and_answers_when_asked() -> None:
     llm = ScriptedLlm()
-
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK, llm=llm) as played:
-            await played.say(1.0)
-            await played.do(CommitAudio())
-            await played.do(CreateResponse())
-            await asyncio.sleep(1.0)
-        assert played.names(*INTERNAL, ReplyText, ReplyAudio) == [
-            "InputCommitted",
-            "ItemAdded",
-            "ItemDone",
-            "ReplyStarted",
-            "TranscriptReady",
-            "ReplyItemStarted",
-            "ReplyItemFinished",
-            "ReplyFinished",
-        ]
-        # The answer was made from the transcript although it was asked for before it was there.
-        assert llm.prompts[0][-1] == Message("user", "hello")
-
-    run_virtual(main())
+    async with scene(config=PUSH_TO_TALK, llm=llm) as played:
+        await played.say(1.0)
+        await played.do(CommitAudio())
+        await played.do(CreateResponse())
+        await asyncio.sleep(1.0)
+    assert played.names(*INTERNAL, ReplyText, ReplyAudio) == [
+        "InputCommitted",
+        "ItemAdded",
+        "ItemDone",
+        "ReplyStarted",
+        "TranscriptReady",
+        "ReplyItemStarted",
+        "ReplyItemFinished",
+        "ReplyFinished",
+    ]
+    # The answer was made from the transcript although it was asked for before it was there.
+    assert llm.prompts[0][-1] == Message("user", "hello")
 
 
-def test_a_commit_of_next_to_nothing_is_refused_with_the_event_id() -> None:
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK) as played:
-            await played.hear(0.06)
-            await played.do(CommitAudio("ev_1"))
-        [refused] = played.events(Refused)
-        assert (refused.event_id, refused.code) == ("ev_1", "input_audio_buffer_commit_empty")
-        assert "60.00ms" in refused.message
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_commit_of_next_to_nothing_is_refused_with_the_event_id() -> None:
+    async with scene(config=PUSH_TO_TALK) as played:
+        await played.hear(0.06)
+        await played.do(CommitAudio("ev_1"))
+    [refused] = played.events(Refused)
+    assert (refused.event_id, refused.code) == ("ev_1", "input_audio_buffer_commit_empty")
+    assert "60.00ms" in refused.message
 
 
-def test_clear_forgets_what_was_appended() -> None:
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK) as played:
-            await played.say(1.0)
-            await played.do(ClearAudio(), CommitAudio("ev_1"))
-        assert played.names() == ["InputCleared", "Refused"]
-
-    run_virtual(main())
+@in_virtual_time
+async def test_clear_forgets_what_was_appended() -> None:
+    async with scene(config=PUSH_TO_TALK) as played:
+        await played.say(1.0)
+        await played.do(ClearAudio(), CommitAudio("ev_1"))
+    assert played.names() == ["InputCleared", "Refused"]
 
 
-def test_a_manual_commit_ends_an_open_voice_turn_without_a_reply() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.say(1.0)
-            await played.do(CommitAudio())
-            await asyncio.sleep(1.0)
-        assert played.names(*INTERNAL) == [
-            "SpeechStarted",
-            "SpeechStopped",
-            "InputCommitted",
-            "ItemAdded",
-            "ItemDone",
-            "TranscriptReady",
-        ]
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_manual_commit_ends_an_open_voice_turn_without_a_reply() -> None:
+    async with scene() as played:
+        await played.say(1.0)
+        await played.do(CommitAudio())
+        await asyncio.sleep(1.0)
+    assert played.names(*INTERNAL) == [
+        "SpeechStarted",
+        "SpeechStopped",
+        "InputCommitted",
+        "ItemAdded",
+        "ItemDone",
+        "TranscriptReady",
+    ]
 
 
-def test_a_text_turn_is_answered_in_text() -> None:
+@in_virtual_time
+async def test_a_text_turn_is_answered_in_text() -> None:
     llm, tts = ScriptedLlm(), ScriptedTts()
-
-    async def main() -> None:
-        async with scene(llm=llm, tts=tts) as played:
-            await played.do(
-                AddItem(user_text("hi")), CreateResponse(ResponseOptions(modality="text"))
-            )
-            await asyncio.sleep(1.0)
-        assert "".join(event.text for event in played.events(ReplyText)) == "".join(llm.deltas)
-        assert tts.said == []
-        assert played.events(ReplyFinished)[0].items[0].parts == (TextPart("".join(llm.deltas)),)
-
-    run_virtual(main())
+    async with scene(llm=llm, tts=tts) as played:
+        await played.do(AddItem(user_text("hi")), CreateResponse(ResponseOptions(modality="text")))
+        await asyncio.sleep(1.0)
+    assert "".join(event.text for event in played.events(ReplyText)) == "".join(llm.deltas)
+    assert tts.said == []
+    assert played.events(ReplyFinished)[0].items[0].parts == (TextPart("".join(llm.deltas)),)
 
 
-def test_a_second_response_is_refused_while_one_is_active() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.do(
-                AddItem(user_text("hi")), CreateResponse(), CreateResponse(event_id="e")
-            )
-            await asyncio.sleep(5)
-        [refused] = played.events(Refused)
-        assert (refused.event_id, refused.code) == ("e", "conversation_already_has_active_response")
-        assert len(played.events(ReplyFinished)) == 1
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_second_response_is_refused_while_one_is_active() -> None:
+    async with scene() as played:
+        await played.do(AddItem(user_text("hi")), CreateResponse(), CreateResponse(event_id="e"))
+        await asyncio.sleep(5)
+    [refused] = played.events(Refused)
+    assert (refused.event_id, refused.code) == ("e", "conversation_already_has_active_response")
+    assert len(played.events(ReplyFinished)) == 1
 
 
-def test_an_out_of_band_response_runs_beside_the_spoken_one_and_leaves_no_item() -> None:
+@in_virtual_time
+async def test_an_out_of_band_response_runs_beside_the_spoken_one_and_leaves_no_item() -> None:
     llm = ScriptedLlm()
-
-    async def main() -> None:
-        async with scene(llm=llm) as played:
-            aside = ResponseOptions(
-                modality="text", in_conversation=False, input=(), instructions="Summarise."
-            )
-            await played.do(AddItem(user_text("hi")), CreateResponse(), CreateResponse(aside))
-            await asyncio.sleep(5)
-            assert llm.open_conversations == 1
-        assert len(played.events(ReplyFinished)) == 2
-        assert llm.prompts[1] == [Message("system", "Summarise.")]
-        assert len(played.session.chat.items) == 2
-
-    run_virtual(main())
+    async with scene(llm=llm) as played:
+        aside = ResponseOptions(
+            modality="text", in_conversation=False, input=(), instructions="Summarise."
+        )
+        await played.do(AddItem(user_text("hi")), CreateResponse(), CreateResponse(aside))
+        await asyncio.sleep(5)
+        assert llm.open_conversations == 1
+    assert len(played.events(ReplyFinished)) == 2
+    assert llm.prompts[1] == [Message("system", "Summarise.")]
+    assert len(played.session.chat.items) == 2
 
 
-def test_cancel_without_a_response_is_refused_and_with_one_ends_it() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.do(CancelResponse(event_id="e1"))
-            await played.do(AddItem(user_text("hi")), CreateResponse())
-            await asyncio.sleep(0.5)
-            await played.do(CancelResponse())
-            await asyncio.sleep(2)
-        [refused] = played.events(Refused)
-        assert refused.code == "response_cancel_not_active"
-        [finished] = played.events(ReplyFinished)
-        assert (finished.status, finished.reason) == ("cancelled", "client_cancelled")
-
-    run_virtual(main())
+@in_virtual_time
+async def test_cancel_without_a_response_is_refused_and_with_one_ends_it() -> None:
+    async with scene() as played:
+        await played.do(CancelResponse(event_id="e1"))
+        await played.do(AddItem(user_text("hi")), CreateResponse())
+        await asyncio.sleep(0.5)
+        await played.do(CancelResponse())
+        await asyncio.sleep(2)
+    [refused] = played.events(Refused)
+    assert refused.code == "response_cancel_not_active"
+    [finished] = played.events(ReplyFinished)
+    assert (finished.status, finished.reason) == ("cancelled", "client_cancelled")
 
 
 @pytest.mark.parametrize("step", range(300))
-def test_cancel_sweep(step: int) -> None:
+@in_virtual_time
+async def test_cancel_sweep(step: int) -> None:
     """Barge in at every 10 ms: nothing is audible after, and there is exactly one end."""
     llm = ScriptedLlm()
-
-    async def main() -> None:
-        async with scene(llm=llm) as played:
-            await played.say(0.512)
-            await asyncio.sleep(step / 100)
-            await played.say(0.3)
-            await played.hear(0.02)
-            closed: dict[str, str] = {}
-            started: set[str] = set()
-            for _, event in played.log:
-                if isinstance(event, ReplyStarted):
-                    started.add(event.reply_id)
-                if isinstance(event, ReplyFinished):
-                    assert event.reply_id in started
-                    assert event.reply_id not in closed
-                    closed[event.reply_id] = event.status
-                if isinstance(event, ReplyAudio | ReplyText | ReplyItemFinished):
-                    assert event.reply_id in started
-                    assert event.reply_id not in closed
-            assert len(started) - len(closed) <= 1
-            await played.hear(8)
-            assert played.session._replies.quiet.is_set()
-            assert llm.running == 0
-
-    run_virtual(main())
+    async with scene(llm=llm) as played:
+        await played.say(0.512)
+        await asyncio.sleep(step / 100)
+        await played.say(0.3)
+        await played.hear(0.02)
+        closed: dict[str, str] = {}
+        started: set[str] = set()
+        for _, event in played.log:
+            if isinstance(event, ReplyStarted):
+                started.add(event.reply_id)
+            if isinstance(event, ReplyFinished):
+                assert event.reply_id in started
+                assert event.reply_id not in closed
+                closed[event.reply_id] = event.status
+            if isinstance(event, ReplyAudio | ReplyText | ReplyItemFinished):
+                assert event.reply_id in started
+                assert event.reply_id not in closed
+        assert len(started) - len(closed) <= 1
+        await played.hear(8)
+        assert played.session._replies.quiet.is_set()
+        assert llm.running == 0
 
 
-def test_a_token_limit_makes_the_response_incomplete() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            options = ResponseOptions(max_output_tokens=3)
-            await played.do(AddItem(user_text("hi")), CreateResponse(options))
-            await asyncio.sleep(3)
-        [finished] = played.events(ReplyFinished)
-        assert (finished.status, finished.reason) == ("incomplete", "max_output_tokens")
-        assert finished.items[0].status == "incomplete"
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_token_limit_makes_the_response_incomplete() -> None:
+    async with scene() as played:
+        options = ResponseOptions(max_output_tokens=3)
+        await played.do(AddItem(user_text("hi")), CreateResponse(options))
+        await asyncio.sleep(3)
+    [finished] = played.events(ReplyFinished)
+    assert (finished.status, finished.reason) == ("incomplete", "max_output_tokens")
+    assert finished.items[0].status == "incomplete"
 
 
 @pytest.mark.parametrize("broken", ["llm", "tts"])
-def test_a_failing_engine_fails_the_response_and_the_session_goes_on(broken: str) -> None:
+@in_virtual_time
+async def test_a_failing_engine_fails_the_response_and_the_session_goes_on(broken: str) -> None:
     trouble = EngineError("The voice broke")
     llm = ScriptedLlm(errors=[trouble] if broken == "llm" else [])
     tts = ScriptedTts(error=trouble if broken == "tts" else None)
-
-    async def main() -> None:
-        async with scene(llm=llm, tts=tts) as played:
-            await played.do(AddItem(user_text("hi")), CreateResponse())
-            await asyncio.sleep(2)
-            tts.error = None
-            await played.do(CreateResponse())
-            await asyncio.sleep(5)
-        first, second = played.events(ReplyFinished)
-        assert (first.status, first.error) == ("failed", "The voice broke")
-        assert second.status == "completed"
-
-    run_virtual(main())
+    async with scene(llm=llm, tts=tts) as played:
+        await played.do(AddItem(user_text("hi")), CreateResponse())
+        await asyncio.sleep(2)
+        tts.error = None
+        await played.do(CreateResponse())
+        await asyncio.sleep(5)
+    first, second = played.events(ReplyFinished)
+    assert (first.status, first.error) == ("failed", "The voice broke")
+    assert second.status == "completed"
 
 
-def test_a_failing_recogniser_is_reported_and_commits_the_speech() -> None:
-    async def main() -> None:
-        async with scene(stt=ScriptedStt(error=EngineError("no ears"))) as played:
-            await played.say(1.0)
-            await played.hear(2.0)
-        assert [event.message for event in played.events(TranscriptFailed)] == ["no ears"]
-        assert len(played.events(ItemAdded)) == 1
-        (finished,) = played.events(ReplyFinished)
-        assert (finished.status, finished.error) == ("failed", "no ears")
-        assert not played.events(ReplyAudio)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_failing_recogniser_is_reported_and_commits_the_speech() -> None:
+    async with scene(stt=ScriptedStt(error=EngineError("no ears"))) as played:
+        await played.say(1.0)
+        await played.hear(2.0)
+    assert [event.message for event in played.events(TranscriptFailed)] == ["no ears"]
+    assert len(played.events(ItemAdded)) == 1
+    (finished,) = played.events(ReplyFinished)
+    assert (finished.status, finished.error) == ("failed", "no ears")
+    assert not played.events(ReplyAudio)
 
 
-def test_a_prompt_that_is_too_long_forgets_the_oldest_half() -> None:
+@in_virtual_time
+async def test_a_prompt_that_is_too_long_forgets_the_oldest_half() -> None:
     llm = ScriptedLlm(errors=[PromptTooLong(9000, 8192)])
-
-    async def main() -> None:
-        async with scene(llm=llm) as played:
-            for n in range(6):
-                role = "user" if n % 2 == 0 else "assistant"
-                item = MessageItem(f"i{n}", role, (TextPart(f"text {n}"),))  # type: ignore[arg-type]
-                await played.do(AddItem(item))
-            await played.do(CreateResponse())
-            await asyncio.sleep(5)
-        assert played.events(ReplyFinished)[0].status == "completed"
-        assert [m.content for m in llm.prompts[1]] == ["Be brief.", "text 3", "text 4", "text 5"]
-        assert len(played.session.chat.items) == 7
-
-    run_virtual(main())
+    async with scene(llm=llm) as played:
+        for n in range(6):
+            role = "user" if n % 2 == 0 else "assistant"
+            item = MessageItem(f"i{n}", role, (TextPart(f"text {n}"),))  # type: ignore[arg-type]
+            await played.do(AddItem(item))
+        await played.do(CreateResponse())
+        await asyncio.sleep(5)
+    assert played.events(ReplyFinished)[0].status == "completed"
+    assert [m.content for m in llm.prompts[1]] == ["Be brief.", "text 3", "text 4", "text 5"]
+    assert len(played.session.chat.items) == 7
 
 
-def test_a_prompt_that_can_never_fit_fails_clearly() -> None:
+@in_virtual_time
+async def test_a_prompt_that_can_never_fit_fails_clearly() -> None:
     llm = ScriptedLlm(errors=[PromptTooLong(9000, 8192)] * 5)
-
-    async def main() -> None:
-        async with scene(llm=llm) as played:
-            await played.do(AddItem(user_text("hi")), CreateResponse())
-            await asyncio.sleep(2)
-        [finished] = played.events(ReplyFinished)
-        assert finished.status == "failed"
-        assert "9000 tokens" in (finished.error or "")
-
-    run_virtual(main())
+    async with scene(llm=llm) as played:
+        await played.do(AddItem(user_text("hi")), CreateResponse())
+        await asyncio.sleep(2)
+    [finished] = played.events(ReplyFinished)
+    assert finished.status == "failed"
+    assert "9000 tokens" in (finished.error or "")
 
 
-def test_a_client_that_falls_silent_in_its_turn_is_still_answered() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.say(1.0)
-            await asyncio.sleep(4)
-        assert len(played.events(InputCommitted)) == 1
-        assert played.events(ReplyFinished)[0].status == "completed"
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_client_that_falls_silent_in_its_turn_is_still_answered() -> None:
+    async with scene() as played:
+        await played.say(1.0)
+        await asyncio.sleep(4)
+    assert len(played.events(InputCommitted)) == 1
+    assert played.events(ReplyFinished)[0].status == "completed"
 
 
-def test_session_update_warms_the_prefix() -> None:
+@in_virtual_time
+async def test_session_update_warms_the_prefix() -> None:
     llm = ScriptedLlm()
-
-    async def main() -> None:
-        async with scene(llm=llm) as played:
-            await played.do(Configure(replace(VOICE, instructions="You are a robot.")))
-        assert [messages[0].content for messages in llm.warmed] == ["Be brief.", "You are a robot."]
-
-    run_virtual(main())
+    async with scene(llm=llm) as played:
+        await played.do(Configure(replace(VOICE, instructions="You are a robot.")))
+    assert [messages[0].content for messages in llm.warmed] == ["Be brief.", "You are a robot."]
 
 
-def test_turning_turn_detection_off_in_the_middle_closes_the_open_pair() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.say(1.0)
-            await played.do(Configure(PUSH_TO_TALK))
-            await played.hear(1.0)
-        assert played.names(*INTERNAL) == ["SpeechStarted", "SpeechStopped"]
-
-    run_virtual(main())
+@in_virtual_time
+async def test_turning_turn_detection_off_in_the_middle_closes_the_open_pair() -> None:
+    async with scene() as played:
+        await played.say(1.0)
+        await played.do(Configure(PUSH_TO_TALK))
+        await played.hear(1.0)
+    assert played.names(*INTERNAL) == ["SpeechStarted", "SpeechStopped"]
 
 
-def test_items_can_be_deleted_and_bad_ids_are_refused() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.do(AddItem(user_text("hi")), AddItem(user_text("again"), event_id="e1"))
-            await played.do(AddItem(MessageItem("b", "user"), after="nowhere", event_id="e2"))
-            await played.do(DeleteItem("item_x"), DeleteItem("item_x", event_id="e3"))
-        assert [(r.event_id, r.code) for r in played.events(Refused)] == [
-            ("e1", "item_create_duplicate_item_id"),
-            ("e2", "item_create_invalid_previous_item_id"),
-            ("e3", "item_delete_invalid_item_id"),
-        ]
-        assert len(played.events(ItemDeleted)) == 1
-
-    run_virtual(main())
+@in_virtual_time
+async def test_items_can_be_deleted_and_bad_ids_are_refused() -> None:
+    async with scene() as played:
+        await played.do(AddItem(user_text("hi")), AddItem(user_text("again"), event_id="e1"))
+        await played.do(AddItem(MessageItem("b", "user"), after="nowhere", event_id="e2"))
+        await played.do(DeleteItem("item_x"), DeleteItem("item_x", event_id="e3"))
+    assert [(r.event_id, r.code) for r in played.events(Refused)] == [
+        ("e1", "item_create_duplicate_item_id"),
+        ("e2", "item_create_invalid_previous_item_id"),
+        ("e3", "item_delete_invalid_item_id"),
+    ]
+    assert len(played.events(ItemDeleted)) == 1
 
 
-def test_two_user_items_with_nothing_heard_between_them_are_one_thought() -> None:
+@in_virtual_time
+async def test_two_user_items_with_nothing_heard_between_them_are_one_thought() -> None:
     llm = ScriptedLlm()
-
-    async def main() -> None:
-        async with scene(llm=llm) as played:
-            await played.do(AddItem(MessageItem("a", "user", (TextPart("What is"),))))
-            await played.do(AddItem(MessageItem("b", "user", (TextPart("the time?"),))))
-            await played.do(CreateResponse())
-        assert llm.prompts[0][1:] == [Message("user", "What is the time?")]
-
-    run_virtual(main())
+    async with scene(llm=llm) as played:
+        await played.do(AddItem(MessageItem("a", "user", (TextPart("What is"),))))
+        await played.do(AddItem(MessageItem("b", "user", (TextPart("the time?"),))))
+        await played.do(CreateResponse())
+    assert llm.prompts[0][1:] == [Message("user", "What is the time?")]
 
 
-def test_a_full_push_to_talk_buffer_refuses_more() -> None:
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK) as played:
-            minute = np.zeros(16_000 * 60, dtype=np.int16)
-            await played.do(*[AppendAudio(minute, 16_000)] * 3)
-            await asyncio.sleep(1)
-        assert [event.code for event in played.events(Refused)] == ["input_audio_buffer_full"]
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_full_push_to_talk_buffer_refuses_more() -> None:
+    async with scene(config=PUSH_TO_TALK) as played:
+        minute = np.zeros(16_000 * 60, dtype=np.int16)
+        await played.do(*[AppendAudio(minute, 16_000)] * 3)
+        await asyncio.sleep(1)
+    assert [event.code for event in played.events(Refused)] == ["input_audio_buffer_full"]
 
 
-def test_ending_the_session_mid_reply_leaves_nothing_behind() -> None:
+@in_virtual_time
+async def test_ending_the_session_mid_reply_leaves_nothing_behind() -> None:
     llm, stt = ScriptedLlm(), ScriptedStt()
-
-    async def main() -> None:
-        async with scene(llm=llm, stt=stt) as played:
-            await played.say(1.0)
-            await played.hear(0.8)
-            assert played.session._replies.speaking
-        assert llm.running == 0
-        assert llm.open_conversations == 0
-        assert stt.open_utterances == 0
-
-    run_virtual(main())
+    async with scene(llm=llm, stt=stt) as played:
+        await played.say(1.0)
+        await played.hear(0.8)
+        assert played.session._replies.speaking
+    assert llm.running == 0
+    assert llm.open_conversations == 0
+    assert stt.open_utterances == 0

@@ -44,7 +44,7 @@ from pipeline.items import UNSEEN_IMAGE, AudioPart, ImagePart, MessageItem, Text
 from pipeline.messages import Message
 from pipeline.settings import Endpointing, Policy, SessionSettings
 from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTurn, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 VOICE = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
@@ -58,93 +58,80 @@ def text_item(item_id: str, text: str) -> MessageItem:
 # --- items -------------------------------------------------------------------------------------
 
 
-def test_a_retrieved_item_of_speech_has_exactly_the_audio_that_was_committed() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.say(1.0)
-            await played.hear(5.0)
-            (committed,) = played.events(InputCommitted)
-            await played.do(RetrieveItem(committed.item_id))
-            (finished,) = played.events(ReplyFinished)
-            await played.do(RetrieveItem(finished.items[0].id))
-        heard, answered = (event.item.parts[0] for event in played.events(ItemRetrieved))  # type: ignore[union-attr]
-        (recognised,) = played.stages.stt.finished  # type: ignore[attr-defined]
-        assert heard.audio.rate == 16_000
-        assert np.array_equal(heard.audio.pcm, recognised)
-        sent = np.concatenate([event.pcm for event in played.events(ReplyAudio)])
-        assert np.array_equal(answered.audio.pcm, sent)
-        assert answered.transcript == "Hello there, my friend. How are you?"
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_retrieved_item_of_speech_has_exactly_the_audio_that_was_committed() -> None:
+    async with scene() as played:
+        await played.say(1.0)
+        await played.hear(5.0)
+        (committed,) = played.events(InputCommitted)
+        await played.do(RetrieveItem(committed.item_id))
+        (finished,) = played.events(ReplyFinished)
+        await played.do(RetrieveItem(finished.items[0].id))
+    heard, answered = (event.item.parts[0] for event in played.events(ItemRetrieved))  # type: ignore[union-attr]
+    (recognised,) = played.stages.stt.finished  # type: ignore[attr-defined]
+    assert heard.audio.rate == 16_000
+    assert np.array_equal(heard.audio.pcm, recognised)
+    sent = np.concatenate([event.pcm for event in played.events(ReplyAudio)])
+    assert np.array_equal(answered.audio.pcm, sent)
+    assert answered.transcript == "Hello there, my friend. How are you?"
 
 
-def test_an_item_that_does_not_exist_cannot_be_retrieved_or_referred_to() -> None:
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK) as played:
-            nowhere = ResponseOptions(in_conversation=False, input=(ItemReference("gone"),))
-            await played.do(RetrieveItem("gone", "e1"), CreateResponse(nowhere, "e2"))
-        assert [(e.event_id, e.code) for e in played.events(Refused)] == [
-            ("e1", "item_retrieve_invalid_item_id"),
-            ("e2", "invalid_value"),
-        ]
-        assert not played.events(ReplyStarted)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_an_item_that_does_not_exist_cannot_be_retrieved_or_referred_to() -> None:
+    async with scene(config=PUSH_TO_TALK) as played:
+        nowhere = ResponseOptions(in_conversation=False, input=(ItemReference("gone"),))
+        await played.do(RetrieveItem("gone", "e1"), CreateResponse(nowhere, "e2"))
+    assert [(e.event_id, e.code) for e in played.events(Refused)] == [
+        ("e1", "item_retrieve_invalid_item_id"),
+        ("e2", "invalid_value"),
+    ]
+    assert not played.events(ReplyStarted)
 
 
-def test_a_client_that_knows_better_what_was_heard_overrides_our_guess() -> None:
-    async def main() -> None:
-        async with scene() as played:
-            await played.say(1.0)
-            await played.hear(0.8)
-            await played.say(0.3)
-            (finished,) = played.events(ReplyFinished)
-            assert finished.reason == "turn_detected"
-            item_id = finished.items[0].id
-            guess = played.session.chat.get(item_id).parts[0].seconds  # type: ignore[union-attr]
-            later = round(guess * 1000) + 20  # of what was sent ahead of the player
-            await played.do(TruncateItem(item_id, 0, later))
-            part = played.session.chat.get(item_id).parts[0]  # type: ignore[union-attr]
-            assert part.seconds == later / 1000
-            assert part.audio.seconds == pytest.approx(later / 1000)
-            await played.do(TruncateItem(item_id, 0, later + 5000, "mine"))
-        assert len(played.events(ItemTruncated)) == 1
-        (refused,) = played.events(Refused)
-        assert refused.event_id == "mine"
-        assert "already shorter than" in refused.message
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_client_that_knows_better_what_was_heard_overrides_our_guess() -> None:
+    async with scene() as played:
+        await played.say(1.0)
+        await played.hear(0.8)
+        await played.say(0.3)
+        (finished,) = played.events(ReplyFinished)
+        assert finished.reason == "turn_detected"
+        item_id = finished.items[0].id
+        guess = played.session.chat.get(item_id).parts[0].seconds  # type: ignore[union-attr]
+        later = round(guess * 1000) + 20  # of what was sent ahead of the player
+        await played.do(TruncateItem(item_id, 0, later))
+        part = played.session.chat.get(item_id).parts[0]  # type: ignore[union-attr]
+        assert part.seconds == later / 1000
+        assert part.audio.seconds == pytest.approx(later / 1000)
+        await played.do(TruncateItem(item_id, 0, later + 5000, "mine"))
+    assert len(played.events(ItemTruncated)) == 1
+    (refused,) = played.events(Refused)
+    assert refused.event_id == "mine"
+    assert "already shorter than" in refused.message
 
 
-def test_speech_that_comes_as_an_item_is_recognised_before_it_is_answered() -> None:
+@in_virtual_time
+async def test_speech_that_comes_as_an_item_is_recognised_before_it_is_answered() -> None:
     llm = ScriptedLlm()
-
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK, llm=llm) as played:
-            part = AudioPart(None, 1.0, Recording(SECOND, 16_000))
-            await played.do(AddItem(MessageItem("a", "user", (part,))), CreateResponse())
-            await played.hear(1.0)
-        assert llm.prompts[0][-1] == Message("user", "hello")
-        assert [e.text for e in played.events(TranscriptReady)] == ["hello"]
-        assert played.session.chat.get("a").text == "hello"  # type: ignore[union-attr]
-        assert played.stages.stt.open_utterances == 0  # type: ignore[attr-defined]
-
-    run_virtual(main())
+    async with scene(config=PUSH_TO_TALK, llm=llm) as played:
+        part = AudioPart(None, 1.0, Recording(SECOND, 16_000))
+        await played.do(AddItem(MessageItem("a", "user", (part,))), CreateResponse())
+        await played.hear(1.0)
+    assert llm.prompts[0][-1] == Message("user", "hello")
+    assert [e.text for e in played.events(TranscriptReady)] == ["hello"]
+    assert played.session.chat.get("a").text == "hello"  # type: ignore[union-attr]
+    assert played.stages.stt.open_utterances == 0  # type: ignore[attr-defined]
 
 
-def test_a_full_conversation_refuses_items_but_still_listens() -> None:
-    async def main() -> None:
-        async with scene(settings=SessionSettings(max_items=3)) as played:
-            await played.do(*(AddItem(text_item(f"i{n}", "x"), event_id=n) for n in "0123"))
-            assert [(e.event_id, e.code) for e in played.events(Refused)] == [
-                ("3", "too_many_items")
-            ]
-            await played.say(1.0)
-            await played.hear(5.0)
-        assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
-        assert len(played.session.chat.items) == 3
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_full_conversation_refuses_items_but_still_listens() -> None:
+    async with scene(settings=SessionSettings(max_items=3)) as played:
+        await played.do(*(AddItem(text_item(f"i{n}", "x"), event_id=n) for n in "0123"))
+        assert [(e.event_id, e.code) for e in played.events(Refused)] == [("3", "too_many_items")]
+        await played.say(1.0)
+        await played.hear(5.0)
+    assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
+    assert len(played.session.chat.items) == 3
 
 
 def pictures(chat: Chat) -> list[str | None]:
@@ -193,40 +180,35 @@ def test_only_the_newest_audio_is_kept() -> None:
 # --- out of band -------------------------------------------------------------------------------
 
 
-def test_a_response_out_of_band_reads_what_it_is_given_and_leaves_no_trace() -> None:
+@in_virtual_time
+async def test_a_response_out_of_band_reads_what_it_is_given_and_leaves_no_trace() -> None:
     llm = ScriptedLlm()
-
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK, llm=llm) as played:
-            await played.do(AddItem(text_item("a", "One")), AddItem(text_item("b", "Two")))
-            given = (ItemReference("b"), text_item("c", "Three"))
-            options = ResponseOptions(
-                instructions="Count.", modality="text", in_conversation=False, input=given
-            )
-            await played.do(CreateResponse(options))
-            await played.hear(1.0)
-        assert llm.prompts == [[Message("system", "Count."), Message("user", "Two Three")]]
-        assert [item.id for item in played.session.chat.items] == ["a", "b"]
-        (finished,) = played.events(ReplyFinished)
-        assert finished.items[0].text.startswith("Hello there")  # type: ignore[union-attr]
-        assert llm.open_conversations == 0
-
-    run_virtual(main())
+    async with scene(config=PUSH_TO_TALK, llm=llm) as played:
+        await played.do(AddItem(text_item("a", "One")), AddItem(text_item("b", "Two")))
+        given = (ItemReference("b"), text_item("c", "Three"))
+        options = ResponseOptions(
+            instructions="Count.", modality="text", in_conversation=False, input=given
+        )
+        await played.do(CreateResponse(options))
+        await played.hear(1.0)
+    assert llm.prompts == [[Message("system", "Count."), Message("user", "Two Three")]]
+    assert [item.id for item in played.session.chat.items] == ["a", "b"]
+    (finished,) = played.events(ReplyFinished)
+    assert finished.items[0].text.startswith("Hello there")  # type: ignore[union-attr]
+    assert llm.open_conversations == 0
 
 
-def test_a_flood_of_responses_out_of_band_is_refused() -> None:
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK) as played:
-            options = ResponseOptions(modality="text", in_conversation=False)
-            await played.do(*(CreateResponse(options, str(n)) for n in range(10)))
-            await played.hear(2.0)
-        assert len(played.events(ReplyFinished)) == 8
-        assert [(e.event_id, e.code) for e in played.events(Refused)] == [
-            ("8", "too_many_responses"),
-            ("9", "too_many_responses"),
-        ]
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_flood_of_responses_out_of_band_is_refused() -> None:
+    async with scene(config=PUSH_TO_TALK) as played:
+        options = ResponseOptions(modality="text", in_conversation=False)
+        await played.do(*(CreateResponse(options, str(n)) for n in range(10)))
+        await played.hear(2.0)
+    assert len(played.events(ReplyFinished)) == 8
+    assert [(e.event_id, e.code) for e in played.events(Refused)] == [
+        ("8", "too_many_responses"),
+        ("9", "too_many_responses"),
+    ]
 
 
 # --- silence -----------------------------------------------------------------------------------
@@ -234,119 +216,105 @@ def test_a_flood_of_responses_out_of_band_is_refused() -> None:
 NAGGING = replace(VOICE, turn_detection=TurnDetection(idle_timeout_ms=5000))
 
 
-def test_after_an_idle_timeout_the_server_speaks_again() -> None:
+@in_virtual_time
+async def test_after_an_idle_timeout_the_server_speaks_again() -> None:
     llm = ScriptedLlm(answers=[("Hello.",)], deltas=("Still there?",))
+    async with scene(config=NAGGING, llm=llm) as played:
+        await played.hear(7.0)
+        assert not played.events(IdleTimeout), "nothing has been answered yet"
+        await played.say(1.0)
+        await played.hear(7.0)
+    (idle,) = played.events(IdleTimeout)
+    ended = played.time_of(ReplyFinished)
+    # 0.3 s of audio were played from when they left.
+    played_out = played.time_of(ReplyAudio) + 0.3
+    assert played.time_of(IdleTimeout) == pytest.approx(max(ended, played_out) + 5.0, abs=0.03)
+    assert idle.audio_end_ms - idle.audio_start_ms == pytest.approx(5000, abs=40)
+    names = played.names()
+    at = names.index("IdleTimeout")
+    assert names[at : at + 6] == [
+        "IdleTimeout",
+        "InputCommitted",
+        "ItemAdded",
+        "ItemDone",
+        "TranscriptReady",
+        "ReplyStarted",
+    ]
+    assert played.events(InputCommitted)[-1].item_id == idle.item_id
+    assert llm.prompts[-1][-1] == SILENCE
+    assert llm.prompts[-1][-2] == Message("assistant", "Hello.")
 
-    async def main() -> None:
-        async with scene(config=NAGGING, llm=llm) as played:
-            await played.hear(7.0)
-            assert not played.events(IdleTimeout), "nothing has been answered yet"
+
+@in_virtual_time
+async def test_speech_ends_the_idle_timeout() -> None:
+    llm = ScriptedLlm(deltas=("Hello.",))
+    async with scene(config=NAGGING, llm=llm) as played:
+        for _ in range(3):
             await played.say(1.0)
-            await played.hear(7.0)
-        (idle,) = played.events(IdleTimeout)
-        ended = played.time_of(ReplyFinished)
-        # 0.3 s of audio were played from when they left.
-        played_out = played.time_of(ReplyAudio) + 0.3
-        assert played.time_of(IdleTimeout) == pytest.approx(max(ended, played_out) + 5.0, abs=0.03)
-        assert idle.audio_end_ms - idle.audio_start_ms == pytest.approx(5000, abs=40)
-        names = played.names()
-        at = names.index("IdleTimeout")
-        assert names[at : at + 6] == [
-            "IdleTimeout",
-            "InputCommitted",
-            "ItemAdded",
-            "ItemDone",
-            "TranscriptReady",
-            "ReplyStarted",
-        ]
-        assert played.events(InputCommitted)[-1].item_id == idle.item_id
-        assert llm.prompts[-1][-1] == SILENCE
-        assert llm.prompts[-1][-2] == Message("assistant", "Hello.")
-
-    run_virtual(main())
-
-
-def test_speech_ends_the_idle_timeout() -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(deltas=("Hello.",))
-        async with scene(config=NAGGING, llm=llm) as played:
-            for _ in range(3):
-                await played.say(1.0)
-                await played.hear(4.0)
-            await played.say(6.0)
-            await played.hear(1.0)
-            assert not played.events(IdleTimeout)
-            await played.do(Configure(PUSH_TO_TALK))
-            await played.hear(8.0)
+            await played.hear(4.0)
+        await played.say(6.0)
+        await played.hear(1.0)
         assert not played.events(IdleTimeout)
-
-    run_virtual(main())
+        await played.do(Configure(PUSH_TO_TALK))
+        await played.hear(8.0)
+    assert not played.events(IdleTimeout)
 
 
 # --- when a turn is told -----------------------------------------------------------------------
 
 
-def test_stopped_and_committed_come_together_however_long_the_transcript_takes() -> None:
-    async def main() -> None:
-        async with scene(stt=ScriptedStt(takes_s=2.0)) as played:
-            await played.say(1.0)
-            await played.hear(4.0)
-        assert played.time_of(SpeechStopped) == played.time_of(InputCommitted)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_stopped_and_committed_come_together_however_long_the_transcript_takes() -> None:
+    async with scene(stt=ScriptedStt(takes_s=2.0)) as played:
+        await played.say(1.0)
+        await played.hear(4.0)
+    assert played.time_of(SpeechStopped) == played.time_of(InputCommitted)
 
 
-def test_utterances_never_overlap_on_the_wire() -> None:
-    async def main() -> None:
-        async with scene(stt=ScriptedStt(takes_s=3.5)) as played:
-            await played.say(1.0)
-            await played.hear(2.6)
-            await played.say(1.0)
-            await played.hear(8.0)
-        pairs = [
-            type(event).__name__
-            for _, event in played.log
-            if isinstance(event, SpeechStarted | SpeechStopped)
-        ]
-        assert pairs == ["SpeechStarted", "SpeechStopped"] * 2
-        assert len(played.events(InputCommitted)) == 2
-
-    run_virtual(main())
+@in_virtual_time
+async def test_utterances_never_overlap_on_the_wire() -> None:
+    async with scene(stt=ScriptedStt(takes_s=3.5)) as played:
+        await played.say(1.0)
+        await played.hear(2.6)
+        await played.say(1.0)
+        await played.hear(8.0)
+    pairs = [
+        type(event).__name__
+        for _, event in played.log
+        if isinstance(event, SpeechStarted | SpeechStopped)
+    ]
+    assert pairs == ["SpeechStarted", "SpeechStopped"] * 2
+    assert len(played.events(InputCommitted)) == 2
 
 
 # --- transcription -----------------------------------------------------------------------------
 
 
-def test_a_session_that_only_transcribes_tells_stable_words_and_answers_nothing() -> None:
+@in_virtual_time
+async def test_a_session_that_only_transcribes_tells_stable_words_and_answers_nothing() -> None:
     hypotheses = ("go", "go for", "go forward", "go forward ten", "go forward ten meters") * 20
     stt = ScriptedStt(texts=("go forward ten meters",), partials=hypotheses[:5])
     llm = ScriptedLlm()
-
-    async def main() -> None:
-        config = replace(VOICE, answers=False, partials=True)
-        async with scene(config=config, stt=stt, llm=llm) as played:
-            await played.say(1.0)
-            await played.hear(2.0)
-        told = played.events(TranscriptPartial)
-        assert "".join(event.text for event in told) == "go forward ten"
-        assert {event.item_id for event in told} == {played.events(SpeechStarted)[0].item_id}
-        names = played.names()
-        assert names.index("TranscriptPartial") < names.index("InputCommitted")
-        assert [event.text for event in played.events(TranscriptReady)] == ["go forward ten meters"]
-        assert not llm.prompts
-        assert not llm.warmed
-
-    run_virtual(main())
+    config = replace(VOICE, answers=False, partials=True)
+    async with scene(config=config, stt=stt, llm=llm) as played:
+        await played.say(1.0)
+        await played.hear(2.0)
+    told = played.events(TranscriptPartial)
+    assert "".join(event.text for event in told) == "go forward ten"
+    assert {event.item_id for event in told} == {played.events(SpeechStarted)[0].item_id}
+    names = played.names()
+    assert names.index("TranscriptPartial") < names.index("InputCommitted")
+    assert [event.text for event in played.events(TranscriptReady)] == ["go forward ten meters"]
+    assert not llm.prompts
+    assert not llm.warmed
 
 
-def test_partials_cost_nothing_unless_asked_for() -> None:
-    async def main() -> None:
-        async with scene(stt=ScriptedStt(partials=("a", "a b", "a b c"))) as played:
-            await played.say(1.0)
-            await played.hear(2.0)
-        assert not played.events(TranscriptPartial)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_partials_cost_nothing_unless_asked_for() -> None:
+    async with scene(stt=ScriptedStt(partials=("a", "a b", "a b c"))) as played:
+        await played.say(1.0)
+        await played.hear(2.0)
+    assert not played.events(TranscriptPartial)
 
 
 # --- turn detection ----------------------------------------------------------------------------
@@ -368,108 +336,94 @@ def test_partials_cost_nothing_unless_asked_for() -> None:
         ("adaptive", TurnDetection(eagerness="low"), 0.95, 0.448),
     ],
 )
-def test_what_a_client_says_about_silence_has_a_meaning(
+@in_virtual_time
+async def test_what_a_client_says_about_silence_has_a_meaning(
     policy: Policy, asked: TurnDetection, probability: float, wait_s: float
 ) -> None:
-    async def main() -> None:
-        ours = Endpointing(policy=policy, clear_wait_ms=224, mean_pause_ms=1000, confidence=0.9)
-        async with scene(
-            config=replace(VOICE, turn_detection=asked),
-            settings=SessionSettings(endpointing=ours),
-            turn=ScriptedTurn(probability=probability, takes_s=0.01),
-            stt=ScriptedStt(texts=("I went to the big house.",), takes_s=0.01),
-        ) as played:
-            await played.say(1.024)
-            await played.hear(8.0)
-        assert played.time_of(SpeechStopped) - 1.024 == pytest.approx(wait_s, abs=0.04)
-
-    run_virtual(main())
+    ours = Endpointing(policy=policy, clear_wait_ms=224, mean_pause_ms=1000, confidence=0.9)
+    async with scene(
+        config=replace(VOICE, turn_detection=asked),
+        settings=SessionSettings(endpointing=ours),
+        turn=ScriptedTurn(probability=probability, takes_s=0.01),
+        stt=ScriptedStt(texts=("I went to the big house.",), takes_s=0.01),
+    ) as played:
+        await played.say(1.024)
+        await played.hear(8.0)
+    assert played.time_of(SpeechStopped) - 1.024 == pytest.approx(wait_s, abs=0.04)
 
 
 # --- output ------------------------------------------------------------------------------------
 
 
-def test_speed_and_format_change_what_is_spoken() -> None:
-    async def main() -> None:
-        config = replace(PUSH_TO_TALK, speed=1.5)
-        async with scene(config=config) as played:
-            await played.do(CreateResponse())
-            await played.hear(2.0)
-            slow = ResponseOptions(output_format=AudioFormat("pcmu", 8_000))
-            await played.do(CreateResponse(slow))
-            await played.hear(2.0)
-        first, second = played.events(ReplyStarted)
-        assert first.format == AudioFormat(rate=16_000)
-        assert second.format == AudioFormat("pcmu", 8_000)
-        by_rate = dict.fromkeys((16000, 8000), 0.0)
-        for event in played.events(ReplyAudio):
-            by_rate[event.rate] += len(event.pcm) / event.rate
-        assert by_rate == pytest.approx({16_000: 1.4, 8_000: 1.4}, abs=0.01)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_speed_and_format_change_what_is_spoken() -> None:
+    config = replace(PUSH_TO_TALK, speed=1.5)
+    async with scene(config=config) as played:
+        await played.do(CreateResponse())
+        await played.hear(2.0)
+        slow = ResponseOptions(output_format=AudioFormat("pcmu", 8_000))
+        await played.do(CreateResponse(slow))
+        await played.hear(2.0)
+    first, second = played.events(ReplyStarted)
+    assert first.format == AudioFormat(rate=16_000)
+    assert second.format == AudioFormat("pcmu", 8_000)
+    by_rate = dict.fromkeys((16000, 8000), 0.0)
+    for event in played.events(ReplyAudio):
+        by_rate[event.rate] += len(event.pcm) / event.rate
+    assert by_rate == pytest.approx({16_000: 1.4, 8_000: 1.4}, abs=0.01)
 
 
 # --- going on ----------------------------------------------------------------------------------
 
 
-def test_a_session_goes_on_with_the_memory_of_another() -> None:
+@in_virtual_time
+async def test_a_session_goes_on_with_the_memory_of_another() -> None:
     llm = ScriptedLlm()
-
-    async def main() -> None:
-        async with scene(llm=llm) as first:
-            await first.say(1.0)
-            await first.hear(1.8)
-            memory: Memory = first.session.release()
-        assert llm.open_conversations == 1, "released, not closed"
-        spoken = memory.chat.items[-1]
-        assert isinstance(spoken, MessageItem)
-        assert spoken.text != "Hello there, my friend. How are you?", "cut to what was heard"
-        async with scene(llm=llm, memory=memory) as second:
-            await second.do(AppendAudio(np.zeros(160, dtype=np.int16), 16_000))
-            await second.say(1.0)
-            await second.hear(1.0)
-        assert llm.prompts[-1][1] == Message("user", "hello")
-        assert len(llm.prompts[-1]) >= 3
-        assert llm.open_conversations == 0
-
-    run_virtual(main())
+    async with scene(llm=llm) as first:
+        await first.say(1.0)
+        await first.hear(1.8)
+        memory: Memory = first.session.release()
+    assert llm.open_conversations == 1, "released, not closed"
+    spoken = memory.chat.items[-1]
+    assert isinstance(spoken, MessageItem)
+    assert spoken.text != "Hello there, my friend. How are you?", "cut to what was heard"
+    async with scene(llm=llm, memory=memory) as second:
+        await second.do(AppendAudio(np.zeros(160, dtype=np.int16), 16_000))
+        await second.say(1.0)
+        await second.hear(1.0)
+    assert llm.prompts[-1][1] == Message("user", "hello")
+    assert len(llm.prompts[-1]) >= 3
+    assert llm.open_conversations == 0
 
 
-def test_a_commit_without_enough_audio_says_how_much_there_is() -> None:
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK) as played:
-            await played.do(AppendAudio(SECOND[:800], 16_000), CommitAudio("mine"))
-        (refused,) = played.events(Refused)
-        assert refused.code == "input_audio_buffer_commit_empty"
-        assert "50.00ms" in refused.message
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_commit_without_enough_audio_says_how_much_there_is() -> None:
+    async with scene(config=PUSH_TO_TALK) as played:
+        await played.do(AppendAudio(SECOND[:800], 16_000), CommitAudio("mine"))
+    (refused,) = played.events(Refused)
+    assert refused.code == "input_audio_buffer_commit_empty"
+    assert "50.00ms" in refused.message
 
 
-def test_a_conversation_does_not_grow_without_bound() -> None:
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK) as played:
-            big = "x" * 1_500_000
-            await played.do(*(AddItem(text_item(f"i{n}", big), event_id=n) for n in "012"))
-        refused = [(event.event_id, event.code) for event in played.events(Refused)]
-        assert refused == [("2", "conversation_too_long")]
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_conversation_does_not_grow_without_bound() -> None:
+    async with scene(config=PUSH_TO_TALK) as played:
+        big = "x" * 1_500_000
+        await played.do(*(AddItem(text_item(f"i{n}", big), event_id=n) for n in "012"))
+    refused = [(event.event_id, event.code) for event in played.events(Refused)]
+    assert refused == [("2", "conversation_too_long")]
 
 
-def test_a_client_that_comes_back_may_say_again_what_was_there() -> None:
+@in_virtual_time
+async def test_a_client_that_comes_back_may_say_again_what_was_there() -> None:
     """Some clients (LiveKit) send their items again after a reconnect, with the ids they had."""
-
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK) as first:
-            await first.do(AddItem(text_item("a", "One")), AddItem(text_item("b", "Two")))
-            memory = first.session.release()
-        async with scene(config=PUSH_TO_TALK, memory=memory) as second:
-            await second.do(AddItem(text_item("b", "Two"), event_id="1"))
-            await second.do(AddItem(text_item("b", "Two"), event_id="2"))
-            await second.do(AddItem(text_item("a", "Other"), event_id="3"))
-        assert [event.item.id for event in second.events(ItemAdded)] == ["b"]
-        assert [event.event_id for event in second.events(Refused)] == ["2", "3"]
-        assert [item.id for item in memory.chat.items] == ["a", "b"]
-
-    run_virtual(main())
+    async with scene(config=PUSH_TO_TALK) as first:
+        await first.do(AddItem(text_item("a", "One")), AddItem(text_item("b", "Two")))
+        memory = first.session.release()
+    async with scene(config=PUSH_TO_TALK, memory=memory) as second:
+        await second.do(AddItem(text_item("b", "Two"), event_id="1"))
+        await second.do(AddItem(text_item("b", "Two"), event_id="2"))
+        await second.do(AddItem(text_item("a", "Other"), event_id="3"))
+    assert [event.item.id for event in second.events(ItemAdded)] == ["b"]
+    assert [event.event_id for event in second.events(Refused)] == ["2", "3"]
+    assert [item.id for item in memory.chat.items] == ["a", "b"]

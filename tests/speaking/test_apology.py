@@ -39,7 +39,7 @@ from pipeline.work import Cancelled, Work
 from tests.support.gated import gated
 from tests.support.moody_voice import MoodyTts, speechlike
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 from tests.support.wired import Cast, Wired, wired
 
 SORRY = "Sorry, please say that again."
@@ -61,68 +61,64 @@ def words(played: Scene) -> list[str]:
     return [event.text for event in played.events(ReplyText)]
 
 
-def test_a_language_model_that_fails_is_told_and_the_response_fails() -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(errors=[BROKEN])
-        async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
-            await it.do(AddItem(user_text("Hi")), CreateResponse())
-            await asyncio.sleep(5)
-            assert it.names(ReplyText, ReplyAudio) == [
-                "ItemAdded",
-                "ItemDone",
-                "ReplyStarted",
-                "ReplyItemStarted",
-                "ReplyItemFinished",
-                "Timeline",
-                "ReplyFinished",
-            ]
-            assert words(it) == [SORRY]
-            assert audio_s(it) == pytest.approx(SORRY_S)
-            (finished,) = it.events(ReplyFinished)
-            assert (finished.status, finished.error) == ("failed", "It broke")
-            (record,) = it.events(TurnRecord)
-            assert (record.outcome, record.heard, record.sent_s) == ("failed", "", 0.0)
-            assert record.first_audio_ms is None
-            # The conversation has it, and the model never reads it.
-            said = it.session.chat.items[-1]
-            assert isinstance(said, MessageItem)
-            assert said.text == SORRY
-            await it.do(CreateResponse())
-            await asyncio.sleep(5)
-        assert [m.content for m in llm.prompts[-1]] == ["Be brief.", "Hi"]
-        assert all(SORRY not in m.content for prompt in llm.warmed for m in prompt)
-
-    run_virtual(main())
-
-
-def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(["Hello there, my friend. ", "And ", "so ", "on."])
-        async with scene(
-            config=CONFIG,
-            settings=APOLOGISING,
-            llm=llm,
-            tts=_fails_at(2),
-        ) as it:
-            await it.do(AddItem(user_text("Hi")), CreateResponse())
-            await asyncio.sleep(8)
+@in_virtual_time
+async def test_a_language_model_that_fails_is_told_and_the_response_fails() -> None:
+    llm = ScriptedLlm(errors=[BROKEN])
+    async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
+        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await asyncio.sleep(5)
+        assert it.names(ReplyText, ReplyAudio) == [
+            "ItemAdded",
+            "ItemDone",
+            "ReplyStarted",
+            "ReplyItemStarted",
+            "ReplyItemFinished",
+            "Timeline",
+            "ReplyFinished",
+        ]
+        assert words(it) == [SORRY]
+        assert audio_s(it) == pytest.approx(SORRY_S)
         (finished,) = it.events(ReplyFinished)
-        assert finished.status == "failed"
-        answer, sorry = finished.items
-        assert isinstance(answer, MessageItem)
-        assert isinstance(sorry, MessageItem)
-        assert (answer.status, sorry.status) == ("incomplete", "completed")
-        assert sorry.text == SORRY
-        assert sorry.notice
-        assert SORRY not in answer.text
-        [part] = answer.parts
-        [sorry_part] = sorry.parts
-        assert isinstance(part, AudioPart)
-        assert isinstance(sorry_part, AudioPart)
-        assert sorry_part.seconds == pytest.approx(SORRY_S)
-        assert part.seconds + sorry_part.seconds == pytest.approx(audio_s(it))
+        assert (finished.status, finished.error) == ("failed", "It broke")
+        (record,) = it.events(TurnRecord)
+        assert (record.outcome, record.heard, record.sent_s) == ("failed", "", 0.0)
+        assert record.first_audio_ms is None
+        # The conversation has it, and the model never reads it.
+        said = it.session.chat.items[-1]
+        assert isinstance(said, MessageItem)
+        assert said.text == SORRY
+        await it.do(CreateResponse())
+        await asyncio.sleep(5)
+    assert [m.content for m in llm.prompts[-1]] == ["Be brief.", "Hi"]
+    assert all(SORRY not in m.content for prompt in llm.warmed for m in prompt)
 
-    run_virtual(main())
+
+@in_virtual_time
+async def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
+    llm = ScriptedLlm(["Hello there, my friend. ", "And ", "so ", "on."])
+    async with scene(
+        config=CONFIG,
+        settings=APOLOGISING,
+        llm=llm,
+        tts=_fails_at(2),
+    ) as it:
+        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await asyncio.sleep(8)
+    (finished,) = it.events(ReplyFinished)
+    assert finished.status == "failed"
+    answer, sorry = finished.items
+    assert isinstance(answer, MessageItem)
+    assert isinstance(sorry, MessageItem)
+    assert (answer.status, sorry.status) == ("incomplete", "completed")
+    assert sorry.text == SORRY
+    assert sorry.notice
+    assert SORRY not in answer.text
+    [part] = answer.parts
+    [sorry_part] = sorry.parts
+    assert isinstance(part, AudioPart)
+    assert isinstance(sorry_part, AudioPart)
+    assert sorry_part.seconds == pytest.approx(SORRY_S)
+    assert part.seconds + sorry_part.seconds == pytest.approx(audio_s(it))
 
 
 def _fails_at(call: int) -> ScriptedTts:
@@ -137,100 +133,90 @@ def _fails_at(call: int) -> ScriptedTts:
     return Once()
 
 
-def test_a_recogniser_that_fails_is_told() -> None:
-    async def main() -> None:
-        stt = ScriptedStt(error=EngineError("no ears"))
-        async with scene(config=CONFIG, settings=APOLOGISING, stt=stt) as it:
-            await it.say(1.0)
-            await it.hear(5.0)
-        assert words(it) == [SORRY]
-        (finished,) = it.events(ReplyFinished)
-        assert (finished.status, finished.error) == ("failed", "no ears")
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_recogniser_that_fails_is_told() -> None:
+    stt = ScriptedStt(error=EngineError("no ears"))
+    async with scene(config=CONFIG, settings=APOLOGISING, stt=stt) as it:
+        await it.say(1.0)
+        await it.hear(5.0)
+    assert words(it) == [SORRY]
+    (finished,) = it.events(ReplyFinished)
+    assert (finished.status, finished.error) == ("failed", "no ears")
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_a_voice_that_fails_says_the_sentence_that_was_kept(kept: bool) -> None:
-    async def main() -> None:
-        tts = ScriptedTts()
-        voice = KeptSentence(tts, SORRY)
-        if kept:
-            await voice.keep()
-        tts.error = BROKEN
-        async with scene(
-            config=CONFIG,
-            settings=APOLOGISING,
-            tts=tts,
-            kept=voice,
-        ) as it:
-            await it.do(AddItem(user_text("Hi")), CreateResponse())
-            await asyncio.sleep(5)
-        assert audio_s(it) == pytest.approx(SORRY_S if kept else 0.0)
-        assert (SORRY in words(it)) == kept
-        (finished,) = it.events(ReplyFinished)
-        assert (finished.status, finished.error) == ("failed", "It broke")
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_voice_that_fails_says_the_sentence_that_was_kept(kept: bool) -> None:
+    tts = ScriptedTts()
+    voice = KeptSentence(tts, SORRY)
+    if kept:
+        await voice.keep()
+    tts.error = BROKEN
+    async with scene(
+        config=CONFIG,
+        settings=APOLOGISING,
+        tts=tts,
+        kept=voice,
+    ) as it:
+        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await asyncio.sleep(5)
+    assert audio_s(it) == pytest.approx(SORRY_S if kept else 0.0)
+    assert (SORRY in words(it)) == kept
+    (finished,) = it.events(ReplyFinished)
+    assert (finished.status, finished.error) == ("failed", "It broke")
 
 
-def test_an_answer_in_the_words_of_the_apology_is_not_the_apology() -> None:
-    async def main() -> None:
-        tts = ScriptedTts()
-        kept = KeptSentence(tts, SORRY)
-        await kept.keep()
-        tts.error = BROKEN
-        silent = SessionSettings(apology="")
-        async with scene(
-            config=CONFIG, settings=silent, llm=ScriptedLlm([SORRY]), tts=tts, kept=kept
-        ) as it:
-            await it.do(AddItem(user_text("Hi")), CreateResponse())
-            await asyncio.sleep(5)
-        assert audio_s(it) == 0.0
-        assert it.events(ReplyFinished)[0].status == "failed"
-
-    run_virtual(main())
+@in_virtual_time
+async def test_an_answer_in_the_words_of_the_apology_is_not_the_apology() -> None:
+    tts = ScriptedTts()
+    kept = KeptSentence(tts, SORRY)
+    await kept.keep()
+    tts.error = BROKEN
+    silent = SessionSettings(apology="")
+    async with scene(
+        config=CONFIG, settings=silent, llm=ScriptedLlm([SORRY]), tts=tts, kept=kept
+    ) as it:
+        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await asyncio.sleep(5)
+    assert audio_s(it) == 0.0
+    assert it.events(ReplyFinished)[0].status == "failed"
 
 
-def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
-    async def main() -> None:
-        tts = MoodyTts()
+@in_virtual_time
+async def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
+    tts = MoodyTts()
+    voice = KeptSentence(tts, SORRY)
+    await voice.keep()
+    tts.moods = ["stuck"] * 9
+    async with scene(
+        config=CONFIG,
+        settings=APOLOGISING,
+        tts=tts,
+        kept=voice,
+    ) as it:
+        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await asyncio.sleep(30)
+    assert words(it)[-1] == SORRY
+    assert it.time_of(ReplyAudio) < 10.5 + APOLOGY_KEPT_AFTER_S
+    assert tts.running == 0
+    assert it.events(ReplyFinished)[0].status == "failed"
+
+
+@in_virtual_time
+async def test_a_sentence_that_cannot_be_kept_is_none() -> None:
+    for error in (BROKEN, Cancelled()):
+        tts = ScriptedTts(error=error)
         voice = KeptSentence(tts, SORRY)
         await voice.keep()
-        tts.moods = ["stuck"] * 9
-        async with scene(
-            config=CONFIG,
-            settings=APOLOGISING,
-            tts=tts,
-            kept=voice,
-        ) as it:
-            await it.do(AddItem(user_text("Hi")), CreateResponse())
-            await asyncio.sleep(30)
-        assert words(it)[-1] == SORRY
-        assert it.time_of(ReplyAudio) < 10.5 + APOLOGY_KEPT_AFTER_S
-        assert tts.running == 0
-        assert it.events(ReplyFinished)[0].status == "failed"
-
-    run_virtual(main())
-
-
-def test_a_sentence_that_cannot_be_kept_is_none() -> None:
-    async def main() -> None:
-        for error in (BROKEN, Cancelled()):
-            tts = ScriptedTts(error=error)
-            voice = KeptSentence(tts, SORRY)
-            await voice.keep()
-            with pytest.raises(type(error)):
-                [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), None)]  # type: ignore[arg-type]
-            tts.error = None
-            await voice.keep()
-            tts.error = BROKEN
-            assert [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), None)]  # type: ignore[arg-type]
-        silent = ScriptedTts()
-        await KeptSentence(silent, "").keep()
-        assert silent.said == []
-
-    run_virtual(main())
+        with pytest.raises(type(error)):
+            [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), None)]  # type: ignore[arg-type]
+        tts.error = None
+        await voice.keep()
+        tts.error = BROKEN
+        assert [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), None)]  # type: ignore[arg-type]
+    silent = ScriptedTts()
+    await KeptSentence(silent, "").keep()
+    assert silent.said == []
 
 
 @pytest.mark.parametrize(
@@ -242,82 +228,72 @@ def test_a_sentence_that_cannot_be_kept_is_none() -> None:
         (ResponseOptions(), APOLOGISING, Cancelled()),
     ],
 )
-def test_no_apology_without_a_listener(
+@in_virtual_time
+async def test_no_apology_without_a_listener(
     options: ResponseOptions, settings: SessionSettings, error: Exception
 ) -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(errors=[error])
-        async with scene(config=CONFIG, settings=settings, llm=llm) as it:
-            await it.do(AddItem(user_text("Hi")), CreateResponse(options))
-            await asyncio.sleep(5)
-        assert words(it) == []
-        assert it.events(ReplyFinished)[0].status == "failed"
-
-    run_virtual(main())
+    llm = ScriptedLlm(errors=[error])
+    async with scene(config=CONFIG, settings=settings, llm=llm) as it:
+        await it.do(AddItem(user_text("Hi")), CreateResponse(options))
+        await asyncio.sleep(5)
+    assert words(it) == []
+    assert it.events(ReplyFinished)[0].status == "failed"
 
 
-def test_a_bug_is_told_too() -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(errors=[ZeroDivisionError("bug")])
-        async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
-            await it.do(AddItem(user_text("Hi")), CreateResponse())
-            await asyncio.sleep(5)
-        assert words(it) == [SORRY]
-        assert it.events(ReplyFinished)[0].status == "failed"
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_bug_is_told_too() -> None:
+    llm = ScriptedLlm(errors=[ZeroDivisionError("bug")])
+    async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
+        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await asyncio.sleep(5)
+    assert words(it) == [SORRY]
+    assert it.events(ReplyFinished)[0].status == "failed"
 
 
-def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
-    async def main() -> None:
-        tts = ScriptedTts(error=BROKEN)
-        voice = KeptSentence(ScriptedTts(), SORRY)
-        await voice.keep()
-        async with gated(tts, ["Hello."], apology=SORRY, kept=voice) as (reply, log):
-            await asyncio.sleep(30)
-            assert log == []
-            assert reply.broken
-            reply.confirm()
-            await asyncio.sleep(5)
-            assert isinstance(log[0], ReplyStarted)
-            assert [e.text for e in log if isinstance(e, ReplyText)] == [SORRY]
-            assert isinstance(log[-1], ReplyFinished)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
+    tts = ScriptedTts(error=BROKEN)
+    voice = KeptSentence(ScriptedTts(), SORRY)
+    await voice.keep()
+    async with gated(tts, ["Hello."], apology=SORRY, kept=voice) as (reply, log):
+        await asyncio.sleep(30)
+        assert log == []
+        assert reply.broken
+        reply.confirm()
+        await asyncio.sleep(5)
+        assert isinstance(log[0], ReplyStarted)
+        assert [e.text for e in log if isinstance(e, ReplyText)] == [SORRY]
+        assert isinstance(log[-1], ReplyFinished)
 
 
-def test_who_speaks_over_it_ends_it() -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(errors=[BROKEN])
-        async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
-            await it.do(AddItem(user_text("Hi")), CreateResponse())
-            await it.hear(0.6)
-            await it.say(0.5)
-            ended_at = it.time_of(ReplyFinished)
-            assert not [at for at, e in it.log if isinstance(e, ReplyAudio) and at > ended_at]
-            finished = it.events(ReplyFinished)[0]
-            assert (finished.status, finished.reason) == ("cancelled", "turn_detected")
-            await it.hear(6.0)
-        assert all(SORRY not in m.content for prompt in llm.prompts for m in prompt)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_who_speaks_over_it_ends_it() -> None:
+    llm = ScriptedLlm(errors=[BROKEN])
+    async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
+        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await it.hear(0.6)
+        await it.say(0.5)
+        ended_at = it.time_of(ReplyFinished)
+        assert not [at for at, e in it.log if isinstance(e, ReplyAudio) and at > ended_at]
+        finished = it.events(ReplyFinished)[0]
+        assert (finished.status, finished.reason) == ("cancelled", "turn_detected")
+        await it.hear(6.0)
+    assert all(SORRY not in m.content for prompt in llm.prompts for m in prompt)
 
 
-def test_a_client_can_do_with_it_what_it_can_do_with_any_item() -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(errors=[BROKEN])
-        async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
-            await it.do(AddItem(user_text("Hi")), CreateResponse())
-            await asyncio.sleep(5)
-            said = it.session.chat.items[-1].id
-            await it.do(TruncateItem(said, 0, 700), RetrieveItem(said))
-        assert not it.events(Refused)
-        assert it.events(ItemTruncated)[0].audio_end_ms == 700
-        item = it.events(ItemRetrieved)[0].item
-        assert isinstance(item, MessageItem)
-        assert item.notice
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_client_can_do_with_it_what_it_can_do_with_any_item() -> None:
+    llm = ScriptedLlm(errors=[BROKEN])
+    async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
+        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await asyncio.sleep(5)
+        said = it.session.chat.items[-1].id
+        await it.do(TruncateItem(said, 0, 700), RetrieveItem(said))
+    assert not it.events(Refused)
+    assert it.events(ItemTruncated)[0].audio_end_ms == 700
+    item = it.events(ItemRetrieved)[0].item
+    assert isinstance(item, MessageItem)
+    assert item.notice
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
@@ -345,31 +321,29 @@ def test_it_is_whole_on_the_wire(beta: bool, interrupted: bool) -> None:
     assert "notice" not in item
 
 
-def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
-    async def main() -> None:
-        asked = []
+@in_virtual_time
+async def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
+    asked = []
 
-        class Listening(MoodyTts):
-            async def synthesize(self, request: SpeechRequest, work: Any) -> Any:
-                asked.append((request.text, request.voice, request.speed))
-                yield speechlike(1.0)
+    class Listening(MoodyTts):
+        async def synthesize(self, request: SpeechRequest, work: Any) -> Any:
+            asked.append((request.text, request.voice, request.speed))
+            yield speechlike(1.0)
 
-        tts = Listening()
-        voice = KeptSentence(tts, SORRY)
-        await voice.keep()
-        config = replace(CONFIG, voice="ann", speed=1.2)
-        llm = ScriptedLlm(errors=[BROKEN])
-        async with scene(
-            config=config,
-            settings=APOLOGISING,
-            llm=llm,
-            tts=tts,
-            kept=voice,
-        ) as it:
-            await it.do(AddItem(user_text("Hi")), CreateResponse())
-            await asyncio.sleep(5)
-        assert asked == [(SORRY, "", 1.0), (SORRY, "ann", 1.2)]
-        heard = np.concatenate([event.pcm for event in it.events(ReplyAudio)])
-        assert np.array_equal(heard, speechlike(1.0))
-
-    run_virtual(main())
+    tts = Listening()
+    voice = KeptSentence(tts, SORRY)
+    await voice.keep()
+    config = replace(CONFIG, voice="ann", speed=1.2)
+    llm = ScriptedLlm(errors=[BROKEN])
+    async with scene(
+        config=config,
+        settings=APOLOGISING,
+        llm=llm,
+        tts=tts,
+        kept=voice,
+    ) as it:
+        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await asyncio.sleep(5)
+    assert asked == [(SORRY, "", 1.0), (SORRY, "ann", 1.2)]
+    heard = np.concatenate([event.pcm for event in it.events(ReplyAudio)])
+    assert np.array_equal(heard, speechlike(1.0))

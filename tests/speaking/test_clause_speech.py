@@ -22,7 +22,7 @@ from pipeline.work import Cancelled
 from tests.support.gated import gated
 from tests.support.moody_voice import S_PER_CHAR, Mood, MoodyTts
 from tests.support.scripted import Scene, ScriptedLlm, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 WATCHED = SessionSettings(watched=True)
@@ -62,18 +62,16 @@ def finished(played: Scene) -> ReplyFinished:
     return event
 
 
-def test_a_voice_that_is_fine_is_left_alone() -> None:
-    async def main() -> None:
-        tts = MoodyTts()
-        async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
-            await asked(it)
-        assert faults(it) == []
-        assert [attempt for _, attempt in tts.said] == [0] * len(tts.said)
-        assert written(it) == WORDS
-        assert heard_s(it) == pytest.approx(len("".join(t for t, _ in tts.said)) * S_PER_CHAR, 0.1)
-        assert finished(it).status == "completed"
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_voice_that_is_fine_is_left_alone() -> None:
+    tts = MoodyTts()
+    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+        await asked(it)
+    assert faults(it) == []
+    assert [attempt for _, attempt in tts.said] == [0] * len(tts.said)
+    assert written(it) == WORDS
+    assert heard_s(it) == pytest.approx(len("".join(t for t, _ in tts.said)) * S_PER_CHAR, 0.1)
+    assert finished(it).status == "completed"
 
 
 KINDS: dict[Mood, str] = {
@@ -88,209 +86,183 @@ KINDS: dict[Mood, str] = {
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("mood", KINDS)
-def test_a_faulty_clause_is_said_again_and_what_was_unsent_is_dropped(mood: Mood, at: int) -> None:
-    async def main() -> None:
-        healthy = MoodyTts()
-        async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=healthy) as it:
-            await asked(it)
-        usual_s = heard_s(it)
-        tts = MoodyTts([*["fine"] * at, mood])
-        async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
-            await asked(it)
-        assert faults(it) == [(KINDS[mood], 0, False)]
-        if mood != "endless":  # until it is known, all of the clause has been heard
-            assert [attempt for _, attempt in tts.said].count(1) == 1
-        assert written(it) == WORDS
-        assert finished(it).status == "completed"
-        assert tts.running == 0
-        # The voice works far ahead of the listener: hardly anything of a fault leaves.
-        lead_s = 0.25 if at == 0 else 0.0
-        endless_s = 6.0 if mood == "endless" else 0.0
-        assert usual_s - 0.2 <= heard_s(it) <= usual_s + lead_s + 0.9 + endless_s
-        (record,) = it.events(TurnRecord)
-        assert (record.clause_faults, record.clauses_left_out) == (1, 0)
-
-    run_virtual(main())
-
-
-def test_a_clause_that_fails_twice_is_left_out_and_the_reply_goes_on() -> None:
-    async def main() -> None:
-        tts = MoodyTts(["fine", "silent", "hum"])
-        async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
-            await asked(it)
-        (first, *_), (lost, attempt), (again, second) = tts.said[:3]
-        assert (lost, attempt, again, second) == (lost, 0, lost, 1)
-        assert lost != first
-        assert faults(it) == [("silence", 0, False), ("gibberish", 1, True)]
-        assert finished(it).status == "completed"
-        assert tts.said[-1][0] == "And so it does today."
-        (record,) = it.events(TurnRecord)
-        assert (record.clause_faults, record.clauses_left_out) == (2, 1)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_faulty_clause_is_said_again_and_the_unsent_rest_dropped(
+    mood: Mood, at: int
+) -> None:
+    healthy = MoodyTts()
+    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=healthy) as it:
+        await asked(it)
+    usual_s = heard_s(it)
+    tts = MoodyTts([*["fine"] * at, mood])
+    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+        await asked(it)
+    assert faults(it) == [(KINDS[mood], 0, False)]
+    if mood != "endless":  # until it is known, all of the clause has been heard
+        assert [attempt for _, attempt in tts.said].count(1) == 1
+    assert written(it) == WORDS
+    assert finished(it).status == "completed"
+    assert tts.running == 0
+    # The voice works far ahead of the listener: hardly anything of a fault leaves.
+    lead_s = 0.25 if at == 0 else 0.0
+    endless_s = 6.0 if mood == "endless" else 0.0
+    assert usual_s - 0.2 <= heard_s(it) <= usual_s + lead_s + 0.9 + endless_s
+    (record,) = it.events(TurnRecord)
+    assert (record.clause_faults, record.clauses_left_out) == (1, 0)
 
 
-def test_words_that_were_not_told_yet_and_cannot_be_said_are_never_told() -> None:
-    async def main() -> None:
-        tts = MoodyTts(["fine", "empty", "empty"])
-        # While the first clause is heard, the second one fails twice.
-        llm = ScriptedLlm((ANSWER[1], *ANSWER[:1], ANSWER[2]), per_token_s=0.6)
-        async with scene(config=CONFIG, settings=WATCHED, llm=llm, tts=tts) as it:
-            await asked(it)
-        lost = tts.said[1][0]
-        assert lost == tts.said[2][0]
-        assert lost not in written(it)
-        assert finished(it).status == "completed"
-        item = finished(it).items[0]
-        assert isinstance(item, MessageItem)
-        assert item.text == written(it)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_clause_that_fails_twice_is_left_out_and_the_reply_goes_on() -> None:
+    tts = MoodyTts(["fine", "silent", "hum"])
+    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+        await asked(it)
+    (first, *_), (lost, attempt), (again, second) = tts.said[:3]
+    assert (lost, attempt, again, second) == (lost, 0, lost, 1)
+    assert lost != first
+    assert faults(it) == [("silence", 0, False), ("gibberish", 1, True)]
+    assert finished(it).status == "completed"
+    assert tts.said[-1][0] == "And so it does today."
+    (record,) = it.events(TurnRecord)
+    assert (record.clause_faults, record.clauses_left_out) == (2, 1)
 
 
-def test_only_what_was_not_heard_is_said_again() -> None:
-    async def main() -> None:
-        # Hardly faster than real time: what is made is heard at once.
-        tts = MoodyTts(["fine", "hum"], fine_s=1.5, rtf=0.95)
-        async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
-            await asked(it)
-        (whole, _), (rest, attempt) = tts.said[1:3]
-        assert attempt == 1
-        assert whole.endswith(rest)
-        assert 0 < len(rest) < len(whole)
-        assert written(it) == WORDS
-        assert finished(it).status == "completed"
-
-    run_virtual(main())
-
-
-def test_a_voice_that_says_nothing_useful_fails_the_reply() -> None:
-    async def main() -> None:
-        tts = MoodyTts(["hum", "silent"] * 20)
-        async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
-            await asked(it)
-        assert finished(it).status == "failed"
-        assert len(tts.said) == 6  # three clauses, twice each
-        assert tts.running == 0
-
-    run_virtual(main())
+@in_virtual_time
+async def test_words_that_were_not_told_yet_and_cannot_be_said_are_never_told() -> None:
+    tts = MoodyTts(["fine", "empty", "empty"])
+    # While the first clause is heard, the second one fails twice.
+    llm = ScriptedLlm((ANSWER[1], *ANSWER[:1], ANSWER[2]), per_token_s=0.6)
+    async with scene(config=CONFIG, settings=WATCHED, llm=llm, tts=tts) as it:
+        await asked(it)
+    lost = tts.said[1][0]
+    assert lost == tts.said[2][0]
+    assert lost not in written(it)
+    assert finished(it).status == "completed"
+    item = finished(it).items[0]
+    assert isinstance(item, MessageItem)
+    assert item.text == written(it)
 
 
-def test_a_short_answer_of_which_nothing_was_said_fails() -> None:
-    async def main() -> None:
-        tts = MoodyTts(["empty", "empty"])
-        async with scene(config=CONFIG, settings=WATCHED, llm=ScriptedLlm(["Yes."]), tts=tts) as it:
-            await asked(it)
-        assert finished(it).status == "failed"
-
-    run_virtual(main())
-
-
-def test_a_voice_that_is_stuck_is_asked_again_and_goes_on() -> None:
-    async def main() -> None:
-        tts = MoodyTts(["fine", "stuck"])
-        async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
-            await asked(it)
-        assert faults(it) == [("late", 0, False)]
-        assert written(it) == WORDS
-        assert finished(it).status == "completed"
-
-    run_virtual(main())
+@in_virtual_time
+async def test_only_what_was_not_heard_is_said_again() -> None:
+    tts = MoodyTts(["fine", "hum"], fine_s=1.5, rtf=0.95)
+    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+        await asked(it)
+    (whole, _), (rest, attempt) = tts.said[1:3]
+    assert attempt == 1
+    assert whole.endswith(rest)
+    assert 0 < len(rest) < len(whole)
+    assert written(it) == WORDS
+    assert finished(it).status == "completed"
 
 
-def test_a_voice_that_stays_stuck_fails_the_reply_in_time() -> None:
-    async def main() -> None:
-        tts = MoodyTts(["stuck"] * 9)
-        async with scene(config=CONFIG, llm=brain(), tts=tts) as it:
-            began = it.loop.time()
-            await asked(it)
-        took_s = it.time_of(ReplyFinished) - began
-        assert took_s == pytest.approx(2 * CLAUSE_LEAST_PATIENCE_S + 0.12, abs=0.05)
-        assert finished(it).status == "failed"
-        assert "in time" in (finished(it).error or "")
-        assert tts.running == 0
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_voice_that_says_nothing_useful_fails_the_reply() -> None:
+    tts = MoodyTts(["hum", "silent"] * 20)
+    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+        await asked(it)
+    assert finished(it).status == "failed"
+    assert len(tts.said) == 6  # three clauses, twice each
+    assert tts.running == 0
 
 
-def test_no_timeout_while_the_user_does_not_wait() -> None:
+@in_virtual_time
+async def test_a_short_answer_of_which_nothing_was_said_fails() -> None:
+    tts = MoodyTts(["empty", "empty"])
+    async with scene(config=CONFIG, settings=WATCHED, llm=ScriptedLlm(["Yes."]), tts=tts) as it:
+        await asked(it)
+    assert finished(it).status == "failed"
+
+
+@in_virtual_time
+async def test_a_voice_that_is_stuck_is_asked_again_and_goes_on() -> None:
+    tts = MoodyTts(["fine", "stuck"])
+    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+        await asked(it)
+    assert faults(it) == [("late", 0, False)]
+    assert written(it) == WORDS
+    assert finished(it).status == "completed"
+
+
+@in_virtual_time
+async def test_a_voice_that_stays_stuck_fails_the_reply_in_time() -> None:
+    tts = MoodyTts(["stuck"] * 9)
+    async with scene(config=CONFIG, llm=brain(), tts=tts) as it:
+        began = it.loop.time()
+        await asked(it)
+    took_s = it.time_of(ReplyFinished) - began
+    assert took_s == pytest.approx(2 * CLAUSE_LEAST_PATIENCE_S + 0.12, abs=0.05)
+    assert finished(it).status == "failed"
+    assert "in time" in (finished(it).error or "")
+    assert tts.running == 0
+
+
+@in_virtual_time
+async def test_no_timeout_while_the_user_does_not_wait() -> None:
     """A guess behind a shut gate may stand behind more urgent work for any time."""
-
-    async def main() -> None:
-        tts = MoodyTts(["stuck"])
-        async with gated(tts, ANSWER) as (reply, log):
-            await asyncio.sleep(60)
-            assert len(tts.said) == 1
-            reply.confirm()
-            await asyncio.sleep(CLAUSE_LEAST_PATIENCE_S - 0.1)
-            assert len(tts.said) == 1
-            await asyncio.sleep(20)
-        assert [type(e) for e in log if isinstance(e, ClauseFault)] == [ClauseFault]
-        assert tts.said[0][0] == tts.said[1][0]
-
-    run_virtual(main())
+    tts = MoodyTts(["stuck"])
+    async with gated(tts, ANSWER) as (reply, log):
+        await asyncio.sleep(60)
+        assert len(tts.said) == 1
+        reply.confirm()
+        await asyncio.sleep(CLAUSE_LEAST_PATIENCE_S - 0.1)
+        assert len(tts.said) == 1
+        await asyncio.sleep(20)
+    assert [type(e) for e in log if isinstance(e, ClauseFault)] == [ClauseFault]
+    assert tts.said[0][0] == tts.said[1][0]
 
 
 @pytest.mark.parametrize("after_s", [0.6, 0.9, 1.2, 1.5, 2.0, 2.5, 3.0])
 @pytest.mark.parametrize("mood", ["hum", "silent", "loop", "stuck"])
-def test_a_barge_in_while_a_clause_is_said_again_leaves_nothing(mood: Mood, after_s: float) -> None:
-    async def main() -> None:
-        tts = MoodyTts(["fine", mood, mood, mood], rtf=0.7)
-        async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
-            await it.do(AddItem(MessageItem("u", "user", (TextPart("Hi"),))), CreateResponse())
-            await it.hear(after_s)
-            await it.say(1.5)
-            ended_at = it.time_of(ReplyFinished)
-            assert tts.running == 0
-            assert not [at for at, e in it.log if isinstance(e, ReplyAudio) and at > ended_at]
-            assert [e.status for e in it.events(ReplyFinished)] == ["cancelled"]
-            told = len(it.events(ClauseFault))
-            await it.settle()
-            assert len(it.events(ClauseFault)) == told
-
-    run_virtual(main())
-
-
-def test_a_client_that_cancels_while_a_clause_is_said_again_hears_no_more() -> None:
-    async def main() -> None:
-        tts = MoodyTts(["hum", "hum"], rtf=0.5)
-        config = replace(CONFIG, turn_detection=None)
-        async with scene(config=config, settings=WATCHED, llm=brain(), tts=tts) as it:
-            await asked(it, 1.0)
-            assert [attempt for _, attempt in tts.said] == [0, 1]
-            await it.do(CancelResponse())
-            count = len(it.events(ReplyAudio))
-            await asyncio.sleep(20)
+@in_virtual_time
+async def test_a_barge_in_during_a_second_take_leaves_nothing(mood: Mood, after_s: float) -> None:
+    tts = MoodyTts(["fine", mood, mood, mood], rtf=0.7)
+    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+        await it.do(AddItem(MessageItem("u", "user", (TextPart("Hi"),))), CreateResponse())
+        await it.hear(after_s)
+        await it.say(1.5)
+        ended_at = it.time_of(ReplyFinished)
         assert tts.running == 0
-        assert len(it.events(ReplyAudio)) == count
-        assert finished(it).status == "cancelled"
+        assert not [at for at, e in it.log if isinstance(e, ReplyAudio) and at > ended_at]
+        assert [e.status for e in it.events(ReplyFinished)] == ["cancelled"]
+        told = len(it.events(ClauseFault))
+        await it.settle()
+        assert len(it.events(ClauseFault)) == told
 
-    run_virtual(main())
+
+@in_virtual_time
+async def test_a_client_that_cancels_while_a_clause_is_said_again_hears_no_more() -> None:
+    tts = MoodyTts(["hum", "hum"], rtf=0.5)
+    config = replace(CONFIG, turn_detection=None)
+    async with scene(config=config, settings=WATCHED, llm=brain(), tts=tts) as it:
+        await asked(it, 1.0)
+        assert [attempt for _, attempt in tts.said] == [0, 1]
+        await it.do(CancelResponse())
+        count = len(it.events(ReplyAudio))
+        await asyncio.sleep(20)
+    assert tts.running == 0
+    assert len(it.events(ReplyAudio)) == count
+    assert finished(it).status == "cancelled"
 
 
 @pytest.mark.parametrize("error", [EngineError("The voice broke"), Cancelled()])
-def test_an_engine_that_breaks_while_a_clause_is_said_again_fails_the_reply(
+@in_virtual_time
+async def test_an_engine_that_breaks_while_a_clause_is_said_again_fails_the_reply(
     error: Exception,
 ) -> None:
-    async def main() -> None:
-        tts = MoodyTts(["fine", "hum", "broken"], error=error)
-        async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
-            await asked(it)
-        assert finished(it).status == "failed"
-        assert tts.running == 0
-
-    run_virtual(main())
+    tts = MoodyTts(["fine", "hum", "broken"], error=error)
+    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+        await asked(it)
+    assert finished(it).status == "failed"
+    assert tts.running == 0
 
 
-def test_nothing_is_cut_without_the_watch() -> None:
-    async def main() -> None:
-        tts = MoodyTts(["hum"])
-        async with scene(config=CONFIG, llm=ScriptedLlm(["Yes."]), tts=tts) as it:
-            await asked(it)
-        assert faults(it) == []
-        assert heard_s(it) == pytest.approx(30.0)
-
-    run_virtual(main())
+@in_virtual_time
+async def test_nothing_is_cut_without_the_watch() -> None:
+    tts = MoodyTts(["hum"])
+    async with scene(config=CONFIG, llm=ScriptedLlm(["Yes."]), tts=tts) as it:
+        await asked(it)
+    assert faults(it) == []
+    assert heard_s(it) == pytest.approx(30.0)
 
 
 LONG = tuple(
@@ -307,38 +279,35 @@ LONG = tuple(
 
 
 @pytest.mark.parametrize("fine_s", [0.0, 1.3])
-def test_of_many_clauses_one_in_twenty_fails_and_none_is_lost(fine_s: float) -> None:
+@in_virtual_time
+async def test_of_many_clauses_one_in_twenty_fails_and_none_is_lost(fine_s: float) -> None:
     """As fast as Qwen3-TTS on an RTX 4090: 0.21 s for each second of speech."""
-
-    async def main() -> None:
-        draw = random.Random(1)
-        kinds: list[Mood] = [*KINDS]
-        moods: list[Mood] = []
-        for _ in range(400):
-            moods += [draw.choice(kinds), "fine"] if draw.random() < 0.05 else ["fine"]
-        tts = MoodyTts(["fine", *moods], fine_s=fine_s, rtf=0.21)
-        rounds = 4
-        async with scene(
-            config=CONFIG,
-            settings=WATCHED,
-            llm=ScriptedLlm(LONG, per_token_s=0.3),
-            tts=tts,
-        ) as it:
-            for number in range(rounds):
-                item = MessageItem(f"u{number}", "user", (TextPart("Hi"),))
-                await it.do(AddItem(item), CreateResponse())
-                await asyncio.sleep(400)
-        assert [e.status for e in it.events(ReplyFinished)] == ["completed"] * rounds
-        assert written(it) == "".join(LONG).strip() * rounds
-        told = it.events(ClauseFault)
-        assert len(told) > 5
-        assert not any(event.left_out for event in told)
-        assert len(tts.faulty_s) == len(told)
-        assert max(tts.faulty_s) <= 1.0
-        assert tts.running == 0
-        assert heard_s(it) >= 0.97 * len(written(it)) * S_PER_CHAR
-
-    run_virtual(main())
+    draw = random.Random(1)
+    kinds: list[Mood] = [*KINDS]
+    moods: list[Mood] = []
+    for _ in range(400):
+        moods += [draw.choice(kinds), "fine"] if draw.random() < 0.05 else ["fine"]
+    tts = MoodyTts(["fine", *moods], fine_s=fine_s, rtf=0.21)
+    rounds = 4
+    async with scene(
+        config=CONFIG,
+        settings=WATCHED,
+        llm=ScriptedLlm(LONG, per_token_s=0.3),
+        tts=tts,
+    ) as it:
+        for number in range(rounds):
+            item = MessageItem(f"u{number}", "user", (TextPart("Hi"),))
+            await it.do(AddItem(item), CreateResponse())
+            await asyncio.sleep(400)
+    assert [e.status for e in it.events(ReplyFinished)] == ["completed"] * rounds
+    assert written(it) == "".join(LONG).strip() * rounds
+    told = it.events(ClauseFault)
+    assert len(told) > 5
+    assert not any(event.left_out for event in told)
+    assert len(tts.faulty_s) == len(told)
+    assert max(tts.faulty_s) <= 1.0
+    assert tts.running == 0
+    assert heard_s(it) >= 0.97 * len(written(it)) * S_PER_CHAR
 
 
 TEXT = "First the dog ran, then it sat down. The cat slept."

@@ -23,7 +23,7 @@ from tests.speaking.test_clause_speech import (
 )
 from tests.support.moody_voice import MoodyTts
 from tests.support.scripted import scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 
 class SelfAwareTts(MoodyTts):
@@ -46,16 +46,14 @@ class SelfAwareTts(MoodyTts):
 @pytest.mark.parametrize("watched", [True, False])
 @pytest.mark.parametrize("wrong", ["runaway", "repetition"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_it_is_said_again_and_left_out_at_last(wrong: Wrong, times: int, watched: bool) -> None:
-    async def main() -> None:
-        tts = SelfAwareTts(wrong, times)
-        settings = WATCHED if watched else SessionSettings(watched=False)
-        async with scene(config=CONFIG, settings=settings, llm=brain(), tts=tts) as it:
-            await asked(it)
-        assert faults(it) == [(wrong, at, at == 1) for at in range(times)]
-        again = [take for text, take in tts.said if "robot" in text]
-        assert again[-1] == 1
-        assert written(it) == WORDS
-        assert finished(it).status == "completed"
-
-    run_virtual(main())
+@in_virtual_time
+async def test_it_is_said_again_then_left_out(wrong: Wrong, times: int, watched: bool) -> None:
+    tts = SelfAwareTts(wrong, times)
+    settings = WATCHED if watched else SessionSettings(watched=False)
+    async with scene(config=CONFIG, settings=settings, llm=brain(), tts=tts) as it:
+        await asked(it)
+    assert faults(it) == [(wrong, at, at == 1) for at in range(times)]
+    again = [take for text, take in tts.said if "robot" in text]
+    assert again[-1] == 1
+    assert written(it) == WORDS
+    assert finished(it).status == "completed"

@@ -46,7 +46,7 @@ from tests.support.scripted import (
     ScriptedTurn,
     scene,
 )
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 from tests.support.wired import Cast, Wired, wired
 
 SORRY = "Sorry, please say that again."
@@ -416,17 +416,15 @@ def test_a_silent_speculative_reply_is_not_sent() -> None:
     assert "😀" not in words(it)
 
 
-def test_a_guess_is_asked_again_behind_its_gate() -> None:
-    async def main() -> None:
-        async with gated(ScriptedTts(), ["😀"], apology=SORRY) as (reply, log):
-            await asyncio.sleep(5)
-            assert log == []
-            assert not reply.broken
-            reply.confirm()
-            await asyncio.sleep(5)
-        assert isinstance(log[0], ReplyStarted)
-        assert [e.text for e in log if isinstance(e, ReplyText)] == [SORRY]
-        assert isinstance(log[-1], ReplyFinished)
-        assert log[-1].status == "failed"
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_guess_is_asked_again_behind_its_gate() -> None:
+    async with gated(ScriptedTts(), ["😀"], apology=SORRY) as (reply, log):
+        await asyncio.sleep(5)
+        assert log == []
+        assert not reply.broken
+        reply.confirm()
+        await asyncio.sleep(5)
+    assert isinstance(log[0], ReplyStarted)
+    assert [e.text for e in log if isinstance(e, ReplyText)] == [SORRY]
+    assert isinstance(log[-1], ReplyFinished)
+    assert log[-1].status == "failed"

@@ -26,7 +26,7 @@ from pipeline.events import (
 from pipeline.settings import BargeIn, PolicyName, SessionSettings
 from pipeline.turn_record import TurnRecord
 from tests.support.scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 _WORDS = """
     once upon a time there was a small robot who lived on a wooden desk and talked all day long with
@@ -76,25 +76,22 @@ TURN = ["SpeechStarted", "SpeechStopped", "InputCommitted", "TranscriptReady"]
     ("heard", "reason"),
     [("Mm-hmm.", "backchannel"), ("", "no words"), ("there was a small", "echo")],
 )
-def test_what_is_no_interruption_changes_nothing(heard: str, reason: str) -> None:
+@in_virtual_time
+async def test_what_is_no_interruption_changes_nothing(heard: str, reason: str) -> None:
     stt = ScriptedStt(texts=("Tell me a story.", heard))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story()) as played:
-            await over_the_answer(played, 0.4)
-            await played.hear(9.0)
-        assert wire(played) == TURN
-        assert first_answer(played).status == "completed"
-        assert sent_s(played) == pytest.approx(9.0)
-        samples = np.concatenate([event.pcm for _, event in audio(played)])
-        assert len(samples) == 9 * 16_000
-        [ignored] = played.events(SpeechIgnored)
-        assert (ignored.reason, ignored.said) == (reason, heard)
-        assert ignored.audio_ms == pytest.approx(BEGAN_S * 1000, abs=40)
-        [record] = played.events(TurnRecord)
-        assert [(each.reason, each.text) for each in record.ignored] == [(reason, heard)]
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story()) as played:
+        await over_the_answer(played, 0.4)
+        await played.hear(9.0)
+    assert wire(played) == TURN
+    assert first_answer(played).status == "completed"
+    assert sent_s(played) == pytest.approx(9.0)
+    samples = np.concatenate([event.pcm for _, event in audio(played)])
+    assert len(samples) == 9 * 16_000
+    [ignored] = played.events(SpeechIgnored)
+    assert (ignored.reason, ignored.said) == (reason, heard)
+    assert ignored.audio_ms == pytest.approx(BEGAN_S * 1000, abs=40)
+    [record] = played.events(TurnRecord)
+    assert [(each.reason, each.text) for each in record.ignored] == [(reason, heard)]
 
 
 @pytest.mark.parametrize(
@@ -110,226 +107,188 @@ def test_what_is_no_interruption_changes_nothing(heard: str, reason: str) -> Non
         ("", "Ja, genau.", "completed"),
     ],
 )
-def test_commands_and_backchannels_of_the_conversations_language(
+@in_virtual_time
+async def test_commands_and_backchannels_of_the_conversations_language(
     language: str, heard: str, status: str
 ) -> None:
     stt = ScriptedStt(texts=("Erzähl mir eine Geschichte.", heard))
-
-    async def main() -> None:
-        config = replace(CONFIG, language=language)
-        async with scene(stt=stt, llm=story(), config=config) as played:
-            await over_the_answer(played, 0.4)
-            await played.hear(9.0)
-        assert first_answer(played).status == status
-
-    run_virtual(main())
+    config = replace(CONFIG, language=language)
+    async with scene(stt=stt, llm=story(), config=config) as played:
+        await over_the_answer(played, 0.4)
+        await played.hear(9.0)
+    assert first_answer(played).status == status
 
 
-def test_nothing_is_sent_from_the_onset_to_the_verdict() -> None:
+@in_virtual_time
+async def test_nothing_is_sent_from_the_onset_to_the_verdict() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story()) as played:
-            await over_the_answer(played, 0.4)
-            await played.hear(9.0)
-        times = [at for at, _ in audio(played)]
-        gaps = [(after - at, at) for at, after in itertools.pairwise(times)]
-        longest, since = max(gaps)
-        # The first window is enough; the end of "mm-hm" is known after one more and a pass.
-        assert since == pytest.approx(BEGAN_S, abs=0.05)
-        assert longest == pytest.approx(0.4 + 0.032 + 0.06, abs=0.06)
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story()) as played:
+        await over_the_answer(played, 0.4)
+        await played.hear(9.0)
+    times = [at for at, _ in audio(played)]
+    gaps = [(after - at, at) for at, after in itertools.pairwise(times)]
+    longest, since = max(gaps)
+    # The first window is enough; the end of "mm-hm" is known after one more and a pass.
+    assert since == pytest.approx(BEGAN_S, abs=0.05)
+    assert longest == pytest.approx(0.4 + 0.032 + 0.06, abs=0.06)
 
 
-def test_an_interruption_is_told_from_its_beginning() -> None:
+@in_virtual_time
+async def test_an_interruption_is_told_from_its_beginning() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "What", "What about tea?"))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story()) as played:
-            await over_the_answer(played, 1.0)
-            await played.hear(2.0)
-        assert wire(played) == [*TURN, *TURN]
-        started = played.events(SpeechStarted)[1]
-        assert started.audio_ms == pytest.approx(BEGAN_S * 1000 - 300, abs=40)
-        told_at = [at for at, event in played.log if isinstance(event, SpeechStarted)][1]
-        # 224 ms of speech, in whole windows, and a pass.
-        assert told_at - BEGAN_S == pytest.approx(0.224 + 0.06, abs=0.06)
-        cut = first_answer(played)
-        assert (cut.status, cut.reason) == ("cancelled", "turn_detected")
-        assert not [at for at, _ in audio(played) if BEGAN_S + 0.1 < at < told_at + 0.5]
-        assert played.events(TranscriptReady)[-1].text == "What about tea?"
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story()) as played:
+        await over_the_answer(played, 1.0)
+        await played.hear(2.0)
+    assert wire(played) == [*TURN, *TURN]
+    started = played.events(SpeechStarted)[1]
+    assert started.audio_ms == pytest.approx(BEGAN_S * 1000 - 300, abs=40)
+    told_at = [at for at, event in played.log if isinstance(event, SpeechStarted)][1]
+    # 224 ms of speech, in whole windows, and a pass.
+    assert told_at - BEGAN_S == pytest.approx(0.224 + 0.06, abs=0.06)
+    cut = first_answer(played)
+    assert (cut.status, cut.reason) == ("cancelled", "turn_detected")
+    assert not [at for at, _ in audio(played) if BEGAN_S + 0.1 < at < told_at + 0.5]
+    assert played.events(TranscriptReady)[-1].text == "What about tea?"
 
 
-def test_a_short_interruption_is_told_in_the_pause_after_it() -> None:
+@in_virtual_time
+async def test_a_short_interruption_is_told_in_the_pause_after_it() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Stop."))
     settings = SessionSettings(barge_in=BargeIn(first_look_ms=1000))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story(), settings=settings) as played:
-            await over_the_answer(played, 0.3)
-            await played.hear(2.0)
-        assert wire(played) == [*TURN, *TURN]
-        names = [type(event) for _, event in played.log if isinstance(event, SpeechPaused)]
-        assert len(names) == 2
-        assert first_answer(played).status == "cancelled"
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story(), settings=settings) as played:
+        await over_the_answer(played, 0.3)
+        await played.hear(2.0)
+    assert wire(played) == [*TURN, *TURN]
+    names = [type(event) for _, event in played.log if isinstance(event, SpeechPaused)]
+    assert len(names) == 2
+    assert first_answer(played).status == "cancelled"
 
 
-def test_a_listener_who_goes_on_to_ask_interrupts_with_all_of_it() -> None:
+@in_virtual_time
+async def test_a_listener_who_goes_on_to_ask_interrupts_with_all_of_it() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Yeah.", "Yeah. But why?"))
     settings = SessionSettings(barge_in=BargeIn(first_look_ms=1000))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story(), settings=settings) as played:
-            await over_the_answer(played, 0.3)
-            await played.hear(0.12)
-            await played.say(0.5)
-            await played.hear(2.0)
-        assert wire(played) == [*TURN, *TURN]
-        assert not played.events(SpeechIgnored)
-        assert not played.events(SpeechResumed)
-        started = played.events(SpeechStarted)[1]
-        assert started.audio_ms == pytest.approx(BEGAN_S * 1000 - 300, abs=40)
-        assert played.events(TranscriptReady)[-1].text == "Yeah. But why?"
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story(), settings=settings) as played:
+        await over_the_answer(played, 0.3)
+        await played.hear(0.12)
+        await played.say(0.5)
+        await played.hear(2.0)
+    assert wire(played) == [*TURN, *TURN]
+    assert not played.events(SpeechIgnored)
+    assert not played.events(SpeechResumed)
+    started = played.events(SpeechStarted)[1]
+    assert started.audio_ms == pytest.approx(BEGAN_S * 1000 - 300, abs=40)
+    assert played.events(TranscriptReady)[-1].text == "Yeah. But why?"
 
 
-def test_any_speech_interrupts_at_once_where_that_is_wanted() -> None:
+@in_virtual_time
+async def test_any_speech_interrupts_at_once_where_that_is_wanted() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story(), settings=AT_ONCE) as played:
-            await over_the_answer(played, 0.4)
-        told_at = [at for at, event in played.log if isinstance(event, SpeechStarted)][1]
-        assert told_at - BEGAN_S == pytest.approx(0.064, abs=0.04)
-        assert first_answer(played).status == "cancelled"
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story(), settings=AT_ONCE) as played:
+        await over_the_answer(played, 0.4)
+    told_at = [at for at, event in played.log if isinstance(event, SpeechStarted)][1]
+    assert told_at - BEGAN_S == pytest.approx(0.064, abs=0.04)
+    assert first_answer(played).status == "cancelled"
 
 
 @pytest.mark.parametrize("heard_s", [0.9, 9.9])
-def test_an_answer_that_has_just_begun_or_is_about_to_end_is_left_at_once(heard_s: float) -> None:
+@in_virtual_time
+async def test_an_answer_just_begun_or_about_to_end_stops_at_once(
+    heard_s: float,
+) -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story()) as played:
-            await played.say(QUESTION_S)
-            await played.hear(heard_s)
-            await played.say(0.3)
-        assert len(played.events(SpeechStarted)) == 2
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story()) as played:
+        await played.say(QUESTION_S)
+        await played.hear(heard_s)
+        await played.say(0.3)
+    assert len(played.events(SpeechStarted)) == 2
 
 
-def test_without_interruption_nothing_is_held_back() -> None:
+@in_virtual_time
+async def test_without_interruption_nothing_is_held_back() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "What about tea?"))
     config = replace(CONFIG, turn_detection=TurnDetection(interrupt_response=False))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story(), config=config) as played:
-            await over_the_answer(played, 0.5)
-            await played.hear(1.0)
-        assert wire(played) == [*TURN, *TURN]
-        assert sent_s(played) > 3.0
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story(), config=config) as played:
+        await over_the_answer(played, 0.5)
+        await played.hear(1.0)
+    assert wire(played) == [*TURN, *TURN]
+    assert sent_s(played) > 3.0
 
 
-def test_speech_that_cannot_be_read_interrupts_by_its_length() -> None:
+@in_virtual_time
+async def test_speech_that_cannot_be_read_interrupts_by_its_length() -> None:
     stt = ScriptedStt(texts=("Tell me a story.",))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story()) as played:
-            await played.say(QUESTION_S)
-            await played.hear(HEARD_S)
-            stt.error = EngineError("broken")
-            await played.say(0.3)
-            await played.hear(1.0)
-            assert [each.reason for each in played.events(SpeechIgnored)] == ["no words"]
-            await played.say(1.0)
-            await played.hear(1.0)
-        assert len(played.events(SpeechStarted)) == 2
-        assert first_answer(played).status == "cancelled"
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story()) as played:
+        await played.say(QUESTION_S)
+        await played.hear(HEARD_S)
+        stt.error = EngineError("broken")
+        await played.say(0.3)
+        await played.hear(1.0)
+        assert [each.reason for each in played.events(SpeechIgnored)] == ["no words"]
+        await played.say(1.0)
+        await played.hear(1.0)
+    assert len(played.events(SpeechStarted)) == 2
+    assert first_answer(played).status == "cancelled"
 
 
-def test_a_client_that_commits_says_that_it_is_speech() -> None:
+@in_virtual_time
+async def test_a_client_that_commits_says_that_it_is_speech() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story()) as played:
-            await over_the_answer(played, 0.2)
-            await played.do(CommitAudio())
-            await played.hear(1.0)
-        assert wire(played) == [*TURN, *TURN]
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story()) as played:
+        await over_the_answer(played, 0.2)
+        await played.do(CommitAudio())
+        await played.hear(1.0)
+    assert wire(played) == [*TURN, *TURN]
 
 
 @pytest.mark.parametrize("silence_s", [0.0, 0.1])
-def test_a_client_that_clears_hears_nothing_of_it_and_the_answer_goes_on(silence_s: float) -> None:
+@in_virtual_time
+async def test_after_a_clear_the_answer_goes_on_unseen(
+    silence_s: float,
+) -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story()) as played:
-            await over_the_answer(played, 0.14)
-            await played.hear(silence_s)
-            await played.do(ClearAudio())
-            await played.hear(9.0)
-        assert wire(played) == TURN
-        assert sent_s(played) == pytest.approx(9.0)
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story()) as played:
+        await over_the_answer(played, 0.14)
+        await played.hear(silence_s)
+        await played.do(ClearAudio())
+        await played.hear(9.0)
+    assert wire(played) == TURN
+    assert sent_s(played) == pytest.approx(9.0)
 
 
-def test_a_client_that_stalls_in_the_middle_does_not_keep_the_answer_back() -> None:
+@in_virtual_time
+async def test_a_client_that_stalls_in_the_middle_does_not_keep_the_answer_back() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story()) as played:
-            await over_the_answer(played, 0.3)
-            await played.session.quiet()
-        assert wire(played) == TURN
-        assert sent_s(played) == pytest.approx(9.0)
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story()) as played:
+        await over_the_answer(played, 0.3)
+        await played.session.quiet()
+    assert wire(played) == TURN
+    assert sent_s(played) == pytest.approx(9.0)
 
 
-def test_words_are_looked_at_ever_more_rarely() -> None:
+@in_virtual_time
+async def test_words_are_looked_at_ever_more_rarely() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", ""))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=ScriptedLlm(deltas=STORY * 3)) as played:
-            await over_the_answer(played, 10.0)
-            assert wire(played) == TURN
-            assert 10 < len(stt.finished) < 24
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=ScriptedLlm(deltas=STORY * 3)) as played:
+        await over_the_answer(played, 10.0)
+        assert wire(played) == TURN
+        assert 10 < len(stt.finished) < 24
 
 
 @pytest.mark.parametrize("clears", [False, True])
-def test_a_loud_moment_and_then_nothing_does_not_keep_the_answer_back(clears: bool) -> None:
+@in_virtual_time
+async def test_a_loud_moment_and_then_nothing_does_not_keep_the_answer_back(clears: bool) -> None:
     stt = ScriptedStt(texts=("Tell me a story.", ""))
-
-    async def main() -> None:
-        async with scene(stt=stt, llm=story()) as played:
-            await over_the_answer(played, 0.04)
-            assert played.session._turns.suspecting
-            if clears:
-                await played.do(ClearAudio())
-                assert not played.session._turns.suspecting
-            async with asyncio.timeout(30):
-                await played.session.quiet()
-        assert wire(played) == TURN
-        assert sent_s(played) == pytest.approx(9.0)
-
-    run_virtual(main())
+    async with scene(stt=stt, llm=story()) as played:
+        await over_the_answer(played, 0.04)
+        assert played.session._turns.suspecting
+        if clears:
+            await played.do(ClearAudio())
+            assert not played.session._turns.suspecting
+        async with asyncio.timeout(30):
+            await played.session.quiet()
+    assert wire(played) == TURN
+    assert sent_s(played) == pytest.approx(9.0)
 
 
 @pytest.mark.parametrize(
@@ -343,29 +302,25 @@ def test_a_loud_moment_and_then_nothing_does_not_keep_the_answer_back(clears: bo
         ("mm-hm", 0.32, "any-speech", "any speech"),
     ],
 )
-def test_events_say_why_an_answer_was_cut(
+@in_virtual_time
+async def test_events_say_why_an_answer_was_cut(
     said: str, seconds: float, policy: PolicyName, why: str
 ) -> None:
-    async def main() -> None:
-        settings = SessionSettings(barge_in=BargeIn(policy=policy))
-        stt = ScriptedStt(texts=("Tell me a story.", said))
-        async with scene(config=CONFIG, llm=story(), stt=stt, settings=settings) as played:
-            await over_the_answer(played, seconds)
-            await played.hear(3.0)
-        assert played.events(SpeechStarted)[1].interrupts == why
-        assert played.events(SpeechStopped)[1].why == "silence"
-        cut = [record for record in played.events(TurnRecord) if record.cut_by]
-        assert [(record.outcome, record.cut_by) for record in cut] == [("interrupted", why)]
-
-    run_virtual(main())
+    settings = SessionSettings(barge_in=BargeIn(policy=policy))
+    stt = ScriptedStt(texts=("Tell me a story.", said))
+    async with scene(config=CONFIG, llm=story(), stt=stt, settings=settings) as played:
+        await over_the_answer(played, seconds)
+        await played.hear(3.0)
+    assert played.events(SpeechStarted)[1].interrupts == why
+    assert played.events(SpeechStopped)[1].why == "silence"
+    cut = [record for record in played.events(TurnRecord) if record.cut_by]
+    assert [(record.outcome, record.cut_by) for record in cut] == [("interrupted", why)]
 
 
-def test_a_commit_by_the_client_is_why_a_turn_is_over() -> None:
-    async def main() -> None:
-        async with scene(config=CONFIG, llm=story()) as played:
-            await played.say(QUESTION_S)
-            await played.do(CommitAudio())
-            await played.hear(1.0)
-        assert played.events(SpeechStopped)[0].why == "client"
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_commit_by_the_client_is_why_a_turn_is_over() -> None:
+    async with scene(config=CONFIG, llm=story()) as played:
+        await played.say(QUESTION_S)
+        await played.do(CommitAudio())
+        await played.hear(1.0)
+    assert played.events(SpeechStopped)[0].why == "client"

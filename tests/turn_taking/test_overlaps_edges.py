@@ -27,7 +27,7 @@ from pipeline.events import (
 from pipeline.items import MessageItem, TextPart
 from pipeline.settings import Filler, SessionSettings
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 from tests.turn_taking.test_overlaps import CONFIG, QUESTION_S, audio, first_answer, sent_s, story
 
 QUESTION = "Tell me a story."
@@ -120,18 +120,15 @@ def test_a_recogniser_that_hangs_does_not_hold_everything_up() -> None:
     assert audio(played)
 
 
-def test_fillers_take_turns_where_tools_are_called_too() -> None:
+@in_virtual_time
+async def test_fillers_take_turns_where_tools_are_called_too() -> None:
     filler = Filler(after_ms=1000, sentences=("One.", "Two."))
     llm = ScriptedLlm(deltas=(ToolCall("look", "{}"),), first_s=2.0)
     tts = ScriptedTts()
-
-    async def main() -> None:
-        async with scene(llm=llm, tts=tts, settings=SessionSettings(filler=filler)) as played:
-            for _ in range(3):
-                await played.do(CreateResponse())
-                await played.hear(6.0)
-
-    run_virtual(main())
+    async with scene(llm=llm, tts=tts, settings=SessionSettings(filler=filler)) as played:
+        for _ in range(3):
+            await played.do(CreateResponse())
+            await played.hear(6.0)
     assert tts.said == ["One.", "Two.", "One."]
 
 

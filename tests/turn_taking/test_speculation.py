@@ -19,7 +19,7 @@ from pipeline.messages import Message
 from pipeline.settings import SessionSettings, Speculation
 from pipeline.turn_taking.speculation import Budget
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTurn, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 
 # --- the budget --------------------------------------------------------------------------------
 
@@ -214,18 +214,15 @@ def test_who_goes_on_over_an_answer_that_has_just_begun_is_answered_once(gap_s: 
     assert heard_s < 1.3, "sent, of which less was played"
 
 
-def test_an_answer_that_was_heard_for_longer_stays_in_the_conversation() -> None:
+@in_virtual_time
+async def test_an_answer_that_was_heard_for_longer_stays_in_the_conversation() -> None:
     llm = ScriptedLlm()
     stt = ScriptedStt(texts=("I have a dog.", "What does he eat?"))
-
-    async def main() -> None:
-        async with scene(llm=llm, stt=stt) as played:
-            await played.say(1.024)
-            await played.hear(1.8)
-            await played.say(1.024)
-            await played.hear(3.0)
-
-    run_virtual(main())
+    async with scene(llm=llm, stt=stt) as played:
+        await played.say(1.024)
+        await played.hear(1.8)
+        await played.say(1.024)
+        await played.hear(3.0)
     roles = [message.role for message in llm.prompts[-1]]
     assert roles == ["system", "user", "assistant", "user"]
 
