@@ -132,12 +132,29 @@ class ResponseOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Configure:
+class Direction:
+    """``azimuth_deg``: 0 to 360, where 0 is the array's left, 90 its front (a linear array cannot
+    tell it from the back) and 180 its right. ``speech``: whether the array hears speech now.
+    ``energy``: of the speech in the chosen beam, 0 for none, in the array's own unit."""
+
+    azimuth_deg: float
+    speech: bool
+    energy: float = 0.0
+
+
+class Command:
+    """Something that a client asks of a session."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Configure(Command):
     config: SessionConfig
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AppendAudio:
+class AppendAudio(Command):
     """More microphone audio, at ``rate`` Hz.
 
     ``given``: where the microphone and the loudspeaker are this machine's, what the latter was
@@ -154,24 +171,24 @@ class AppendAudio:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteDirection:
+class NoteDirection(Command):
     """What a microphone array says of who speaks, some ten times a second."""
 
     direction: Direction
 
 
 @dataclass(frozen=True, slots=True)
-class CommitAudio:
+class CommitAudio(Command):
     event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ClearAudio:
+class ClearAudio(Command):
     event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class AddItem:
+class AddItem(Command):
     """``after``: id of the item before it, ``Chat.ROOT``, or ``None`` for the end."""
 
     item: Item
@@ -180,19 +197,19 @@ class AddItem:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteItem:
+class DeleteItem(Command):
     item_id: str
     event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class RetrieveItem:
+class RetrieveItem(Command):
     item_id: str
     event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TruncateItem:
+class TruncateItem(Command):
     item_id: str
     content_index: int
     audio_end_ms: int
@@ -200,40 +217,14 @@ class TruncateItem:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateResponse:
+class CreateResponse(Command):
     options: ResponseOptions = field(default_factory=ResponseOptions)
     event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CancelResponse:
+class CancelResponse(Command):
     """``response_id`` ``None``: the response that owns the speaker."""
 
     response_id: str | None = None
     event_id: str | None = None
-
-
-Command = (
-    Configure
-    | AppendAudio
-    | NoteDirection
-    | CommitAudio
-    | ClearAudio
-    | AddItem
-    | DeleteItem
-    | RetrieveItem
-    | TruncateItem
-    | CreateResponse
-    | CancelResponse
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Direction:
-    """``azimuth_deg``: 0 to 360, where 0 is the array's left, 90 its front (a linear array cannot
-    tell it from the back) and 180 its right. ``speech``: whether the array hears speech now.
-    ``energy``: of the speech in the chosen beam, 0 for none, in the array's own unit."""
-
-    azimuth_deg: float
-    speech: bool
-    energy: float = 0.0

@@ -155,12 +155,8 @@ class TranscriptFailed:
 
 @dataclass(frozen=True, slots=True)
 class ItemAdded:
-    item: Item
-    previous_item_id: str | None
+    """A whole item stands in the conversation."""
 
-
-@dataclass(frozen=True, slots=True)
-class ItemDone:
     item: Item
     previous_item_id: str | None
 
@@ -386,7 +382,6 @@ Event = (
     | TranscriptReady
     | TranscriptFailed
     | ItemAdded
-    | ItemDone
     | ItemDeleted
     | ItemRetrieved
     | ItemTruncated

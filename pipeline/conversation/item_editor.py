@@ -12,7 +12,6 @@ from pipeline.events import (
     InputCommitted,
     ItemAdded,
     ItemDeleted,
-    ItemDone,
     ItemRetrieved,
     ItemTruncated,
     OutputItem,
@@ -61,7 +60,7 @@ class ItemEditor:
         item = MessageItem(item_id, "user", (part,))
         previous = self.append(item)
         self._bus.publish(InputCommitted(item_id, previous))
-        self._publish_added(item, previous)
+        self._bus.publish(ItemAdded(item, previous))
         return item
 
     def append(self, item: MessageItem | OutputItem) -> str | None:
@@ -80,10 +79,6 @@ class ItemEditor:
             for item_id in self._chat.drop_oldest(max(1, int(self._max_items * ROOM))):
                 self._bus.publish(ItemDeleted(item_id))
 
-    def _publish_added(self, item: Item, previous: str | None) -> None:
-        self._bus.publish(ItemAdded(item, previous))
-        self._bus.publish(ItemDone(item, previous))
-
     # -- what the client asks for
 
     def add(self, command: AddItem) -> bool:
@@ -91,7 +86,7 @@ class ItemEditor:
         item = command.item
         if item.id in self._from_before and item in self._chat.items:
             self._from_before.remove(item.id)
-            self._publish_added(item, self._chat.previous_id(item.id))
+            self._bus.publish(ItemAdded(item, self._chat.previous_id(item.id)))
             return False
         if self._answers_a_call(item):
             self._make_room()  # the output of a call of ours is never refused for want of room
@@ -110,7 +105,7 @@ class ItemEditor:
             text = f"Error adding item: the previous item with id '{command.after}' does not exist."
             code = "item_create_invalid_previous_item_id"
             return self._refuse(command, code, text, "previous_item_id")
-        self._publish_added(item, previous)
+        self._bus.publish(ItemAdded(item, previous))
         return True
 
     def _answers_a_call(self, item: Item) -> bool:

@@ -55,7 +55,6 @@ from pipeline.events import (
     InputCommitted,
     ItemAdded,
     ItemDeleted,
-    ItemDone,
     ItemRetrieved,
     ItemTruncated,
     Refused,
@@ -294,7 +293,7 @@ class RealtimeConnection:
             case TranscriptPartial() | TranscriptReady() | TranscriptFailed():
                 if self._session.transcribes:
                     self._transcripts.tell(event)
-            case ItemAdded() | ItemDone() | ItemDeleted() | ItemRetrieved() | ItemTruncated():
+            case ItemAdded() | ItemDeleted() | ItemRetrieved() | ItemTruncated():
                 self._apply_item(event)
             case SpeechRejected():
                 self._transcripts.forget(event.item_id)
@@ -322,14 +321,12 @@ class RealtimeConnection:
                     response.finish(event)
                     self._send("rate_limits.updated", rate_limits=[])
 
-    def _apply_item(
-        self, event: ItemAdded | ItemDone | ItemDeleted | ItemRetrieved | ItemTruncated
-    ) -> None:
+    def _apply_item(self, event: ItemAdded | ItemDeleted | ItemRetrieved | ItemTruncated) -> None:
         match event:
-            case ItemAdded() | ItemDone():
-                kind = "added" if isinstance(event, ItemAdded) else "done"
-                place = {"previous_item_id": event.previous_item_id}
-                self._send(f"conversation.item.{kind}", **place, item=item_to_wire(event.item))
+            case ItemAdded():
+                for kind in ("added", "done"):
+                    place = {"previous_item_id": event.previous_item_id}
+                    self._send(f"conversation.item.{kind}", **place, item=item_to_wire(event.item))
             case ItemDeleted():
                 self._send("conversation.item.deleted", item_id=event.item_id)
             case ItemRetrieved():

@@ -85,7 +85,6 @@ async def test_a_spoken_question_gets_a_spoken_answer_in_the_order_of_the_wire()
         "SpeechStopped",
         "InputCommitted",
         "ItemAdded",
-        "ItemDone",
         "TranscriptReady",
         "ReplyStarted",
         "ReplyItemStarted",
@@ -221,7 +220,6 @@ async def test_push_to_talk_commits_without_a_reply_and_answers_when_asked() -> 
     assert played.names(*INTERNAL, ReplyText, ReplyAudio) == [
         "InputCommitted",
         "ItemAdded",
-        "ItemDone",
         "ReplyStarted",
         "TranscriptReady",
         "ReplyItemStarted",
@@ -261,7 +259,6 @@ async def test_a_manual_commit_ends_an_open_voice_turn_without_a_reply() -> None
         "SpeechStopped",
         "InputCommitted",
         "ItemAdded",
-        "ItemDone",
         "TranscriptReady",
     ]
 

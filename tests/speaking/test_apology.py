@@ -69,7 +69,6 @@ async def test_a_language_model_that_fails_is_told_and_the_response_fails() -> N
         await asyncio.sleep(5)
         assert it.names(ReplyText, ReplyAudio) == [
             "ItemAdded",
-            "ItemDone",
             "ReplyStarted",
             "ReplyItemStarted",
             "ReplyItemFinished",

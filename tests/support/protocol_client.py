@@ -150,5 +150,4 @@ def user_speaks(item_id: str = "item_u") -> list[events.Event]:
         events.SpeechStopped(item_id, 1700),
         events.InputCommitted(item_id, None),
         events.ItemAdded(item, None),
-        events.ItemDone(item, None),
     ]

@@ -70,12 +70,10 @@ class ScriptedSession:
         match command:
             case AddItem():
                 self.bus.publish(events.ItemAdded(command.item, None))
-                self.bus.publish(events.ItemDone(command.item, None))
             case CommitAudio():
                 item = MessageItem("item_u", "user", (AudioPart(None, 1.0),))
                 self.bus.publish(events.InputCommitted("item_u", None))
                 self.bus.publish(events.ItemAdded(item, None))
-                self.bus.publish(events.ItemDone(item, None))
             case CreateResponse():
                 self.begin_reply()
                 if not self._hold:
