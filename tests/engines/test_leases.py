@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec
 
 import pytest
 
@@ -19,19 +16,7 @@ from pipeline.items import MessageItem, TextPart
 from pipeline.messages import Sampling, ToolChoice
 from pipeline.work import Cancelled, Work
 from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, scene
-from tests.support.virtual_time import run_virtual
-
-P = ParamSpec("P")
-
-
-def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """The test runs on a loop whose clock jumps."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        run_virtual(test(*args, **kwargs))
-
-    return run
+from tests.support.virtual_time import in_virtual_time
 
 
 @in_virtual_time
