@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from app.doctor.memory import check_memory
-from app.doctor.needs import needs_of
+from app.doctor.needs import Needs, needs_of
 from app.doctor.stack import check_gpu
 from app.models.engine_memory import GpuKind
 from app.models.gpu import Gpus, find_gpus
@@ -48,10 +48,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a profile fits; ``why``: what is missing."""
+    """Whether a profile fits. ``why``: what is missing; ``fetches``: what its first start would
+    fetch."""
 
     name: str
     why: str = ""
+    fetches: str = ""
 
     @property
     def fits(self) -> bool:
@@ -72,14 +74,25 @@ def usable_cores() -> int:
 
 def judge(machine: Machine) -> list[Verdict]:
     """A verdict on each profile of ``BEST_FIRST``. Raises ``ConfigError``."""
-    return [Verdict(name, _missing(machine, name, gpu, cores)) for name, gpu, cores in BEST_FIRST]
+    return [_verdict(machine, *profile) for profile in BEST_FIRST]
 
 
-def _missing(machine: Machine, name: str, gpu: GpuKind | None, cores: int) -> str:
-    if gpu == "apple" and (machine.system, machine.processor) != ("darwin", "arm64"):
-        return _NO_APPLE
+def _verdict(machine: Machine, name: str, gpu: GpuKind | None, cores: int) -> Verdict:
     settings = load_settings(name, environ={}).settings
     needs = needs_of(settings, machine.gpus, system=machine.system)
+    return Verdict(name, _missing(machine, needs, gpu, cores), _fetches(needs))
+
+
+def _fetches(needs: Needs) -> str:
+    """Packages that are locked for it may be here already; pip knows."""
+    packages = [f"the packages of requirements-{needs.stack}.lock"] if needs.stack else []
+    weights = [f"{missing.name} ({missing.size / 1e6:,.0f} MB)" for missing in needs.missing]
+    return ", ".join(packages + weights)
+
+
+def _missing(machine: Machine, needs: Needs, gpu: GpuKind | None, cores: int) -> str:
+    if gpu == "apple" and (machine.system, machine.processor) != ("darwin", "arm64"):
+        return _NO_APPLE
     least_mb = needs.memory_mb + (MACOS_MB if gpu == "apple" else SYSTEM_MB)
     checks = list(check_gpu(needs, machine.gpus)) if needs.gpu_engines else []
     checks.append(check_memory(least_mb, machine.memory_mb, machine.memory_mb))

@@ -7,6 +7,7 @@ import { call, offered } from "./tools.js";
 import { fromCamera, fromFile } from "./picture.js";
 
 const LANGUAGES = { "": "as configured", en: "English", de: "Deutsch", fr: "Français", es: "Español", it: "Italiano", pt: "Português", nl: "Nederlands" };
+const DRAW_EVERY_MS = 100; // the level; pieces of sound come five times as often
 const LOUD = 0.02; // RMS above which there is speech, of 1
 const NAMES = { connecting: "Connecting …", open: "Connected", lost: "Connection lost; trying again …" };
 
@@ -25,7 +26,7 @@ export const talk = {
         level = loudness;
         if (loudness > LOUD && !playing) lastLoud = performance.now();
         if (!byKey || held) client.send("input_audio_buffer.append", { audio: base64(pcm) });
-        draw();
+        later();
       },
       (sounding) => {
         playing = sounding;
@@ -177,6 +178,11 @@ export const talk = {
       client.send("response.create");
     }
 
+    let waiting = 0;
+    function later() {
+      waiting ||= setTimeout(() => { waiting = 0; draw(); }, DRAW_EVERY_MS);
+    }
+
     function draw() {
       render(html`
         <p class="note" role="status">${NAMES[state]}${playing ? " · speaking" : listening ? " · listening" : ""}${waited ? ` · first sound ${Math.round(waited)} ms after your last` : ""}</p>
@@ -216,6 +222,6 @@ export const talk = {
     }
 
     draw();
-    return () => { client.close(); sound.close(); };
+    return () => { client.close(); sound.close(); clearTimeout(waiting); };
   },
 };
