@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -52,3 +53,14 @@ def weights(cache: WeightsCache) -> Callable[[str], Path]:
         return cache.path(name)
 
     return path
+
+
+@pytest.fixture
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+    """Starts servers over scripted engines, as ``tests.support.scripted_server`` does."""
+    from tests.support.scripted_server import servers
+
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    async with servers() as start:
+        yield start

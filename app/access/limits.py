@@ -89,27 +89,6 @@ class MessageRate:
         return Pace(wait_s, tell)
 
 
-class IdleTime:
-    """How long nothing has been said on a connection, in either direction."""
-
-    def __init__(self, limit_s: float | None, now: float) -> None:
-        """``limit_s`` ``None``: no connection is ever idle."""
-        self._limit_s = limit_s
-        self._last = now
-
-    @property
-    def limited(self) -> bool:
-        return self._limit_s is not None
-
-    def heard(self, now: float) -> None:
-        """A message went through."""
-        self._last = now
-
-    def left_s(self, now: float) -> float:
-        """Seconds until the limit; 0 when it is reached."""
-        return 0.0 if self._limit_s is None else max(0.0, self._last + self._limit_s - now)
-
-
 class Places:
     """How many each address holds of something that is scarce.
 

@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import numpy as np
 
+from app.server.listening import bind
 from app.server.process_usage import Usage, usage
-from app.server.server import bind
 from app.server.serving import PATH
 from app.talk.realtime_client import RATE, RealtimeClient, SpokenTurn, connect, room_tone
 from hardware.wav import speech_end

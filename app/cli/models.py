@@ -16,7 +16,7 @@ from app.models.catalogue import Catalogue
 from app.models.download import Progress, Report, megabytes
 from app.models.pull import pull as pull_weights
 from app.models.weights import WeightsCache
-from app.server.control import Use, ask, socket_path
+from app.server.control import ask, socket_path
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from pipeline.errors import WeightsError
@@ -179,7 +179,7 @@ def use(
     """Exchange engines of the server that runs on this machine; no client is disconnected."""
     settings = load_settings(config, overrides or ()).settings
     path = socket_path(settings.server.port, os.environ)
-    ask(path, Use(assignments, unload_first), typer.echo)
+    ask(path, assignments, typer.echo, unload_first)
     typer.echo("Done, until the server ends; to keep it, write it into your settings.")
 
 

@@ -16,7 +16,6 @@ import stat
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +30,8 @@ REQUEST_S = 5.0
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """The only thing that can be asked for. ``unload_first``: see ``Exchange``."""
-
-    assignments: Sequence[str]
-    unload_first: bool | None = None
-
-
-Carry = Callable[[Use, Tell], Awaitable[None]]
-"""Carries a request out. Raises ``ReachyVoiceError``."""
+Use = Callable[[Sequence[str], Tell, bool | None], Awaitable[None]]
+"""``LiveSettings.use``, the only thing that can be asked for. Raises ``ReachyVoiceError``."""
 
 
 def socket_path(port: int, environ: Mapping[str, str]) -> Path:
@@ -64,7 +55,7 @@ def socket_path(port: int, environ: Mapping[str, str]) -> Path:
 # --- the server --------------------------------------------------------------------------------
 
 
-async def answer_requests(path: Path, carry: Carry, on_listening: Callable[[], None]) -> None:
+async def answer_requests(path: Path, use: Use, on_listening: Callable[[], None]) -> None:
     """Until cancelled. Raises ``OSError`` if the address cannot be bound."""
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -75,7 +66,7 @@ async def answer_requests(path: Path, carry: Carry, on_listening: Callable[[], N
             with connection:
                 connection.setblocking(False)
                 try:
-                    await _answer(connection, carry)
+                    await _answer(connection, use)
                 except Exception as error:  # whatever it was made of
                     what = type(error).__name__
                     log.warning("a request was not understood: %s: %s", what, error)
@@ -100,10 +91,10 @@ def _listen(listener: socket.socket, path: Path) -> None:
     listener.listen()
 
 
-async def _answer(connection: socket.socket, carry: Carry) -> None:
+async def _answer(connection: socket.socket, use: Use) -> None:
     async with asyncio.timeout(REQUEST_S):
         asked = json.loads(await _read_line(connection))
-    use = Use([str(text) for text in asked["assignments"]], asked.get("unload_first"))
+    assignments = [str(text) for text in asked["assignments"]]
 
     def send(answer: Mapping[str, Any]) -> None:
         # Who asked may be gone; what was asked for goes on. A few lines always fit.
@@ -111,7 +102,7 @@ async def _answer(connection: socket.socket, carry: Carry) -> None:
             connection.send(json.dumps(answer).encode() + b"\n")
 
     try:
-        await carry(use, lambda step: send({"step": step}))
+        await use(assignments, lambda step: send({"step": step}), asked.get("unload_first"))
     except ReachyVoiceError as error:
         send({"error": [error.what, error.why, error.fix], "exit_code": error.exit_code})
     except Exception:
@@ -140,26 +131,22 @@ class NotRunning(ReachyVoiceError):
     exit_code = 9
 
 
-class Refused(ReachyVoiceError):
-    """The server could not do it; ``code`` is the exit code of the reason."""
-
-    def __init__(self, what: str, *, why: str = "", fix: str = "", code: int = 1) -> None:
-        super().__init__(what, why=why, fix=fix)
-        self.exit_code = code
-
-
 def _another(path: Path) -> str:
     """How to reach a server that does run, if there is one."""
     ports = sorted(other.stem for other in path.parent.glob("*.sock") if other != path)
     return f"One runs at port {ports[0]}: add --set server.port={ports[0]}" if ports else ""
 
 
-def ask(path: Path, use: Use, tell: Tell) -> None:
-    """Returns when it is done. Raises ``NotRunning``, and the server's reason as ``Refused``."""
+def ask(
+    path: Path, assignments: Sequence[str], tell: Tell, unload_first: bool | None = None
+) -> None:
+    """``LiveSettings.use`` of the server at ``path``; returns when it is done. Raises
+    ``NotRunning``, and the server's reason with its exit code as ``ReachyVoiceError``."""
+    asked = {"assignments": list(assignments), "unload_first": unload_first}
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
-            connection.sendall(json.dumps(asdict(use)).encode() + b"\n")
+            connection.sendall(json.dumps(asked).encode() + b"\n")
             with connection.makefile() as lines:
                 for line in lines:
                     answer = json.loads(line)
@@ -167,7 +154,9 @@ def ask(path: Path, use: Use, tell: Tell) -> None:
                         tell(answer["step"])
                     elif "error" in answer:
                         what, why, fix = answer["error"]
-                        raise Refused(what, why=why, fix=fix, code=answer["exit_code"])
+                        refused = ReachyVoiceError(what, why=why, fix=fix)
+                        refused.exit_code = answer["exit_code"]
+                        raise refused
                     else:
                         return
     except (FileNotFoundError, ConnectionRefusedError) as error:

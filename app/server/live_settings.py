@@ -9,7 +9,6 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from app.compose import Assistant
-from app.server.control import Use
 from app.server.exchange import Exchange, Tell
 from app.settings.model import Loaded, Settings
 from pipeline.engines.registry import Kind
@@ -42,20 +41,16 @@ class LiveSettings:
         self._used: dict[Kind, list[str]] = {}
         """What was asked for since; a file that is changed later has the last word."""
 
-    async def carry(self, use: Use, tell: Tell) -> None:
-        """What ``reachy-voice models use`` asks for; see ``use``."""
-
-        def both(step: str) -> None:
-            log.info("%s", step)
-            tell(step)
-
-        await self.use(use.assignments, both, use.unload_first)
-
     async def use(
         self, assignments: Sequence[str], tell: Tell, unload_first: bool | None = None
     ) -> None:
         """Exchange what ``tts=piper`` or ``llm.threads=2`` change. Raises ``ReachyVoiceError``;
         what was exchanged before that stays."""
+
+        def say(step: str) -> None:
+            _log_step(step)
+            tell(step)
+
         asked: dict[Kind, list[str]] = {}
         for assignment in assignments:
             kind, key, whole = _in_full(assignment)
@@ -65,9 +60,9 @@ class LiveSettings:
         loaded = await asyncio.to_thread(self._load, [line for of in asked.values() for line in of])
         changed = [kind for kind in asked if self._differs(kind, loaded.settings)]
         if not changed:
-            tell("nothing to do: that is what runs")
+            say("nothing to do: that is what runs")
         for kind in changed:
-            await self._exchange.exchange(kind, loaded.settings.engine(kind), tell, unload_first)
+            await self._exchange.exchange(kind, loaded.settings.engine(kind), say, unload_first)
             self._used[kind] = asked[kind]
 
     def _differs(self, kind: Kind, wanted: Settings) -> bool:

@@ -6,7 +6,7 @@ a fixed set of values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
@@ -80,74 +80,52 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._of_server()
+        self._of_turns()
+
+    def _of_server(self) -> None:
+        counter, gauge = self._counter, self._gauge
+        self._open = gauge("sessions_open", "Clients that are connected.")
+        self._parked = gauge("sessions_parked", "Conversations whose client may come back.")
+        self._sessions = counter("sessions", "Clients that were let in.")
+        self._resumed = counter("sessions_resumed", "Clients that came back.")
+        self._ended = counter("sessions_ended", "Sessions that are over.", by=get_args(Ending))
+        refusals = get_args(Refusal)
+        self._refused = counter("sessions_refused", "Clients turned away.", reason=refusals)
+        self._errors = counter("client_errors", "Error events sent to clients.", code=())
+        self._dropped = counter("events_dropped", "Events that these metrics missed.")
+        self._ready = gauge("engine_ready", "1 when the engine is ready.", "engine")
+        processes = "of the server and its engines' processes"
+        self._rss = gauge("resident_bytes", f"Memory {processes}.")
+        self._cpu = gauge("cpu_seconds", f"CPU time {processes} that now live.")
         lag = self._histogram("event_loop_lag_seconds", "How late timers come.", LAG_BUCKETS_S)
         self._lag = LoopLag(lag.observe)
-        self._count_sessions()
-        self._count_replies()
-        self._count_machine()
 
-    def _count_sessions(self) -> None:
-        self._open = self._gauge("sessions_open", "Clients that are connected.")
-        self._parked = self._gauge("sessions_parked", "Conversations whose client may come back.")
-        self._sessions = self._counter("sessions", "Clients that were let in.")
-        self._resumed = self._counter("sessions_resumed", "Clients that came back.")
-        self._ended = self._counter("sessions_ended", "Sessions that are over.", "by")
-        self._refused = self._counter("sessions_refused", "Clients turned away.", "reason")
-        self._errors = self._counter("client_errors", "Error events sent to clients.", "code")
-        self._dropped = self._counter("events_dropped", "Events that these metrics missed.")
-        for ending in get_args(Ending):
-            self._ended.labels(ending)
-        for refusal in get_args(Refusal):
-            self._refused.labels(refusal)
-
-    def _count_replies(self) -> None:
-        self.turns = self._counter("turns", "What became of each turn.", "origin", "outcome")
-        self.pauses = self._counter(
-            "pauses", "Pauses in speech, by what spoke for or against an end.", "clue", "ended"
-        )
-        self.stages = self._histogram(
-            "stage_seconds",
-            "From the end of speech, or a request, to each stage of the answer.",
-            STAGE_BUCKETS_S,
-            *("stage", "origin"),
-        )
-        self.responses = self._counter("responses", "Answers that ended.", "status", "reason")
-        self.ignored = self._counter(
-            "speech_ignored", "Speech over answers that went on.", "reason"
-        )
-        self.speculations = self._counter("speculations", "Work ahead of the end of a turn.")
-        self.discarded = self._counter(
-            "speculations_discarded", "Work ahead that was thrown away unheard."
-        )
-        self.engine_seconds = self._counter(
-            "engine_seconds", "Time that engines spent on answers, given or discarded.", "outcome"
-        )
-        self.tokens = self._counter("tokens", "Tokens of the language model.", "kind")
-        self.tool_calls = self._counter("tool_calls", "Tool calls in answers.")
-        self.clause_faults = self._counter(
-            "clause_faults", "Clauses that were no speech, and were cut.", "fault", "left_out"
-        )
-        self.silent_answers = self._counter(
-            "silent_answers", "Answers that could not be heard at first.", "outcome"
-        )
-        self.transcripts_failed = self._counter("transcripts_failed", "Speech that was not read.")
-        for reason in get_args(Ignored):
-            self.ignored.labels(reason)
-        for silence in get_args(SilenceOutcome):
-            self.silent_answers.labels(silence)
-        for outcome in ("given", "discarded"):
-            self.engine_seconds.labels(outcome)
+    def _of_turns(self) -> None:
+        counter = self._counter
+        self.turns = counter("turns", "What became of each turn.", origin=(), outcome=())
+        what = "Pauses in speech, by what spoke for or against an end."
+        self.pauses = counter("pauses", what, clue=(), ended=())
+        what = "From the end of speech, or a request, to each stage of the answer."
+        labels = ("stage", "origin")
+        self.stages = self._histogram("stage_seconds", what, STAGE_BUCKETS_S, *labels)
         for stage in STAGES:
             self.stages.labels(stage, "voice")
-
-    def _count_machine(self) -> None:
-        self._ready = self._gauge("engine_ready", "1 when the engine is ready.", "engine")
-        self._rss = self._gauge(
-            "resident_bytes", "Memory of the server and its engines' processes."
-        )
-        self._cpu = self._gauge(
-            "cpu_seconds", "CPU time of the server and its engines' processes that now live."
-        )
+        self.responses = counter("responses", "Answers that ended.", status=(), reason=())
+        what = "Speech over answers that went on."
+        self.ignored = counter("speech_ignored", what, reason=get_args(Ignored))
+        self.speculations = counter("speculations", "Work ahead of the end of a turn.")
+        what = "Work ahead that was thrown away unheard."
+        self.discarded = counter("speculations_discarded", what)
+        what = "Time that engines spent on answers, given or discarded."
+        self.engine_seconds = counter("engine_seconds", what, outcome=("given", "discarded"))
+        self.tokens = counter("tokens", "Tokens of the language model.", kind=())
+        self.tool_calls = counter("tool_calls", "Tool calls in answers.")
+        what = "Clauses that were no speech, and were cut."
+        self.clause_faults = counter("clause_faults", what, fault=(), left_out=())
+        what = "Answers that could not be heard at first."
+        self.silent_answers = counter("silent_answers", what, outcome=get_args(SilenceOutcome))
+        self.transcripts_failed = counter("transcripts_failed", "Speech that was not read.")
 
     # -- what the server reports
 
@@ -185,8 +163,13 @@ class Metrics:
 
     # -- making them
 
-    def _counter(self, name: str, help: str, *labels: str) -> Counter:
-        return Counter(PREFIX + name, help, labels, registry=self.registry)
+    def _counter(self, name: str, help: str, **labels: Sequence[str]) -> Counter:
+        """``labels``: for each name the values that are shown before they happen."""
+        made = Counter(PREFIX + name, help, tuple(labels), registry=self.registry)
+        for values in labels.values():
+            for value in values:
+                made.labels(value)
+        return made
 
     def _gauge(self, name: str, help: str, *labels: str) -> Gauge:
         return Gauge(PREFIX + name, help, labels, registry=self.registry)
@@ -258,21 +241,13 @@ def _reply(metrics: Metrics, record: TurnRecord) -> None:
     metrics.tool_calls.inc(record.tool_calls)
 
 
-def _transcript_failed(metrics: Metrics, event: TranscriptFailed) -> None:
-    metrics.transcripts_failed.inc()
-
-
 def _clause_fault(metrics: Metrics, event: ClauseFault) -> None:
     metrics.clause_faults.labels(event.fault, "yes" if event.left_out else "no").inc()
 
 
-def _silent_answer(metrics: Metrics, event: SilentAnswer) -> None:
-    metrics.silent_answers.labels(event.outcome).inc()
-
-
 _COUNTED: Mapping[type, Callable[[Metrics, Any], None]] = {
     TurnRecord: _turn,
-    TranscriptFailed: _transcript_failed,
+    TranscriptFailed: lambda metrics, event: metrics.transcripts_failed.inc(),
     ClauseFault: _clause_fault,
-    SilentAnswer: _silent_answer,
+    SilentAnswer: lambda metrics, event: metrics.silent_answers.labels(event.outcome).inc(),
 }

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.access.limits import IdleTime, MessageRate
+from app.access.limits import MessageRate
 from app.console.recent_turns import RecentTurns
 from app.server.gate import CALLER, SECRET
 from app.server.metrics import Ending, Metrics, SessionObserver
@@ -145,7 +145,9 @@ class RealtimeSocket:
         self._loop = asyncio.get_running_loop()
         now = self._loop.time()
         self._rate = MessageRate(limits.messages_per_s, limits.message_burst, now)
-        self._idle = IdleTime(limits.idle_s, now)
+        self._idle_s = limits.idle_s
+        self._heard_at = now
+        """When a message last went through, either way."""
         self._closed = _Closed(GOING_AWAY, "")
 
     def close(self, code: int, reason: str) -> None:
@@ -171,8 +173,8 @@ class RealtimeSocket:
                 self._tasks.create_task(self._send_events())
                 self._tasks.create_task(self._observer.run())
                 self._tasks.create_task(self._notice_loss())
-                if self._idle.limited:
-                    self._tasks.create_task(self._notice_idleness())
+                if self._idle_s is not None:
+                    self._tasks.create_task(self._notice_idleness(self._idle_s))
                 await self._receive()
         except* WebSocketDisconnect:
             ended = "lost" if self._link.broken else "client"
@@ -237,7 +239,7 @@ class RealtimeSocket:
     async def _hold_back(self) -> None:
         """Read the next message no sooner than the limits allow; TCP holds the client back."""
         now = self._loop.time()
-        self._idle.heard(now)
+        self._heard_at = now
         pace = self._rate.take(now)
         if pace.close:
             raise _Closed(POLICY, "too many messages")
@@ -247,10 +249,10 @@ class RealtimeSocket:
         if pace.wait_s:
             await asyncio.sleep(pace.wait_s)
 
-    async def _notice_idleness(self) -> None:
+    async def _notice_idleness(self, limit_s: float) -> None:
         while True:
-            left_s = self._idle.left_s(self._loop.time())
-            if left_s == 0:
+            left_s = self._heard_at + limit_s - self._loop.time()
+            if left_s <= 0:
                 raise _Closed(NORMAL, "idle for too long")
             await asyncio.sleep(left_s)
 
@@ -274,7 +276,7 @@ class RealtimeSocket:
                         await self._websocket.send_text(text)
                 except TimeoutError:
                     raise TooSlow(f"nothing taken for {SEND_STALL_S} s") from None
-                self._idle.heard(self._loop.time())
+                self._heard_at = self._loop.time()
                 await asyncio.sleep(0)  # a long burst lets other clients in between
 
 

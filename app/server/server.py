@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -33,7 +31,7 @@ from app.console.running import Running
 from app.server import health
 from app.server.client_secrets_http import secret_routes
 from app.server.gate import CALLER, Access, AccessGate
-from app.server.http_guard import GuardedHttp, GuardedListener, WaitingRoom
+from app.server.listening import GuardedServer, Listener, bind, uvicorn_config
 from app.server.metrics import Metrics
 from app.server.realtime_socket import (
     GOING_AWAY,
@@ -44,9 +42,8 @@ from app.server.realtime_socket import (
     turn_away,
 )
 from app.server.reconnect import Identity, ParkedConversations, identity_of
-from app.server.websocket_link import LINK, WebSocketLink
+from app.server.websocket_link import LINK
 from app.settings.model import LimitSettings
-from pipeline.errors import ReachyVoiceError
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 """Above this a message closes the connection with 1009: 15 MiB of audio are 20 MiB of base64."""
@@ -54,7 +51,6 @@ MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 PING_S = 20.0
 """Between pings, and how long an answer may take; the usual value of clients and servers."""
 
-BACKLOG = 128
 SESSION_LIMIT = "session_limit_reached"
 """What a client is told that comes when all places are taken."""
 
@@ -64,12 +60,6 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 log = logging.getLogger("reachy_voice.server")
-
-
-class ServerError(ReachyVoiceError):
-    """The server cannot listen."""
-
-    exit_code = 20
 
 
 class OpenSockets:
@@ -228,123 +218,6 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     await websocket.send_denial_response(error_response(404, "not_found", message))
 
 
-# --- listening ---------------------------------------------------------------------------------
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A bound TCP socket; port 0 takes a free one. Raises ``ServerError``."""
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, proto)
-    except OSError as error:
-        raise _cannot_listen(host, port, error) from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)  # a port that another process took since is found here
-    except OSError as error:
-        listener.close()
-        raise _cannot_listen(host, port, error) from error
-    listener.setblocking(False)
-    return listener
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> ServerError:
-    what = f"Cannot listen on {host}:{port}"
-    if isinstance(error, socket.gaierror):
-        return ServerError(what, why="this host name is not known", fix="Set server.host")
-    if error.errno == errno.EADDRINUSE:
-        fix = f"Stop it, or choose another port: --set server.port={port + 1}"
-        return ServerError(what, why="another program listens there already", fix=fix)
-    if error.errno == errno.EADDRNOTAVAIL:
-        fix = "Set server.host to 127.0.0.1, or to 0.0.0.0 for the whole network"
-        return ServerError(what, why="this machine does not have that address", fix=fix)
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return ServerError(what, why="not permitted", fix="Choose a server.port above 1023")
-    return ServerError(what, why=error.strerror or str(error), fix="Set server.host and port")
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """A port that is bound; with ``tls`` it speaks nothing else."""
-
-    socket: socket.socket
-    tls: ssl.SSLContext | None = None
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's, without its signal handlers, and with an eye on who only holds connections."""
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        listeners: Sequence[Listener],
-        handshake_s: float,
-        on_refused: Callable[[], None],
-    ) -> None:
-        super().__init__(config)
-        self._handshake_s = handshake_s
-        self._on_refused = on_refused
-        self._room = WaitingRoom()
-        self._listeners = listeners
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        loop = asyncio.get_running_loop()
-        await self.lifespan.startup()
-        self.servers = [
-            await loop.create_server(
-                self._connection,
-                sock=GuardedListener(listener.socket, self._room),
-                ssl=listener.tls,
-                ssl_handshake_timeout=self._handshake_s if listener.tls else None,
-                backlog=BACKLOG,
-            )
-            for listener in self._listeners
-        ]
-        self.started = True
-
-    def _connection(self) -> GuardedHttp:
-        return GuardedHttp(
-            self.config,
-            self.server_state,
-            self.lifespan.state,
-            room=self._room,
-            handshake_s=self._handshake_s,
-            on_refused=self._on_refused,
-        )
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    def stop_accepting(self) -> None:
-        for server in getattr(self, "servers", ()):  # none yet if the signal came at once
-            server.close()
-        for listener in self._listeners:
-            listener.socket.close()
-
-
-def _config(app: Starlette, max_message_bytes: int, ping_s: float) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=GuardedHttp,
-        ws=WebSocketLink,
-        proxy_headers=False,  # whoever sends one could choose its address
-        lifespan="off",
-        log_config=None,
-        log_level="error",  # below that, whoever sends nonsense writes our log
-        access_log=False,
-        server_header=False,
-        ws_max_size=max_message_bytes,
-        ws_ping_interval=ping_s,
-        ws_ping_timeout=ping_s,
-        ws_per_message_deflate=False,  # audio does not shrink, and the loop would pay for it
-        timeout_graceful_shutdown=1,
-    )
-
-
 # --- serving -----------------------------------------------------------------------------------
 
 
@@ -370,8 +243,8 @@ async def serve(
     listener = listener or bind(host, port)
     listeners = [Listener(listener, tls), *beside]
     metrics: Metrics = app.state.sockets.metrics
-    config = _config(app, max_message_bytes, ping_s)
-    server = _Server(config, listeners, handshake_s, lambda: metrics.refused("other"))
+    config = uvicorn_config(app, max_message_bytes, ping_s)
+    server = GuardedServer(config, listeners, handshake_s, lambda: metrics.refused("other"))
     stop, at_once = asyncio.Event(), asyncio.Event()
     with contextlib.ExitStack() as stack:
         for each in listeners:
@@ -405,7 +278,11 @@ def _signals(stop: asyncio.Event, at_once: asyncio.Event) -> Iterator[None]:
 
 
 async def _end(
-    server: _Server, app: Starlette, stop: asyncio.Event, at_once: asyncio.Event, drain_s: float
+    server: GuardedServer,
+    app: Starlette,
+    stop: asyncio.Event,
+    at_once: asyncio.Event,
+    drain_s: float,
 ) -> None:
     await stop.wait()
     draining = asyncio.create_task(_drain(server, app, drain_s))
@@ -422,7 +299,7 @@ async def _end(
     await asyncio.gather(draining, return_exceptions=True)
 
 
-async def _drain(server: _Server, app: Starlette, drain_s: float) -> None:
+async def _drain(server: GuardedServer, app: Starlette, drain_s: float) -> None:
     assistant: Assistant = app.state.assistant
     sockets: OpenSockets = app.state.sockets
     server.stop_accepting()

@@ -6,20 +6,21 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
 from app.compose import Assistant, first_error
-from app.console.running import Running, Secure, Tell
+from app.console.running import Running, Secure
 from app.server.callers import Callers, note_callers
-from app.server.control import Use, answer_requests, socket_path
+from app.server.control import answer_requests, socket_path
 from app.server.discovery import stay_announced
 from app.server.gate import Access, host_names
+from app.server.listening import Listener, bind
 from app.server.live_settings import LiveSettings
 from app.server.robot_directions import ArraySeen, robot_directions
-from app.server.server import Listener, bind, build_app, serve
+from app.server.server import build_app, serve
 from app.server.tls import ServerTls, tls_from_files, tls_generated
 from app.settings.model import Settings, TlsFiles
 from pipeline.engines.registry import Kind
@@ -67,8 +68,14 @@ async def run_server(
     array = _array(assistant.settings)
     shown = None
     if settings.console:
-        shown = _shown(console or Running(), callers, access, live)
-        shown = replace(shown, secure=secure, array=lambda: asdict(array) if array else None)
+        shown = replace(
+            console or Running(),
+            callers=callers.shown,
+            access_file=access.file,
+            use=live.use if live else None,
+            secure=secure,
+            array=lambda: asdict(array) if array else None,
+        )
     app = build_app(
         assistant,
         max_sessions=settings.max_sessions,
@@ -121,19 +128,6 @@ async def run_server(
         raise first_error(errors) from None
 
 
-def _shown(
-    console: Running, callers: Callers, access: Access, live: LiveSettings | None
-) -> Running:
-    shown = replace(console, callers=callers.shown, access_file=access.file)
-    if live is None:
-        return shown
-
-    async def use(assignments: Sequence[str], tell: Tell) -> None:
-        await live.carry(Use(list(assignments)), tell)
-
-    return replace(shown, use=use)
-
-
 def _array(settings: Settings) -> ArraySeen | None:
     """Of the robot whose app is served, where its directions are wanted."""
     url = settings.robot.url
@@ -183,7 +177,7 @@ async def _answer_commands(
     await assistant.ready.wait()
     try:
         path = await asyncio.to_thread(socket_path, port, os.environ)
-        await answer_requests(path, live.carry, begun.set)
+        await answer_requests(path, live.use, begun.set)
     except (OSError, ReachyVoiceError) as error:
         log.warning("`reachy-voice models use` cannot reach this server: %s", error)
         begun.set()

@@ -38,7 +38,7 @@ import websockets.asyncio.client
 
 from app.cli.measuring import ready_process
 from app.models.weights import WeightsCache
-from app.server.server import bind
+from app.server.listening import bind
 from app.server.serving import PATH
 from app.settings.load import load_settings
 from app.talk.realtime_client import room_tone

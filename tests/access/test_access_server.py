@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,12 @@ from app.access.policy import Rules, canonical_origin, digest, parse_network
 from app.server.gate import Access, access_for
 from app.settings.load import load_settings
 from app.settings.model import LimitSettings
-from tests.support.scripted_server import Serve, Served, appear_from, refusal, servers, talking
+from tests.support.scripted_server import Serve, Served, appear_from, refusal, talking
 
 KEY = "rv_a-key-of-ours"
 RULES = Rules(keys=(digest(b"rv_another"), digest(KEY.encode())))
 
 Come = Callable[[str], None]
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
 
 
 @pytest.fixture

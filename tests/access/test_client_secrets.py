@@ -25,7 +25,6 @@ from tests.support.scripted_server import (
     Talk,
     appear_from,
     refusal,
-    servers,
     talking,
 )
 
@@ -57,14 +56,6 @@ def clock() -> Clock:
 @pytest.fixture
 def access(clock: Clock) -> Access:
     return Access(Rules(keys=(digest(KEY.encode()),)), secrets=ClientSecrets(clock))
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
 
 
 async def post(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.access.limits import NOTICE_EVERY_S, PATIENCE_S, IdleTime, MessageRate, Places, TokenBucket
+from app.access.limits import NOTICE_EVERY_S, PATIENCE_S, MessageRate, Places, TokenBucket
 
 ROBOT_PER_S = 100
 
@@ -82,19 +82,6 @@ def test_a_long_recording_may_be_sent_as_fast_as_it_goes() -> None:
 def test_without_a_limit_nothing_is_ever_too_fast() -> None:
     rate = MessageRate(None, 1, 0.0)
     assert not any(rate.take(0.0).wait_s for _ in range(10_000))
-
-
-def test_idle_time_counts_from_the_last_message() -> None:
-    idle = IdleTime(60, 1000.0)
-    assert idle.limited
-    assert idle.left_s(1000.0) == 60
-    idle.heard(1030.0)
-    assert idle.left_s(1050.0) == 40
-    assert idle.left_s(2000.0) == 0
-
-
-def test_without_a_limit_no_client_is_idle() -> None:
-    assert not IdleTime(None, 0.0).limited
 
 
 def test_places_in_all_and_of_each_address() -> None:

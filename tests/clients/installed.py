@@ -23,7 +23,6 @@ from setup_steps.failures import NO_NETWORK, classify
 
 HERE = Path(__file__).parent
 PYTHON_LOCK = HERE / "python" / "requirements.lock"
-MORE_PYTHON_LOCK = HERE / "python" / "more" / "requirements.lock"
 SETUP_LIMIT_S = 540
 NPM_OFFLINE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH")
 ERROR_LINE = re.compile(r"ERROR: |code: |npm error code ")

@@ -19,7 +19,8 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.compose import new_id
-from app.server.server import bind, build_app, serve
+from app.server.listening import bind
+from app.server.server import build_app, serve
 from app.server.tls import ServerTls
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig

@@ -1,7 +1,7 @@
 """Python clients, unmodified, hold every kind of turn with our server over a loopback socket.
 
-The official ``openai`` client is in our own environment; ``openai-agents`` and ``pipecat-ai`` live
-in one of their own. Engines are scripted, everything else is real.
+The official ``openai`` client is in our own environment, the frameworks live in one of their own.
+Engines are scripted, everything else is real.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import pytest
 import pytest_asyncio
 
 from app.models.weights import WeightsCache
+from tests.clients.engines import NOON, TIME
 from tests.clients.installed import HERE, NotInstalled, or_skip, python_with_clients
 from tests.clients.programs import TURNS, Held, hold_turns
-from tests.clients.serving import Served, scripted_server
+from tests.clients.serving import Served, Wire, scripted_server
 from tests.clients.turns import check
 
 pytestmark = pytest.mark.timeout(600)  # the first time, the clients are installed
@@ -25,6 +26,7 @@ PROGRAMS = {
     "openai": "openai_ws.py",
     "openai-agents": "openai_agents.py",
     "pipecat": "pipecat_llm.py",
+    "livekit": "livekit_realtime.py",
 }
 Python = Callable[[], Path]
 
@@ -57,6 +59,38 @@ async def held(
 async def test_it_holds_the_turn(held: tuple[Served, Held], turn: str) -> None:
     served, turns = held
     check(served, turns, turn)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("held", ["livekit"], indirect=True, scope="module")
+async def test_livekit_connects_anew_and_repeats_the_conversation(
+    held: tuple[Served, Held],
+) -> None:
+    served, turns = held
+    report = turns.report("reconnect")
+    assert report.errors == []
+    assert report.said == [NOON, NOON]
+    served.conformed()
+    before, after, *_ = [wire for wire in turns.wires if "model=reconnect" in wire.query]
+    assert after.count("error") == 0
+    # The same items again, with their ids, the first at the root.
+    asked, answered = added(before)
+    assert added(after)[:2] == [asked, answered]
+    first, second, third = [
+        event for event in after.received if event["type"] == "conversation.item.create"
+    ]
+    assert (first["item"]["id"], first["previous_item_id"]) == (asked, "root")
+    assert (second["item"]["id"], second["previous_item_id"]) == (answered, asked)
+    assert third["previous_item_id"] == answered
+    (prompt,) = [p for p in served.cast.llm.prompts if p[-1].content == "Tell me the time again."]
+    told = [(message.role, message.content) for message in prompt[-3:-1]]
+    assert told == [("user", TIME), ("assistant", NOON)]
+
+
+def added(wire: Wire) -> list[str]:
+    """The ids of the items that the server said it has added."""
+    events = [event for event in wire.sent if event["type"] == "conversation.item.added"]
+    return [event["item"]["id"] for event in events]
 
 
 def test_the_lock_files_name_no_registry_but_the_public_one() -> None:

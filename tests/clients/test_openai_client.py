@@ -118,32 +118,6 @@ async def test_a_voice_turn_with_server_vad(url: str) -> None:
     assert usage.total_tokens == usage.input_tokens + usage.output_tokens > 0
 
 
-async def test_a_push_to_talk_turn_and_a_text_turn(url: str) -> None:
-    asked = recording("goforward")
-    async with client(url).realtime.connect(model="reachy-voice") as connection:
-        audio_config: dict[str, Any] = {"input": {**TRANSCRIBE["input"], "turn_detection": None}}
-        await connection.session.update(session={"type": "realtime", "audio": audio_config})
-        await events_until(connection, "session.updated")
-        await send(connection, at_24k(asked.pcm), pace=False)
-        await connection.input_audio_buffer.commit()
-        await connection.response.create()
-        events = await events_until(connection, "response.done")
-        heard = first(events, "conversation.item.input_audio_transcription.completed").transcript
-        assert word_errors(asked.text, heard).errors == 0
-        assert len(audio(events)) > 2400
-        await connection.conversation.item.create(
-            item={
-                "type": "message",
-                "role": "user",
-                "content": [{"type": "input_text", "text": "Thank you. Say goodbye."}],
-            }
-        )
-        await connection.response.create(response={"output_modalities": ["text"]})
-        events = await events_until(connection, "response.done")
-        assert first(events, "response.output_text.done").text
-        assert not len(audio(events))
-
-
 async def test_a_barge_in_ends_the_reply_and_starts_a_new_turn(url: str) -> None:
     async with client(url).realtime.connect(model="reachy-voice") as connection:
         instructions = "Count slowly from one to one hundred."

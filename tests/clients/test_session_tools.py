@@ -112,22 +112,6 @@ def test_the_answer_to_a_call_reads_words_call_and_output_as_one_exchange() -> N
     run_virtual(main())
 
 
-def test_several_calls_of_one_answer_stand_in_their_order() -> None:
-    other = ToolCall("dance", "{}")
-
-    async def main() -> None:
-        async with scene(config=CONFIG, llm=ScriptedLlm((CALL, other))) as played:
-            await played.do(CreateResponse())
-            await played.hear(1.0)
-        (finished,) = played.events(ReplyFinished)
-        calls = [item for item in finished.items if isinstance(item, FunctionCallItem)]
-        assert [call.arguments for call in calls] == [CALL.arguments, "{}"]
-        assert len({call.call_id for call in calls} | {call.id for call in calls}) == 4
-        assert [e.output_index for e in played.events(ReplyItemStarted)] == [0, 1]
-
-    run_virtual(main())
-
-
 @pytest.mark.parametrize("interrupt", ["speech", "client"])
 def test_an_interrupted_answer_never_makes_its_call(interrupt: str) -> None:
     async def main() -> None:

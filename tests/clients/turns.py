@@ -37,11 +37,8 @@ SPOKEN = (
 WRITTEN = ("conversation.item.added", "conversation.item.done")
 
 
-def check(served: Served, held: Held, turn: str, *, truncates: bool = True) -> None:
-    """Fails unless the client held this turn, and the server sent nothing out of the order.
-
-    ``truncates``: whether the client says on barge-in how much of the answer was heard.
-    """
+def check(served: Served, held: Held, turn: str) -> None:
+    """Fails unless the client held this turn, and the server sent nothing out of the order."""
     report = held.report(turn)
     (wire,) = [wire for wire in held.wires if f"model={turn}" in wire.query]
     _clean(report, wire)
@@ -54,7 +51,7 @@ def check(served: Served, held: Held, turn: str, *, truncates: bool = True) -> N
         "barge_in": _barge_in,
     }
     checks[turn](report, wire)
-    if turn == "barge_in" and truncates:
+    if turn == "barge_in":
         _truncated_and_retrieved(wire)
     if report.history is not None and turn in _HISTORY:
         _history(report.history, turn)

@@ -22,7 +22,7 @@ from app.console.running import Running, Secure
 from app.models.weights import WeightsCache
 from app.server.callers import Callers, Knocks
 from app.server.gate import Access
-from app.server.server import Listener, bind
+from app.server.listening import Listener, bind
 from app.server.serving import local_server
 from app.server.tls import tls_generated
 from app.settings.load import load_settings
@@ -38,7 +38,7 @@ from pipeline.turn_record import IgnoredSpeech, Judgement, Pause, TurnRecord
 from tests.support.browser import Visit, browsing
 from tests.support.recordings import Recording, recording
 from tests.support.relay import relayed
-from tests.support.scripted_server import Serve, servers, talking
+from tests.support.scripted_server import Serve, talking
 from tests.support.staged_server import StagedAssistant
 
 SLOW_MS = 30_000
@@ -76,12 +76,6 @@ SPOKEN = TurnRecord(
     engine_used_s=0.4,
     engine_wasted_s=0.1,
 )
-
-
-@pytest.fixture
-async def serving() -> AsyncIterator[Serve]:
-    async with servers() as start:
-        yield start
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,11 @@ from tests.support.scripted_server import (
     Served,
     appear_from,
     refusal,
-    servers,
     talking,
 )
 
 WRITE = {"X-Reachy-Voice": "console"}
 ROBOT = "192.0.2.9"
-
-
-@pytest.fixture
-async def serving() -> AsyncIterator[Serve]:
-    async with servers() as start:
-        yield start
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from app.models.engine_set import EXCHANGED
 from app.models.gpu import free_memory_mb
 from app.models.memory_room import has_room
 from app.models.weights import WeightsCache
-from app.server.control import NotRunning, Refused, Use, ask, socket_path
+from app.server.control import NotRunning, ask, socket_path
 from app.server.exchange import Exchange
 from app.server.live_settings import LiveSettings
 from app.server.serving import PATH, run_server
@@ -239,6 +239,7 @@ async def test_an_edited_file_exchanges_what_it_changes(
     async with running(settings_file, cache) as server, robot_app(server.url) as app:
         await turn(app, 1)
         await server.use("tts.level=500")
+        await logged.until("in place")
         text = await asyncio.to_thread(settings_file.read_text)
 
         async def write(new: str) -> None:
@@ -265,14 +266,14 @@ async def test_an_edited_file_exchanges_what_it_changes(
 async def test_a_command_asks_the_running_server(settings_file: Path, cache: WeightsCache) -> None:
     def use(port: int, *assignments: str) -> list[str]:
         steps: list[str] = []
-        ask(socket_path(port, os.environ), Use(assignments), steps.append)
+        ask(socket_path(port, os.environ), assignments, steps.append)
         return steps
 
     async with running(settings_file, cache) as server, robot_app(server.url) as app:
         steps = await asyncio.to_thread(use, server.port, "tts.level=2000")
         assert [step.partition(" ")[0] for step in steps] == ["loading", "small"]
         assert (await turn(app, 1))[2] == {2000}
-        with pytest.raises(Refused, match="no legs") as refused:
+        with pytest.raises(ReachyVoiceError, match="no legs") as refused:
             await asyncio.to_thread(use, server.port, "tts.fails=true")
         assert refused.value.exit_code == EngineError.exit_code
         path = await asyncio.to_thread(socket_path, server.port, os.environ)

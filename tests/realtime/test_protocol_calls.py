@@ -59,70 +59,11 @@ def whole_call(call: FunctionCallItem, index: int) -> list[events.Event]:
     ]
 
 
-def test_a_call_in_the_order_of_the_api() -> None:
-    sent = Client().apply(started(), *whole_call(CALL, 0), finished(CALL))
-    assert types(sent) == ["response.created", *CALL_EVENTS, *END]
-    begun, done = sent[1]["item"], sent[6]["item"]
-    assert (begun["status"], begun["arguments"], begun["call_id"]) == ("in_progress", "", "call_1")
-    assert sent[3]["delta"] == '{"move": "twist"}'
-    said = sent[4]
-    assert (said["name"], said["call_id"]) == ("dance", "call_1")
-    assert said["arguments"] == done["arguments"] == '{"move": "twist"}'
-    assert done["status"] == "completed"  # both Agents SDKs run the tool on this
-    assert sent[-2]["response"]["output"] == [done]
-
-
-def test_arguments_may_come_in_pieces() -> None:
-    pieces = ['{"mo', "ve", '": "twist"}']
-    told = [arguments(piece) for piece in pieces]
-    sent = Client().apply(started(), call_started(), *told, call_finished(), finished(CALL))
-    deltas = [event["delta"] for event in sent if event["type"].endswith("arguments.delta")]
-    assert deltas == pieces
-
-
 def test_deltas_always_add_up_to_the_arguments() -> None:
     """Clients that collect deltas get everything, however little of it was told before."""
     sent = Client().apply(started(), call_started(), arguments('{"mo'), call_finished())
     deltas = [event["delta"] for event in sent if event["type"].endswith("arguments.delta")]
     assert "".join(deltas) == CALL.arguments
-
-
-def test_speech_and_a_call_in_one_response() -> None:
-    """What the robot's fire-and-forget tools need."""
-    said = message(AudioPart("Watch me!", 0.1))
-    sent = Client().apply(
-        started(),
-        ITEM_STARTED,
-        spoken("Watch me!"),
-        AUDIO,
-        item_finished(AudioPart("Watch me!", 0.1)),
-        *whole_call(CALL, 1),
-        finished(said, CALL),
-    )
-    added = [event for event in sent if event["type"] == "response.output_item.added"]
-    assert [(e["output_index"], e["item"]["type"]) for e in added] == [
-        (0, "message"),
-        (1, "function_call"),
-    ]
-    assert types(sent)[-len(CALL_EVENTS) - len(END) :] == [*CALL_EVENTS, *END]
-    output = sent[-2]["response"]["output"]
-    assert [item["type"] for item in output] == ["message", "function_call"]
-
-
-def test_several_calls_in_one_response() -> None:
-    second = FunctionCallItem("item_d", "call_2", "look", '{"at": "me"}')
-    sent = Client().apply(
-        started(), *whole_call(CALL, 0), *whole_call(second, 1), finished(CALL, second)
-    )
-    assert types(sent) == ["response.created", *CALL_EVENTS, *CALL_EVENTS, *END]
-    done = [event for event in sent if event["type"] == "response.function_call_arguments.done"]
-    assert [(e["call_id"], e["output_index"]) for e in done] == [("call_1", 0), ("call_2", 1)]
-
-
-def test_a_call_out_of_band_is_in_no_conversation() -> None:
-    sent = Client().apply(started(in_conversation=False), *whole_call(CALL, 0), finished(CALL))
-    assert not [kind for kind in types(sent) if kind.startswith("conversation.")]
-    assert sent[-2]["response"]["output"][0]["call_id"] == "call_1"
 
 
 def test_a_call_that_is_cut_is_closed_and_marked() -> None:

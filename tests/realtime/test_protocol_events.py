@@ -11,7 +11,7 @@ from pipeline.items import (
     MessageItem,
     TextPart,
 )
-from tests.support.protocol_client import Client, types, user_speaks
+from tests.support.protocol_client import Client
 
 
 def test_items_of_every_kind_are_shown() -> None:
@@ -36,18 +36,6 @@ def test_items_of_every_kind_are_shown() -> None:
     assert {event["previous_item_id"] for event in sent} == {"before"}
 
 
-def test_answers_to_item_and_buffer_events() -> None:
-    sent = Client().apply(
-        events.InputCleared(), events.ItemDeleted("i"), events.ItemTruncated("i", 0, 800)
-    )
-    assert types(sent) == [
-        "input_audio_buffer.cleared",
-        "conversation.item.deleted",
-        "conversation.item.truncated",
-    ]
-    assert sent[2]["audio_end_ms"] == 800
-
-
 def test_a_refusal_is_an_error_with_the_clients_event_id() -> None:
     code = "conversation_already_has_active_response"
     (event,) = Client().apply(events.Refused("mine", code, "Response resp_1 is running.", None))
@@ -63,19 +51,6 @@ def test_a_refusal_is_an_error_with_the_clients_event_id() -> None:
 def test_an_internal_error_is_ours() -> None:
     (event,) = Client().apply(events.Refused(None, "internal_error", "See the log.", None))
     assert event["error"]["type"] == "server_error"
-
-
-def test_the_idle_timeout() -> None:
-    sent = Client().apply(events.IdleTimeout("item_u", 5000, 11_000), *user_speaks()[2:])
-    assert types(sent) == [
-        "input_audio_buffer.timeout_triggered",
-        "input_audio_buffer.committed",
-        "conversation.item.added",
-        "conversation.item.done",
-    ]
-    triggered = sent[0]
-    assert triggered["item_id"] == sent[1]["item_id"] == "item_u"
-    assert (triggered["audio_start_ms"], triggered["audio_end_ms"]) == (5000, 11_000)
 
 
 def test_internal_events_are_not_sent() -> None:

@@ -81,12 +81,6 @@ def test_utterances_do_not_mix() -> None:
     assert told(sent) == ["One more."]
 
 
-def test_a_failed_transcript_is_told_once() -> None:
-    client = transcribing()
-    client.apply(*user_speaks())
-    assert types(client.apply(events.TranscriptFailed("item_u", "x"))) == [f"{PREFIX}.failed"]
-
-
 def test_utterances_that_never_end_do_not_pile_up() -> None:
     client = transcribing()
     client.apply(events.SpeechStarted("item_0", 0))
@@ -187,11 +181,6 @@ def test_semantic_turn_detection_in_a_transcription_session() -> None:
     assert config.turn_detection == TurnDetection(
         eagerness="low", create_response=False, interrupt_response=False
     )
-
-
-def test_a_transcription_session_tells_transcripts() -> None:
-    sent = Client(ONLY).apply(*user_speaks(), events.TranscriptReady("item_u", "Hello.", 1.0))
-    assert types(sent)[-2:] == [f"{PREFIX}.delta", f"{PREFIX}.completed"]
 
 
 @pytest.mark.parametrize(

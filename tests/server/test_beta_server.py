@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import numpy as np
-import pytest
 from openai import AsyncOpenAI
 from openai.resources.beta.realtime.realtime import AsyncRealtimeConnection
 from websockets.asyncio.client import connect
 
-from pipeline.audio import pcm_to_bytes
 from tests.support.conformance import Recorder
-from tests.support.scripted_server import Serve, Served, servers
+from tests.support.scripted_server import Serve, Served
 from tests.support.staged_server import StagedAssistant
-
-SPEECH = np.full(24_000, 3_000, np.int16)
-SILENCE = np.zeros(48_000, np.int16)
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
 
 
 @contextlib.asynccontextmanager
@@ -58,11 +43,6 @@ class Reader:
         return got
 
 
-def speech(got: list[Any]) -> bytes:
-    deltas = [event.delta for event in got if event.type == "response.audio.delta"]
-    return b"".join(base64.b64decode(delta) for delta in deltas)
-
-
 async def test_the_official_client_holds_a_text_turn(serving: Serve) -> None:
     served = await serving(StagedAssistant())
     async with official_client(served) as connection:
@@ -82,36 +62,6 @@ async def test_the_official_client_holds_a_text_turn(serving: Serve) -> None:
     written = "".join(event.delta for event in got if event.type == "response.text.delta")
     assert written == "Hello there, my friend. How are you?"
     assert got[-1].response.output[0].content[0].text == written
-
-
-async def test_the_official_client_holds_a_voice_turn(serving: Serve) -> None:
-    served = await serving(StagedAssistant())
-    async with official_client(served) as connection:
-        reader = Reader(connection)
-        await connection.session.update(
-            session={"input_audio_transcription": {"model": "whisper-1"}}
-        )
-        for pcm in (SPEECH, SILENCE):
-            audio = base64.b64encode(pcm_to_bytes(pcm)).decode()
-            await connection.input_audio_buffer.append(audio=audio)
-        got = await reader.until("response.done")
-    types = list(dict.fromkeys(event.type for event in got))
-    order = [
-        "session.created",
-        "session.updated",
-        "input_audio_buffer.speech_started",
-        "input_audio_buffer.speech_stopped",
-        "input_audio_buffer.committed",
-        "conversation.item.created",
-        "conversation.item.input_audio_transcription.completed",
-        "response.created",
-        "response.audio.delta",
-        "response.audio.done",
-        "response.audio_transcript.done",
-        "response.done",
-    ]
-    assert [kind for kind in types if kind in order] == order
-    assert len(speech(got)) > 4_800
 
 
 async def test_a_refusal_names_the_event(serving: Serve) -> None:

@@ -26,20 +26,11 @@ from tests.support.scripted_server import (
     Served,
     Talk,
     appear_from,
-    servers,
     talking,
 )
 from tests.support.staged_server import StagedAssistant
 
 TOOLS = [{"type": "function", "name": "dance", "parameters": {"type": "object"}}]
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
 
 
 @dataclass

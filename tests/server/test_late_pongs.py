@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from uvicorn.protocols.utils import ClientDisconnected
 
 from app.server.realtime_socket import RealtimeSocket
 from app.server.websocket_link import WebSocketLink
-from tests.support.scripted_server import Serve, Served, servers, talking
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
+from tests.support.scripted_server import Serve, Served, talking
 
 
 def link_of(served: Served) -> WebSocketLink:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import get_args
 
 import pytest
@@ -26,7 +25,7 @@ from pipeline import events
 from pipeline.bus import Bus
 from pipeline.messages import Usage
 from pipeline.turn_record import Ignored, Judgement, Origin, Outcome, Pause, TurnRecord
-from tests.support.scripted_server import Serve, Served, refusal, servers, talking
+from tests.support.scripted_server import Serve, Served, refusal, talking
 from tests.support.staged_server import StagedAssistant
 from tests.support.virtual_time import VirtualLoop, run_virtual
 
@@ -233,14 +232,6 @@ def test_no_timer_runs_while_metrics_are_not_read() -> None:
 
 
 # --- over HTTP ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
 
 
 async def metrics_of(served: Served) -> Scrape:

@@ -24,22 +24,12 @@ from pipeline import events
 from pipeline.commands import AppendAudio, CommitAudio
 from tests.support.conformance import Recorder
 from tests.support.scripted_server import (
-    PCM,
     ScriptedAssistant,
     Serve,
     Served,
     Talk,
-    servers,
     talking,
 )
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
 
 
 @contextlib.asynccontextmanager
@@ -64,60 +54,6 @@ async def events_until(connection: AsyncRealtimeConnection, type: str) -> list[A
 
 
 # --- the official client -----------------------------------------------------------------------
-
-
-async def test_the_official_client_holds_a_text_turn(serving: Serve) -> None:
-    served = await serving()
-    async with official_client(served) as connection:
-        (created,) = await events_until(connection, "session.created")
-        assert created.session.model == "gpt-realtime"
-        await connection.session.update(
-            session={"type": "realtime", "instructions": "Be brief.", "tracing": "auto"}
-        )
-        (updated,) = await events_until(connection, "session.updated")
-        assert updated.session.instructions == "Be brief."
-        await connection.conversation.item.create(
-            item={
-                "type": "message",
-                "role": "user",
-                "content": [{"type": "input_text", "text": "What time is it?"}],
-            }
-        )
-        await events_until(connection, "conversation.item.done")
-        await connection.response.create()
-        got = await events_until(connection, "response.done")
-    audio = b"".join(
-        base64.b64decode(event.delta)
-        for event in got
-        if event.type == "response.output_audio.delta"
-    )
-    assert audio == PCM.astype("<i2").tobytes()
-    assert got[-1].response.output[0].content[0].transcript == "It is noon."
-    assert got[-1].response.metadata == {"n": "1"}
-
-
-async def test_the_official_client_holds_a_push_to_talk_turn(serving: Serve) -> None:
-    served = await serving()
-    async with official_client(served) as connection:
-        audio = base64.b64encode(PCM.astype("<i2").tobytes()).decode()
-        await connection.session.update(
-            session={"type": "realtime", "audio": {"input": {"turn_detection": None}}}
-        )
-        await connection.input_audio_buffer.append(audio=audio)
-        await connection.input_audio_buffer.commit()
-        await connection.response.create()
-        got = await events_until(connection, "response.done")
-    (session,) = served.assistant.sessions
-    (appended,) = (c for c in session.commands if isinstance(c, AppendAudio))
-    assert np.array_equal(appended.pcm, PCM)
-    types = [event.type for event in got]
-    assert types[:5] == [
-        "session.created",
-        "session.updated",
-        "input_audio_buffer.committed",
-        "conversation.item.added",
-        "conversation.item.done",
-    ]
 
 
 async def test_the_official_client_cancels(serving: Serve) -> None:

@@ -10,13 +10,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from starlette.websockets import WebSocket
-from websockets.exceptions import ConnectionClosed
 
 from app.server import realtime_socket, server, websocket_link
 from app.server.realtime_socket import RealtimeSocket
 from app.server.websocket_link import LINK, SLICE_BYTES, WebSocketLink
-from app.settings.model import LimitSettings
-from tests.support.scripted_server import Serve, Served, servers, talking
+from tests.support.scripted_server import Serve, Served, talking
 from tests.support.staged_server import StagedAssistant
 
 UPGRADE = (
@@ -25,14 +23,6 @@ UPGRADE = (
 )
 CONT, TEXT, PING, PONG = 0x00, 0x01, 0x09, 0x0A
 FIN = 0x80
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
 
 
 def frame(first: int, payload: bytes = b"") -> bytes:
@@ -57,52 +47,6 @@ def link_of(served: Served) -> WebSocketLink:
 
 
 # --- the pace of one client --------------------------------------------------------------------
-
-
-async def test_too_many_messages_are_read_more_slowly_and_none_is_lost(serving: Serve) -> None:
-    limits = LimitSettings(messages_per_s=200, message_burst=5)
-    served = await serving(limits=limits)
-    async with talking(served) as talk:
-        session = await served.session_of(talk)
-        for _ in range(20):
-            await talk.send("input_audio_buffer.clear")
-        await talk.send("response.create")
-        told = [await talk.next()]
-        while told[-1]["type"] != "response.done":
-            told.append(await talk.next())
-        assert len(session.commands) == 22
-    errors = [event["error"]["code"] for event in told if event["type"] == "error"]
-    assert errors == ["rate_limit_exceeded"]
-
-
-async def test_a_flood_that_goes_on_is_ended(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.access.limits.PATIENCE_S", 0.0)
-    served = await serving(limits=LimitSettings(messages_per_s=1000, message_burst=1))
-    async with talking(served) as talk:
-        for _ in range(2):
-            await talk.send("input_audio_buffer.clear")
-        with pytest.raises(ConnectionClosed) as closed:
-            await talk.until("nothing else")
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 1008
-
-
-async def test_a_client_that_says_nothing_is_let_go(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits = LimitSettings(idle_s=1.0).model_copy(update={"idle_s": 0.05})
-    assistant = StagedAssistant()
-    served = await serving(assistant, limits=limits)
-    async with talking(served) as talk:
-        await talk.send("input_audio_buffer.clear")
-        await talk.until("input_audio_buffer.cleared")
-        with pytest.raises(ConnectionClosed) as closed:
-            await talk.until("nothing else")
-        assert closed.value.rcvd is not None
-        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1000, "idle for too long")
-    assert assistant.llm.open_conversations == 0
 
 
 # --- frames that are no message ----------------------------------------------------------------

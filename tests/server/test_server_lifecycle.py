@@ -5,26 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import cast
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.compose import Assistant
-from app.server.server import ServerError, bind, build_app, serve
+from app.server.listening import ServerError, bind
+from app.server.server import build_app, serve
 from app.server.serving import Interrupted, local_server
 from app.settings.load import load_settings
 from pipeline.engines.registry import Kind
-from tests.support.scripted_server import ScriptedAssistant, Serve, servers, talking
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
+from tests.support.scripted_server import ScriptedAssistant, Serve, talking
 
 
 async def test_alive_and_ready(serving: Serve) -> None:

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from app.server.http_guard import MAX_WAITING, MAX_WAITING_EACH, GuardedHttp, WaitingRoom
 from app.server.tls import ServerTls, tls_generated
 from app.settings.model import LimitSettings
-from tests.support.scripted_server import Serve, Served, appear_from, servers, talking
+from tests.support.scripted_server import Serve, Served, appear_from, talking
 
 UPGRADE = (
     b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -28,14 +27,6 @@ UPGRADE = (
 POST = (
     b"POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{"
 )
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
 
 
 @pytest.fixture

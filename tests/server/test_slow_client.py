@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.scripted import ScriptedTts
-from tests.support.scripted_server import Serve, servers, talking
+from tests.support.scripted_server import Serve, talking
 from tests.support.staged_server import CountedLlm, StagedAssistant
 
 MINUTES = tuple(f"word{number}. " for number in range(90))
 """Each takes 5 s to say: 7 minutes, 30 MB on the wire, more than sockets and the bus hold."""
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
 
 
 async def burst(talk: Any) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,24 +15,16 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidMessage
 
+from app.server.listening import Listener, bind
 from app.server.own_certificate import DAY_S, RENEW_DAYS, VALID_DAYS
-from app.server.server import Listener, bind
 from app.server.serving import browser_tls_for, tls_for
 from app.server.tls import RETRY_S, ServerTls, TlsError, tls_from_files, tls_generated
 from app.settings.load import load_settings
 from app.settings.model import TlsFiles
-from tests.support.scripted_server import Serve, servers
+from tests.support.scripted_server import Serve
 
 NAMES = ["localhost", "127.0.0.1", "::1", "Box", "box.local", "not a name", "fe80::1%eth0"]
 NOW = 1_800_000_000.0
-
-
-@pytest.fixture
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    async with servers() as start:
-        yield start
 
 
 @pytest.fixture

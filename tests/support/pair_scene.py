@@ -16,7 +16,8 @@ from app.pairing.flow import Pairing
 from app.pairing.steps import Outcome, Robot, Step, Times
 from app.server.callers import Callers, note_callers
 from app.server.gate import Access
-from app.server.server import bind, build_app, serve
+from app.server.listening import bind
+from app.server.server import build_app, serve
 from tests.support.fake_robot import FakeRobot
 from tests.support.staged_server import StagedAssistant
 

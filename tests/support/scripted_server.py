@@ -20,7 +20,8 @@ from websockets.exceptions import InvalidStatus
 
 from app.console.running import Running
 from app.server import http_guard
-from app.server.server import OpenSockets, bind, build_app, serve
+from app.server.listening import bind
+from app.server.server import OpenSockets, build_app, serve
 from pipeline import events
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus

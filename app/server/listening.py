@@ -1,0 +1,140 @@
+"""How the server listens: its sockets, and uvicorn with our guards and without its signals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.applications import Starlette
+
+from app.server.http_guard import GuardedHttp, GuardedListener, WaitingRoom
+from app.server.websocket_link import WebSocketLink
+from pipeline.errors import ReachyVoiceError
+
+BACKLOG = 128
+
+
+class ServerError(ReachyVoiceError):
+    """The server cannot listen."""
+
+    exit_code = 20
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound TCP socket; port 0 takes a free one. Raises ``ServerError``."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)  # a port that another process took since is found here
+    except OSError as error:
+        listener.close()
+        raise _cannot_listen(host, port, error) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ServerError:
+    what = f"Cannot listen on {host}:{port}"
+    if isinstance(error, socket.gaierror):
+        return ServerError(what, why="this host name is not known", fix="Set server.host")
+    if error.errno == errno.EADDRINUSE:
+        fix = f"Stop it, or choose another port: --set server.port={port + 1}"
+        return ServerError(what, why="another program listens there already", fix=fix)
+    if error.errno == errno.EADDRNOTAVAIL:
+        fix = "Set server.host to 127.0.0.1, or to 0.0.0.0 for the whole network"
+        return ServerError(what, why="this machine does not have that address", fix=fix)
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return ServerError(what, why="not permitted", fix="Choose a server.port above 1023")
+    return ServerError(what, why=error.strerror or str(error), fix="Set server.host and port")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A port that is bound; with ``tls`` it speaks nothing else."""
+
+    socket: socket.socket
+    tls: ssl.SSLContext | None = None
+
+
+class GuardedServer(uvicorn.Server):
+    """uvicorn's, without its signal handlers, and with an eye on who only holds connections."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listeners: Sequence[Listener],
+        handshake_s: float,
+        on_refused: Callable[[], None],
+    ) -> None:
+        super().__init__(config)
+        self._handshake_s = handshake_s
+        self._on_refused = on_refused
+        self._room = WaitingRoom()
+        self._listeners = listeners
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        await self.lifespan.startup()
+        self.servers = [
+            await loop.create_server(
+                self._connection,
+                sock=GuardedListener(listener.socket, self._room),
+                ssl=listener.tls,
+                ssl_handshake_timeout=self._handshake_s if listener.tls else None,
+                backlog=BACKLOG,
+            )
+            for listener in self._listeners
+        ]
+        self.started = True
+
+    def _connection(self) -> GuardedHttp:
+        return GuardedHttp(
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+            room=self._room,
+            handshake_s=self._handshake_s,
+            on_refused=self._on_refused,
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop_accepting(self) -> None:
+        for server in getattr(self, "servers", ()):  # none yet if the signal came at once
+            server.close()
+        for listener in self._listeners:
+            listener.socket.close()
+
+
+def uvicorn_config(app: Starlette, max_message_bytes: int, ping_s: float) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=GuardedHttp,
+        ws=WebSocketLink,
+        proxy_headers=False,  # whoever sends one could choose its address
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # below that, whoever sends nonsense writes our log
+        access_log=False,
+        server_header=False,
+        ws_max_size=max_message_bytes,
+        ws_ping_interval=ping_s,
+        ws_ping_timeout=ping_s,
+        ws_per_message_deflate=False,  # audio does not shrink, and the loop would pay for it
+        timeout_graceful_shutdown=1,
+    )
