@@ -20,8 +20,7 @@ from pipeline.audio import Pcm
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
 from pipeline.conversation.memory import Memory
-from pipeline.echo.rooms import Rooms
-from pipeline.echo.sent import ClientEcho
+from pipeline.echo.sent import ClientEcho, Rooms
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.engines.stages import TtsStage

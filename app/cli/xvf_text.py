@@ -10,8 +10,7 @@ from dataclasses import asdict
 from hardware.xvf3800.boards import BOARD_NAMES, Board
 from hardware.xvf3800.codec import Values
 from hardware.xvf3800.errors import ArrayError
-from hardware.xvf3800.parameters import Parameter, parameter
-from hardware.xvf3800.routing import in_words
+from hardware.xvf3800.parameters import Parameter, parameter, route_in_words
 from hardware.xvf3800.watch import ArrayFound, ArrayLost, ArrayReading
 
 NOT_KEPT = (
@@ -45,7 +44,7 @@ def lines_of(board: Board, read: Mapping[str, Values | str | ArrayError]) -> Ite
             continue
         meaning = wanted.meaning
         if name in ("AUDIO_MGR_OP_L", "AUDIO_MGR_OP_R") and isinstance(values, tuple):
-            meaning = in_words(int(values[0]), int(values[1]), asr_beams)
+            meaning = route_in_words(int(values[0]), int(values[1]), asr_beams)
         yield f"{name:<{width}}  {shown(wanted, values)}  ({meaning})"
 
 

@@ -20,7 +20,7 @@ from hardware.xvf3800.boards import BOARD_NAMES, is_array_name, same_array, vers
 from hardware.xvf3800.control import ArrayControl, Readable, numbers
 from hardware.xvf3800.errors import ArrayError, ParameterError
 from hardware.xvf3800.opening import open_array
-from hardware.xvf3800.routing import in_words, is_speech
+from hardware.xvf3800.parameters import is_speech, route_in_words
 
 ARRAY = "microphone array"
 UPDATE = "Update its firmware: docs/xvf3800.md"
@@ -143,7 +143,9 @@ def check_channels(
     left, right = (
         tuple(map(int, numbers(control, name))) for name in ("AUDIO_MGR_OP_L", "AUDIO_MGR_OP_R")
     )
-    words = f"1: {in_words(left[0], left[1], asr)}; 2: {in_words(right[0], right[1], asr)}"
+    words = (
+        f"1: {route_in_words(left[0], left[1], asr)}; 2: {route_in_words(right[0], right[1], asr)}"
+    )
     if channel in ("asr", 2):
         good = is_speech(right[0]) and (channel == 2 or (right[0] == 7 and asr))
         if good or beams:

@@ -76,10 +76,10 @@ class Daemon:
         """Whether this is a daemon of a Reachy Mini, and its robot runs."""
         answer = await self._get("daemon/status")
         if not isinstance(answer, dict) or "state" not in answer:
-            raise self._error("not found", "what answers there is no daemon of a Reachy Mini")
+            raise self.error("not found", "what answers there is no daemon of a Reachy Mini")
         if answer["state"] != "running":
             why = answer.get("error") or f"it says that it is {answer['state']}"
-            raise self._error("not ready", str(why))
+            raise self.error("not ready", str(why))
 
     async def pose(self) -> Pose:
         """Where the robot is."""
@@ -96,7 +96,7 @@ class Daemon:
                 **head,
             )
         if not all(map(math.isfinite, pose)):
-            raise self._error("not ready", "it does not know its own pose")
+            raise self.error("not ready", "it does not know its own pose")
         return pose
 
     async def motors(self) -> MotorMode:
@@ -145,11 +145,11 @@ class Daemon:
                 write_limit=1024,
             )
         except (OSError, ValueError, WebSocketException) as error:
-            raise self._error("lost", f"it takes no targets: {_said(error)}") from error
+            raise self.error("lost", f"it takes no targets: {_said(error)}") from error
         async with socket:
-            yield Targets(self.url, socket)
+            yield Targets(self, socket)
 
-    def _error(self, problem: Problem, why: str) -> RobotError:
+    def error(self, problem: Problem, why: str) -> RobotError:
         return robot_error(problem, self.url, why)
 
     @contextmanager
@@ -157,7 +157,7 @@ class Daemon:
         try:
             yield
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._error("refuses", f"it tells its {what} in a form unknown to us") from error
+            raise self.error("refuses", f"it tells its {what} in a form unknown to us") from error
 
     async def _get(self, path: str, *, none_if_unknown: bool = False) -> Any:
         return await self._ask("GET", path, none_if_unknown=none_if_unknown)
@@ -168,21 +168,21 @@ class Daemon:
         try:
             response = await self._client.request(method, path)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise self._error("not found", f"nothing answers there ({_said(error)})") from error
+            raise self.error("not found", f"nothing answers there ({_said(error)})") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._error("lost", f"it does not answer ({_said(error)})") from error
+            raise self.error("lost", f"it does not answer ({_said(error)})") from error
         if response.status_code == httpx.codes.NOT_FOUND and none_if_unknown:
             return None
         if response.status_code == httpx.codes.NOT_FOUND:
-            raise self._error("not found", f"it knows no /api/{path}")
+            raise self.error("not found", f"it knows no /api/{path}")
         if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-            raise self._error("not ready", "its motors are not up, or not yet")
+            raise self.error("not ready", "its motors are not up, or not yet")
         if response.is_error or response.is_redirect:
-            raise self._error("refuses", f"/api/{path} answers {response.status_code}")
+            raise self.error("refuses", f"/api/{path} answers {response.status_code}")
         try:
             return response.json()
         except ValueError as error:
-            raise self._error("not found", _OTHER) from error
+            raise self.error("not found", _OTHER) from error
 
 
 _HEAD_KEYS = ("roll", "pitch", "yaw", "x", "y", "z")
@@ -191,12 +191,9 @@ _HEAD_KEYS = ("roll", "pitch", "yaw", "x", "y", "z")
 class Targets:
     """The stream. The daemon does what it is told last; it answers only what it cannot read."""
 
-    def __init__(self, url: str, socket: ClientConnection) -> None:
-        self._url = url
+    def __init__(self, daemon: Daemon, socket: ClientConnection) -> None:
+        self._error = daemon.error
         self._socket = socket
-
-    def _error(self, problem: Problem, why: str) -> RobotError:
-        return robot_error(problem, self._url, why)
 
     async def send(self, pose: Pose) -> None:
         """Raises ``RobotError`` when the connection is gone, or has no room for 2 s."""

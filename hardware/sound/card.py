@@ -52,9 +52,12 @@ class CardState:
 class _Opening:
     """One pair of streams, from open to lost."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, plan_hz: tuple[int, int]) -> None:
-        self.microphone_hz, self.speaker_hz = plan_hz
-        self.alignment = Alignment(*plan_hz)
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, microphone: Microphone, speaker_hz: int
+    ) -> None:
+        self.microphone = microphone
+        self.speaker_hz = speaker_hz
+        self.alignment = Alignment(microphone.rate_hz, speaker_hz)
         self.tap = Ring(0)
         self.arrived = asyncio.Event()
         self.ended: Role | None = None
@@ -82,8 +85,7 @@ class _Opening:
 class SoundCard:
     """Two devices as one: what is heard, with what was played then.
 
-    All but ``run`` are called on the event loop's thread. ``notify``
-    is called there too, and must not wait.
+    Methods are called on the event loop's thread; so is ``notify``, which must not wait.
     """
 
     def __init__(
@@ -100,7 +102,6 @@ class SoundCard:
         self._inbox = BlockInbox(notify)
         self._zeros = Zeros()
         self._chosen = Chosen("", "")
-        self._microphone: Microphone | None = None
         self._opening: _Opening | None = None
         self._captured_s: float | None = None
 
@@ -158,16 +159,16 @@ class SoundCard:
         return self._speaker.heard_s(sound_id, asyncio.get_running_loop().time())
 
     def state(self) -> CardState:
-        opening, microphone = self._opening, self._microphone
-        if opening is None or microphone is None:
+        opening = self._opening
+        if opening is None:
             return CardState(self._chosen.microphone, self._chosen.speaker)
         return CardState(
             self._chosen.microphone,
             self._chosen.speaker,
-            opening.microphone_hz,
+            opening.microphone.rate_hz,
             opening.speaker_hz,
             opening.latency,
-            microphone.xruns + self._speaker.xruns,
+            opening.microphone.xruns + self._speaker.xruns,
         )
 
     # --- opening ----------------------------------------------------------------------------------
@@ -191,11 +192,11 @@ class SoundCard:
     async def _try(
         self, microphone: Device, speaker: Device, channel: int, rates: tuple[int, int]
     ) -> _Opening:
-        source = Microphone(channel, channel, rates[0])
         more = self._dropouts.due
         if more:
             self._dropouts.give_more()
-        opening = _Opening(asyncio.get_running_loop(), rates)
+        source = Microphone(channel, channel, rates[0])
+        opening = _Opening(asyncio.get_running_loop(), source, rates[1])
 
         def on_heard(data: memoryview, at_s: float, now_s: float, xrun: bool) -> None:
             source.take(data, at_s, now_s, xrun)
@@ -214,7 +215,7 @@ class SoundCard:
             on_ended=on_ended,
         )
         opening.latency = await self._driver.open(opening.plan)
-        self._microphone, self._opening = source, opening
+        self._opening = opening
         self._notify(Opened(microphone.name, speaker.name, rates[0]))
         if more:
             self._notify(MoreLatency(speaker.name, self._dropouts.latency_s))
@@ -252,7 +253,7 @@ class SoundCard:
         self._notify(MoreLatency(self._chosen.speaker, latency_s))
 
     def _end_opening(self) -> None:
-        self._opening = self._microphone = None
+        self._opening = None
         self._speaker.closed(asyncio.get_running_loop().time())
 
     async def _find_again(self, name: str) -> _Opening:
@@ -278,11 +279,9 @@ class SoundCard:
 
     async def _deliver(self, opening: _Opening) -> Lost:
         """Until one of the devices is lost."""
-        microphone = self._microphone
-        assert microphone is not None
         loop = asyncio.get_running_loop()
         while True:
-            patience_s = _FIRST_S if microphone.last_s is None else _STALLED_S
+            patience_s = _FIRST_S if opening.microphone.last_s is None else _STALLED_S
             due_s = loop.time() + patience_s
             try:
                 async with asyncio.timeout_at(due_s):
@@ -296,7 +295,7 @@ class SoundCard:
             opening.arrived.clear()
             if opening.ended is not None:
                 return Lost(self._name(opening.ended), "its stream has ended")
-            self._drain(opening, microphone)
+            self._drain(opening)
             if lost := self._speaker_lost(opening, loop.time()):
                 return lost
             try:
@@ -326,12 +325,12 @@ class SoundCard:
         if self._dropouts.due and silent_s > QUIET_S and self._speaker.queued_s() < 0.001:
             await self._give_more_latency(opening)
 
-    def _drain(self, opening: _Opening, microphone: Microphone) -> None:
+    def _drain(self, opening: _Opening) -> None:
         self._speaker.convert_ahead()
         alignment = opening.alignment
         while (given := opening.tap.take()) is not None:
             alignment.played(given)
-        while (piece := microphone.ring.take()) is not None:
+        while (piece := opening.microphone.ring.take()) is not None:
             for block in alignment.heard(piece):
                 self._put(opening, block)
 

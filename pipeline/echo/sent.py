@@ -1,8 +1,9 @@
-"""What a client was sent, on the samples of its microphone's stream. Pure: times are given."""
+"""What a client was sent, on the samples of its microphone's stream; the rooms that clients come
+back to. Pure: times are given."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 import numpy as np
@@ -166,6 +167,34 @@ class ClientEcho(EchoPath):
     def flushed(self, now: float) -> None:
         """The client throws away what it has not played."""
         self._client.flushed(now)
+
+
+MOST_ROOMS = 16
+"""Some 90 kB each."""
+
+
+class Rooms:
+    """The newest few, by the place that a client connects from."""
+
+    def __init__(self) -> None:
+        self._rooms: OrderedDict[str, Room] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._rooms)
+
+    def of(self, place: str) -> Room | None:
+        return self._rooms.get(place)
+
+    def keep(self, place: str, room: Room | None) -> None:
+        """Nothing is kept where the place is unknown, or no echo is heard there any
+        more."""
+        if not place or room is None:
+            self._rooms.pop(place, None)
+            return
+        self._rooms[place] = room
+        self._rooms.move_to_end(place)
+        if len(self._rooms) > MOST_ROOMS:
+            self._rooms.popitem(last=False)
 
 
 def _end(piece: tuple[int, Pcm]) -> int:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, Pcm, to_float
 from pipeline.echo.path import EchoWindow, Room
-from pipeline.echo.rooms import MOST_ROOMS, Rooms
-from pipeline.echo.sent import ClientEcho, MicrophoneClock, SentSound
+from pipeline.echo.sent import MOST_ROOMS, ClientEcho, MicrophoneClock, Rooms, SentSound
 from tests.support.echo_sound import pcm, power_db, room, speechlike
 from tests.support.echoing_client import EchoingClient
 
