@@ -24,7 +24,6 @@ from hardware.sound.notices import (
     MoreLatency,
     Opened,
     SoundNotice,
-    Sounds,
 )
 from hardware.xvf3800.boards import is_array_name, same_array
 from pipeline.commands import Direction
@@ -190,12 +189,12 @@ class TalkApp:
             case Lost():
                 state.say(f"{notice.name} is gone: {notice.why}")
                 state.missing = notice.name
+            case AllZero(over=True):
+                state.say("The microphone gives sound again")
             case AllZero():
                 state.say(ALL_ZERO)
                 if self._opened.done() and is_array_name(self._opened.result().microphone):
                     self._body.all_zero()
-            case Sounds():
-                state.say("The microphone gives sound again")
             case Dropped():
                 state.say(f"{notice.samples / 16:.0f} ms of the microphone were lost: too busy")
             case MoreLatency():

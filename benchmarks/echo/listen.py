@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.echo.rules import Interruption
 from benchmarks.echo.scenes import Clip, EchoScene
 from benchmarks.harness.acoustics import Signal, to_pcm
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
 from pipeline.echo.canceller import EchoCanceller
+from pipeline.echo.detector import near_end
 from pipeline.echo.kalman import BLOCK
 from pipeline.engines.onnx import model_file, open_session
 
@@ -34,6 +34,8 @@ _HEARD = int(1.7 * LISTEN_RATE)
 """Samples of a clip of which only the beginning counts."""
 SER_DB = (6, 0, -6)
 ERLE_SPANS_S = ((0.3, 1.3), (1.3, 3), (3, 5), (5, 10), (10, 1e9))
+WINDOWS = 2
+"""Of 32 ms, in a row: that is an interruption."""
 
 
 class PlainSilero:
@@ -76,13 +78,13 @@ class Window(NamedTuple):
 
 
 class Ear:
-    """Canceller, two VADs, a rule; block by block. ``deepcopy`` gives another one that goes on from
-    the same moment."""
+    """Canceller, two VADs, the detector; block by block. ``deepcopy`` gives another one that goes on
+    from the same moment."""
 
     def __init__(self, vad: PlainSilero) -> None:
         self.canceller = EchoCanceller()
         self._vads = vad.new(), vad.new()
-        self._rule = Interruption()
+        self._in_a_row = 0
         self._held = [EMPTY, EMPTY]
         self._end = 0
         self.residual: list[Pcm] = []
@@ -100,7 +102,9 @@ class Ear:
         scores = [vad.score(pcm[:WINDOW]) for vad, pcm in zip(self._vads, self._held, strict=True)]
         self._held = [pcm[WINDOW:] for pcm in self._held]
         self._end += WINDOW
-        fired = self._rule.feed(scores[0], scores[1], found.llr)
+        holds = near_end(scores[0], scores[1], found.llr)
+        self._in_a_row = self._in_a_row + 1 if holds else 0
+        fired = self._in_a_row >= WINDOWS
         return Window(self._end, scores[0], scores[1], found.llr, fired)
 
     def branch(self) -> Ear:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hardware.sound.notices import AllZero, Sounds
+from hardware.sound.notices import AllZero
 from hardware.sound.ring import Piece, Ring
 from pipeline.audio import LISTEN_RATE, Pcm
 
@@ -45,17 +45,17 @@ class Zeros:
         self._zeros = 0
         self._told = False
 
-    def feed(self, pcm: Pcm) -> AllZero | Sounds | None:
+    def feed(self, pcm: Pcm) -> AllZero | None:
         """One notice when it has been silent for 2 s, one when that ends."""
         sounds = np.flatnonzero(pcm)
         if len(sounds):
             self._zeros = len(pcm) - 1 - int(sounds[-1])
             if self._told:
                 self._told = False
-                return Sounds()
+                return AllZero(over=True)
             return None
         self._zeros += len(pcm)
         if not self._told and self._zeros >= ZEROS_S * LISTEN_RATE:
             self._told = True
-            return AllZero(self._zeros / LISTEN_RATE)
+            return AllZero()
         return None

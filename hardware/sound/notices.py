@@ -25,14 +25,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class AllZero:
-    """The microphone has given nothing but exact zeros for so long; no real one does."""
+    """The microphone has given nothing but exact zeros for 2 s, which no real one does; or,
+    ``over``, that has ended."""
 
-    since_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sounds:
-    """The zeros have ended."""
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +47,4 @@ class MoreLatency:
     latency_s: float
 
 
-SoundNotice = Opened | Lost | AllZero | Sounds | Dropped | MoreLatency
+SoundNotice = Opened | Lost | AllZero | Dropped | MoreLatency

@@ -1,34 +1,32 @@
 """Is there near-end speech while the robot speaks? Pure.
 
 A VAD takes residual echo for speech; a likelihood ratio takes a burst of it for a speaker.
-They are seldom wrong together. ``Evidence`` adds up what they say, so that one that is sure makes
-up for one that hesitates: in 5.1 h of simulated robot speech it was wrong a third as often as a
-vote of each (``benchmarks.echo.rules``), and noticed 15 to 20 points more of the interruptions
-within 250 ms (``docs/echo.md``).
+They are seldom wrong together. Their evidence is added up, so that one that is sure makes up for
+one that hesitates: in 5.1 h of simulated robot speech that was wrong a third as often as a vote of
+each, and noticed 15 to 20 points more of the interruptions within 250 ms (``docs/echo.md``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log
 
-from pipeline.echo.tuning import DETECTOR_NEVER_SURE, DETECTOR_SURE_LLR
+from pipeline.echo.tuning import (
+    DETECTOR_LEAST_LLR,
+    DETECTOR_NEVER_SURE,
+    DETECTOR_SURE_LLR,
+    DETECTOR_THRESHOLD,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """The sum of the log odds of both scores (the residual's by half) and half of what the ratio is
-    over ``least_llr`` must be over ``threshold``. Fitted on 2 h of seeds 1000 to 1078."""
-
-    threshold: float = 2.0
-    least_llr: float = 4.0
-
-    def holds(self, residual_score: float, post_filtered_score: float, llr: float) -> bool:
-        if llr <= self.least_llr:
-            return False
-        louder = min(llr, DETECTOR_SURE_LLR) - self.least_llr
-        odds = _log_odds(post_filtered_score) + 0.5 * _log_odds(residual_score)
-        return odds + 0.5 * louder > self.threshold
+def near_end(residual_score: float, post_filtered_score: float, llr: float) -> bool:
+    """Whether one window of 32 ms has near-end speech. Speech scores (0 to 1) of the residual and
+    of the post-filtered residual, and the likelihood ratio (0 to 15) of the block that ended with
+    them."""
+    if llr <= DETECTOR_LEAST_LLR:
+        return False
+    louder = min(llr, DETECTOR_SURE_LLR) - DETECTOR_LEAST_LLR
+    odds = _log_odds(post_filtered_score) + 0.5 * _log_odds(residual_score)
+    return odds + 0.5 * louder > DETECTOR_THRESHOLD
 
 
 def _log_odds(score: float) -> float:

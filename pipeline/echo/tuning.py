@@ -60,6 +60,9 @@ GATE_OVER = 2.0
 
 # --- the detector --------------------------------------------------------------------------------
 
+DETECTOR_LEAST_LLR, DETECTOR_THRESHOLD = 4.0, 2.0
+"""The sum of the log odds of both scores (the residual's by half) and half of what the ratio is
+over the first must be over the second. Fitted on 2 h of seeds 1000 to 1078."""
 DETECTOR_SURE_LLR = 10.0
 DETECTOR_NEVER_SURE = 0.005
 """A score counts as no nearer to 0 or 1 than this: 5.3 at most."""

@@ -12,8 +12,9 @@ import asyncio
 import logging
 
 from pipeline.audio import Pcm
-from pipeline.echo.detector import Evidence
+from pipeline.echo.detector import near_end
 from pipeline.echo.path import EchoWindow
+from pipeline.echo.tuning import DETECTOR_LEAST_LLR
 from pipeline.engines.stages import Stages, VadStage, VadStreamStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing import tuning
@@ -63,7 +64,6 @@ class SpeechScores:
         self._left: tuple[VadMemory, VadMemory] | None = None
         """Hear what is left of one stretch of echo, and that with even more taken off."""
         self._since_echo_samples = 0
-        self._rule = Evidence()
         self._directions = directions
         self._deaf = False
 
@@ -101,10 +101,10 @@ class SpeechScores:
         first, more = self._left
         score = await self._heard(first, window.frame.pcm)
         second = await self._heard(more, window.post_filtered)
-        if self._rule.holds(score, second, window.llr):
+        if near_end(score, second, window.llr):
             return max(score, second, tuning.SPEECH)
         if turn_is_open:
-            return score if window.llr > self._rule.least_llr else min(score, second)
+            return score if window.llr > DETECTOR_LEAST_LLR else min(score, second)
         return (
             min(score, tuning.NO_SPEECH, threshold / 2)
             if window.llr > tuning.EXPLAINED_LLR

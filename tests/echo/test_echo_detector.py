@@ -1,8 +1,8 @@
-"""The rules, and the default one with the real network on real speech."""
+"""The detector, also with the real network on real speech."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,55 +10,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.echo.rules import Interruption, Rule, RuleD
 from pipeline.audio import LISTEN_RATE, Framer, Pcm, to_float
 from pipeline.echo.canceller import EchoCanceller, EchoFree
-from pipeline.echo.detector import Evidence
+from pipeline.echo.detector import near_end
 from pipeline.echo.kalman import BLOCK
 from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroOptions, SileroVad, build
 from tests.support.echo_sound import blocks, cleaned, hum, pcm, room, through
 from tests.support.recordings import recording
 
-SPEECH = (0.9, 0.9, 8.0)
-RULES: tuple[Rule, ...] = (RuleD(), Evidence())
 SCORES = st.floats(0, 1)
 RATIOS = st.floats(0, 15)
 
 
-def decided(windows: Sequence[tuple[float, float, float]], rule: Rule) -> list[bool]:
-    interruption = Interruption(rule)
-    return [interruption.feed(*window) for window in windows]
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_two_windows_of_speech_trigger(rule: Rule) -> None:
-    assert decided([SPEECH, SPEECH, SPEECH], rule) == [False, True, True]
-    wrong = (0.0, 0.0, 0.0)
-    assert decided([SPEECH, wrong, SPEECH, SPEECH], rule) == [False, False, False, True]
-
-
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("wrong", [(0.0, 0.1, 8.0), (0.1, 0.0, 8.0), (0.9, 0.9, 1.9)])
-def test_no_trigger_without_speech_above_the_echo(
-    rule: Rule, wrong: tuple[float, float, float]
-) -> None:
-    assert decided([wrong] * 5, rule) == [False] * 5
+def test_no_trigger_without_speech_above_the_echo(wrong: tuple[float, float, float]) -> None:
+    assert not near_end(*wrong)
 
 
-def test_for_the_evidence_one_that_is_sure_makes_up_for_one_that_hesitates() -> None:
-    assert Evidence().holds(0.3, 0.95, 6.0)
-    assert Evidence().holds(0.95, 0.5, 9.0)
-    assert not Evidence().holds(0.3, 0.5, 6.0)
-    assert not Evidence().holds(0.3, 0.95, 3.9)
+def test_one_that_is_sure_makes_up_for_one_that_hesitates() -> None:
+    assert near_end(0.3, 0.95, 6.0)
+    assert near_end(0.95, 0.5, 9.0)
+    assert not near_end(0.3, 0.5, 6.0)
+    assert not near_end(0.3, 0.95, 3.9)
 
 
 @given(SCORES, SCORES, RATIOS, SCORES, SCORES, RATIOS)
 def test_more_evidence_is_never_less(
     first: float, second: float, llr: float, more: float, still_more: float, louder: float
 ) -> None:
-    for rule in RULES:
-        if rule.holds(first, second, llr):
-            assert rule.holds(max(first, more), max(second, still_more), max(llr, louder))
+    if near_end(first, second, llr):
+        assert near_end(max(first, more), max(second, still_more), max(llr, louder))
 
 
 # --- with the network --------------------------------------------------------------------------
@@ -71,13 +52,15 @@ def vad(weights: Callable[[str], Path]) -> SileroVad:
 
 def fired_s(vad: SileroVad, found: list[EchoFree]) -> list[float]:
     """Ends of the windows with which somebody speaks, in seconds."""
-    interruption, first, second = Interruption(), vad.open(), vad.open()
+    in_a_row, first, second = 0, vad.open(), vad.open()
     plain, filtered = Framer(WINDOW_SAMPLES), Framer(WINDOW_SAMPLES)
     times = []
     for each in found:
         after = list(filtered.feed(each.post_filtered))
         for frame, other in zip(plain.feed(each.residual), after, strict=True):
-            if interruption.feed(first.score(frame.pcm), second.score(other.pcm), each.llr):
+            holds = near_end(first.score(frame.pcm), second.score(other.pcm), each.llr)
+            in_a_row = in_a_row + 1 if holds else 0
+            if in_a_row >= 2:
                 times.append(frame.end / LISTEN_RATE)
     return times
 

@@ -10,7 +10,7 @@ import pytest
 from hardware.sound.devices import Device
 from hardware.sound.driver import Latency
 from hardware.sound.errors import RateRefused, SoundError, not_opened
-from hardware.sound.notices import AllZero, Dropped, Lost, Opened, Sounds
+from hardware.sound.notices import AllZero, Dropped, Lost, Opened
 from tests.support.scripted_driver import ARRAY, LAPTOP, Scene, ScriptedDriver
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
@@ -169,10 +169,10 @@ async def test_zeros_are_explained_and_their_end_told() -> None:
     async with scene.running():
         scene.driver.level = 0
         await asyncio.sleep(2.1)
-        assert scene.notices[1:] == [AllZero(2.0)]
+        assert scene.notices[1:] == [AllZero()]
         scene.driver.level = 5
         await asyncio.sleep(0.1)
-    assert scene.notices[1:] == [AllZero(2.0), Sounds()]
+    assert scene.notices[1:] == [AllZero(), AllZero(over=True)]
 
 
 @in_virtual_time

@@ -214,5 +214,5 @@ async def test_zeros_of_another_microphone_are_no_fault_of_the_array(
     blamed: list[bool] = []
     app._body.all_zero = lambda: blamed.append(True)  # type: ignore[method-assign]
     app._sound_says(Opened(microphone, "Reachy Mini Audio", 16_000))
-    app._sound_says(AllZero(2.0))
+    app._sound_says(AllZero())
     assert len(blamed) == times

@@ -15,7 +15,7 @@ from app.talk.state import TalkState
 from app.talk.talk_app import NOT_HEARD, PUSH, TalkApp
 from app.talk.talking import Talking
 from hardware.settings import Sound
-from hardware.sound.notices import AllZero, Dropped, Lost, MoreLatency, Opened, Sounds
+from hardware.sound.notices import AllZero, Dropped, Lost, MoreLatency, Opened
 from pipeline.echo.given import CardEcho
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from tests.support.scripted_driver import ARRAY, LAPTOP, ScriptedDriver
@@ -93,8 +93,8 @@ async def test_what_the_card_tells_is_said(tmp_path: Path) -> None:
         HERE,
         Lost(ARRAY.name, "its stream has ended"),
         HERE,
-        AllZero(2.0),
-        Sounds(),
+        AllZero(),
+        AllZero(over=True),
         Dropped(160),
         MoreLatency(ARRAY.name, 0.025),
     )
