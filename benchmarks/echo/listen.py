@@ -78,7 +78,7 @@ class Window(NamedTuple):
 
 
 class Ear:
-    """Canceller, two VADs, the detector; block by block. ``deepcopy`` gives another one that goes on
+    """Canceller, two VADs, the detector; block by block. ``deepcopy`` gives another that goes on
     from the same moment."""
 
     def __init__(self, vad: PlainSilero) -> None:

@@ -90,7 +90,7 @@ def test_set_does_not_call_an_order_volatile(bus: FakeBus, device: FakeXvf) -> N
     assert device.writes == [((48, 9), b"\1")]
 
 
-def test_a_value_that_does_not_take_is_said(bus: FakeBus, device: FakeXvf) -> None:
+def test_a_value_that_does_not_take_is_an_error(bus: FakeBus, device: FakeXvf) -> None:
     def ignored(device: FakeXvf, data: object, timeout_s: float) -> int:
         return 4
 
@@ -130,7 +130,7 @@ def test_without_an_array_every_command_says_so(bus: FakeBus, device: FakeXvf) -
         assert failure("not found", *arguments).exit_code == 21
 
 
-def test_what_no_board_has_is_said_before_an_array_is_looked_for(
+def test_unknown_names_are_refused_before_an_array_is_looked_for(
     bus: FakeBus, device: FakeXvf
 ) -> None:
     device.plugged = False
@@ -143,7 +143,7 @@ def test_the_settings_know_each_preset() -> None:
     assert get_args(PresetName) == tuple(PRESETS)
 
 
-def test_array_control_never_is_not_for_who_asks_by_hand(bus: FakeBus) -> None:
+def test_commands_ignore_array_control_never(bus: FakeBus) -> None:
     assert said("get", "VERSION", "--set", "array.control=never") == "2 1 4\n"
 
 
@@ -238,7 +238,7 @@ def test_reboot_restarts_and_finds_it_again(
     assert bus.open_handles == 0
 
 
-def test_a_reboot_that_ends_badly_is_said(
+def test_a_failed_reboot_is_an_error(
     bus: FakeBus, device: FakeXvf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hardware.xvf3800.rebooting.SETTLE_S", 0)
@@ -276,7 +276,7 @@ def test_the_rule_is_written_and_taken_into_use(tmp_path: Path) -> None:
     assert "plug" in lines[-1]
 
 
-def test_what_keeps_the_rule_from_being_installed_is_said(tmp_path: Path) -> None:
+def test_a_rule_that_cannot_be_installed_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArrayError, match=r"No such file.*sudo .* xvf udev --install"):
         install_rule(print, tmp_path / "none" / "70.rules", "linux")
     with pytest.raises(ArrayError, match="not in use yet"):

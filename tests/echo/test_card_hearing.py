@@ -59,7 +59,7 @@ def test_the_echo_is_found_and_taken_off_though_the_clocks_part(ppm: float) -> N
 
 
 @pytest.mark.parametrize("moved_ms", [-30, 25, 60])
-def test_an_echo_that_moved_and_was_learnt_again_is_not_put_right_twice(moved_ms: int) -> None:
+def test_an_echo_that_was_learnt_again_is_not_realigned_twice(moved_ms: int) -> None:
     """The filter has followed it by itself; what is found later must not move it any more."""
     reference = played((0.5, 12.0, 24.0), 10.0, 35.0)
     before, after = (through(reference, room(delay_ms, seed=3)) for delay_ms in (80, 80 + moved_ms))
@@ -97,7 +97,7 @@ def test_an_echo_that_jumps_out_of_reach_is_found_within_the_answer(
 
 @pytest.mark.parametrize("level", [0.0, 0.5])
 def test_a_room_is_not_left_in_the_middle_of_an_answer(level: float) -> None:
-    """The microphone is switched off for 16 s, or somebody is much louder than the echo."""
+    """The microphone is switched off for 16 s, or a person is much louder than the echo."""
     reference = played((0.5,), 38.0, 40.0)
     echo = through(reference, room(80, seed=3))
     off, on = 10 * RATE, 26 * RATE

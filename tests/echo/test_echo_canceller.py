@@ -71,7 +71,7 @@ def test_blocks_of_another_length_are_refused() -> None:
         EchoCanceller().process(SILENT, np.zeros(2 * BLOCK, np.int16))
 
 
-# --- an echo, and somebody who speaks ----------------------------------------------------------
+# --- an echo, and near-end speech --------------------------------------------------------------
 
 
 def test_echo_is_removed_and_speech_kept() -> None:
@@ -187,7 +187,7 @@ def test_clocks_that_ran_apart_by_more_than_a_block_are_followed_without_a_jump(
         warm = EchoCanceller()
         by = round(lag - state.lag_samples)
         warm.restore(replace(state, lag_samples=lag, ppm=5.0 if by < 0 else -5.0))
-        # The same echo, as it comes to somebody who reads the reference that much later.
+        # The same echo, as a reader of the reference that much later gets it.
         moved = np.roll(heard, by)
         left = residual(cleaned(warm, moved, played))
         assert abs(warm.state().lag_samples - lag) > 100
@@ -195,7 +195,7 @@ def test_clocks_that_ran_apart_by_more_than_a_block_are_followed_without_a_jump(
 
 
 def test_another_room_is_noticed_and_learnt_anew() -> None:
-    """Somebody carries the robot away: no shift of time explains it."""
+    """The robot is carried away: no shift of time explains it."""
     reference, echo = scene(14, 11)
     other = -through(reference, room(90, 12))
     at = 8 * LISTEN_RATE

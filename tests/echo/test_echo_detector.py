@@ -27,7 +27,7 @@ def test_no_trigger_without_speech_above_the_echo(wrong: tuple[float, float, flo
     assert not near_end(*wrong)
 
 
-def test_one_that_is_sure_makes_up_for_one_that_hesitates() -> None:
+def test_a_sure_score_makes_up_for_an_unsure_one() -> None:
     assert near_end(0.3, 0.95, 6.0)
     assert near_end(0.95, 0.5, 9.0)
     assert not near_end(0.3, 0.5, 6.0)
@@ -51,7 +51,7 @@ def vad(weights: Callable[[str], Path]) -> SileroVad:
 
 
 def fired_s(vad: SileroVad, found: list[EchoFree]) -> list[float]:
-    """Ends of the windows with which somebody speaks, in seconds."""
+    """Ends of the windows that trigger, in seconds."""
     in_a_row, first, second = 0, vad.open(), vad.open()
     plain, filtered = Framer(WINDOW_SAMPLES), Framer(WINDOW_SAMPLES)
     times = []

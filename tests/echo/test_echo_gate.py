@@ -1,4 +1,4 @@
-"""What a filter left: echo and noise are explained, somebody who speaks is not."""
+"""What a filter left: echo and noise are explained, near-end speech is not."""
 
 from __future__ import annotations
 

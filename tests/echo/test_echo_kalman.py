@@ -1,4 +1,4 @@
-"""The filter learns a room, keeps what somebody says into it, and can be moved in time."""
+"""The filter learns a room, keeps near-end speech, and can be moved in time."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_an_echo_is_taken_off_from_its_first_sound_on() -> None:
     assert path.explains(ms(120)) is False, "what is left of it is no echo"
 
 
-def test_a_short_answer_may_be_over_for_long_when_its_echo_comes() -> None:
+def test_a_late_echo_of_a_short_answer_is_found() -> None:
     path = ClientEcho(WINDOW)
     short = answer()[: 2 * LISTEN_RATE // 5]
     echo = through(np.pad(short, (0, 2 * LISTEN_RATE)), room(1450, seed=2))
@@ -144,14 +144,14 @@ def test_a_room_whose_echo_was_never_taken_off_is_not_kept() -> None:
     assert kept == []
 
 
-def test_a_voice_before_the_first_sound_that_was_sent_is_no_echo() -> None:
+def test_a_voice_before_any_playback_is_no_echo() -> None:
     path = ClientEcho(WINDOW)
     hear(path, pcm(np.concatenate((np.zeros(LISTEN_RATE), answer()))), answer(), 0.1)
     assert path.explains(ms(40)) is False
     assert not path.found
 
 
-def test_a_microphone_that_heard_no_answer_for_seconds_is_not_asked_again() -> None:
+def test_a_microphone_without_echo_is_not_searched_again() -> None:
     path = ClientEcho(WINDOW)
     long = speechlike(6.0, 1)
     hear(path, pcm(long), hum(len(long), 3), 5.0)

@@ -71,14 +71,14 @@ def ahead_s(path: ClientEcho) -> float:
 # --- microphones that are off ------------------------------------------------------------------
 
 
-def test_who_sends_no_sound_costs_no_memory() -> None:
+def test_a_client_without_sound_costs_no_memory() -> None:
     path = ClientEcho(512)
     for number in range(60 * 25):
         path.sent(loud(960), 24_000, number * 0.04)
     assert ahead_s(path) < 7
 
 
-def test_who_was_muted_is_followed_again() -> None:
+def test_a_client_is_followed_again_after_a_mute() -> None:
     """Answers that were played meanwhile do not stand in the way of the next one."""
     path = ClientEcho(512)
     microphone = Microphone(path)
@@ -111,7 +111,7 @@ def test_a_microphone_that_is_switched_on_during_an_answer() -> None:
     assert path._client.end == 15 * RATE
 
 
-def test_what_a_network_held_up_comes_all_at_once_and_is_no_pause() -> None:
+def test_delayed_packets_are_not_taken_for_a_pause() -> None:
     path = ClientEcho(512)
     microphone = Microphone(path)
     microphone.hear(2.0)

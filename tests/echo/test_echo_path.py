@@ -95,7 +95,7 @@ def test_windows_have_every_sample_in_its_place() -> None:
     assert all(w.post_filtered is not None and len(w.post_filtered) == WINDOW for w in loud)
 
 
-def test_who_has_no_echo_is_never_touched() -> None:
+def test_sound_without_echo_is_never_touched() -> None:
     said = 0.3 * speechlike(WHOLE_S, seed=5)
     client = EchoingClient(np.zeros(1, np.float32), said=said)
     path, windows = conversation(client)
@@ -142,7 +142,7 @@ def test_a_room_that_is_known_is_clean_at_once(down_s: float, most_db: float) ->
     assert left_db(again, client, STARTS_S[0]) < most_db
 
 
-def test_nothing_is_kept_of_who_has_no_echo() -> None:
+def test_no_room_is_kept_without_echo() -> None:
     kept: list[Room | None] = []
     path = ClientEcho(WINDOW, keep=kept.append)
     conversation(EchoingClient(np.zeros(1, np.float32)), path=path)

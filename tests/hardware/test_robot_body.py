@@ -77,10 +77,10 @@ async def test_it_sways_with_the_voice_and_rests_after_it(robot: RobotDaemon) ->
 
 
 @pytest.mark.parametrize(("azimuth_deg", "looks_deg"), [(40, 50), (130, -40)])
-async def test_it_turns_to_who_speaks_and_stays_there(
+async def test_the_head_turns_to_the_speaker_and_stays_there(
     robot: RobotDaemon, azimuth_deg: float, looks_deg: float
 ) -> None:
-    """An array in the head hears somebody who stands still ever more in front; it is 200 ms late,
+    """An array in the head hears a person who stands still ever more in front; it is 200 ms late,
     and would lead the head too far if it were listened to on the way."""
     async with moving(robot.url) as body:
         body.note(STARTED)

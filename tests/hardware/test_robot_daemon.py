@@ -225,7 +225,7 @@ async def test_an_unknown_form_is_said(pose: object) -> None:
             await daemon.pose()
 
 
-async def test_the_lock_file_names_no_registry_and_none_of_it_is_ours() -> None:
+async def test_the_lock_file_names_no_registry_and_is_not_part_of_the_product() -> None:
     lock = LOCK.read_text()
     assert "://" not in lock
     assert "reachy-mini==1.13.0" in lock

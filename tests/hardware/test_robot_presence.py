@@ -155,7 +155,7 @@ async def test_it_never_fights_an_app(
             while len(notices.all) < 2:
                 notices._new.clear()
                 await notices._new.wait()
-        # It was the app's when the conversation ended: nobody led it to rest.
+        # It was the app's when the conversation ended: it was not led to rest.
         assert listens(await robot.get("state/full"))
         await robot.post("apps/stop-current-app")
     assert notices.problems() == ["busy", "busy"]

@@ -95,7 +95,7 @@ def test_the_chosen_device_stays_the_chosen_one() -> None:
     assert chosen.among([LAPTOP, again]) == (again, again)
 
 
-def test_a_twin_that_was_there_all_the_time_is_another_device() -> None:
+def test_a_twin_is_not_taken_for_the_unplugged_device() -> None:
     """Two arrays of one make; ALSA numbers them."""
     twin = Device(8, "Reachy Mini Audio: USB Audio (hw:4,0)", 2, 2, 16_000)
     chosen = resolve([REACHY, twin], Sound())
@@ -147,7 +147,7 @@ def test_names_that_windows_cuts_are_made_whole() -> None:
     assert whole_names(["default", "default: front"]) == ["default", "default: front"]
 
 
-def test_a_name_that_every_device_would_have_is_none() -> None:
+def test_an_empty_name_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 character"):
         Sound(microphone="  ")
     assert Sound(speaker=" Laptop ").speaker == "Laptop"

@@ -1,4 +1,4 @@
-"""A loudspeaker that runs dry again and again gets more latency, when nobody hears it."""
+"""A loudspeaker that runs dry again and again gets more latency, while it is silent."""
 
 from __future__ import annotations
 

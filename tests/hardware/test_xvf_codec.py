@@ -200,7 +200,7 @@ def test_without_permission_the_rule_is_printed() -> None:
         assert f'=="{ids}"' in RULES
 
 
-def test_only_linux_is_told_of_udev() -> None:
+def test_only_linux_mentions_udev() -> None:
     assert "udev" in permission_fix("linux")
     assert "WinUSB" in permission_fix("win32")
     assert "udev" not in permission_fix("darwin") + permission_fix("win32")

@@ -195,13 +195,13 @@ def test_every_bad_answer_has_its_name(
     assert array.read("VERSION") == (2, 1, 4)
 
 
-def test_what_is_not_applied_is_said(daemon: Daemon, array: DaemonArray) -> None:
+def test_a_value_that_is_not_applied_is_an_error(daemon: Daemon, array: DaemonArray) -> None:
     daemon.overrides["/api/audio/config/apply"] = (200, {"applied": False})
     with raises_problem("refused", match="daemon's log"):
         array.write("PP_MIN_NS", 0.8)
 
 
-def test_no_daemon_is_said(daemon: Daemon) -> None:
+def test_a_missing_daemon_is_an_error(daemon: Daemon) -> None:
     with raises_problem("daemon away", match="refused") as caught:
         DaemonArray("http://127.0.0.1:9")
     assert "robot.url" in caught.value.fix
@@ -237,7 +237,7 @@ def test_after_closing_nothing_is_asked(daemon: Daemon) -> None:
 # --- which way ---------------------------------------------------------------------------------
 
 
-def test_a_daemon_of_this_machine_that_runs_and_is_late_keeps_it_too() -> None:
+def test_a_late_local_daemon_keeps_the_array() -> None:
     """USB beside it would give each of the two the other's answers."""
     import socket
 
@@ -255,7 +255,7 @@ def test_a_daemon_of_this_machine_that_runs_and_is_late_keeps_it_too() -> None:
         (200, {"name": "VERSION", "values": []}, "wrong answer"),
     ],
 )
-def test_a_daemon_of_this_machine_that_has_it_and_fails_keeps_it_too(
+def test_a_failing_local_daemon_keeps_the_array(
     daemon: Daemon, status: int, body: Any, problem: Problem
 ) -> None:
     bus = FakeBus(FakeXvf(REACHY))
@@ -265,48 +265,37 @@ def test_a_daemon_of_this_machine_that_has_it_and_fails_keeps_it_too(
     assert bus.opened == 0
 
 
+NO_BOARD = (503, {"detail": "ReSpeaker audio board not available"})
+NO_API = (404, {"detail": "Not Found"})
+AWAY = None
+
+
 @pytest.mark.parametrize(
-    ("status", "body"),
-    [(503, {"detail": "ReSpeaker audio board not available"}), (404, {"detail": "Not Found"})],
+    ("devices", "version", "way"),
+    [
+        ([FakeXvf(REACHY)], (200, {"values": [2, 1, 4]}), "daemon"),
+        ([FakeXvf(REACHY)], NO_BOARD, "usb"),
+        ([FakeXvf(REACHY)], NO_API, "usb"),
+        ([FakeXvf(REACHY)], AWAY, "usb"),
+        ([FakeXvf(SEEED)], (200, {"values": [2, 1, 4]}), "usb"),
+        ([FakeXvf(SEEED, permission=False)], (200, {"values": [2, 1, 4]}), "daemon"),
+        ([], (200, {"values": [2, 1, 4]}), "daemon"),
+    ],
 )
-def test_usb_is_the_way_where_what_answers_has_no_array(
-    daemon: Daemon, status: int, body: Any
+def test_the_way_to_an_array(
+    daemon: Daemon, devices: list[FakeXvf], version: tuple[int, Any] | None, way: str
 ) -> None:
-    daemon.overrides[VERSION] = (status, body)
-    control = open_array(Array(), daemon.url, FakeBus(FakeXvf(REACHY)))
-    assert control.via == "usb"
+    """``version``: what a daemon on this machine answers."""
+    if version:
+        daemon.overrides[VERSION] = version
+    bus = FakeBus(*devices)
+    control = open_array(Array(), daemon.url if version else "http://127.0.0.1:9", bus)
+    assert control.via == way
+    assert bus.opened == (way == "usb")
     control.close()
 
 
-def test_the_daemon_of_this_machine_keeps_its_own_array(daemon: Daemon) -> None:
-    bus = FakeBus(FakeXvf(REACHY))
-    control = open_array(Array(), daemon.url, bus)
-    assert (control.via, bus.opened) == ("daemon", 0)
-    control.close()
-
-
-def test_a_respeaker_is_none_of_the_daemon_s(daemon: Daemon) -> None:
-    control = open_array(Array(), daemon.url, FakeBus(FakeXvf(SEEED)))
-    assert (control.via, control.board) == ("usb", "seeed")
-    control.close()
-
-
-def test_where_the_daemon_does_not_run_usb_is_the_way() -> None:
-    control = open_array(Array(), "http://127.0.0.1:9", FakeBus(FakeXvf(REACHY)))
-    assert control.via == "usb"
-    control.close()
-
-
-@pytest.mark.parametrize("bus", [FakeBus(), FakeBus(FakeXvf(SEEED, permission=False))])
-def test_where_usb_has_none_or_lets_us_not_the_daemon_is_the_way(
-    daemon: Daemon, bus: FakeBus
-) -> None:
-    control = open_array(Array(), daemon.url, bus)
-    assert control.via == "daemon"
-    control.close()
-
-
-def test_what_is_missing_here_is_said_before_a_robot_that_is_away() -> None:
+def test_a_local_problem_is_reported_before_an_absent_robot() -> None:
     bus = FakeBus(FakeXvf(SEEED, permission=False))
     with raises_problem("no permission"):
         open_array(Array(), "http://127.0.0.1:9", bus)

@@ -49,13 +49,13 @@ def test_a_reachy_is_taken_before_a_respeaker_and_a_keyboard() -> None:
     array.close()
 
 
-def test_no_array_is_said() -> None:
+def test_a_missing_array_is_an_error() -> None:
     with raises_problem("not found", match="1 devices are on USB") as caught:
         UsbArray(FakeBus(FakeXvf(KEYBOARD)))
     assert "lsusb" in caught.value.fix
 
 
-def test_this_machine_s_real_libusb_finds_none_or_one() -> None:
+def test_the_real_libusb_enumerates_this_machine() -> None:
     """The real library, on whatever machine this is."""
     problem = None
     try:
@@ -65,7 +65,7 @@ def test_this_machine_s_real_libusb_finds_none_or_one() -> None:
     assert problem in (None, "not found", "no permission")
 
 
-def test_without_libusb_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_libusb_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     import libusb_package
     import usb.backend.libusb1
 
@@ -196,7 +196,7 @@ def test_every_failure_of_a_write_has_its_name_within_its_time(
     assert bus.clock.now - started <= CALL_BAR_S
 
 
-def test_a_system_without_a_driver_is_told_of() -> None:
+def test_a_system_without_a_driver_is_an_error() -> None:
     def unsupported(device: FakeXvf, data: Any, timeout_s: float) -> int | None:
         raise NotImplementedError("Operation not supported or unimplemented on this platform")
 

@@ -116,7 +116,7 @@ def test_old_firmware_of_seeed_is_asked_for_its_beam(
     assert scene.of(ArrayReading)[0][1].direction.azimuth_deg == pytest.approx(azimuth_deg)
 
 
-def test_what_a_firmware_does_not_know_is_done_without_and_not_asked_again() -> None:
+def test_parameters_that_a_firmware_lacks_are_asked_once() -> None:
     refused = array_error("refused", "unknown")
     array = ScriptedArray(
         dict.fromkeys(("DOA_VALUE_RADIANS", "AEC_SPENERGY_VALUES", "AEC_AECCONVERGED"), refused)
@@ -176,7 +176,7 @@ def test_reasons_that_take_turns_are_told_once_each() -> None:
 
 
 @in_virtual_time
-async def test_what_is_restarted_is_opened_anew_even_if_it_answers_all_the_time() -> None:
+async def test_a_restarted_array_is_opened_anew_even_if_it_keeps_answering() -> None:
     """As through a daemon, which keeps the last direction; the tuning is lost."""
     first, second = ScriptedArray(via="daemon"), ScriptedArray(via="daemon")
     scene = Scene([first, second])
@@ -208,7 +208,7 @@ def test_a_second_loss_is_told_again() -> None:
     ]
 
 
-def test_an_array_that_opens_but_gives_nothing_is_lost_once_and_never_found() -> None:
+def test_an_array_without_readings_is_reported_lost_once() -> None:
     silent = ScriptedArray({"DOA_VALUE_RADIANS": array_error("gone", "x")})
     scene, _ = watched(20.0, silent)
     assert scene.opened > 5
@@ -268,7 +268,7 @@ def test_a_hundred_unplugs_in_real_threads_leave_no_handle_and_no_thread() -> No
     assert threading.active_count() <= before
 
 
-async def test_who_is_cancelled_waits_for_the_thread() -> None:
+async def test_a_cancelled_caller_waits_for_the_thread() -> None:
     entered, let_go = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
     ended = []
@@ -292,7 +292,7 @@ async def test_who_is_cancelled_waits_for_the_thread() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENODEV, errno.EIO, errno.EPIPE])
-def test_a_device_that_leaves_before_it_has_answered_is_restarted_all_the_same(number: int) -> None:
+def test_a_device_that_leaves_without_an_answer_counts_as_restarted(number: int) -> None:
     device = FakeXvf(REACHY)
     bus = FakeBus(device)
     control = UsbArray(bus, bus.clock, bus.clock.pause)

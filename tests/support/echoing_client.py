@@ -27,7 +27,7 @@ class EchoingClient:
     jitter_s: float = 0.01
     seed: int = 1
     said: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
-    """What somebody says to it, by the microphone's samples."""
+    """What a person says to it, by the microphone's samples."""
     played: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def play(self, sound: Pcm, sent_s: float, more_s: float = 0.0) -> None:

@@ -2,7 +2,7 @@
 
 Written after the reference (C1, C2), not after the code under test: its registers are raw bytes by
 servicer and command. It misbehaves on demand, and counts what was opened and closed. Its clock is
-its own: a transfer that hangs moves it on, and nobody sleeps.
+its own: a transfer that hangs moves it on, without sleeping.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _registers(ids: tuple[int, int]) -> dict[Key, bytes]:
         (17, 33): floats(1.0),
         (17, 34): floats(1.0),
     }
-    # As printed in Pollen's guide: 133 degrees; 0.541 rad; somebody speaks.
+    # As printed in Pollen's guide: 133 degrees; 0.541 rad; speech.
     own = (
         {(20, 18): ints(133, 1), (20, 19): floats(0.5410520434379578, 1.0)}
         if ids == REACHY

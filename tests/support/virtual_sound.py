@@ -308,7 +308,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def _until(true: object, what: str, patience_s: float = 10.0) -> None:
-    """Wait for another program, which tells nobody."""
+    """Poll another program, which sends no event."""
     assert callable(true)
     end = time.monotonic() + patience_s
     while not true():

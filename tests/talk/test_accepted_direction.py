@@ -41,7 +41,7 @@ FRONT = settings(accept_deg=90.0)
 
 @dataclass
 class Room:
-    """``device``: the array, which hears whoever speaks."""
+    """``device``: the array, which hears every speaker."""
 
     told: Talk
     device: FakeXvf
@@ -110,7 +110,7 @@ def _at_once(executor: object, function: Callable[..., Any], *arguments: Any) ->
 
 @pytest.mark.parametrize("ids", [REACHY, SEEED])
 @in_virtual_time
-async def test_who_is_in_front_is_answered_and_who_is_at_the_side_is_not(
+async def test_only_speech_from_the_front_is_answered(
     ids: tuple[int, int],
 ) -> None:
     async with room(ids=ids) as there:
@@ -179,7 +179,7 @@ async def test_after_unplugging_the_array_all_speech_counts() -> None:
 
 
 @in_virtual_time
-async def test_a_served_robot_answers_only_who_is_in_front() -> None:
+async def test_a_served_robot_answers_only_speech_from_the_front() -> None:
     """The array's directions come through its daemon, the sound from the robot's app."""
     array = ScriptedArray(via="daemon")
 

@@ -103,7 +103,7 @@ async def test_without_control_nothing_is_opened() -> None:
     assert told.said == ""
 
 
-async def test_what_is_not_allowed_is_said_with_what_to_do() -> None:
+async def test_missing_permission_is_shown_with_its_fix() -> None:
     said = asyncio.Event()
     async with embodied(array_error("no permission", "errno 13")) as told:
         told.state.say = lambda text: said.set() if "udev" in text else None  # type: ignore[method-assign]
@@ -112,7 +112,7 @@ async def test_what_is_not_allowed_is_said_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(("moves", "lines"), [(True, 0), (False, 2)])
-async def test_a_robot_that_is_away_is_said_once(moves: bool, lines: int) -> None:
+async def test_an_absent_robot_is_reported_once(moves: bool, lines: int) -> None:
     """By the body, if that is to move; else by the array: what, and what to do."""
     robot = Robot(url="http://reachy-mini.local:8000", moves=moves)
     told = Body(respeaker(), settings().model_copy(update={"robot": robot}))
@@ -163,10 +163,10 @@ class TurnedBody:
 @pytest.mark.parametrize(
     ("heard_deg", "is_at_deg", "looked_at"), [(150, 90, True), (90, 30, False)]
 )
-async def test_who_is_meant_does_not_turn_with_the_head(
+async def test_the_accepted_sector_does_not_turn_with_the_head(
     heard_deg: float, is_at_deg: float, looked_at: bool
 ) -> None:
-    """A head that turned to whoever speaks would bring each of them to its front."""
+    """A head that turned to each speaker would bring all of them to its front."""
     array = ScriptedArray({"DOA_VALUE_RADIANS": (math.radians(heard_deg), 1.0)})
     body = TurnedBody()
     async with embodied(array, settings(accept_deg=90.0)) as told:

@@ -44,7 +44,7 @@ def talk_app(tmp_path: Path, url: str | None = None, **sound: Any) -> TalkApp:
         ({"echo": "half-duplex", "push_to_talk": True}, HERE, ChipHearing),
     ],
 )
-async def test_who_takes_the_echo_out(
+async def test_what_removes_the_echo(
     tmp_path: Path, sound: dict[str, Any], opened: Opened, kind: type
 ) -> None:
     told = talk_app(tmp_path, **sound)
@@ -76,7 +76,7 @@ async def test_a_key_pressed_while_disconnected_is_reported(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("push_to_talk", [True, False])
-async def test_who_may_speak_is_told_once(tmp_path: Path, push_to_talk: bool) -> None:
+async def test_the_greeting_comes_once(tmp_path: Path, push_to_talk: bool) -> None:
     told = talk_app(tmp_path, "far:8765", push_to_talk=push_to_talk)
     told._sound_says(HERE)
     told._note(0.0, Connected())
@@ -87,7 +87,7 @@ async def test_who_may_speak_is_told_once(tmp_path: Path, push_to_talk: bool) ->
     assert line.text.endswith(PUSH if push_to_talk else "Speak.")
 
 
-async def test_what_the_card_tells_is_said(tmp_path: Path) -> None:
+async def test_notices_of_the_card_are_shown(tmp_path: Path) -> None:
     told = talk_app(tmp_path)
     notices = (
         HERE,

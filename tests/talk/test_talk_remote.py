@@ -93,7 +93,7 @@ async def test_a_question_is_answered() -> None:
             await reader.until(Connected)
             await say(conversation, 0.8, 3000)
             await say(conversation, 2.0, 0)
-            await conversation.submit(NoteDirection(Direction(3.0, True)))  # nobody there takes it
+            await conversation.submit(NoteDirection(Direction(3.0, True)))  # no message of the wire
             finished = await reader.until(ReplyFinished)
             assert finished.status == "completed"
             assert reader.all(SpeechStarted)
@@ -148,11 +148,11 @@ async def test_a_server_that_goes_and_comes_back(monkeypatch: pytest.MonkeyPatch
                 session.close(1012, "restart")
             lost = await reader.until(Disconnected)
             assert lost.retry_s == 0.01
-            await say(conversation, 0.1, 0)  # nobody hears it, and nothing breaks
+            await say(conversation, 0.1, 0)  # lost, and nothing breaks
             await reader.until(Connected)
 
 
-async def test_no_server_is_said() -> None:
+async def test_a_missing_server_is_an_error() -> None:
     with pytest.raises(NoServer, match="There is no reachy-voice server"):
         await RemoteConversation("127.0.0.1:9").run()
 
@@ -163,7 +163,7 @@ async def test_what_is_no_address_is_said(address: str) -> None:
         await RemoteConversation(address).run()
 
 
-async def test_a_server_that_refuses_is_said() -> None:
+async def test_a_refusing_server_is_an_error() -> None:
     async def refuse(socket: websockets.asyncio.server.ServerConnection) -> None:
         await socket.recv()
         await socket.send(json.dumps({"type": "error", "error": {"message": "Not you."}}))

@@ -106,7 +106,7 @@ def test_a_word_of_our_own_is_told_at_once() -> None:
     assert console.file.getvalue() == "note: no array\n"
 
 
-def test_nothing_that_is_said_is_obeyed() -> None:
+def test_control_characters_are_not_obeyed() -> None:
     state = TalkState()
     state.say("\x1b]0;title\x07 and\r\nyou: more")
     state.note(TranscriptPartial("a", "a\x1b[2Jb\\\\\\"))
@@ -161,7 +161,7 @@ def test_noise_is_no_turn() -> None:
     assert "what" not in shown(state)
 
 
-def test_troubles_are_said() -> None:
+def test_troubles_are_shown() -> None:
     state = TalkState()
     state.note(Connected())
     state.missing = "Reachy Mini Audio"
@@ -193,7 +193,7 @@ def test_the_level_rises_at_once_and_falls_slowly() -> None:
     assert meter(-30).plain.count("▮") == meter(-30).plain.count("▯")
 
 
-def test_an_arrow_points_at_who_speaks() -> None:
+def test_an_arrow_points_at_the_speaker() -> None:
     assert [pointer(deg) for deg in (0, 90, 180, 270, 359)] == ["←", "↑", "→", "↓", "←"]
     state = TalkState()
     state.note(DirectionHeard(Direction(10.0, speech=False)))

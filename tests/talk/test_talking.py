@@ -130,14 +130,14 @@ def interrupted(said: str, lasts_s: float = 1.0, settings: SessionSettings | Non
     return run_virtual(main())
 
 
-def test_who_may_interrupt_makes_it_softer_and_then_it_is_silent() -> None:
+def test_a_barge_in_ducks_the_answer_then_silences_it() -> None:
     told = interrupted("stop")
     assert told.card.done[0][1] == f"duck {DUCKED_DB:g}"
     assert told.card.ducked_db == 0
     assert told.played.events(ReplyFinished)[0].status == "cancelled"
 
 
-def test_who_interrupts_is_heard_at_once_and_the_history_has_what_was_heard() -> None:
+def test_after_a_barge_in_the_history_has_what_was_heard() -> None:
     told = interrupted("stop", settings=AT_ONCE)
     started = [at for at, event in told.played.log if isinstance(event, SpeechStarted)]
     flushed = told.card.done[0]
@@ -162,7 +162,7 @@ def spoken_first(told: Talk) -> MessageItem:
     )
 
 
-def test_who_agrees_makes_it_softer_for_a_moment() -> None:
+def test_a_backchannel_ducks_the_answer_for_a_moment() -> None:
     told = interrupted("yeah", 0.3)
     assert told.played.events(SpeechIgnored)
     assert told.commands(TruncateItem) == []
@@ -173,9 +173,9 @@ def test_who_agrees_makes_it_softer_for_a_moment() -> None:
 
 
 @in_virtual_time
-async def test_push_to_talk_sends_only_what_is_said_between_the_keys() -> None:
+async def test_push_to_talk_sends_only_speech_between_the_keys() -> None:
     async with talk(push_to_talk=True) as told:
-        await told.card.say(1.0)  # nobody is told
+        await told.card.say(1.0)  # not sent
         await told.talking.press()
         await told.card.say(1.0)
         await told.talking.release()
@@ -203,7 +203,7 @@ async def test_push_to_talk_over_an_answer_ends_it() -> None:
 
 
 @in_virtual_time
-async def test_who_is_muted_is_not_heard() -> None:
+async def test_a_muted_microphone_sends_nothing() -> None:
     async with talk() as told:
         told.talking.muted = True
         await told.card.say(1.0)
@@ -269,6 +269,6 @@ async def test_after_a_key_nothing_more_is_played_of_the_answer() -> None:
         assert not told.card.playing
     (cut,) = told.commands(TruncateItem)
     assert cut.audio_end_ms == pytest.approx(300, abs=11)
-    # There is no such item; that our own cut is refused is nobody's business.
+    # There is no such item; the refusal of our own cut is not shown.
     assert told.played.events(Refused)
     assert [line.text for line in told.state.lines] == []
