@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import EMPTY, Pcm, Resampler
+from pipeline.engines.contract import NotSpeech
 from pipeline.engines.stages import TtsStage
-from pipeline.engines.tts.not_speech import NotSpeech
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.events import ClauseFault
 from pipeline.messages import SpeechRequest

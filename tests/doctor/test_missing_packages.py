@@ -16,8 +16,8 @@ from pipeline.engines.registry import (
     require_modules,
 )
 from pipeline.engines.registry import engine_spec as find_spec
+from pipeline.engines.torch_place import Place
 from pipeline.engines.tts import qwen3_tts
-from pipeline.engines.tts.qwen3_loading import Place
 from pipeline.errors import MissingExtra
 from tests.support.places import ROOT
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from pipeline.audio import Pcm
-from pipeline.engines.tts.not_speech import NotSpeech, Wrong
+from pipeline.engines.contract import NotSpeech, Wrong
 from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
 from pipeline.work import Work

@@ -1,16 +1,14 @@
-"""How workers start, end and fail: shutdown is bounded, and nothing outlives its parent."""
+"""How workers start and end: shutdown is bounded, and a child that ends is replaced."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
-import signal
 import sys
-import threading
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -18,77 +16,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
-from pipeline.messages import Usage
-from pipeline.work import Cancelled, CancelToken, Work
+from pipeline.work import Cancelled, Work
 from pipeline.workers import process_worker
-from pipeline.workers.host import Answer, Cancel, Done, Drop, EngineHost, Request, Submit
 from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.worker import Worker
-from tests.support.running_worker import running
-
-BUSY = threading.Event()
-"""Set while an engine of this process is in its long step."""
-FREED = threading.Event()
-"""Lets the threads end that a test left behind."""
-
-
-class Conversation:
-    def __init__(self, log: list[str]) -> None:
-        self._log = log
-        log.append("opened")
-
-    def warm(self, messages: Any, tools: Any, said: str, cancel: CancelToken) -> Iterator[Usage]:
-        yield Usage(0, 0, 0)
-
-    def close(self) -> None:
-        self._log.append("closed")
-
-
-class ToyEngine:
-    rate, voices = 16_000, ("toy",)
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-
-    def block(self, cancel: CancelToken) -> Iterator[str]:
-        """Says that it is busy, then ignores that it is cancelled."""
-        yield "busy"
-        BUSY.set()
-        print("blocked", file=sys.stderr, flush=True)  # noqa: T201
-        FREED.wait()
-
-    def open(self) -> Conversation:
-        return Conversation(self.log)
-
-    def read_log(self) -> list[str]:
-        return list(self.log)
-
-    def die(self) -> None:
-        os._exit(3)
-
-
-class Options(EngineOptions):
-    engine: str = "toy"
-
-
-def build(options: Options, weights: Path | None) -> ToyEngine:
-    return ToyEngine()
-
-
-def build_for_ever(options: Options, weights: Path | None) -> ToyEngine:
-    FREED.wait()
-    return ToyEngine()
-
-
-def build_broken(options: Options, weights: Path | None) -> ToyEngine:
-    raise OSError("libllama.so: cannot open shared object file")
-
-
-def spec(builder: Any = build, kind: Kind = Kind.TTS) -> EngineSpec:
-    return EngineSpec("toy", kind, Options, builder)
+from tests.support.toy_engine import BUSY, FREED, Options, build_for_ever, running, spec
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +37,7 @@ def freed() -> Iterator[None]:
 # --- shutdown ----------------------------------------------------------------------------------
 
 
-async def leave_a_thread_behind() -> None:
+async def test_a_stuck_thread_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
     worker = ThreadWorker(spec(), Options(), None, stop_timeout_s=0.1)
     async with running(worker):
         stream = worker.engine.stream("block", work=Work())
@@ -111,6 +46,7 @@ async def leave_a_thread_behind() -> None:
         worker.close()
         with pytest.raises(Cancelled):
             await anext(stream)
+    assert "does not end" in caplog.text
 
 
 async def test_a_child_in_a_long_step_does_not_hold_up_the_end() -> None:
@@ -146,11 +82,6 @@ async def test_a_child_that_builds_does_not_hold_up_the_end() -> None:
         os.kill(pid, 0)
 
 
-async def test_a_stuck_thread_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
-    await leave_a_thread_behind()
-    assert "does not end" in caplog.text
-
-
 @pytest.mark.parametrize("kind", [ThreadWorker, InlineWorker])
 @pytest.mark.parametrize("cancelled", [True, False])
 async def test_a_thread_that_builds_is_not_waited_for(
@@ -167,45 +98,33 @@ async def test_a_thread_that_builds_is_not_waited_for(
     assert caplog.text == ""
 
 
-async def python(function: str) -> Process:
-    """Another interpreter that runs an async function of this module."""
-    code = f"import sys, asyncio; sys.path[:] = sys.argv[1:]; import {__name__} as m; "
-    code += f"asyncio.run(m.{function}())"
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, *sys.path, stdout=PIPE, stderr=PIPE
+_LEFT = """
+import asyncio, sys
+sys.path[:] = sys.argv[1:]
+from pipeline.workers.placements import InlineWorker, leave_now_if_threads_were_left
+from tests.support.toy_engine import Options, build_for_ever, spec
+
+async def main():
+    building = InlineWorker(spec(build_for_ever), Options(), None)
+    running = asyncio.create_task(building.run(lambda: None))
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running})
+
+asyncio.run(main())
+sys.stdout.write("said")
+leave_now_if_threads_were_left(7)
+raise SystemExit("there was one")
+"""
+
+
+async def test_a_process_with_threads_left_ends_at_once_and_says_what_it_had_to() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _LEFT, *sys.path), stdout=PIPE, stderr=PIPE
     )
-
-
-async def test_a_stuck_thread_does_not_keep_the_process() -> None:
-    process = await python("leave_a_thread_behind")
-    _, stderr = await process.communicate()
-    assert process.returncode == 0, stderr.decode()
-
-
-async def main_with_a_busy_child() -> None:
-    worker = ProcessWorker(spec(), Options(), None, stop_timeout_s=0.1)
-    async with running(worker):
-        stream = worker.engine.stream("block", work=Work())
-        assert await anext(stream) == "busy"
-        print(worker.pid, flush=True)  # noqa: T201
-        await anext(stream)
-
-
-async def test_a_busy_child_does_not_outlive_a_killed_parent() -> None:
-    process = await python("main_with_a_busy_child")
-    assert process.stdout
-    assert process.stderr
-    pid = int(await process.stdout.readline())
-    try:
-        # The child inherited this pipe: it is at its end only when both have ended.
-        await process.stderr.readuntil(b"blocked\n")
-        process.kill()
-        await process.stderr.read()
-        await process.wait()
-    except BaseException:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        raise
+    async with asyncio.timeout(20):
+        said, stderr = await process.communicate()
+    assert (process.returncode, said) == (7, b"said"), stderr.decode()
 
 
 # --- restarts ----------------------------------------------------------------------------------
@@ -273,17 +192,6 @@ async def test_no_memory_for_a_later_child_is_tried_again(monkeypatch: pytest.Mo
 # --- builds ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [InlineWorker, ThreadWorker, ProcessWorker])
-async def test_a_raw_error_of_a_build_becomes_readable(kind: type[Worker]) -> None:
-    with pytest.raises(EngineError, match=r"tts toy engine could not be built: OSError: libllama"):
-        await kind(spec(build_broken), Options(), None).run(lambda: None)
-
-
-async def test_an_engine_that_cannot_be_pickled_is_a_readable_error() -> None:
-    with pytest.raises(EngineError, match="cannot be handed to a process"):
-        await ProcessWorker(spec(lambda options, weights: None), Options(), None).run(lambda: None)
-
-
 async def test_the_current_folder_does_not_replace_our_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,68 +212,6 @@ async def test_a_child_finds_what_only_the_parents_path_has(
     worker = ProcessWorker(theirs, Options(), None)
     async with running(worker):
         assert await worker.engine.call("__len__", work=Work()) == 0
-
-
-# --- what is opened ----------------------------------------------------------------------------
-
-
-async def test_two_first_uses_of_a_conversation_share_one_object() -> None:
-    worker = ThreadWorker(spec(kind=Kind.LLM), Options(), None)
-    async with running(worker):
-        conversation = worker.stage.open()
-        await asyncio.gather(*(conversation.warm((), (), Work()) for _ in range(2)))
-        conversation.close()
-        assert await worker.engine.call("read_log", work=Work()) == ["opened", "closed"]
-
-
-async def test_a_conversation_closed_while_it_opens_leaves_nothing_open() -> None:
-    worker = ThreadWorker(spec(kind=Kind.LLM), Options(), None)
-    async with running(worker):
-        conversation = worker.stage.open()
-        opening = asyncio.create_task(conversation.warm((), (), Work()))
-        await asyncio.sleep(0)
-        conversation.close()
-        with pytest.raises(Cancelled):
-            await opening
-        assert await worker.engine.call("read_log", work=Work()) == ["opened", "closed"]
-
-
-class Mailbox(Worker):
-    """A worker that only notes what it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__(spec(), Options(), None)
-        self.problem = None
-        self.requests: list[Request] = []
-
-    def post(self, request: Request) -> None:
-        self.requests.append(request)
-
-
-async def test_an_abandoned_opening_is_cancelled_before_it_is_dropped() -> None:
-    worker = Mailbox()
-    opening = asyncio.create_task(worker.engine.open("open", work=Work()))
-    await asyncio.sleep(0)
-    opening.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await opening
-    assert [type(request) for request in worker.requests] == [Submit, Cancel, Drop]
-
-
-def test_what_a_cancelled_job_opened_is_closed_and_not_kept() -> None:
-    class Interrupted(ToyEngine):
-        def open(self) -> Conversation:
-            host.receive(Cancel(1))
-            return super().open()
-
-    answers: list[Answer] = []
-    engine = Interrupted()
-    host = EngineHost(engine, answers.append)
-    host.receive(Submit(1, 0, "open", (), 0, cancellable=False, keep_as=1))
-    host.run_until_idle()
-    assert engine.log == ["opened", "closed"]
-    assert isinstance(answers[0], Done)
-    assert isinstance(answers[0].error, Cancelled)
 
 
 async def test_a_child_gets_a_copy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
-import subprocess
 import sys
-import threading
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator
@@ -20,79 +17,29 @@ import numpy as np
 import pytest
 
 from pipeline.engines.contract import Warmed
-from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.registry import Kind
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.messages import Usage
-from pipeline.work import Cancelled, CancelToken, Priority, Work
-from pipeline.workers import placements, process_worker, worker_child
+from pipeline.work import Cancelled, Priority, Work
+from pipeline.workers import placements, process_worker
 from pipeline.workers.fatal_errors import is_out_of_memory, lost_its_device
 from pipeline.workers.placements import ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
-from tests.support.running_worker import running
-
-NEVER = threading.Event()
-
-
-class ToyEngine:
-    rate, voices, window_samples = 16_000, ("toy",), 512
-
-    def __init__(self) -> None:
-        self.scored = 0
-
-    def pid(self) -> int:
-        return os.getpid()
-
-    def block(self, cancel: CancelToken) -> Iterator[str]:
-        """Says that it is busy, then holds on to its step."""
-        yield "busy"
-        NEVER.wait()
-
-    def hold_the_interpreter(self, cancel: CancelToken) -> Iterator[str]:
-        yield "busy"
-        print("held", file=sys.stderr, flush=True)  # noqa: T201
-        ctypes.PyDLL(None).sleep(600)
-
-    def fail(self, kind: str, text: str) -> None:
-        raise {"memory": MemoryError, "runtime": RuntimeError}[kind](text)
-
-    def start_program(self, pipe: str) -> None:
-        """One that lasts; it holds the pipe open."""
-        with open(pipe, "wb") as end:
-            subprocess.Popen(("sleep", "600"), stdout=end)
-
-    def open(self) -> ToyEngine:
-        return ToyEngine()
-
-    def warm(self, messages: Any, tools: Any, said: str, cancel: CancelToken) -> Iterator[Warmed]:
-        yield Warmed(Usage(3, 0, 3))
-
-    def score(self, pcm: Any) -> float:
-        self.scored += 1
-        return float(self.scored)
+from tests.support.toy_engine import (
+    FREED,
+    Options,
+    build_busily,
+    build_for_ever,
+    running,
+    spec,
+)
 
 
-class Options(EngineOptions):
-    engine: str = "toy"
-
-
-def build(options: Options, weights: Path | None) -> ToyEngine:
-    return ToyEngine()
-
-
-def build_for_ever(options: Options, weights: Path | None) -> ToyEngine:
-    NEVER.wait()
-    return ToyEngine()
-
-
-def build_busily(options: Options, weights: Path | None) -> ToyEngine:
-    """Three quarters of a second of work."""
-    while os.times().user + os.times().system < 0.75:
-        sum(range(10_000))
-    return ToyEngine()
-
-
-def spec(builder: Any = build, kind: Kind = Kind.TTS) -> EngineSpec:
-    return EngineSpec("toy", kind, Options, builder)
+@pytest.fixture(autouse=True)
+def freed() -> Iterator[None]:
+    FREED.clear()
+    yield
+    FREED.set()
 
 
 def send(worker: ProcessWorker, number: signal.Signals) -> None:
@@ -193,27 +140,25 @@ async def test_a_thread_that_hangs_fails_its_work_and_may_come_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(placements, "LOOK_S", 0.05)
-    go_on = threading.Event()
-
-    class Hanging(ToyEngine):
-        def hang(self) -> str:
-            go_on.wait()
-            return "done"
-
-    hanging = spec(lambda options, weights: Hanging())
-    worker = ThreadWorker(hanging, Options(), None, hang_timeout_s=0.1)
-    try:
-        async with running(worker):
-            for _ in range(2):  # the second is told at once
-                with pytest.raises(EngineCrashed, match="hangs"):
-                    await worker.engine.call("hang", work=Work())
-            assert "hangs" in str(worker.problem)
-            go_on.set()
-            await worker.ready.wait()
-            assert await worker.engine.call("hang", work=Work()) == "done"
-    finally:
-        go_on.set()
+    worker = ThreadWorker(spec(), Options(), None, hang_timeout_s=0.1)
+    async with running(worker):
+        for _ in range(2):  # the second is told at once
+            with pytest.raises(EngineCrashed, match="hangs"):
+                await worker.engine.call("wait", work=Work())
+        assert "hangs" in str(worker.problem)
+        FREED.set()
+        await worker.ready.wait()
+        assert await worker.engine.call("wait", work=Work()) == "done"
     assert "a step of it does not end" in caplog.text
+
+
+async def test_a_step_that_takes_too_long_ends_the_child() -> None:
+    worker = ProcessWorker(spec(), Options(), None, hang_timeout_s=0.2)
+    async with running(worker) as ready:
+        with pytest.raises(EngineCrashed):
+            await worker.engine.call("wait", work=Work())
+        await ready.get()
+        assert await worker.engine.call("echo", 2, work=Work()) == 2
 
 
 # --- memory ------------------------------------------------------------------------------------
@@ -225,11 +170,11 @@ async def test_memory_that_is_short_fails_a_job_and_in_the_end_the_child() -> No
         before = worker.pid
         for _ in range(2):
             with pytest.raises(EngineError, match="MemoryError: full"):
-                await worker.engine.call("fail", "memory", "full", work=Work())
+                await worker.engine.call("fail", MemoryError("full"), work=Work())
             assert await worker.engine.call("pid", work=Work()) == before
         for _ in range(2):
             with pytest.raises(EngineError, match="MemoryError: full") as failed:
-                await worker.engine.call("fail", "memory", "full", work=Work())
+                await worker.engine.call("fail", MemoryError("full"), work=Work())
             assert not isinstance(failed.value, EngineCrashed)
         await ready.get()
         assert await worker.engine.call("pid", work=Work()) != before
@@ -238,8 +183,8 @@ async def test_memory_that_is_short_fails_a_job_and_in_the_end_the_child() -> No
 async def test_a_lost_device_ends_the_child_at_once() -> None:
     worker = ProcessWorker(spec(), Options(), None)
     async with running(worker) as ready:
-        text = "CUDA error: device-side assert triggered"
-        failing = asyncio.create_task(worker.engine.call("fail", "runtime", text, work=Work()))
+        error = RuntimeError("CUDA error: device-side assert triggered")
+        failing = asyncio.create_task(worker.engine.call("fail", error, work=Work()))
         waiting = asyncio.create_task(worker.engine.call("pid", work=Work()))
         with pytest.raises(EngineError, match="device-side assert"):
             await failing
@@ -315,7 +260,6 @@ async def test_a_child_whose_parent_has_just_gone_ends_at_once() -> None:
     )
     assert await process.wait() == 1
     await process.communicate()
-    assert worker_child.__file__
 
 
 @pytest.mark.parametrize("end", ["killed", "closed"])
@@ -371,7 +315,7 @@ async def test_what_is_awaited_is_said(caplog: pytest.LogCaptureFixture) -> None
         await ready.get()
         send(worker, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
-            await worker.engine.call("block", work=Work())
+            await worker.engine.call("pid", work=Work())
         problems.append(worker.problem)
         await worker.back()
         assert worker.problem is None
@@ -385,12 +329,26 @@ async def test_what_is_awaited_is_said(caplog: pytest.LogCaptureFixture) -> None
 # --- coming back -------------------------------------------------------------------------------
 
 
+async def test_a_dead_child_fails_its_calls_and_is_replaced() -> None:
+    worker = ProcessWorker(spec(), Options(), None)
+    async with running(worker) as ready:
+        engine, first_pid = worker.engine, worker.pid
+        opened = await engine.open("open", work=Work())
+        send(worker, signal.SIGKILL)
+        await ready.get()
+        assert worker.pid != first_pid
+        assert not opened.alive
+        with pytest.raises(EngineCrashed):
+            await opened.call("add", 1, work=Work())
+        assert await engine.call("echo", 1, work=Work()) == 1
+
+
 async def test_work_waits_for_an_engine_that_will_be_back_soon() -> None:
     worker = ProcessWorker(spec(), Options(), None)
     async with running(worker):
         send(worker, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
-            await worker.engine.call("block", work=Work())
+            await worker.engine.call("pid", work=Work())
         await worker.back()
         assert await worker.engine.call("pid", work=Work()) == worker.pid
 
@@ -403,7 +361,7 @@ async def test_callers_do_not_wait_for_a_slow_start(
     async with running(worker):
         send(worker, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
-            await worker.engine.call("block", work=Work())
+            await worker.engine.call("pid", work=Work())
         await worker.back()
         assert worker.problem
 
@@ -417,7 +375,7 @@ async def test_reading_ahead_waits_for_an_engine_until_it_is_cancelled(
         conversation = worker.stage.open()
         send(worker, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
-            await worker.engine.call("block", work=Work())
+            await worker.engine.call("pid", work=Work())
         works = [Work(Priority.WARM_UP), Work(Priority.WARM_UP)]
         reading = [asyncio.create_task(conversation.warm((), (), work)) for work in works]
         await asyncio.sleep(0)

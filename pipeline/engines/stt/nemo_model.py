@@ -7,34 +7,31 @@ minute to import on a busy machine.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import unreadable
 from pipeline.engines.stt.nemo_streaming import Decoded, Piece, Tokens
+from pipeline.engines.torch_place import Place, place
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled
 
 log = logging.getLogger("reachy_voice.stt")
 
-Precision = Literal["fp32", "bf16"]
-
 
 class NemoModel:
     """One network. Not thread-safe."""
 
-    def __init__(self, model: Any, device: Any, precision: Precision) -> None:
-        """``model``: a restored ``EncDecRNNTBPEModel`` in evaluation mode, on ``device``."""
+    def __init__(self, model: Any, where: Place) -> None:
+        """``model``: a restored ``EncDecRNNTBPEModel`` in evaluation mode, in its place."""
         import torch
 
+        self.where = where
         self._torch = torch
         self._model = model
-        self._device = device
-        self._dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         self._stop: Callable[[], bool] = _never
         self._computer = model.decoding.decoding.decoding_computer
         stride_s = float(model.cfg.preprocessor.window_stride)
@@ -42,8 +39,6 @@ class NemoModel:
         """Samples per frame of the encoder's output."""
         self.passes = 0
         """How often the encoder ran."""
-        self.device = str(device)
-        self.precision = precision
         self._watch()
 
     # -- what it can do
@@ -93,10 +88,12 @@ class NemoModel:
         torch = self._torch
         self.passes += 1
         features, counts = self._model.preprocessor(
-            input_signal=torch.from_numpy(to_float(pcm))[None].to(self._device),
-            length=torch.tensor([len(pcm)], device=self._device),
+            input_signal=torch.from_numpy(to_float(pcm))[None].to(self.where.device),
+            length=torch.tensor([len(pcm)], device=self.where.device),
         )
-        encoded, frames = self._model.encoder(audio_signal=features.to(self._dtype), length=counts)
+        encoded, frames = self._model.encoder(
+            audio_signal=features.to(self.where.numbers), length=counts
+        )
         return encoded[0, :, : int(frames[0])].T.float()
 
     def _decode(self, encoded: Any, state: Any) -> tuple[Tokens, Any]:
@@ -105,7 +102,7 @@ class NemoModel:
             return (), state
         computer = self._computer
         before = computer.merge_to_batched_state([state]) if state is not None else None
-        length = self._torch.tensor([len(encoded)], device=self._device)
+        length = self._torch.tensor([len(encoded)], device=self.where.device)
         result = computer(x=encoded[None], out_len=length, prev_batched_state=before)
         count = int(result[0].current_lengths[0])
         tokens = tuple(result[0].transcript[0, :count].tolist())
@@ -117,7 +114,7 @@ class NemoModel:
         """Look at ``stop`` before each layer, and on a CPU before each decoded token too (a GPU
         runs those as one graph)."""
         watched = list(self._model.encoder.layers)
-        if self._device.type == "cpu":
+        if self.where.device == "cpu":
             watched.append(self._model.decoder.prediction["dec_rnn"])
         for module in watched:
             module.register_forward_pre_hook(self._look)
@@ -141,20 +138,13 @@ def load(path: Path, device: str, precision: str, threads: int) -> NemoModel:
     Raises ``WeightsError`` for a file that NeMo refuses or that is no transducer of 16 kHz, and
     ``EngineError`` for a device that is not there.
     """
-    # Threads of OpenMP that wait must not spin on cores that other engines need; it is read once.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    import torch
-
-    place = _place(device)
-    if place.type == "cpu":
-        torch.set_num_threads(threads)
-    chosen = _precision(precision, place)
+    where = place("stt", device, precision, threads)
     model = _restore(path)
     # The decoder stays in float32: it is small, and its decisions are what the words are.
-    model.encoder.to(torch.bfloat16 if chosen == "bf16" else torch.float32)
-    model.to(place)
-    log.info("%s runs on %s in %s", path.name, place, chosen)
-    return NemoModel(model, place, chosen)
+    model.encoder.to(where.numbers)
+    model.to(where.device)
+    log.info("%s runs on %s in %s", path.name, where.device, where.precision)
+    return NemoModel(model, where)
 
 
 def _join_our_log(nemo_log: logging.Logger) -> None:
@@ -190,31 +180,3 @@ def _restore(path: Path) -> Any:
     model.preprocessor.featurizer.pad_to = 0
     model.freeze()
     return model.eval()
-
-
-def _place(device: str) -> Any:
-    import torch
-
-    there = torch.cuda.is_available()
-    if device.startswith("cuda") and not there:
-        raise EngineError(
-            f"There is no GPU for stt.device {device!r}",
-            why=f"torch {torch.__version__} finds no CUDA device",
-            fix="Set stt.device to cpu, or install a driver and a torch that fit (see doctor)",
-        )
-    if device == "auto":
-        device = "cuda" if there else "cpu"
-    return torch.device(device)
-
-
-def _precision(asked: str, place: Any) -> Precision:
-    import torch
-
-    if asked == "fp32":
-        return "fp32"
-    if asked == "bf16":
-        return "bf16"
-    if place.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    able = torch.cpu.get_capabilities()
-    return "bf16" if able.get("avx512_bf16") or able.get("amx_bf16") else "fp32"

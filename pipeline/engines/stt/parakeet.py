@@ -66,7 +66,7 @@ class Parakeet:
 
     def __init__(self, model: Any, options: ParakeetOptions) -> None:
         """``model``: a ``pipeline.engines.stt.nemo_model.NemoModel``."""
-        on_gpu = not model.device.startswith("cpu")
+        on_gpu = not model.where.device.startswith("cpu")
         self.streams = on_gpu if options.partials is None else options.partials
         self.model = model
         self._languages = options.languages

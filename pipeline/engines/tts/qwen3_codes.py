@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from pipeline.engines.tts.not_speech import NotSpeech
+from pipeline.engines.contract import NotSpeech
 from pipeline.spoken.length import spoken_letters
 
 RATE = 24_000

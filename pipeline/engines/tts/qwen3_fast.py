@@ -13,17 +13,18 @@ and ``generate_custom_voice_streaming``). What to know of that:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections import deque
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.audio import Pcm, from_float
+from pipeline.engines.contract import NotSpeech
 from pipeline.engines.onnx import unreadable
-from pipeline.engines.tts.not_speech import NotSpeech
+from pipeline.engines.torch_place import Place
 from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, FRAMES_PER_S, RATE
-from pipeline.engines.tts.qwen3_loading import Place
 from pipeline.engines.tts.qwen3_official import Clause
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled, CancelToken
@@ -39,22 +40,33 @@ class Fast:
     def __init__(self, model: Any) -> None:
         """``model``: a ``faster_qwen3_tts.FasterQwen3TTS``."""
         self._model = model
-        self._open: _Rest | None = None
+        self._finish: Callable[[], None] = _nothing
+        """Synthesises the rest of the clause that was begun last: the next needs its cache."""
 
     def say(self, clause: Clause, cancel: CancelToken) -> Generator[Pcm | None, None, None]:
         """int16 mono at 24 kHz. Raises ``Cancelled`` and ``NotSpeech``."""
-        if self._open:
-            self._open.gather()
-        self._open = rest = _Rest(self._chunks(clause), cancel)
+        self._finish()
+        chunks = self._chunks(clause)
+        made: deque[Pcm] = deque()
+
+        def finish() -> None:
+            while not cancel.cancelled and (pcm := next(chunks, None)) is not None:
+                made.append(pcm)
+            chunks.close()
+
+        self._finish = finish
         frames = 0
         try:
-            while (pcm := rest.take()) is not None:
+            while True:
+                if cancel.cancelled:
+                    raise Cancelled
+                pcm = made.popleft() if made else next(chunks, None)
+                if pcm is None:
+                    break
                 frames += len(pcm) // FRAME_SAMPLES
                 yield pcm
         finally:
-            rest.close()
-            if self._open is rest:
-                self._open = None
+            chunks.close()
         # Ended by the limit, or by the model in the very last frame, which is as odd.
         if frames >= clause.limit:
             raise NotSpeech("runaway", frames / FRAMES_PER_S)
@@ -78,43 +90,18 @@ class Fast:
             yield from_float(np.asarray(samples, np.float32))
 
 
-class _Rest:
-    """What is left of a clause."""
-
-    def __init__(self, chunks: Generator[Pcm, None, None], cancel: CancelToken) -> None:
-        self._chunks = chunks
-        self._cancel = cancel
-        self._gathered: list[Pcm] = []
-
-    def take(self) -> Pcm | None:
-        if self._cancel.cancelled:
-            raise Cancelled
-        return self._gathered.pop(0) if self._gathered else next(self._chunks, None)
-
-    def gather(self) -> None:
-        """Synthesise the rest now, unless it was cancelled: other clauses need the cache."""
-        for pcm in self._wanted():
-            self._gathered.append(pcm)
-
-    def close(self) -> None:
-        self._chunks.close()
-
-    def _wanted(self) -> Iterator[Pcm]:
-        while not self._cancel.cancelled and (pcm := next(self._chunks, None)) is not None:
-            yield pcm
-        self._chunks.close()
+def _nothing() -> None:
+    pass
 
 
 def load_fast(directory: Path, where: Place) -> Any:
     """A ``FasterQwen3TTS`` with its graphs captured. Returns it as it is, so that it can be asked
     for voices (``.model``). Raises ``WeightsError``."""
-    import torch
     from faster_qwen3_tts import FasterQwen3TTS
 
-    numbers = torch.bfloat16 if where.precision == "bf16" else torch.float32
     try:
         model = FasterQwen3TTS.from_pretrained(
-            str(directory), device=where.device, dtype=numbers, local_files_only=True
+            str(directory), device=where.device, dtype=where.numbers, local_files_only=True
         )
         model.warmup(prefill_len=_PROMPT_TOKENS)
     except Exception as error:  # transformers and torch raise many kinds

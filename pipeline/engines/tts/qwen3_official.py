@@ -12,14 +12,16 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import Pcm, from_float
+from pipeline.engines.onnx import unreadable
+from pipeline.engines.torch_place import Place
 from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, CodeWatch, chunk_frames
-from pipeline.engines.tts.qwen3_loading import Place
 from pipeline.engines.tts.qwen3_stepping import Stepped, current
 from pipeline.work import CancelToken
 
@@ -184,3 +186,21 @@ class _Random:
         if self._seed is not None:
             gpu = self._torch.cuda.get_rng_state(self._gpu) if self._gpu else None
             self._state = self._torch.get_rng_state(), gpu
+
+
+def load(directory: Path, where: Place) -> Any:
+    """A ``qwen_tts.Qwen3TTSModel``. Raises ``WeightsError``."""
+    from qwen_tts import Qwen3TTSModel
+
+    try:
+        model = Qwen3TTSModel.from_pretrained(
+            str(directory), device_map=where.device, dtype=where.numbers
+        )
+    except Exception as error:  # transformers raises many kinds
+        raise unreadable(directory, f"{type(error).__name__}: {error}") from error
+    # Else it says for each clause that it does this.
+    talker = model.model.talker
+    talker.generation_config.pad_token_id = talker.config.codec_eos_token_id
+    # Its pieces are joined sample by sample: rounded to bf16, each would be another sound.
+    model.model.speech_tokenizer.model.decoder.float()
+    return model

@@ -7,7 +7,9 @@ graphs where ``faster-qwen3-tts`` is installed (``qwen3_fast``). Real time needs
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
+import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
@@ -17,12 +19,13 @@ from typing import Any, Literal, Protocol
 from pydantic import Field
 
 from pipeline.audio import Pcm
+from pipeline.engines.contract import NotSpeech
+from pipeline.engines.onnx import model_file, unreadable
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.torch_place import Place, place
 from pipeline.engines.tts.espeak_ng import speakable
-from pipeline.engines.tts.not_speech import NotSpeech
 from pipeline.engines.tts.qwen3_codes import LANGUAGES, RATE, language_name, most_frames, spoken
-from pipeline.engines.tts.qwen3_loading import Place, check_directory, load, place
-from pipeline.engines.tts.qwen3_official import Clause, Official
+from pipeline.engines.tts.qwen3_official import Clause, Official, load
 from pipeline.errors import ConfigError, MissingExtra, WeightsError
 from pipeline.messages import SpeechRequest
 from pipeline.work import NEVER, CancelToken
@@ -126,7 +129,8 @@ def build(options: Qwen3TtsOptions, weights: Path | None) -> Qwen3Tts:
     ``MissingExtra`` and ``EngineError``."""
     directory = _directory(options, weights)
     check_directory(directory)
-    where = place(options.device, options.precision)
+    _go_offline()
+    where = place("tts", options.device, options.precision, options.threads)
     backend, model = _backend(options, directory, where)
     log.info("%s runs on %s in %s", directory.name, where.device, where.precision)
     language = language_name(options.language)
@@ -166,6 +170,30 @@ def _directory(options: Qwen3TtsOptions, weights: Path | None) -> Path:
     return directory
 
 
+def check_directory(directory: Path) -> None:
+    """Raise ``WeightsError`` unless it holds a Qwen3-TTS model with voices of its own. Cheap."""
+    for name in ("model.safetensors", "speech_tokenizer/model.safetensors"):
+        model_file(directory, name)
+    path = model_file(directory, "config.json")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        found = str(config.get("model_type")), str(config.get("tts_model_type"))
+    except (ValueError, AttributeError) as error:
+        raise unreadable(path, error) from error
+    if found[0] != "qwen3_tts":
+        raise WeightsError(
+            f"{directory} is no Qwen3-TTS model",
+            why=f"its config.json says {found[0]}",
+            fix="Set tts.weights or tts.model_dir to a Qwen3-TTS CustomVoice model",
+        )
+    if found[1] != "custom_voice":
+        raise WeightsError(
+            f"The Qwen3-TTS model in {directory} has no voices of its own",
+            why=f"it is of the type {found[1]}",
+            fix="Use a CustomVoice model, such as Qwen3-TTS-12Hz-1.7B-CustomVoice",
+        )
+
+
 def _backend(options: Qwen3TtsOptions, directory: Path, where: Place) -> tuple[Backend, Any]:
     """What makes the speech, and the ``Qwen3TTSModel`` that knows its voices."""
     there = importlib.util.find_spec("faster_qwen3_tts") is not None
@@ -188,7 +216,7 @@ def _backend(options: Qwen3TtsOptions, directory: Path, where: Place) -> tuple[B
 
         fast = load_fast(directory, where)
         return Fast(fast), fast.model
-    model = load(directory, where, options.threads)
+    model = load(directory, where)
     return Official(model, where, options.first_frames, options.most_frames), model
 
 
@@ -213,6 +241,14 @@ def _check_voice(options: Qwen3TtsOptions, voices: Sequence[str], directory: Pat
             why=f"known are: {', '.join(sorted(voices))}",
             fix="Set tts.voice to one of them",
         )
+
+
+def _go_offline() -> None:
+    """Before transformers is imported: nothing is looked up in the network. It is read once."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    # They tell of defaults, and of a program that these models never use.
+    logging.getLogger("qwen_tts").setLevel(logging.WARNING)
+    logging.getLogger("sox").disabled = True
 
 
 def _warm_up(engine: Qwen3Tts) -> None:

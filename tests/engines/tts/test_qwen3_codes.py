@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from pipeline.audio import Pcm
+from pipeline.engines.contract import NotSpeech
 from pipeline.engines.registry import Kind, engine_spec
-from pipeline.engines.tts.not_speech import NotSpeech
 from pipeline.engines.tts.qwen3_codes import (
     FRAME_SAMPLES,
     RATE,
@@ -26,10 +26,9 @@ from pipeline.engines.tts.qwen3_codes import (
     spoken,
 )
 from pipeline.engines.tts.qwen3_fast import Fast
-from pipeline.engines.tts.qwen3_loading import check_directory
 from pipeline.engines.tts.qwen3_official import Clause
 from pipeline.engines.tts.qwen3_stepping import Stepped, current
-from pipeline.engines.tts.qwen3_tts import SPEC, Qwen3TtsOptions, build
+from pipeline.engines.tts.qwen3_tts import SPEC, Qwen3TtsOptions, build, check_directory
 from pipeline.errors import ConfigError, ReachyVoiceError, WeightsError
 from pipeline.work import Cancelled
 from tests.support.recordings import Uncancelled

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline.audio import Pcm, from_float
-from pipeline.engines.tts.not_speech import NotSpeech
+from pipeline.engines.contract import NotSpeech
 from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, most_frames
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, build
 from pipeline.errors import ConfigError, EngineError, WeightsError
