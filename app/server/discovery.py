@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from app.server.address_changes import address_changes
 from pipeline.errors import ReachyVoiceError
@@ -199,38 +199,10 @@ async def addresses_of(host: str, timeout_s: float, interfaces: Interfaces = ())
 # --- being found -------------------------------------------------------------------------------
 
 
-class Announcement:
-    """``_reachy-voice._tcp`` of one server, as long as ``announce`` lasts."""
-
-    def __init__(self, zeroconf: AsyncZeroconf, info: ServiceInfo, host: str) -> None:
-        self._zeroconf = zeroconf
-        self._info = info
-        self._host = host
-
-    @property
-    def name(self) -> str:
-        return self._info.name.removesuffix(f".{self._info.type}")
-
-    async def renew(self) -> None:
-        """After this machine's addresses have changed. Raises ``CannotAnnounce``."""
-        from zeroconf import Error
-
-        try:
-            addresses = await asyncio.to_thread(_listening, self._host)
-            before = self._info.parsed_addresses()
-            self._info.addresses = [ipaddress.ip_address(one).packed for one in addresses]
-            await self._zeroconf.zeroconf.async_update_interfaces()
-            if set(addresses) != set(before):
-                await (await self._zeroconf.async_update_service(self._info))
-                log.info("found by mDNS at %s", ", ".join(addresses) or "no address")
-        except (OSError, Error) as error:
-            raise _cannot(error) from error
-
-
 @asynccontextmanager
 async def announce(
     port: int, host: str, tls: bool = False, *, interfaces: Interfaces = ()
-) -> AsyncIterator[Announcement]:
+) -> AsyncIterator[ServiceInfo]:
     """``_reachy-voice._tcp`` for as long as the context lasts.
 
     ``host`` is the address that the server listens on. A name that another machine has already gets
@@ -249,7 +221,7 @@ async def announce(
             await (await zeroconf.async_register_service(info, allow_name_change=True))
         except (OSError, Error) as error:
             raise _cannot(error) from error
-        yield Announcement(zeroconf, info, host)
+        yield info
     finally:
         await zeroconf.async_close()  # which says goodbye
 
@@ -262,23 +234,17 @@ async def stay_announced(port: int, host: str, tls: bool) -> None:
     async with address_changes() as changed:
         while True:
             try:
-                async with announce(port, host, tls) as announced:
-                    log.info("found by mDNS as %r (%s)", announced.name, VOICES)
-                    await _follow(announced, changed)
-            except CannotAnnounce as error:
+                async with announce(port, host, tls) as info:
+                    addresses = info.parsed_addresses()
+                    where = ", ".join(addresses) or "no address"
+                    log.info("found by mDNS as %r (%s) at %s", info.get_name(), VOICES, where)
+                    while set(addresses) == set(await asyncio.to_thread(_listening, host)):
+                        await changed.wait()
+                        changed.clear()
+            except (CannotAnnounce, OSError) as error:
                 log.warning("%s", error)
-            await _next(changed)  # with another address it may go
-
-
-async def _follow(announced: Announcement, changed: asyncio.Event) -> NoReturn:
-    while True:
-        await _next(changed)
-        await announced.renew()
-
-
-async def _next(changed: asyncio.Event) -> None:
-    await changed.wait()
-    changed.clear()
+                await changed.wait()  # with another address it may go
+                changed.clear()
 
 
 def is_loopback(host: str) -> bool:

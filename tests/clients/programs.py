@@ -61,8 +61,6 @@ async def hold_turns(served: Served, command: Sequence[str | Path], cwd: Path) -
     arguments = [str(part) for part in (*command, json.dumps(plan))]
     # A program of its own gets no proxy and no key from this machine.
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-    if served.certificate:
-        environment["NODE_EXTRA_CA_CERTS"] = str(served.certificate)
     process = await asyncio.create_subprocess_exec(
         *arguments, cwd=cwd, stdout=PIPE, stderr=PIPE, env=environment
     )

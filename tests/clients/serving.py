@@ -13,7 +13,6 @@ import signal
 from collections.abc import AsyncIterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -144,12 +143,10 @@ class Served:
     cast: Cast
     assistant: ScriptedAssistant
     wires: list[Wire]
-    certificate: Path | None = None
-    """What a client has to trust, where the server speaks TLS."""
 
     @property
     def url(self) -> str:
-        return f"{'wss' if self.certificate else 'ws'}://127.0.0.1:{self.port}/v1/realtime"
+        return f"ws://127.0.0.1:{self.port}/v1/realtime"
 
     def conformed(self) -> None:
         """Fails if anybody was sent an event that is not as the API has it."""
@@ -175,7 +172,7 @@ async def scripted_server(
     task = asyncio.create_task(serving)
     await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
     try:
-        yield Served(port, cast, assistant, wires, tls.certificate if tls else None)
+        yield Served(port, cast, assistant, wires)
     finally:
         if not task.done():
             os.kill(os.getpid(), signal.SIGTERM)

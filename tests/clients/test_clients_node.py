@@ -1,7 +1,7 @@
-"""OpenAI's JavaScript clients, unmodified, hold every kind of turn with our server.
+"""OpenAI's JavaScript client, unmodified, holds every kind of turn with our server.
 
-npm ``openai`` (raw events; it insists on TLS) and ``@openai/agents-realtime`` (sessions, agents,
-tools). Engines are scripted, everything else is real.
+npm ``@openai/agents-realtime`` (sessions, agents, tools). Engines are scripted, everything else is
+real.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pytest
 import pytest_asyncio
 
 from app.models.weights import WeightsCache
-from app.server.tls import tls_generated
 from tests.clients.installed import HERE, NotInstalled, node_modules, or_skip
 from tests.clients.programs import TURNS, Held, hold_turns
 from tests.clients.serving import Served, scripted_server
@@ -24,11 +23,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(600),  # the first time, the clients are installed
 ]
-PROGRAMS = {
-    "openai": "openai_ws.mjs",
-    "openai-without-tls": "openai_ws.mjs",
-    "agents-realtime": "agents_realtime.mjs",
-}
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +39,10 @@ def folder(cache: WeightsCache, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=list(PROGRAMS))
-async def held(
-    request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[Served, Held]]:
-    tls = None
-    if request.param == "openai":
-        tls = tls_generated(tmp_path_factory.mktemp("tls"), ["127.0.0.1"])
-    async with scripted_server(tls=tls) as served:
-        yield served, await hold_turns(served, ["node", PROGRAMS[request.param]], folder)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def held(folder: Path) -> AsyncIterator[tuple[Served, Held]]:
+    async with scripted_server() as served:
+        yield served, await hold_turns(served, ["node", "agents_realtime.mjs"], folder)
 
 
 @pytest.mark.parametrize("turn", TURNS)

@@ -94,7 +94,7 @@ async def test_what_is_announced_is_found() -> None:
     async with announce(8765, "127.0.0.1", interfaces=HERE) as announced:
         (found,) = await find(SERVICE, LOOK_S, HERE, enough=1)
         assert await addresses_of(found.host, LOOK_S, HERE) == HERE
-    assert found.name == announced.name
+    assert found.name == announced.get_name()
     # The machine's own name is not ours to announce, or to say goodbye to.
     assert found.host == own_host()
     assert found.host.startswith("reachy-voice-")
@@ -132,9 +132,9 @@ async def test_another_machine_s_server_gets_another_name() -> None:
     """Each machine has an address of its own, to which the other one's objection is sent."""
     one = announce(8765, "127.0.0.1", interfaces=HERE)
     async with one as first, announce(8765, "127.0.0.2", interfaces=["127.0.0.2"]) as second:
-        assert second.name == f"{first.name}-2"
+        assert second.get_name() == f"{first.get_name()}-2"
         found = await find(SERVICE, LOOK_S, HERE, enough=2)
-    assert [one.name for one in found] == [first.name, second.name]
+    assert [one.name for one in found] == [first.get_name(), second.get_name()]
 
 
 def test_a_machine_s_second_server_has_another_name() -> None:
@@ -297,15 +297,28 @@ async def test_a_failure_is_a_warning(
 @needs_multicast
 async def test_a_machine_that_gets_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another Wi-Fi: what was announced would lead nowhere."""
-    addresses = ["192.168.1.5"]
+    addresses, changed, really_open = ["192.168.1.5"], asyncio.Event(), discovery._open
+
+    @asynccontextmanager
+    async def changes() -> AsyncIterator[asyncio.Event]:
+        yield changed
+
+    async def until_found_at(address: str) -> None:
+        while [found.addresses for found in await find(SERVICE, LOOK_S, HERE, enough=1)] != [
+            (address,)
+        ]:
+            pass
+
+    monkeypatch.setattr(discovery, "_open", lambda interfaces: really_open(HERE))
     monkeypatch.setattr(discovery, "_listening", lambda host: list(addresses))
-    async with announce(8765, "127.0.0.1", interfaces=HERE) as announced:
-        (found,) = await find(SERVICE, LOOK_S, HERE, enough=1)
-        assert found.addresses == ("192.168.1.5",)
-        addresses[:] = ["10.0.0.5"]
-        await announced.renew()
-        (found,) = await find(SERVICE, LOOK_S, HERE, enough=1)
-        assert found.addresses == ("10.0.0.5",)
+    monkeypatch.setattr(discovery, "address_changes", changes)
+    staying = asyncio.create_task(stay_announced(8765, "0.0.0.0", tls=False))
+    await until_found_at("192.168.1.5")
+    addresses[:] = ["10.0.0.5"]
+    changed.set()
+    await until_found_at("10.0.0.5")
+    staying.cancel()
+    await asyncio.wait({staying})
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_NETLINK"), reason="only Linux tells")
