@@ -1,7 +1,7 @@
 """What ``script/serve`` and ``script/test`` run: set up what is missing, then serve or test.
 
 First the base, in which the program itself can read the settings; then it is asked what they need
-besides (``app.doctor.needs``: torch, NeMo, CUDA, weights), and that is done, too. Options:
+besides (``app.doctor.for_setup``: torch, NeMo, CUDA, weights), and that is done, too. Options:
 ``--plan`` says what would be fetched and stops, ``--setup-only`` stops before the server, ``--torch
 cpu|cuda`` chooses for the machine; ``script/test --workstation`` installs torch, NeMo and qwen-tts,
 as CI does.
@@ -207,9 +207,6 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = Non
         cache_of(place, needs): sum(step.cache_mb for step in todo),
         Path(tempfile.gettempdir()): needs.temporary_mb,
     }
-    # On a disk of its own it may be full: pip goes on without.
-    if (pips := computer.pip_cache(os.environ)) and computer.same_disk(pips, place.root):
-        room[pips] = sum(step.pip_cache_mb for step in todo)
     found = [error for error in (*errors, *computer.space_errors(room)) if error]
     for error in found[:-1]:
         print(error.report(), file=sys.stderr)

@@ -161,12 +161,12 @@ def list_(config: ConfigOption = None, overrides: SetOption = None) -> None:
         admin = ", for the console, too" if key.admin else ""
         typer.echo(f"{_plain(key.name):<20} since {key.created}{admin}")
     if not keys:
-        typer.echo("There is none. To make one: reachy-voice key new NAME")
+        typer.echo("There is no key. To make one: reachy-voice key new NAME")
 
 
 @app.command()
 def rm(name: NameArgument, config: ConfigOption = None, overrides: SetOption = None) -> None:
-    """Remove a key. Whoever uses it cannot connect again; an open connection goes on."""
+    """Remove a key. Its users cannot connect again; an open connection goes on."""
     _file(config, overrides).change(lambda known: known.without_key(name))
     typer.echo(f"The key {name!r} is of no use any more.")
 

@@ -15,8 +15,7 @@ from rich.table import Table
 from app.cli.measuring import (
     SHORT_SENTENCES,
     Clip,
-    Plan,
-    measure_own_servers,
+    measure_own_server,
     measure_running_server,
     summary,
 )
@@ -33,52 +32,42 @@ RecordingsArgument = Annotated[
     list[Path] | None,
     typer.Argument(help="Recordings or folders of them; without any, the voice makes questions."),
 ]
-TurnsOption = Annotated[int, typer.Option(min=1, help="Warm turns to measure.")]
-StartsOption = Annotated[int, typer.Option(min=1, help="Server starts, each with a first turn.")]
+TurnsOption = Annotated[int, typer.Option(min=1, help="Turns to measure.")]
 UrlOption = Annotated[
-    str | None, typer.Option("--url", help="Measure a running server instead of starting some.")
+    str | None, typer.Option("--url", help="Measure a running server instead of starting one.")
 ]
-IdleOption = Annotated[float, typer.Option(min=0, help="Seconds of silent client to measure.")]
-OutOption = Annotated[Path | None, typer.Option("--out", help="Also write the JSON here.")]
 CompareOption = Annotated[
-    Path | None, typer.Option("--compare", help="JSON of an earlier run to set beside this one.")
+    Path | None, typer.Option("--compare", help="The --json of an earlier run to set beside it.")
 ]
 
 
 def bench(
     recordings: RecordingsArgument = None,
     turns: TurnsOption = 50,
-    starts: StartsOption = 1,
-    idle_seconds: IdleOption = 10.0,
     url: UrlOption = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
-    out: OutOption = None,
     compare: CompareOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Replay recordings in real time and measure last speech sample -> first reply sample."""
     old = _read_json(compare) if compare else None
     clips = _clips(recordings or [], config, overrides or [])
-    server = [*(("--config", config) if config else ()), *_flags(overrides or [])]
-    plan = Plan(turns, starts, idle_seconds)
+    server = ["--config", config] if config else []
+    server += [flag for override in overrides or [] for flag in ("--set", override)]
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("measuring", total=turns + (0 if url else starts))
+        bar = progress.add_task("measuring", total=turns)
 
         def advance() -> None:
             progress.advance(bar)
 
         if url:
-            run = asyncio.run(measure_running_server(url, clips, plan, advance))
+            run = asyncio.run(measure_running_server(url, clips, turns, advance))
         else:
-            run = asyncio.run(measure_own_servers(server, clips, plan, advance))
-    data = summary(run)
-    data["synthetic_clips"] = [clip.name for clip in clips if clip.synthetic]
-    text = json.dumps(data, indent=2, allow_nan=False)
-    if out:
-        out.write_text(text, encoding="utf-8")
+            run = asyncio.run(measure_own_server(server, clips, turns, advance))
+    data = summary(run) | {"synthetic_clips": [clip.name for clip in clips if clip.synthetic]}
     if as_json:
-        typer.echo(text)
+        typer.echo(json.dumps(data, indent=2, allow_nan=False))
     else:
         print_report(data, old)
 
@@ -99,18 +88,14 @@ def _clips(paths: list[Path], config: str | None, overrides: list[str]) -> list[
     return clips
 
 
-def _flags(overrides: list[str]) -> list[str]:
-    return [flag for override in overrides for flag in ("--set", override)]
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         _ = data["stages_ms"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise AudioFormatError(
-            f"{path} is not the JSON of a benchmark", why=str(error), fix="Make one with --out"
-        ) from error
+        fix = "Make one: reachy-voice bench --json > FILE"
+        what = f"{path} is not the JSON of a benchmark"
+        raise AudioFormatError(what, why=str(error), fix=fix) from error
     return data
 
 
@@ -128,41 +113,15 @@ def print_report(data: dict[str, Any], old: dict[str, Any] | None) -> None:
             cells += [_number(before, ".0f"), _number(ratio, ".2f")]
         table.add_row(stage.replace("_", " "), *cells)
     console.print(table)
-    _print_missing(console, data)
-    _print_rest(console, data)
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
-def _print_missing(console: Console, data: dict[str, Any]) -> None:
-    cut_off, no_latency = (
-        data[key] + data["first_turn_ms"][key] for key in ("cut_off", "no_latency")
-    )
-    if cut_off:
-        console.print(f"answered before their speaker was done: {cut_off} turns")
-    if no_latency:
-        console.print(f"without a latency (cut off, or no audio): {no_latency} turns")
-
-
-def _print_rest(console: Console, data: dict[str, Any]) -> None:
-    first, ratio = data["first_turn_ms"], data["first_to_warm_ratio"]
-    if first["n"]:
-        console.print(
-            f"first turn after ready: {first['p50']:.0f} ms (n={first['n']}), "
-            f"{_number(ratio, '.2f')} x the warm median"
-        )
-    start = data["start_to_ready_s"]
-    if start["n"]:
-        console.print(f"start to ready: {start['p50']:.1f} s (n={start['n']})")
-    rss, core = data["rss_mib"], data["core_percent"]
-    if rss["ready"]:
+    if data["cut_off"]:
+        console.print(f"answered before their speaker was done: {data['cut_off']} turns")
+    if data["no_latency"]:
+        console.print(f"without a latency (cut off, or no audio): {data['no_latency']} turns")
+    if data["start_to_ready_s"] is not None:
+        rss = data["rss_mib"]
+        console.print(f"start to ready: {data['start_to_ready_s']:.1f} s")
         console.print(f"RSS: {rss['ready']:.0f} MiB ready, {rss['after']:.0f} MiB after the turns")
-    if core["turns"] is not None:
-        console.print(f"CPU: {core['turns']:.0f} % of a core in conversation", end="")
-        silent = core["silent_client"]
-        console.print(f", {silent:.1f} % with a silent client" if silent is not None else "")
+        console.print(f"CPU: {data['core_percent']:.0f} % of a core in conversation")
     load = data["load_average"]
     console.print(
         f"load average during the turns: {_number(load['p50'], '.2f')} median, "
@@ -170,3 +129,7 @@ def _print_rest(console: Console, data: dict[str, Any]) -> None:
     )
     if data["synthetic_clips"]:
         console.print("The questions were synthetic, made by the configured voice.")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.options import ConfigOption, JsonOption, SetOption
-from app.doctor.choices import choice_warnings
-from app.doctor.languages import language_warnings
+from app.doctor.choices import choice_warnings, language_warnings
 from app.doctor.profile_fit import advice, judge, this_machine
 from app.models.catalogue import Catalogue
 from app.settings.load import config_dir, display_name, load_settings, profile_names, resolve

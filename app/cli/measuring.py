@@ -8,19 +8,19 @@ import itertools
 import math
 import os
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 import numpy as np
 
 from app.server.listening import bind
 from app.server.process_usage import Usage, usage
 from app.server.serving import PATH
-from app.talk.realtime_client import RATE, RealtimeClient, SpokenTurn, connect, room_tone
+from app.talk.realtime_client import RATE, RealtimeClient, connect, room_tone
 from hardware.wav import speech_end
 from pipeline.audio import Pcm
 from pipeline.errors import ReachyVoiceError
@@ -34,8 +34,8 @@ PAUSE_SECONDS = 0.5
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 60.0
 """After SIGTERM; a server that still runs then is killed."""
-LOG_TAIL_CHARS = 2000
-_READY = b"Ready."
+POLL_S = 0.1
+LOG_BYTES, LOG_TAIL_CHARS = 2**20, 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +53,10 @@ class Measured:
     early), and the machine's load average then."""
 
     clip: str
-    first: bool
     ms: Mapping[str, float]
     load: float
     cut_off: bool
     """An answer began before the speaker was done."""
-
-    @property
-    def latency_ms(self) -> float | None:
-        return self.ms.get(VOICE_TO_VOICE)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How much to measure."""
-
-    turns: int
-    starts: int
-    idle_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +70,14 @@ class Spawned:
 
 @dataclass(slots=True)
 class Run:
-    """Everything one benchmark measured."""
+    """Everything one benchmark measured; ``ready`` and ``after`` the turns of a server that was
+    started for it."""
 
     turns: list[Measured] = field(default_factory=list)
-    starts_s: list[float] = field(default_factory=list)
+    start_s: float | None = None
     ready: Usage | None = None
     after: Usage | None = None
-    idle_core_percent: float | None = None
-    turns_core_percent: float | None = None
+    core_percent: float | None = None
 
 
 # --- the server --------------------------------------------------------------------------------
@@ -106,7 +92,6 @@ async def spawned_server(arguments: Sequence[str]) -> AsyncIterator[Spawned]:
     command = (sys.executable, "-m", "app.cli", "serve", "--port", str(port), *arguments)
     async with ready_process(command) as process:
         seconds = time.monotonic() - began
-        await _check_ready(port)
         yield Spawned(f"ws://127.0.0.1:{port}{PATH}", process.pid, seconds)
 
 
@@ -116,42 +101,33 @@ async def ready_process(command: Sequence[str]) -> AsyncIterator[asyncio.subproc
 
     Raises ``ReachyVoiceError`` with what it wrote when it ends or is silent instead.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    with await asyncio.to_thread(tempfile.TemporaryFile) as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stderr=log
+        )
+        try:
+            await _wait_until_ready(process, log.fileno())
+            yield process
+        finally:
+            await _end(process)
+
+
+async def _wait_until_ready(process: asyncio.subprocess.Process, log: int) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        ended = process.returncode is not None
+        text = (await asyncio.to_thread(os.pread, log, LOG_BYTES, 0)).decode(errors="replace")
+        if "Ready." in text:
+            return
+        if ended or time.monotonic() >= deadline:
+            break
+        await asyncio.sleep(POLL_S)
+    late = f"The server was not ready within {START_TIMEOUT_S:g} s"
+    raise ReachyVoiceError(
+        "The server did not start" if ended else late,
+        why=text.strip()[-LOG_TAIL_CHARS:] or "it wrote nothing",
+        fix="Run reachy-voice serve with the same settings, or reachy-voice doctor",
     )
-    assert process.stderr
-    log, settled = bytearray(), asyncio.Event()
-    reading = asyncio.create_task(_read(process.stderr, log, settled))
-    try:
-        await _wait_until_ready(log, settled)
-        yield process
-    finally:
-        await _end(process)
-        reading.cancel()
-        await asyncio.wait({reading})
-
-
-async def _read(stderr: asyncio.StreamReader, log: bytearray, settled: asyncio.Event) -> None:
-    """To the end, so that no full pipe ever stops the process; kept until it is ready."""
-    while chunk := await stderr.read(65_536):
-        if not settled.is_set():
-            log += chunk
-            if _READY in log:
-                settled.set()
-    settled.set()
-
-
-async def _wait_until_ready(log: bytearray, settled: asyncio.Event) -> None:
-    what = "The server did not start"
-    try:
-        async with asyncio.timeout(START_TIMEOUT_S):
-            await settled.wait()
-    except TimeoutError:
-        what = f"The server was not ready within {START_TIMEOUT_S:g} s"
-    if _READY not in log:
-        why = log.decode(errors="replace").strip()[-LOG_TAIL_CHARS:] or "it wrote nothing"
-        fix = "Run reachy-voice serve with the same settings, or reachy-voice doctor"
-        raise ReachyVoiceError(what, why=why, fix=fix)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -165,95 +141,47 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-async def _check_ready(port: int) -> None:
-    async with httpx.AsyncClient(trust_env=False) as client:
-        response = await client.get(f"http://127.0.0.1:{port}/ready")
-    if response.status_code != 200:
-        raise ReachyVoiceError("The server says that it is not ready", why=response.text)
-
-
 # --- measuring ---------------------------------------------------------------------------------
 
 
-async def measure_own_servers(
-    arguments: Sequence[str], clips: Sequence[Clip], plan: Plan, advance: Callable[[], None]
+async def measure_own_server(
+    arguments: Sequence[str], clips: Sequence[Clip], turns: int, advance: Callable[[], None]
 ) -> Run:
-    """Start ``plan.starts`` servers one after the other, each with one first turn; the last one
-    gets the warm turns and the silent client."""
-    run = Run()
-    for start in range(plan.starts):
-        async with spawned_server(arguments) as server:
-            run.starts_s.append(server.start_seconds)
-            run.ready = run.ready or usage(server.pid)
-            run.turns += await _conversation(server.url, [clips[start % len(clips)]], True, advance)
-            if start + 1 == plan.starts:
-                await _measure_warm(run, server, clips, plan, advance)
+    """Start a server with these ``arguments`` and measure it, with the memory and processor time
+    that it takes."""
+    async with spawned_server(arguments) as server:
+        ready, began = usage(server.pid), time.monotonic()
+        run = await measure_running_server(server.url, clips, turns, advance)
+        run.start_s, run.ready, run.after = server.start_seconds, ready, usage(server.pid)
+        spent = run.after.cpu_seconds - ready.cpu_seconds
+        run.core_percent = spent / (time.monotonic() - began) * 100
     return run
 
 
 async def measure_running_server(
-    url: str, clips: Sequence[Clip], plan: Plan, advance: Callable[[], None]
+    url: str, clips: Sequence[Clip], turns: int, advance: Callable[[], None]
 ) -> Run:
-    """Only the warm turns: when the server began and what it costs is not ours to know."""
+    """``turns`` clips in rotation, in conversations of ``TURNS_PER_CONVERSATION``."""
     run = Run()
-    for part in _conversations(clips, plan.turns):
-        run.turns += await _conversation(url, part, False, advance)
+    endless = itertools.islice(itertools.cycle(clips), turns)
+    while part := list(itertools.islice(endless, TURNS_PER_CONVERSATION)):
+        async with connect(url) as client:
+            await client.configure()
+            for clip in part:
+                run.turns.append(await _measure(client, clip))
+                advance()
     return run
 
 
-async def _measure_warm(
-    run: Run, server: Spawned, clips: Sequence[Clip], plan: Plan, advance: Callable[[], None]
-) -> None:
-    before, began = usage(server.pid), time.monotonic()
-    warm = await measure_running_server(server.url, clips, plan, advance)
-    run.turns += warm.turns
-    run.after = usage(server.pid)
-    spent = run.after.cpu_seconds - before.cpu_seconds
-    run.turns_core_percent = spent / (time.monotonic() - began) * 100
-    if plan.idle_seconds:
-        run.idle_core_percent = await measure_idle(server.url, server.pid, plan.idle_seconds)
-
-
-def _conversations(clips: Sequence[Clip], turns: int) -> Iterator[list[Clip]]:
-    """``turns`` clips in rotation, in conversations of ``TURNS_PER_CONVERSATION``."""
-    endless = itertools.islice(itertools.cycle(clips), turns)
-    while part := list(itertools.islice(endless, TURNS_PER_CONVERSATION)):
-        yield part
-
-
-async def _conversation(
-    url: str, clips: Sequence[Clip], first: bool, advance: Callable[[], None]
-) -> list[Measured]:
-    measured = []
-    async with connect(url) as client:
-        await client.configure()
-        for clip in clips:
-            measured.append(await _measure(client, clip, first))
-            advance()
-    return measured
-
-
-async def _measure(client: RealtimeClient, clip: Clip, first: bool) -> Measured:
+async def _measure(client: RealtimeClient, clip: Clip) -> Measured:
     pause = room_tone(int(PAUSE_SECONDS * RATE))
     pcm = np.concatenate((pause, clip.pcm))
     turn = await client.speak(pcm, len(pause) + speech_end(clip.pcm, RATE))
-    return Measured(clip.name, first, _milliseconds(turn), os.getloadavg()[0], turn.cut_offs > 0)
-
-
-def _milliseconds(turn: SpokenTurn) -> dict[str, float]:
-    if (latency := turn.voice_to_voice_ms) is None:
-        return {}
-    stages = {stage: ms for stage, ms in turn.stages_ms.items() if stage in STAGES}
-    return {**stages, VOICE_TO_VOICE: latency}
-
-
-async def measure_idle(url: str, pid: int, seconds: float) -> float:
-    """Per cent of one core that a connected client costs who streams silence."""
-    async with connect(url) as client:
-        await client.configure()
-        before = usage(pid).cpu_seconds
-        await client.stay_silent(seconds)
-        return (usage(pid).cpu_seconds - before) / seconds * 100
+    ms = {}
+    if (latency := turn.voice_to_voice_ms) is not None:
+        ms = {stage: turn.stages_ms[stage] for stage in STAGES if stage in turn.stages_ms}
+        ms[VOICE_TO_VOICE] = latency
+    return Measured(clip.name, ms, os.getloadavg()[0], turn.cut_offs > 0)
 
 
 # --- statistics --------------------------------------------------------------------------------
@@ -268,51 +196,32 @@ def percentile(values: Iterable[float], percent: float) -> float | None:
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """The run as data for JSON: the warm turns by stage, the first turns apart.
+    """The run as data for JSON.
 
     ``n`` counts the turns with a latency, ``no_latency`` the others: they had no audio, or were
     ``cut_off``. What was not measured is ``None``.
     """
-    warm = [turn for turn in run.turns if not turn.first]
-    cold = [turn for turn in run.turns if turn.first]
-    warm_p50, cold_p50 = (percentile(_latencies(turns), 50) for turns in (warm, cold))
+    n = sum(VOICE_TO_VOICE in turn.ms for turn in run.turns)
+    loads = [turn.load for turn in run.turns]
     return {
-        **_counts(warm),
-        "stages_ms": {stage: _stage(warm, stage) for stage in (*STAGES, VOICE_TO_VOICE)},
-        "first_turn_ms": {**_counts(cold), "p50": cold_p50},
-        "first_to_warm_ratio": cold_p50 / warm_p50 if cold_p50 and warm_p50 else None,
-        "start_to_ready_s": {"n": len(run.starts_s), "p50": percentile(run.starts_s, 50)},
+        "n": n,
+        "no_latency": len(run.turns) - n,
+        "cut_off": sum(turn.cut_off for turn in run.turns),
+        "stages_ms": {stage: _stage(run.turns, stage) for stage in (*STAGES, VOICE_TO_VOICE)},
+        "start_to_ready_s": run.start_s,
         "rss_mib": {
             "ready": run.ready.rss_mib if run.ready else None,
             "after": run.after.rss_mib if run.after else None,
         },
-        "core_percent": {"silent_client": run.idle_core_percent, "turns": run.turns_core_percent},
-        "load_average": {
-            "p50": percentile((turn.load for turn in run.turns), 50),
-            "max": max((turn.load for turn in run.turns), default=None),
-        },
+        "core_percent": run.core_percent,
+        "load_average": {"p50": percentile(loads, 50), "max": max(loads, default=None)},
         "turns": [
-            {"clip": t.clip, "first": t.first, "load": t.load, "cut_off": t.cut_off, **t.ms}
-            for t in run.turns
+            {"clip": t.clip, "load": t.load, "cut_off": t.cut_off, **t.ms} for t in run.turns
         ],
     }
 
 
-def _latencies(turns: Sequence[Measured]) -> list[float]:
-    return [turn.latency_ms for turn in turns if turn.latency_ms is not None]
-
-
-def _counts(turns: Sequence[Measured]) -> dict[str, int]:
-    n = len(_latencies(turns))
-    cut_off = sum(turn.cut_off for turn in turns)
-    return {"n": n, "no_latency": len(turns) - n, "cut_off": cut_off}
-
-
 def _stage(turns: Sequence[Measured], stage: str) -> dict[str, float | None]:
     values = [turn.ms[stage] for turn in turns if stage in turn.ms]
-    return {
-        "n": len(values),
-        "p50": percentile(values, 50),
-        "p95": percentile(values, 95),
-        "p99": percentile(values, 99),
-    }
+    found = {f"p{percent}": percentile(values, percent) for percent in (50, 95, 99)}
+    return {"n": len(values), **found}

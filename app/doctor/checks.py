@@ -13,21 +13,22 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from app.doctor.choices import choice_warnings
+from app.doctor.choices import choice_warnings, language_warnings
 from app.doctor.finding import Check
 from app.doctor.hardware import check_hardware
-from app.doctor.languages import language_warnings
 from app.doctor.needs import needs_of
 from app.doctor.profile_fit import advice, judge, this_machine, usable_cores
-from app.doctor.sound import check_sound, look
 from app.doctor.stack import check_glibc, check_installed, check_machine, setup_command
 from app.models.catalogue import Catalogue
 from app.models.download import SPARE_BYTES
 from app.models.engine_memory import STACK_EXTRAS
-from app.models.gpu import find_gpus
+from app.models.gpu import Gpus, find_gpus
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
+from app.talk.devices import chosen_devices
+from hardware.settings import Sound
+from hardware.sound.errors import SoundError
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.by_url.probe import probe
@@ -59,11 +60,12 @@ def examine(
         checks += check_glibc(*platform.libc_ver())
     checks += engines
     checks += check_servers(settings, specs)
-    checks += check_choices(settings)
-    sound = look(settings.sound)
+    gpus = find_gpus()
+    checks += check_choices(settings, gpus)
+    sound = chosen_sound(settings.sound)
     checks.append(check_sound(settings.sound, sound))
     checks += check_hardware(settings, sound if isinstance(sound, tuple) else None)
-    checks += [*check_stack_and_room(settings, environ, setup), check_cpu(_cpu_flags())]
+    checks += [*check_stack_and_room(settings, gpus, environ, setup), check_cpu(_cpu_flags())]
     return [*checks, check_port(settings.server.host, settings.server.port)]
 
 
@@ -101,9 +103,9 @@ def check_engine(spec: AnyEngineSpec, setup: str = "script/serve --setup-only") 
     return Check(name, "ok", spec.name)
 
 
-def check_choices(settings: Settings) -> Iterator[Check]:
+def check_choices(settings: Settings, gpus: Gpus) -> Iterator[Check]:
     """Which profile fits this machine, and whether what is chosen speaks one language."""
-    yield Check("profile", "ok", advice(judge(this_machine())))
+    yield Check("profile", "ok", advice(judge(this_machine(gpus))))
     catalogue = Catalogue.load(settings.paths.catalogue)
     for warning in language_warnings(settings, catalogue):
         yield Check("language", "warn", warning)
@@ -138,14 +140,35 @@ async def _look_at(spec: UrlEngineSpec, options: EngineOptions) -> str:
     )
 
 
+# --- sound: only ``talk`` needs it, so nothing here fails ---------------------------------------
+
+
+def chosen_sound(sound: Sound) -> tuple[str, str] | SoundError:
+    """Names of the microphone and the loudspeaker that the settings mean, or why there are none."""
+    try:
+        return asyncio.run(chosen_devices(sound))
+    except SoundError as error:
+        return error
+
+
+def check_sound(sound: Sound, found: tuple[str, str] | SoundError) -> Check:
+    """``found``: what ``chosen_sound`` has given."""
+    if isinstance(found, tuple):
+        return Check("sound", "ok", f"{found[0]} -> {found[1]}")
+    named = (sound.microphone, sound.speaker) != ("auto", "auto")
+    detail = f"{found.what}: {found.why}" if found.why else found.what
+    if named:
+        return Check("sound", "warn", detail, found.fix)
+    return Check("sound", "ok", f"{detail} (only `talk` needs it: {found.fix})")
+
+
 # --- GPU, weights, disk, memory -----------------------------------------------------------------
 
 
 def check_stack_and_room(
-    settings: Settings, environ: Mapping[str, str], setup: str
+    settings: Settings, gpus: Gpus, environ: Mapping[str, str], setup: str
 ) -> Iterator[Check]:
     """The GPU and its packages, where an engine uses them; weights; what all of it takes."""
-    gpus = find_gpus()
     try:
         cache = WeightsCache(
             settings.paths.cache(environ), Catalogue.load(settings.paths.catalogue)

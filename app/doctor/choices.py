@@ -1,12 +1,14 @@
-"""Valid settings that will not do what was meant: files and wishes that the weights lack."""
+"""Valid settings that will not do what was meant: files and wishes that the weights lack, and
+languages that do not fit together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from app.models.catalogue import Catalogue
-from app.settings.model import Settings
+from app.settings.model import ConversationSettings, Settings
 from pipeline.engines.registry import Kind
 
 FILES = ("model_file", "mmproj")
@@ -41,3 +43,60 @@ def _absent_files(settings: Settings, kind: Kind, catalogue: Catalogue) -> Itera
                 f"{kind}.{key} is {name!r}, which {weights} does not have: loading will fail. It "
                 f"has {', '.join(names)}; set it to one of them, to a whole path, or to null"
             )
+
+
+def language_warnings(settings: Settings, catalogue: Catalogue) -> list[str]:
+    """One line for each thing that does not fit, with what to do; nothing where it is not known."""
+    language = settings.conversation.language
+    heard = known_languages(settings.stt, catalogue)
+    spoken = known_languages(settings.tts, catalogue)
+    found = []
+    if language and heard and language not in heard:
+        found.append(
+            f"conversation.language is {language!r}, but stt {settings.stt.engine!r} hears "
+            f"{_listed(heard)}: nothing will be understood. Choose another stt (parakeet, or "
+            f"openai-transcriptions with Whisper), or set conversation.language: {heard[0]}"
+        )
+    if language and spoken and language not in spoken:
+        found.append(
+            f"conversation.language is {language!r}, but tts {settings.tts.engine!r} speaks "
+            f"{_listed(spoken)}: it will read {language!r} as if it were that. Choose another "
+            f"voice, or `tts: {{engine: espeak-ng}}`"
+        )
+    if not language and len(spoken) == 1 and len(heard) != 1:
+        found.append(
+            f"conversation.language is auto, but tts {settings.tts.engine!r} speaks "
+            f"{_listed(spoken)}: answers in other languages will be read as if they were that. "
+            f"Choose a voice with several (qwen3-tts, espeak-ng), or name one language"
+        )
+    return found + _english_left(settings.conversation)
+
+
+def _english_left(conversation: ConversationSettings) -> list[str]:
+    if conversation.language in ("", "en"):
+        return []
+    usual = ConversationSettings()
+    still = [
+        key
+        for key, value, default in (
+            ("apology", conversation.apology, usual.apology),
+            ("exchange_notice", conversation.exchange_notice, usual.exchange_notice),
+            ("filler.sentences", conversation.filler.sentences, usual.filler.sentences),
+        )
+        if value and value == default and (conversation.filler.after_ms or "filler" not in key)
+    ]
+    return [
+        f"conversation.{key} is still English: write it in {conversation.language!r}"
+        for key in still
+    ]
+
+
+def known_languages(options: Any, catalogue: Catalogue) -> Sequence[str]:
+    """ISO 639-1, what an engine with these options hears or speaks; empty: unknown."""
+    name = getattr(options, "weights", None)
+    entry = catalogue.entries.get(name) if name else None
+    return tuple(getattr(options, "languages", ())) or (entry.languages if entry else ())
+
+
+def _listed(languages: Sequence[str]) -> str:
+    return f"only {languages[0]!r}" if len(languages) == 1 else ", ".join(sorted(languages))

@@ -28,7 +28,6 @@ REACHY_GOOD = (2, 1, 4)
 """Earlier ones give only zeros after a suspend or a USB reset (Pollen's firmware changelog)."""
 SEEED_GOOD = (2, 0, 10)
 """Earlier ones may not capture after a USB reset (Seeed's firmware changelog)."""
-RATE_HZ = 16000
 MIXER_S = 0.3
 
 Opened = Callable[[Settings], ArrayControl]
@@ -46,7 +45,7 @@ def check_hardware(
     asound: Path = Path("/proc/asound"),
     mixer: Callable[[int], str | None] | None = None,
 ) -> Iterator[Check]:
-    """Array, firmware, permission, channels, echo path, echo canceller, sample rate and volume.
+    """Array, firmware, permission, channels, echo path, echo canceller and volume.
 
     ``devices``: the names of the microphone and the loudspeaker that are used; None where they are
     not known. The others are for tests.
@@ -63,7 +62,6 @@ def check_hardware(
         return
     if control is None or control.via == "usb":
         yield check_echo_path(devices, settings.sound.echo)
-    yield check_rate(settings.sound.rate_hz, card)
     if card is not None and sys.platform == "linux":
         yield check_volume(card.number, (mixer or _mixer)(card.number))
 
@@ -174,11 +172,10 @@ def check_canceller(control: Readable) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A sound card of ALSA. ``rates_hz``: what it can be opened with; empty if not known."""
+    """A sound card of ALSA."""
 
     number: int
     name: str
-    rates_hz: frozenset[int] = frozenset()
 
 
 def find_card(asound: Path) -> Card | None:
@@ -190,16 +187,8 @@ def find_card(asound: Path) -> Card | None:
     for number, name in re.findall(r"^ *(\d+) \[.*?\]: (.*\n.*)$", text, re.MULTILINE):
         if is_array_name(name):
             shown = name.splitlines()[0].rpartition(" - ")[2].strip()
-            return Card(int(number), shown, _rates(asound / f"card{number}" / "stream0"))
+            return Card(int(number), shown)
     return None
-
-
-def _rates(stream: Path) -> frozenset[int]:
-    try:
-        lines = re.findall(r"Rates: (.*)", stream.read_text())
-    except OSError:
-        return frozenset()
-    return frozenset(int(rate) for line in lines for rate in re.findall(r"\d+", line))
 
 
 def check_echo_path(devices: tuple[str, str] | None, echo: str) -> Check:
@@ -223,18 +212,6 @@ def check_echo_path(devices: tuple[str, str] | None, echo: str) -> Check:
         fix = "Set sound.microphone and sound.speaker to auto, or sound.echo"
         return Check(name, "warn", f"{microphone} is heard, {detail}", fix)
     return Check(name, "ok", f"{microphone} is heard, not the array; this program does it")
-
-
-def check_rate(rate_hz: int | None, card: Card | None) -> Check:
-    """The array is at home at 16 kHz."""
-    if card is not None and card.rates_hz and RATE_HZ not in card.rates_hz:
-        rates = ", ".join(map(str, sorted(card.rates_hz)))
-        detail = f"{rates} Hz only: a firmware whose echo canceller never settles"
-        return Check("array sample rate", "warn", detail, f"{UPDATE} (a build for 16 kHz)")
-    if rate_hz not in (None, RATE_HZ):
-        detail = f"sound.rate_hz is {rate_hz}: the system resamples what the array has at 16000"
-        return Check("array sample rate", "warn", detail, "Set sound.rate_hz to null or 16000")
-    return Check("array sample rate", "ok", "16000 Hz")
 
 
 def check_volume(card: int, mixer: str | None) -> Check:

@@ -1,29 +1,20 @@
-"""What the chosen engines need besides the base: packages, torch, CUDA, memory, weights.
-
-``script/setup.py`` asks for it in JSON, before anything large is fetched::
-
-    python -m app.doctor.needs [--config PROFILE|FILE] [--set KEY=VALUE]... [--torch auto|cpu|cuda]
-"""
+"""What the chosen engines need besides the base: packages, torch, CUDA, memory, weights."""
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from app.models.catalogue import Catalogue
 from app.models.engine_memory import EngineMemory, GpuKind, GpuLoad, demand
-from app.models.gpu import Gpus, dotted, find_gpus, find_nvcc, nvcc_version
+from app.models.gpu import Gpus
 from app.models.weights import WeightsCache
-from app.settings.load import load_settings
 from app.settings.model import Settings
 from pipeline.engines.registry import EngineSpec, engine_spec
-from pipeline.errors import ReachyVoiceError
 
 Stack = Literal["", "workstation", "workstation-fast"]
 """Which ``requirements-STACK.lock`` is installed besides the base; empty: none."""
@@ -146,49 +137,3 @@ def _is_installed(package: str) -> bool:
 def _missing(cache: WeightsCache, names: Sequence[str]) -> list[MissingWeights]:
     entries = ((name, cache.catalogue[name]) for name in cache.missing(names))
     return [MissingWeights(name, e.size, e.source, e.licence) for name, e in entries]
-
-
-def answer(arguments: Sequence[str], gpus: Gpus | None = None) -> dict[str, Any]:
-    """The needs, and the doctor's findings about this machine."""
-    from app.doctor.stack import check_machine, setup_command
-
-    parser = argparse.ArgumentParser(prog="python -m app.doctor.needs")
-    parser.add_argument("--config")
-    parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--torch", choices=("auto", "cpu", "cuda"), default="auto")
-    given = parser.parse_args(arguments)
-    gpus = gpus or find_gpus()
-    settings = load_settings(given.config, given.set).settings
-    needs = needs_of(settings, gpus, given.torch)
-    setup = setup_command(given.config, given.set)
-    findings = [asdict(check) for check in check_machine(needs, gpus, setup)]
-    return {**asdict(needs), "cuda": _cuda(needs, gpus), "findings": findings}
-
-
-def _cuda(needs: Needs, gpus: Gpus) -> dict[str, str] | None:
-    """What compiles llama.cpp for the GPU; an empty ``nvcc``: none is of use, and what is built
-    stays. None of use and not built: a finding says so, and nothing is compiled."""
-    from app.doctor.stack import check_nvcc, llama_has_cuda
-
-    if needs.llama != "cuda":
-        return None
-    capability = dotted(gpus.first.capability) if gpus.first else ""
-    nvcc = find_nvcc()
-    if nvcc and all(check.state == "ok" for check in check_nvcc(gpus.found, nvcc, built=False)):
-        return {"nvcc": nvcc, "version": dotted(nvcc_version(nvcc)), "capability": capability}
-    return {"nvcc": "", "version": "", "capability": capability} if llama_has_cuda() else None
-
-
-def main() -> int:
-    try:
-        found = answer(sys.argv[1:])
-    except ReachyVoiceError as error:
-        fix = f"\n  do:  {error.fix}" if error.fix else ""
-        sys.stderr.write(f"{error.what}\n  why: {error.why}{fix}\n")
-        return error.exit_code
-    sys.stdout.write(json.dumps(found))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

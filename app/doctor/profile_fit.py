@@ -60,10 +60,10 @@ class Verdict:
         return not self.why
 
 
-def this_machine() -> Machine:
-    """What can be found out without torch."""
+def this_machine(gpus: Gpus | None = None) -> Machine:
+    """What can be found out without torch. ``gpus``: where they were looked for already."""
     memory_mb = psutil.virtual_memory().total // 10**6
-    return Machine(memory_mb, usable_cores(), find_gpus(), sys.platform, platform.machine())
+    return Machine(memory_mb, usable_cores(), gpus or find_gpus(), sys.platform, platform.machine())
 
 
 def usable_cores() -> int:

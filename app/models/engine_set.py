@@ -125,7 +125,7 @@ class EngineSet:
 
     async def start(self, engine: Engine, kind: Kind) -> Started:
         """Load it beside the others. Raises what that raises, and ``EngineError`` if closed
-        meanwhile. Whoever is cancelled here leaves nothing running."""
+        meanwhile. A cancelled call leaves nothing running."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._starting.add(engine)
         life = self._tasks.create_task(self._live(engine, kind, ready))
@@ -230,4 +230,4 @@ def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
 
 
 EXCHANGED = "is being exchanged for another one"
-"""How the problem of such an engine begins: who comes now is let in, and answered later."""
+"""How the problem of such an engine begins: new clients can connect, and are answered later."""

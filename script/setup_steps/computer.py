@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -93,20 +92,6 @@ def space_errors(needs_mb: Mapping[Path, int]) -> list[SetupError]:
         for place, needed_mb in needs.values()
         if (free_mb := shutil.disk_usage(place).free // 1_000_000) < needed_mb
     ]
-
-
-def pip_cache(environ: Mapping[str, str], platform: str = sys.platform) -> Path | None:
-    """Where pip keeps what it fetched; ``None``: nowhere. Its configuration files are not read."""
-    if environ.get("PIP_NO_CACHE_DIR", "0").lower() in ("1", "true", "yes", "on"):
-        return None
-    if chosen := environ.get("PIP_CACHE_DIR"):
-        return Path(chosen).expanduser()
-    usual = "~/Library/Caches" if platform == "darwin" else "~/.cache"
-    return Path(environ.get("XDG_CACHE_HOME") or usual).expanduser() / "pip"
-
-
-def same_disk(one: Path, other: Path) -> bool:
-    return existing(one).stat().st_dev == existing(other).stat().st_dev
 
 
 def existing(path: Path) -> Path:

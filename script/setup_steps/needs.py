@@ -48,7 +48,7 @@ class Needs:
 
 def ask(place: Place, arguments: Sequence[str]) -> Needs:
     """Raises ``SetupError`` if the settings cannot be used; the program has told why."""
-    command = [str(place.python), "-I", "-m", "app.doctor.needs", *arguments]
+    command = [str(place.python), "-I", "-m", "app.doctor.for_setup", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         what = "what the settings need is not known"

@@ -57,7 +57,7 @@ def torch_for_cuda(place: Place) -> Step:
 
     download_mb, disk_mb = locked_size(place.root, CUDA_LOCK)
     fetch = Fetch("torch for CUDA 13.0", INDEX, download_mb, disk_mb)
-    room_mb = download_mb + disk_mb
+    room_mb = 2 * download_mb + disk_mb
     return Step(
         "torch-cuda", fetch.what, lambda: digest(lock), install, 240, room_mb, fetches=(fetch,)
     )
@@ -95,7 +95,7 @@ def torch_for_cpu(place: Place) -> Step:
         lambda: digest(wanted, lock, *files) if hashed else digest(wanted, *files),
         install,
         60,
-        download_mb + disk_mb,
+        2 * download_mb + disk_mb,
         fetches=(fetch,),
     )
 
@@ -120,7 +120,7 @@ def packages_of_stack(place: Place, name: str) -> Step:
 
     download_mb, disk_mb = locked_size(place.root, name, already="requirements.lock")
     fetch = Fetch(f"NeMo, Qwen3-TTS and what they use ({name})", INDEX, download_mb, disk_mb)
-    room_mb = download_mb + disk_mb
+    room_mb = 2 * download_mb + disk_mb
     return Step(
         name, f"Packages of {name}", lambda: digest(lock), install, 90, room_mb, fetches=(fetch,)
     )

@@ -30,7 +30,8 @@ class Step:
     run: Callable[[Log], None]
     typical_s: float = 5.0
     checkout_mb: int = 0
-    """With the wheels: pip puts all into scratch, in the checkout, before it unpacks the first."""
+    """With the wheels twice: pip puts all into scratch, in the checkout, before it unpacks the
+    first, and keeps them in its cache."""
     cache_mb: int = 0
     fetches: tuple[Fetch, ...] = ()
     """What it downloads, for the plan that is shown beforehand."""
@@ -39,11 +40,6 @@ class Step:
 
     def is_done(self, place: Place) -> bool:
         return not self.due and place.stamps.read(self.name) == self.inputs()
-
-    @property
-    def pip_cache_mb(self) -> int:
-        """What pip keeps in a cache of its own of what it fetches here."""
-        return sum(fetch.download_mb for fetch in self.fetches) if self.checkout_mb else 0
 
 
 def base_steps(place: Place, *, with_tests: bool) -> list[Step]:
@@ -91,7 +87,7 @@ def packages(place: Place, name: str) -> Step:
 
     download_mb, disk_mb = locked_size(place.root, name)
     fetch = Fetch(f"packages of {name}", INDEX, download_mb, disk_mb)
-    room_mb = download_mb + disk_mb
+    room_mb = 2 * download_mb + disk_mb
     return Step(
         name,
         f"Packages of {name}",

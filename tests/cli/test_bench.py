@@ -86,7 +86,6 @@ def test_the_stages_count_from_the_last_sample_like_the_latency() -> None:
     turn = spoken(created(1.3), audio(1.6), timeline(1.6, **stages), done(1.7))
     assert turn.voice_to_voice_ms == pytest.approx(600)
     assert turn.stages_ms == pytest.approx({"endpoint": 300, "first_audio": 600})
-    assert bench._milliseconds(turn) == pytest.approx({"endpoint": 300, "voice_to_voice": 600})
     assert as_data(turn)["timeline_ms"] == {"endpoint": 300, "first_audio": 600}
     assert turn.cut_offs == 0
 
@@ -100,7 +99,6 @@ def test_an_answer_that_begins_in_the_speech_is_a_cut_off_without_a_latency(
     turn = spoken(created(0.9), *sorted((audio(audio_at), done(done_at)), key=_moment), stages)
     assert turn.cut_offs == 1
     assert turn.voice_to_voice_ms is None
-    assert bench._milliseconds(turn) == {}
 
 
 def _moment(event: At) -> float:
@@ -183,8 +181,8 @@ async def test_a_server_that_takes_too_long_is_ended_and_says_what_to_do(
 # --- statistics --------------------------------------------------------------------------------
 
 
-def turn(ms: float | None, *, first: bool = False, cut_off: bool = False) -> Measured:
-    return Measured("clip", first, {} if ms is None else {"voice_to_voice": ms}, 0.5, cut_off)
+def turn(ms: float | None, *, cut_off: bool = False) -> Measured:
+    return Measured("clip", {} if ms is None else {"voice_to_voice": ms}, 0.5, cut_off)
 
 
 def test_percentiles_are_nearest_rank() -> None:
@@ -193,34 +191,24 @@ def test_percentiles_are_nearest_rank() -> None:
     assert percentile([], 50) is None
 
 
-def test_a_summary_keeps_first_turns_apart() -> None:
-    run = Run([turn(900.0, first=True), *map(turn, (300.0, 100.0, 200.0))], [2.0, 3.0, 4.0])
-    data = summary(run)
-    assert data["n"] == 3
-    assert data["stages_ms"]["voice_to_voice"] == {"n": 3, "p50": 200.0, "p95": 300.0, "p99": 300.0}
-    assert data["stages_ms"]["endpoint"] == {"n": 0, "p50": None, "p95": None, "p99": None}
-    assert data["first_turn_ms"] == {"n": 1, "no_latency": 0, "cut_off": 0, "p50": 900.0}
-    assert data["first_to_warm_ratio"] == 4.5
-    assert data["start_to_ready_s"] == {"n": 3, "p50": 3.0}
-
-
 def test_every_turn_without_a_latency_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run([turn(100.0), turn(None), turn(None, cut_off=True), turn(300.0, cut_off=True)])
-    run.turns.append(turn(None, first=True))
     data = {**summary(run), "synthetic_clips": []}
     assert (data["n"], data["no_latency"], data["cut_off"]) == (2, 2, 2)
-    assert data["first_turn_ms"] == {"n": 0, "no_latency": 1, "cut_off": 0, "p50": None}
+    assert data["stages_ms"]["voice_to_voice"] == {"n": 2, "p50": 100.0, "p95": 300.0, "p99": 300.0}
+    assert data["stages_ms"]["endpoint"] == {"n": 0, "p50": None, "p95": None, "p99": None}
     print_report(data, None)
     printed = capsys.readouterr().out
     assert "done: 2 turns" in printed
-    assert "no audio): 3 turns" in printed
+    assert "no audio): 2 turns" in printed
 
 
-@pytest.mark.parametrize("turns", [[], [turn(None)], [turn(None, first=True)], [turn(5.0)]])
+@pytest.mark.parametrize("turns", [[], [turn(None)], [turn(5.0)]])
+@pytest.mark.parametrize("usage", [None, Usage(1.0, 100.0)])
 def test_what_was_not_measured_is_null_and_prints_as_a_dash(
-    capsys: pytest.CaptureFixture[str], turns: list[Measured]
+    capsys: pytest.CaptureFixture[str], turns: list[Measured], usage: Usage | None
 ) -> None:
-    run = Run(turns, ready=Usage(1.0, 100.0), after=Usage(2.0, 100.0))
+    run = Run(turns, 2.0, usage, usage, 5.0) if usage else Run(turns)
     data = json.loads(json.dumps(summary(run), allow_nan=False)) | {"synthetic_clips": []}
     print_report(data, data)
     printed = capsys.readouterr().out

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from setup_steps.place import Place
 
-from app.doctor import needs as needs_module
+from app.doctor import for_setup
 from app.doctor import stack as doctor_stack
 from app.doctor.finding import Check
-from app.doctor.needs import Needs, answer, needs_of
+from app.doctor.for_setup import answer
+from app.doctor.needs import Needs, needs_of
 from app.doctor.stack import check_machine
 from app.models.catalogue import Catalogue
 from app.models.engine_memory import (
@@ -238,8 +239,9 @@ def test_a_cuda_llama_is_kept_without_an_nvcc(
     from setup_steps.needs import Needs as Read
 
     monkeypatch.setattr(doctor_stack, "llama_has_cuda", lambda: True)
+    monkeypatch.setattr(for_setup, "llama_has_cuda", lambda: True)
     monkeypatch.setattr(doctor_stack, "find_nvcc", lambda: nvcc)
-    monkeypatch.setattr(needs_module, "find_nvcc", lambda: nvcc)
+    monkeypatch.setattr(for_setup, "find_nvcc", lambda: nvcc)
     found = answer(["--set", "llm.gpu_layers=-1"], HERE)
     states = {finding["name"]: finding["state"] for finding in found["findings"]}
     assert states["CUDA compiler"] == "ok"
@@ -253,7 +255,7 @@ def test_a_cuda_llama_is_kept_without_an_nvcc(
 
 
 def test_wrong_settings_are_told_with_their_exit_code() -> None:
-    command = [sys.executable, "-m", "app.doctor.needs", "--set", "stt.engin=x"]
+    command = [sys.executable, "-m", "app.doctor.for_setup", "--set", "stt.engin=x"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert "stt.engin" in done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.doctor.sound import check_sound, look
+from app.doctor.checks import check_sound, chosen_sound
 from hardware.settings import Sound
 from hardware.sound.errors import SoundError
 from tests.support.virtual_sound import NAME, VirtualSound, need_virtual_sound
@@ -25,7 +25,7 @@ def test_what_the_settings_mean_is_named(tmp_path: Path) -> None:
     need_virtual_sound()
     with VirtualSound(tmp_path / "pulse"):
         sound = Sound(microphone=NAME, speaker=NAME)
-        check = check_sound(sound, look(sound))
+        check = check_sound(sound, chosen_sound(sound))
         assert (check.state, check.detail) == ("ok", f"{NAME} -> {NAME}")
         missing = Sound(microphone="Jabra")
-        assert check_sound(missing, look(missing)).state == "warn"
+        assert check_sound(missing, chosen_sound(missing)).state == "warn"

@@ -154,55 +154,38 @@ class TestGpu:
 
 class TestCompiler:
     GPU, BLACKWELL = parse_gpus(RTX_4090)[0], parse_gpus(SHARED_MEMORY)[0]
-
-    def check(self, gpu: Gpu, nvcc: str | None, built: bool, found: tuple[int, ...]) -> Check:
-        (check,) = doctor_stack.check_nvcc([gpu], nvcc, built, lambda path: found)
-        return check
-
-    def test_none(self) -> None:
-        check = self.check(self.GPU, None, False, ())
-        assert check.state == "fail"
-        assert "cuda-toolkit-13-0" in check.fix
-        assert "llm.gpu_layers=0" in check.fix
-
-    def test_none_is_needed_once_it_is_built(self) -> None:
-        assert self.check(self.GPU, None, True, ()).state == "ok"
-
-    def test_blackwell_needs_a_newer_one(self) -> None:
-        assert self.check(self.GPU, "/nvcc", False, (12, 4)).state == "ok"
-        assert self.check(self.BLACKWELL, "/nvcc", False, (12, 4)).state == "fail"
-        assert self.check(self.BLACKWELL, "/nvcc", False, (13, 0)).state == "ok"
+    OLD, BEHIND = parse_gpus(OLD_GPU)[0], parse_gpus(OLD_DRIVER)[0]
 
     @pytest.mark.parametrize(
-        ("capability", "nvcc"),
-        [((8, 9), (11, 5)), ((9, 0), (11, 5)), ((12, 1), (12, 8)), ((13, 9), (12, 9))],
-        ids=["Ubuntu 22.04's, RTX 4090", "Ubuntu 22.04's, H100", "12.8, GB10", "one to come"],
+        ("gpu", "nvcc", "found", "told"),
+        [
+            (GPU, "/nvcc", (12, 4), ""),
+            (GPU, None, (), "no nvcc"),
+            (GPU, "/nvcc", (), "does not tell its version"),
+            (BLACKWELL, "/nvcc", (12, 4), "needs 12.9 or newer"),
+            (BLACKWELL, "/nvcc", (13, 0), ""),
+            # Ubuntu 22.04's, for the RTX 4090 and the H100 (sm_89, sm_90: CUDA 11.8)
+            (GPU, "/nvcc", (11, 5), "needs 11.8"),
+            (replace(GPU, capability=(9, 0)), "/nvcc", (11, 5), "needs 11.8"),
+            (replace(GPU, capability=(12, 1)), "/nvcc", (12, 8), "needs 12.9"),
+            (replace(GPU, capability=(13, 9)), "/nvcc", (12, 9), "needs 13.0"),  # one to come
+            (OLD, "/nvcc", (12, 8), ""),
+            (OLD, "/nvcc", (13, 0), "CUDA_VISIBLE_DEVICES"),
+            (BEHIND, "/nvcc", (13, 0), "driver 580"),
+            (BEHIND, "/nvcc", (12, 4), ""),
+        ],
     )
-    def test_one_that_does_not_know_the_gpu(
-        self, capability: tuple[int, int], nvcc: tuple[int, int]
+    def test_which_one_compiles_for_which_gpu(
+        self, gpu: Gpu, nvcc: str | None, found: tuple[int, ...], told: str
     ) -> None:
-        """sm_89 and sm_90: CUDA 11.8; sm_103 and sm_121: CUDA 12.9 (release notes)."""
-        gpu = Gpu("x", 25_757, "580.65.06", capability)
-        assert self.check(gpu, "/usr/bin/nvcc", False, nvcc).state == "fail"
+        (check,) = doctor_stack.check_nvcc([gpu], nvcc, False, lambda path: found)
+        assert check.state == ("fail" if told else "ok")
+        assert told in check.detail
+        assert ("cuda-toolkit-13-0" in check.fix) == bool(told)
 
-    def test_a_broken_one(self) -> None:
-        (check,) = doctor_stack.check_nvcc([self.GPU], "/bin/false", False)
-        assert check.state == "fail"
-        assert "/bin/false" in check.detail
-
-    def test_one_that_knows_the_gpu_no_more(self) -> None:
-        (old,) = parse_gpus(OLD_GPU)
-        assert self.check(old, "/nvcc", False, (12, 8)).state == "ok"
-        check = self.check(old, "/nvcc", False, (13, 0))
-        assert check.state == "fail"
-        assert "CUDA_VISIBLE_DEVICES" in check.detail
-
-    def test_newer_than_the_driver(self) -> None:
-        (old,) = parse_gpus(OLD_DRIVER)
-        check = self.check(old, "/nvcc", False, (13, 0))
-        assert check.state == "fail"
-        assert "driver 580" in check.detail
-        assert self.check(old, "/nvcc", False, (12, 4)).state == "ok"
+    def test_none_is_needed_once_it_is_built(self) -> None:
+        (check,) = doctor_stack.check_nvcc([self.GPU], None, True)
+        assert check.state == "ok"
 
 
 class TestMachine:

@@ -1,5 +1,5 @@
 """What is told where an engine's packages are not installed: a command of ours, and no name of a
-package that nobody of us has uploaded."""
+package that is not ours."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_cuda_graphs_that_are_not_there() -> None:
 
 
 def test_packages_on_no_index_are_not_suggested() -> None:
-    """Whoever takes the name there would be installed."""
+    """A stranger who takes the name there would be installed."""
     told = [
         path
         for folder in ("app", "hardware", "pipeline", "script")

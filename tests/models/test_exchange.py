@@ -105,7 +105,7 @@ def speech() -> Pcm:
 
 
 def ended(app: RobotApp) -> list[dict[str, Any]]:
-    """Responses that nobody has cut off."""
+    """Responses that were not cut off."""
     responses: list[dict[str, Any]] = [event["response"] for event in app.all(DONE)]
     return [response for response in responses if response["status"] != "cancelled"]
 
@@ -197,7 +197,7 @@ async def test_what_fails_to_load_leaves_the_old_one(
             with pytest.raises(EngineError, match="no legs"):
                 await server.use("tts={engine: small, fails: true}", unload_first=unload_first)
             assert all(why is None for why in server.assistant.readiness().values())
-            await turn(app, 2 if unload_first else 1)  # the notice is not said: nobody is let wait
+            await turn(app, 2 if unload_first else 1)  # the notice is not said: no client waits
         with pytest.raises(ConfigError, match="audio in other pieces"):
             await server.use("vad.window_samples=256")
         # Which of the two is missed first depends on what is installed.

@@ -37,22 +37,25 @@ def machine(output: str, status: int = 0) -> Gpus:
 
 
 class TestNvidiaSmi:
-    def test_one_gpu(self) -> None:
-        (gpu,) = parse_gpus(RTX_4090)
-        assert gpu == Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))
+    @pytest.mark.parametrize(
+        ("output", "gpus"),
+        [
+            (RTX_4090, [Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))]),
+            (WARNED, [Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))]),
+            (SHARED_MEMORY, [Gpu("NVIDIA GB10", 0, "580.95.05", (12, 1))]),
+            ("A GPU, made up, 8192, 580.65, 8.6", [Gpu("A GPU, made up", 8_589, "580.65", (8, 6))]),
+            ("", []),
+            (NO_DRIVER, []),
+            (NO_FIELD, []),
+        ],
+    )
+    def test_what_is_told_of_each(self, output: str, gpus: list[Gpu]) -> None:
+        assert list(parse_gpus(output)) == gpus
 
     def test_the_first_of_two_is_the_one_that_engines_take(self) -> None:
         gpus = machine(TWO)
         assert len(gpus.found) == 2
         assert gpus.first == gpus.found[0]
-
-    def test_shared_memory_is_not_told(self) -> None:
-        (gpu,) = parse_gpus(SHARED_MEMORY)
-        assert gpu.memory_mb == 0
-        assert gpu.capability == (12, 1)
-
-    def test_warnings_around_are_passed_over(self) -> None:
-        assert parse_gpus(WARNED) == parse_gpus(RTX_4090)
 
     @pytest.mark.parametrize(
         ("environ", "names"),
@@ -73,14 +76,6 @@ class TestNvidiaSmi:
         gpus = find_gpus(lambda command: (0, output), lambda name: name, environ)
         assert [gpu.name for gpu in gpus.found] == names
         assert gpus.problem == ""
-
-    def test_a_comma_in_a_name(self) -> None:
-        (gpu,) = parse_gpus("Some GPU, made up, 8192, 580.65.06, 8.6\n")
-        assert gpu.name == "Some GPU, made up"
-
-    @pytest.mark.parametrize("output", ["", "No devices were found\n", NO_DRIVER, NO_FIELD])
-    def test_what_is_no_list_is_none(self, output: str) -> None:
-        assert parse_gpus(output) == ()
 
     @pytest.mark.parametrize(
         ("status", "output", "problem"),

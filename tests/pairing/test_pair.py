@@ -259,7 +259,7 @@ async def test_the_settings_let_it_in_already(here: Scene) -> None:
 
 
 async def test_what_people_say_is_never_told(here: Scene) -> None:
-    """The app pushes transcripts to whoever is connected to its ``/rpc``."""
+    """The app pushes transcripts to each client of its ``/rpc``."""
     async with fake_robot() as robot:
         await here.pair(robot)
     assert "secret" not in json.dumps([str(outcome) for outcome in here.outcomes])

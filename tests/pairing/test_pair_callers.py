@@ -133,7 +133,7 @@ async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
     said = asyncio.Event()
 
     async def announced(port: int, host: str, tls: bool) -> None:
-        assert assistant.ready.is_set(), "nobody is served before"
+        assert assistant.ready.is_set(), "no client is served before"
         asked.append((port, host, tls))
         said.set()
         raise RuntimeError("odd network")
@@ -211,43 +211,63 @@ async def look(address: str, port: int) -> Own:
 async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:
     async with scene(tmp_path) as here:
         assert await look("127.0.0.1", here.port) is Own.OPEN
-        found = await look("127.0.0.9", here.port)
-    assert found is Own.ONLY_HERE
-    error = unusable(found, "192.168.1.5", 8765)
+        assert await look("127.0.0.9", here.port) is Own.ONLY_HERE
+
+
+@pytest.mark.parametrize(
+    ("found", "address", "what", "why", "fix"),
+    [
+        (
+            Own.ONLY_HERE,
+            "192.168.1.5",
+            "The robot cannot reach this server",
+            "it listens on this machine only, not on 192.168.1.5:8765",
+            "Stop it, and start it with: script/serve --lan",
+        ),
+        (
+            Own.ONLY_HERE,
+            "fd00::5",
+            "The robot cannot reach this server",
+            "it does not listen on [fd00::5]:8765",
+            "Use the robot's IPv4 address, or: script/serve --set server.host=::",
+        ),
+        (
+            Own.TLS,
+            "192.168.1.5",
+            "The robot's app cannot use this server",
+            "it is encrypted (server.tls), and the app does not speak TLS",
+            "Start it with: script/serve --lan --set server.tls=null",
+        ),
+        # A robot on this machine needs no server that others reach.
+        (
+            Own.ABSENT,
+            "127.0.0.1",
+            "No reachy-voice server runs on this machine",
+            "nothing listens at 127.0.0.1:8765",
+            "Start it with: script/serve (or name its port with --port)",
+        ),
+        (
+            Own.STRANGER,
+            "192.168.1.5",
+            "Another program than reachy-voice answers at 192.168.1.5:8765",
+            "",
+            "Name the server's port with --port, or start it: script/serve --lan",
+        ),
+    ],
+)
+def test_what_makes_a_server_unusable(
+    found: Own, address: str, what: str, why: str, fix: str
+) -> None:
+    error = unusable(found, address, 8765)
     assert error is not None
     assert error.exit_code == 9
-    assert (error.what, error.why) == (
-        "The robot cannot reach this server",
-        "it listens on this machine only, not on 192.168.1.5:8765",
-    )
-    assert error.fix == "Stop it, and start it with: script/serve --lan"
-
-
-def test_a_server_of_ipv4_and_a_robot_of_ipv6() -> None:
-    error = unusable(Own.ONLY_HERE, "fd00::5", 8765)
-    assert error is not None
-    assert error.why == "it does not listen on [fd00::5]:8765"
-    assert error.fix.endswith("script/serve --set server.host=::")
-
-
-def test_a_robot_on_this_machine_needs_no_server_that_others_reach() -> None:
-    for found in (Own.ABSENT, Own.STRANGER):
-        for address, start in (("127.0.0.1", "script/serve"), ("192.168.1.5", "serve --lan")):
-            error = unusable(found, address, 8765)
-            assert error is not None
-            assert start in error.fix
-            assert ("--lan" in error.fix) == (address != "127.0.0.1")
+    assert (error.what, error.why, error.fix) == (what, why, fix)
 
 
 async def test_a_server_that_speaks_tls(tmp_path: Path) -> None:
     made = await asyncio.to_thread(tls_generated, tmp_path, ["127.0.0.1"])
     async with scripted_server(tls=made) as served:
-        found = await look("127.0.0.1", served.port)
-    assert found is Own.TLS
-    error = unusable(found, "192.168.1.5", 8765)
-    assert error is not None
-    assert error.what == "The robot's app cannot use this server"
-    assert error.why == "it is encrypted (server.tls), and the app does not speak TLS"
+        assert await look("127.0.0.1", served.port) is Own.TLS
 
 
 async def test_no_server_at_all() -> None:

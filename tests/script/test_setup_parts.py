@@ -168,12 +168,3 @@ class TestComputer:
         assert added["CMAKE_BUILD_PARALLEL_LEVEL"] == "1"
         assert "-DGGML_NATIVE=ON" in added["CMAKE_ARGS"]
         assert "-DCMAKE_CXX_FLAGS_INIT=-U__AMX_INT8__" in added["CMAKE_ARGS"]
-
-
-def test_where_pip_keeps_what_it_fetched(tmp_path: Path) -> None:
-    assert computer.pip_cache({"PIP_CACHE_DIR": "/pips"}) == Path("/pips")
-    assert computer.pip_cache({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "pip"
-    assert computer.pip_cache({}, "linux") == Path.home() / ".cache" / "pip"
-    assert computer.pip_cache({}, "darwin") == Path.home() / "Library" / "Caches" / "pip"
-    assert computer.pip_cache({"PIP_NO_CACHE_DIR": "1", "PIP_CACHE_DIR": "/pips"}) is None
-    assert computer.same_disk(tmp_path, tmp_path / "not" / "made" / "yet")

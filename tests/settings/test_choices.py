@@ -10,8 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from app.cli.command_line import cli
-from app.doctor.choices import choice_warnings
-from app.doctor.languages import language_warnings
+from app.doctor.choices import choice_warnings, language_warnings
 from app.models.catalogue import Catalogue
 from app.settings.load import config_dir, load_settings, profile_names
 from pipeline.engines.llm.llama_files import model_path

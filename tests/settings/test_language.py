@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.doctor.languages import language_warnings
+from app.doctor.choices import language_warnings
 from app.models.catalogue import Catalogue
 from app.settings.load import load_settings, profile_names
 from pipeline.audio import AudioFormat, Pcm
@@ -88,22 +88,13 @@ def test_what_could_be_many_languages_is_none(text: str) -> None:
 @pytest.mark.parametrize(
     ("language", "text"),
     [
-        ("de", "Kannst du bitte das Licht anmachen?"),
         ("de", "Erzähl mir einen Witz über die Katze."),
-        ("de", "Ich heiße Anna, und wer bist du?"),
-        ("en", "Can you turn the light on, please?"),
-        ("en", "Tell me a joke about the cat."),
         ("en", "My name is Anna, who are you?"),
-        ("es", "¿Puedes encender la luz, por favor?"),
         ("es", "Cuéntame un chiste de la gata."),
-        ("fr", "Peux-tu allumer la lumière, s'il te plaît ?"),
         ("fr", "Raconte une blague sur le chat."),
-        ("it", "Puoi accendere la luce per favore?"),
         ("it", "Raccontami una barzelletta sul gatto che dorme."),
         ("nl", "Kun je het licht aandoen?"),
-        ("pl", "Opowiedz mi dowcip o kocie, proszę."),
         ("pt", "Você pode acender a luz, por favor?"),
-        ("ru", "Расскажи мне шутку о коте, и как тебя зовут?"),
     ],
 )
 def test_everyday_requests(language: str, text: str) -> None:
@@ -136,7 +127,7 @@ class Polyglot(ScriptedTts):
 
 
 def asked_in(language: str, *said: str, answer: str = "Um 5 Uhr.") -> list[tuple[str, str]]:
-    """What the voice is asked for when somebody says so, in a conversation in ``language``."""
+    """What the voice is asked for when the user says so, in a conversation in ``language``."""
     voice = Polyglot()
 
     async def talk() -> None:
@@ -167,7 +158,7 @@ def test_without_one_it_is_the_language_of_what_is_answered() -> None:
     assert [language for language, _ in asked_in("", "What time is it?")] == ["en"]
     said = ("Wie spät ist es?", "OK.", "And where are you?")
     assert [language for language, _ in asked_in("", *said)] == ["de", "de", "en"]
-    assert asked_in("", "Hm.", answer="Zimmer 5!") == [("", "Zimmer 5!")], "nobody knows it"
+    assert asked_in("", "Hm.", answer="Zimmer 5!") == [("", "Zimmer 5!")], "it is not known"
 
 
 async def collected(tts: TtsStage, language: str, text: str = "Hi.", voice: str = "") -> list[Pcm]:
@@ -268,7 +259,7 @@ def test_espeak_speaks_each_language_with_its_own_voice() -> None:
     assert english != german
     assert made("", "de") == made("en-us", "de") == german, "the configured voice gives way"
     assert made("", "en") == english, "en-us speaks English"
-    assert made("fr-fr", "de") == made("fr-fr", ""), "who asks for another voice gets it"
+    assert made("fr-fr", "de") == made("fr-fr", ""), "a voice that is asked for is used"
     assert made("", "zh") == made("cmn", "")
     assert made("", "xx") == english
     female = espeak_ng.build(espeak_ng.EspeakOptions(voice="en-us+f3"), None)

@@ -1,4 +1,4 @@
-"""Personas: chosen by name, spoken in style, and never over what somebody wrote."""
+"""Personas: chosen by name, spoken in style, and never over instructions of one's own."""
 
 from __future__ import annotations
 

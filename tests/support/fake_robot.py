@@ -84,7 +84,7 @@ class FakeRobot:
     # --- its computer --------------------------------------------------------------------------
 
     async def run_app(self) -> None:
-        """As somebody who starts it by hand."""
+        """As when it is started by hand."""
         if self._app is None and not self.manner.never_answers:
             routes = [WebSocketRoute("/rpc", self._rpc)]
             self._app = _Serving(Starlette(routes=routes), self.address, self.app_port)

@@ -1,0 +1,61 @@
+"""What ``script/setup.py`` asks before it fetches anything large, answered in JSON::
+
+python -m app.doctor.for_setup [--config PROFILE|FILE] [--set KEY=VALUE]... [--torch CHOICE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from app.doctor.needs import Needs, needs_of
+from app.doctor.stack import check_machine, check_nvcc, llama_has_cuda, setup_command
+from app.models.gpu import Gpus, dotted, find_gpus, find_nvcc, nvcc_version
+from app.settings.load import load_settings
+from pipeline.errors import ReachyVoiceError
+
+
+def answer(arguments: Sequence[str], gpus: Gpus | None = None) -> dict[str, Any]:
+    """The needs, and the doctor's findings about this machine."""
+    parser = argparse.ArgumentParser(prog="python -m app.doctor.for_setup")
+    parser.add_argument("--config")
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--torch", choices=("auto", "cpu", "cuda"), default="auto")
+    given = parser.parse_args(arguments)
+    gpus = gpus or find_gpus()
+    settings = load_settings(given.config, given.set).settings
+    needs = needs_of(settings, gpus, given.torch)
+    setup = setup_command(given.config, given.set)
+    findings = [asdict(check) for check in check_machine(needs, gpus, setup)]
+    return {**asdict(needs), "cuda": _cuda(needs, gpus), "findings": findings}
+
+
+def _cuda(needs: Needs, gpus: Gpus) -> dict[str, str] | None:
+    """What compiles llama.cpp for the GPU; an empty ``nvcc``: none is of use, and what is built
+    stays. None of use and not built: a finding says so, and nothing is compiled."""
+    if needs.llama != "cuda":
+        return None
+    capability = dotted(gpus.first.capability) if gpus.first else ""
+    nvcc = find_nvcc()
+    if nvcc and all(check.state == "ok" for check in check_nvcc(gpus.found, nvcc, built=False)):
+        return {"nvcc": nvcc, "version": dotted(nvcc_version(nvcc)), "capability": capability}
+    return {"nvcc": "", "version": "", "capability": capability} if llama_has_cuda() else None
+
+
+def main() -> int:
+    try:
+        found = answer(sys.argv[1:])
+    except ReachyVoiceError as error:
+        fix = f"\n  do:  {error.fix}" if error.fix else ""
+        sys.stderr.write(f"{error.what}\n  why: {error.why}{fix}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
