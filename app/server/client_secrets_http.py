@@ -27,6 +27,7 @@ from app.server.realtime_socket import Assistant
 from pipeline.realtime import schema, shapes, wire
 from pipeline.realtime.beta import BetaDialect
 from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
+from pipeline.realtime.shapes import Shape
 from pipeline.realtime.wire import WireError
 
 SHORTEST_S, LONGEST_S, USUAL_S = 10, 7200, 600
@@ -39,23 +40,19 @@ BETA_PATHS = {
 """And the client event whose session their bodies hold."""
 
 
-class _Shape(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class ExpiresAfter(_Shape):
+class ExpiresAfter(Shape):
     anchor: Literal["created_at"] = "created_at"
     seconds: Annotated[int, Field(ge=SHORTEST_S, le=LONGEST_S)] = USUAL_S
 
 
-class SecretRequest(_Shape):
+class SecretRequest(Shape):
     """The body; an empty one is fine."""
 
     expires_after: ExpiresAfter = ExpiresAfter()
-    session: dict[str, Any] = {}
+    session: dict[str, Any] = Field(default_factory=dict)
 
 
-class BetaSecret(_Shape):
+class BetaSecret(Shape):
     """The two beta requests name the same thing differently."""
 
     expires_after: ExpiresAfter | None = None

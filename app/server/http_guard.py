@@ -162,12 +162,11 @@ class GuardedHttp(H11Protocol):
         self._handshake_s = handshake_s
         self._on_refused = on_refused
         self._upgraded = False
-        self._deadline: asyncio.TimerHandle | None = None
-        self._cut: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._arm()
+        self._watch()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -175,16 +174,11 @@ class GuardedHttp(H11Protocol):
         except h11.LocalProtocolError:  # nonsense behind a request that has its answer
             self.transport.abort()
             return
-        if self._upgraded or self.transport.is_closing():
-            return
-        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):  # there is more to come
-            self._arm()
-        else:
-            self._disarm()
+        self._watch()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._disarm()
         self._upgraded = True  # nothing more is heard here: the connection has a new protocol
+        self._stop_watching()
         super().handle_websocket_upgrade(event)
         link = self.transport.get_protocol()
         assert isinstance(link, WebSocketLink)
@@ -201,18 +195,17 @@ class GuardedHttp(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
-            self._end_soon()
         else:
             self.transport.abort()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.transport.is_closing():
-            self._end_soon()
+            self._watch()
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        self._end_soon()
+        self._watch()
 
     def shutdown(self) -> None:
         half = self.cycle and self.cycle.more_body and not self.cycle.response_complete
@@ -223,41 +216,38 @@ class GuardedHttp(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._end_soon()
+        self._watch()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if not self.transport.is_closing():
-            self._stay()
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        self._stay()
+        self._stop_watching()
         super().connection_lost(exc)
 
-    def _arm(self) -> None:
-        """Once for each request: bytes that trickle in win no time."""
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(self._handshake_s, self._too_slow)
+    def _watch(self) -> None:
+        """Give the client ``handshake_s`` for what it owes: the rest of its request, or to take our
+        answer. Bytes that trickle in win no time."""
+        if self._upgraded:
+            return
+        takes_nothing = self.flow.write_paused or self.transport.is_closing()
+        if not takes_nothing and self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._stop_watching()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self._handshake_s, self._too_slow)
 
-    def _disarm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _stop_watching(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _too_slow(self) -> None:
-        self._deadline = None
+        self._timer = None
+        if self.flow.write_paused or self.transport.is_closing():
+            self.transport.abort()
+            return
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_TOO_SLOW)
         self.transport.close()
-        self._end_soon()
-
-    def _end_soon(self) -> None:
-        """Who does not take what is still to be sent would keep its connection for ever."""
-        if self._cut is None:
-            self._cut = self.loop.call_later(self._handshake_s, self.transport.abort)
-
-    def _stay(self) -> None:
-        if self._cut is not None:
-            self._cut.cancel()
-            self._cut = None
+        self._watch()

@@ -230,7 +230,7 @@ class RealtimeConnection:
         return [AddItem(item, event.previous_item_id, message.event_id)]
 
     def _delete_item(self, message: ClientMessage) -> list[Command]:
-        event = read(schema.ItemDelete, message.body)
+        event = read(schema.ItemNamed, message.body)
         return [DeleteItem(event.item_id, message.event_id)]
 
     def _truncate_item(self, message: ClientMessage) -> list[Command]:
@@ -240,7 +240,7 @@ class RealtimeConnection:
         ]
 
     def _retrieve_item(self, message: ClientMessage) -> list[Command]:
-        event = read(schema.ItemRetrieve, message.body)
+        event = read(schema.ItemNamed, message.body)
         return [RetrieveItem(event.item_id, message.event_id)]
 
     def _create_response(self, message: ClientMessage) -> list[Command]:

@@ -310,11 +310,9 @@ class ItemCreate(ClientEvent):
     previous_item_id: ItemId | None = None
 
 
-class ItemDelete(ClientEvent):
-    item_id: ItemId
+class ItemNamed(ClientEvent):
+    """To be deleted, or retrieved."""
 
-
-class ItemRetrieve(ClientEvent):
     item_id: ItemId
 
 
