@@ -53,3 +53,17 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     message = f"{error.detail}: {request.method} {request.url.path}"
     code = _CODES.get(error.status_code, "invalid_request")
     return error_response(error.status_code, code, message, headers=error.headers)
+
+
+async def read_body(request: Request, max_bytes: int, setting: str = "") -> bytes:
+    """The whole body. Raises ``ApiError`` (413) as soon as it is too large. ``setting``: where the
+    limit is set, in brackets."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > max_bytes:
+            message = f"The body may have {max_bytes} bytes{setting}."
+            raise ApiError(413, "request_too_large", message)
+        parts.append(part)
+    return b"".join(parts)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from app.access.api_errors import ApiError
+from app.access.api_errors import ApiError, read_body
 from app.access.file import AccessFile, new_key
 from app.access.policy import parse_network, shown_network
 
@@ -196,13 +196,8 @@ async def _asked(request: Request, shape: type[_A]) -> _A:
         raise ApiError(403, "console_forbidden", f"A write needs the header {HEADER}.")
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise ApiError(415, "json_needed", "The body must be application/json.")
-    body = b""
     try:
-        async for part in request.stream():
-            body += part
-            if len(body) > MOST_BYTES:
-                raise ApiError(413, "too_large", f"The body is larger than {MOST_BYTES} bytes.")
-        return shape.model_validate(json.loads(body))
+        return shape.model_validate(json.loads(await read_body(request, MOST_BYTES)))
     except ValidationError as errors:
         first = errors.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))

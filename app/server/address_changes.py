@@ -21,7 +21,7 @@ _MESSAGE_BYTES = 65_536
 
 @asynccontextmanager
 async def address_changes() -> AsyncIterator[asyncio.Event]:
-    """An event that is set whenever an address has come or gone; whoever heard it clears it. Never
+    """An event that is set whenever an address has come or gone; the reader clears it. Never
     set where the system does not tell."""
     changed = asyncio.Event()
     listener = _listener()

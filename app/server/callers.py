@@ -1,5 +1,5 @@
-"""Who has knocked at this server, by address: so that ``pair`` can tell a robot that is refused
-from one that never arrives.
+"""Which addresses have tried to connect, so that ``pair`` can tell a robot that is refused from
+one that never arrives.
 
 Kept in memory, bounded, and shown to this machine only.
 """

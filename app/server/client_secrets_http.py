@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.access.api_errors import ApiError, error_response
+from app.access.api_errors import ApiError, error_response, read_body
 from app.access.client_secrets import ClientSecrets
 from app.access.policy import Caller
 from app.server import health
@@ -85,7 +85,7 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
         caller: Caller = request.scope[CALLER]
         answer = _for_beta if request.url.path in BETA_PATHS else _for_ga
         try:
-            body = await read_body(request, max_body_bytes)
+            body = await read_body(request, max_body_bytes, " (limits.http_body_kb)")
             told = answer(issued, body, request.url.path, assistant.defaults(), caller.block)
         except WireError as error:
             return error_response(400, error.code, error.message, error.param)
@@ -126,19 +126,6 @@ def _for_beta(
     value, secret = issued.issue(seconds, session, maker)
     told = {"value": value, "expires_at": secret.expires_at}
     return {**shown["session"], "client_secret": told}
-
-
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The whole body. Raises ``ApiError`` (413) as soon as it is too large."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > max_bytes:
-            message = f"The body may have {max_bytes} bytes (limits.http_body_kb)."
-            raise ApiError(413, "request_too_large", message)
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _read(shape: type[_Request], body: bytes) -> _Request:

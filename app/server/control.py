@@ -97,7 +97,7 @@ async def _answer(connection: socket.socket, use: Use) -> None:
     assignments = [str(text) for text in asked["assignments"]]
 
     def send(answer: Mapping[str, Any]) -> None:
-        # Who asked may be gone; what was asked for goes on. A few lines always fit.
+        # The client may be gone; its request goes on. A few lines always fit.
         with suppress(OSError):
             connection.send(json.dumps(answer).encode() + b"\n")
 
@@ -122,7 +122,7 @@ async def _read_line(connection: socket.socket) -> bytes:
     return line
 
 
-# --- whoever asks ------------------------------------------------------------------------------
+# --- the client --------------------------------------------------------------------------------
 
 
 class NotRunning(ReachyVoiceError):

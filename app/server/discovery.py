@@ -38,7 +38,7 @@ VOICES = "_reachy-voice._tcp"
 PATH = "/v1/realtime"
 USUAL_PORT = 8765
 MAX_FOUND = 256
-"""Services of one kind; whoever announces more of them than that means no good."""
+"""Services of one kind; no honest network has more."""
 
 RESOLVE_S = 1.5
 """For one service's port, address and texts; in a local network the answer takes milliseconds."""
@@ -71,8 +71,8 @@ class CannotAnnounce(ReachyVoiceError):
 async def find(
     service: str, timeout_s: float, interfaces: Interfaces = (), *, enough: int | None = None
 ) -> list[Found]:
-    """Who announces ``service`` (as ``_reachy-mini._tcp``) within ``timeout_s``, in the order of
-    their names. With ``enough``, as soon as so many are found.
+    """The machines that announce ``service`` (as ``_reachy-mini._tcp``) within ``timeout_s``, by
+    name. With ``enough``, as soon as so many are found.
 
     Empty where the network allows no multicast. Never raises for the network's sake.
     """

@@ -55,7 +55,7 @@ class WaitingRoom:
     """The connections of one server that have no session (yet), from the moment that they are
     accepted. Loopback has no bound of its own: all clients of a proxy come from there.
 
-    When all places are taken, whoever has most of them gives one to a newcomer.
+    When all places are taken, the group with most of them loses its oldest to a newcomer.
     """
 
     def __init__(self) -> None:

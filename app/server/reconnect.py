@@ -68,7 +68,7 @@ class _Parked:
 class ParkedConversations:
     """What clients that lost their connection may come back to, for ``keep_s`` (0: never).
 
-    Whoever is connected is ``present``, so that an identity which several clients share is known.
+    Connected clients are ``present``, so that an identity which several clients share is known.
     """
 
     def __init__(self, keep_s: float, later: Later = _on_this_loop) -> None:

@@ -141,7 +141,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
     def handle_ping(self) -> None:
         self._no_messages += 1
         pongs = b"".join(self.conn.data_to_send())
-        # Who does not read its pongs gets no more of them: they would pile up here.
+        # A client that does not read its pongs gets no more: they would pile up here.
         if self.writable.is_set() and not self.transport.is_closing():
             self.transport.write(pongs)
 
@@ -209,7 +209,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
-        if not self.lost.is_set():  # who takes nothing would keep its connection
+        if not self.lost.is_set():  # a client that takes nothing would keep its connection
             self._cut = self.loop.call_later(self.close_timeout, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:

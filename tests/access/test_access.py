@@ -167,7 +167,7 @@ def test_our_own_pages_and_listed_ones_may_ask(origin: str, host: str, secure: b
     assert RULES.decide(caller) == Way.KEY
 
 
-def test_two_origins_are_none() -> None:
+def test_two_origins_are_refused() -> None:
     twice = replace(HERE, origins=("http://127.0.0.1:8765", "http://127.0.0.1:8765"))
     assert refused(RULES.decide(twice)).code == "origin_not_allowed"
 
@@ -221,7 +221,7 @@ def test_an_allowed_address_may_hold_a_browser_too() -> None:
             assert isinstance(RULES.decide(replace(caller, hosts=(host,))), Way)
 
 
-def test_who_has_a_key_may_use_any_name() -> None:
+def test_a_key_is_good_under_any_host_name() -> None:
     for caller in (HERE, ROBOT, STRANGER):
         named = replace(caller, hosts=("reachy.fritz.box:8765",), keys=(KEY,))
         assert RULES.decide(named) == Way.KEY
@@ -325,7 +325,7 @@ def test_addresses_have_one_form(text: str, address: str) -> None:
     assert parse_address(text) == ipaddress.ip_address(address)
 
 
-def test_what_is_no_address_is_none() -> None:
+def test_texts_that_are_no_address() -> None:
     for text in ("", "localhost", "192.168.1", "192.168.1.256", "1.2.3.4:5", "[::1]", "010.0.0.1"):
         assert parse_address(text) is None
 

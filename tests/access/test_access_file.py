@@ -55,7 +55,7 @@ def test_the_same_network_is_there_once(file: AccessFile) -> None:
     assert (entry.network, entry.note) == ("192.168.1.0/24", "192.168.1.9/24")
 
 
-def test_a_change_is_seen_by_who_has_read_it_before(file: AccessFile) -> None:
+def test_a_reader_sees_later_changes(file: AccessFile) -> None:
     other = AccessFile(file.path)
     assert other.current().addresses == ()
     file.change(lambda known: known.with_address(parse_network("10.0.0.1"), ""))

@@ -115,7 +115,7 @@ def test_one_address_cannot_take_all_secrets(clock: Clock) -> None:
     secrets.issue(600, {}, "there")
 
 
-def test_values_are_not_kept(clock: Clock) -> None:
+def test_secret_values_are_not_kept(clock: Clock) -> None:
     secrets = ClientSecrets(clock)
     value, made = secrets.issue(600, {}, "here")
     assert value not in repr(vars(secrets))

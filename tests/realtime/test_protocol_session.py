@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.audio import AudioFormat
 from pipeline.commands import SessionConfig, TurnDetection
 from pipeline.messages import Tool, ToolChoice
 from tests.support.protocol_client import Client
@@ -53,36 +52,6 @@ def test_clearing_differs_from_leaving_out() -> None:
     shown, config = client.updated(instructions=None, audio={"input": {"transcription": None}})
     assert config.instructions == "You are Reachy."
     assert shown["audio"]["input"]["transcription"] is None
-
-
-def test_the_robots_own_first_message() -> None:
-    """Section A2 of the client contract, rate null included."""
-    native = {"type": "audio/pcm", "rate": None}
-    shown, config = Client().updated(
-        instructions="Be kind.",
-        audio={
-            "input": {
-                "format": native,
-                "transcription": {"model": "gpt-4o-transcribe", "language": "de"},
-                "turn_detection": {"type": "server_vad", "interrupt_response": True},
-            },
-            "output": {"format": native, "voice": "Aiden"},
-        },
-        tools=[
-            {
-                "type": "function",
-                "name": "camera",
-                "description": "See.",
-                "parameters": {"type": "object", "properties": {"question": {"type": "string"}}},
-            }
-        ],
-        tool_choice="auto",
-    )
-    assert config.output_format == AudioFormat("pcm", 16_000)
-    assert config.language == "de"
-    assert config.voice == "joe"  # the engine has no Aiden
-    assert shown["audio"]["output"]["voice"] == "Aiden"
-    assert shown["audio"]["input"]["format"]["rate"] == 16_000
 
 
 def test_defaults_of_the_sdks_are_accepted() -> None:

@@ -91,7 +91,7 @@ def test_utterances_that_never_end_do_not_pile_up() -> None:
     assert told(client.apply(events.TranscriptReady("item_999", "word", 1.0))) == []
 
 
-def test_who_gets_words_before_the_commit() -> None:
+def test_which_sessions_get_partials() -> None:
     assert not Client().protocol.config.partials
     assert not transcribing().protocol.config.partials
     assert transcribing(delay="low").protocol.config.partials

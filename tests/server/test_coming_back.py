@@ -167,57 +167,6 @@ async def test_items_are_still_there_to_be_retrieved(home: Home) -> None:
             assert item["content"][0]["text"] == "I am Ada."
 
 
-async def test_one_can_come_back_again_and_again(home: Home) -> None:
-    async with contextlib.AsyncExitStack() as stack:
-        for n in range(4):
-            talk = await stack.enter_async_context(home.robot())
-            await ask(talk, f"Number {n}.")
-            await abort(talk)
-        again = await stack.enter_async_context(home.robot())
-        for n in range(4):
-            assert await home.remembers(again, f"Number {n}.")
-        assert home.assistant.llm.open_conversations == 1
-
-
-@pytest.mark.parametrize("other", [{"key": "other"}, {"key": None}, {"tools": []}])
-async def test_another_client_cannot_resume_it(home: Home, other: dict[str, Any]) -> None:
-    async with home.robot() as talk:
-        await ask(talk, "I am Ada.")
-        await abort(talk)
-        async with home.robot(**other) as somebody:
-            assert not await home.remembers(somebody, "I am Ada.")
-
-
-async def test_without_a_key_one_begins_anew(home: Home) -> None:
-    async with home.robot(key=None) as talk:
-        await ask(talk, "I am Ada.")
-        await abort(talk)
-        await home.assistant.llm.until_open(0)
-        async with home.robot(key=None) as again:
-            assert not await home.remembers(again, "I am Ada.")
-
-
-async def test_too_late(serving: Serve) -> None:
-    home = await at_home(serving, reconnect_s=0.01)
-    async with home.robot() as talk:
-        await ask(talk, "I am Ada.")
-        await abort(talk)
-        await home.assistant.llm.until_open(0)
-        async with home.robot() as again:
-            assert not await home.remembers(again, "I am Ada.")
-
-
-async def test_two_that_cannot_be_told_apart_both_begin_anew(home: Home) -> None:
-    async with home.robot() as one, home.robot() as two:
-        await ask(one, "I am Ada.")
-        await ask(two, "I am Bob.")
-        await abort(one)
-        await abort(two)
-        await home.assistant.llm.until_open(0)
-        async with home.robot() as somebody:
-            assert not await home.remembers(somebody, "I am")
-
-
 async def test_at_the_end_of_the_server_nothing_stays_open(home: Home) -> None:
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")

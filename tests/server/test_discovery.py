@@ -367,7 +367,7 @@ async def test_without_address_notifications(monkeypatch: pytest.MonkeyPatch) ->
     ("host", "only_here"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False)],
 )
-def test_who_reaches_it(host: str, only_here: bool) -> None:
+def test_which_hosts_are_loopback(host: str, only_here: bool) -> None:
     assert is_loopback(host) == only_here
 
 

@@ -29,7 +29,7 @@ async def test_no_client_is_cut_for_a_missing_pong_while_reading_is_paused(servi
         await served.session_of(talk)  # it is still served
 
 
-async def test_who_is_cut_is_sent_nothing_and_logs_no_error(
+async def test_nothing_is_sent_after_a_cut_and_no_error_logged(
     serving: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serving()
@@ -43,7 +43,7 @@ async def test_who_is_cut_is_sent_nothing_and_logs_no_error(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_to_send_after_a_close_of_our_own_stays_a_mistake(serving: Serve) -> None:
+async def test_sending_after_our_own_close_is_an_error(serving: Serve) -> None:
     served = await serving()
     async with talking(served) as talk:
         await served.session_of(talk)

@@ -184,7 +184,7 @@ def test_one_address_does_not_drive_out_the_others() -> None:
     assert room.comes_back() is memory
 
 
-def test_who_holds_most_makes_room() -> None:
+def test_the_address_with_most_conversations_makes_room() -> None:
     room = Room()
     memory = room.loses()
     for n in range(reconnect.MAX_PARKED_EACH):
@@ -222,7 +222,7 @@ def test_at_the_end_everything_is_closed() -> None:
     assert room.llm.open_conversations == 0
 
 
-def test_who_a_client_is() -> None:
+def test_the_identity_of_a_client() -> None:
     address = parse_address("192.168.1.7")
     who = identity_of(Caller(address, keys=(b"secret",)))
     assert who == identity_of(Caller(parse_address("::ffff:192.168.1.7"), keys=(b"secret",)))
@@ -244,7 +244,7 @@ def test_who_a_client_is() -> None:
         Caller(parse_address("192.168.1.7"), keys=(b"secret",), forwarded=True),
     ],
 )
-def test_who_cannot_be_known_again(caller: Caller) -> None:
+def test_clients_without_identity(caller: Caller) -> None:
     assert identity_of(caller) is None
 
 

@@ -137,7 +137,7 @@ async def test_unread_pongs_do_not_pile_up(serving: Serve, monkeypatch: pytest.M
         assert link.transport.get_write_buffer_size() < 200_000
 
 
-async def test_text_that_is_none_closes_with_1007_and_writes_no_log(
+async def test_invalid_utf8_closes_with_1007_and_writes_no_log(
     serving: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serving()

@@ -140,7 +140,7 @@ async def test_the_second_request_of_a_connection_has_to_arrive_too(serving: Ser
     writer.close()
 
 
-async def test_whoever_has_come_in_is_not_hurried(serving: Serve) -> None:
+async def test_the_handshake_deadline_does_not_apply_to_sessions(serving: Serve) -> None:
     served = await serving(handshake_s=0.05)
     async with talking(served) as talk:
         await answer_to(served, b"G")  # as long as the limit, and more
@@ -170,7 +170,7 @@ def test_all_addresses_of_one_ipv6_network_share_their_share() -> None:
     assert room.enter(("::ffff:192.168.1.66", 1, 0, 0), never)
 
 
-def test_in_a_full_waiting_room_who_has_most_gives_way() -> None:
+def test_a_full_waiting_room_drops_from_the_largest_group() -> None:
     room, ended = WaitingRoom(), list[int]()
     for n in range(MAX_WAITING):
         address = f"192.168.1.{n // MAX_WAITING_EACH}" if n else "192.168.2.1"
@@ -268,7 +268,7 @@ async def test_clients_that_are_turned_away_are_bounded_and_soon_gone(
             writer.close()
 
 
-async def test_whoever_reads_no_answers_is_cut(
+async def test_a_client_that_reads_no_answers_is_cut(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = asyncio.Event()
@@ -356,7 +356,7 @@ async def test_half_a_request_does_not_hold_up_the_end(
     assert not caplog.records
 
 
-async def test_who_waits_for_its_own_dead_connection_at_the_end_is_told_503(
+async def test_shutdown_answers_a_waiting_upgrade_with_503(
     serving: Serve,
 ) -> None:
     served = await serving()

@@ -58,7 +58,7 @@ async def test_a_client_that_trusts_the_certificate_talks_encrypted(
         assert answer.json()["ready"] is True
 
 
-async def test_who_does_not_trust_it_or_speaks_plainly_gets_nothing(
+async def test_untrusting_and_plain_clients_get_nothing(
     serving: Serve, generated: ServerTls
 ) -> None:
     default = await asyncio.to_thread(ssl.create_default_context)
@@ -94,39 +94,11 @@ async def test_own_pages_are_https_pages_then(serving: Serve, generated: ServerT
         pass
 
 
-async def test_who_never_finishes_the_handshake_is_cut(
-    serving: Serve, generated: ServerTls
-) -> None:
+async def test_an_unfinished_tls_handshake_is_cut(serving: Serve, generated: ServerTls) -> None:
     served = await serving(tls=generated.context, handshake_s=0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     assert await reader.read() == b""
     writer.close()
-
-
-async def test_a_renewed_certificate_is_taken_up_by_a_running_server(
-    serving: Serve, generated: ServerTls, tmp_path: Path
-) -> None:
-    loop, looked, taken_up = asyncio.get_running_loop(), 0, asyncio.Event()
-    new = await asyncio.to_thread(tls_generated, tmp_path / "new", NAMES)
-
-    def files() -> tuple[Path, Path]:
-        """The first look fails, the second finds the new ones, the third comes after both."""
-        nonlocal looked
-        looked += 1
-        if looked == 1:
-            raise TlsError("not today")
-        if looked == 3:
-            loop.call_soon_threadsafe(taken_up.set)
-        return new.files()
-
-    served = await serving(tls=generated.context)
-    fresh = asyncio.create_task(replace(generated, files=files).keep_fresh(every_s=0.001))
-    await taken_up.wait()
-    fresh.cancel()
-    await asyncio.wait({fresh})
-    context = await asyncio.to_thread(trusting, new.certificate)
-    async with connect(f"wss://localhost:{served.port}/v1/realtime", ssl=context):
-        pass
 
 
 async def test_a_renewal_that_is_half_done_ends_nothing(
