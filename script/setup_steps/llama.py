@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -60,7 +59,7 @@ def wheel_key(lock: str, python_tag: str, flags: str, instructions: str) -> str:
 
 
 class LlamaWheel:
-    """``CACHE/wheels/KEY/``: the wheel and its sha256; the directory appears complete or not."""
+    """``CACHE/wheels/KEY/``: the directory appears when the wheel in it is complete."""
 
     def __init__(self, place: Place, python_tag: str, cuda: Cuda | None = None) -> None:
         """``cuda``: compile for this GPU, too; without an nvcc, keep what is installed."""
@@ -95,20 +94,9 @@ class LlamaWheel:
 
     def _install(self, log: Log) -> None:
         with locked(self.place.wheels / f"{self.key}.lock", "another build of llama-cpp-python"):
-            wheel = self._usable() or self._build(log)
-        requirement = f"llama-cpp-python @ {wheel.as_uri()} --hash=sha256:{_sha256(wheel)}\n"
-        listed = self.place.scratch / "llama-wheel.txt"
-        listed.write_text(requirement)
-        what = "llama-cpp-python could not be installed"
-        options = ["--no-deps", "--no-index", "--force-reinstall", "--require-hashes"]
-        log.run(self.place.pip("install", *options, "-r", str(listed)), what)
-
-    def _usable(self) -> Path | None:
-        wheel, written = self.cached(), self.home / "sha256"
-        if wheel and written.is_file() and written.read_text() == _sha256(wheel):
-            return wheel
-        shutil.rmtree(self.home, ignore_errors=True)
-        return None
+            wheel = self.cached() or self._build(log)
+        options = ["--no-deps", "--no-index", "--force-reinstall", str(wheel)]
+        log.run(self.place.pip("install", *options), "llama-cpp-python could not be installed")
 
     def _build(self, log: Log) -> Path:
         tools = self.place.scratch / "llama-tools"
@@ -120,7 +108,6 @@ class LlamaWheel:
             self._prepare_tools(tools, log)
             self._compile(tools, unfinished, log)
             wheel = next(unfinished.glob("*.whl"))
-            (unfinished / "sha256").write_text(_sha256(wheel))
             os.replace(unfinished, self.home)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -174,8 +161,3 @@ def cores() -> int:
 
 def typical_build_s(cuda: Cuda | None = None) -> float:
     return 20 + (COMPILER_S if cuda is None else COMPILER_S + CUDA_COMPILER_S) / cores()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -179,23 +179,6 @@ def test_a_value_that_is_never_ready_does_not_end_a_dump(bus: FakeBus, device: F
     assert read["PP_DTSENSITIVE"] == [1]
 
 
-def test_what_the_chip_keeps_to_itself_is_no_failure(bus: FakeBus, device: FakeXvf) -> None:
-    def set_only(device: FakeXvf, data: object, timeout_s: float) -> int:
-        device.registers[(33, 2)] = floats(1e-7, 1e-9)
-        return 8
-
-    device.faults = [lambda *_: None, lambda *_: None, set_only]
-    assert "AEC_AECSILENCELEVEL = 1e-07" in said("set", "AEC_AECSILENCELEVEL", "1e-7", "0")
-
-
-def test_small_values_are_told_apart(bus: FakeBus, device: FakeXvf) -> None:
-    def ignored(device: FakeXvf, data: object, timeout_s: float) -> int:
-        return 8
-
-    device.faults = [lambda *_: None, lambda *_: None, ignored]
-    failure("not taken", "set", "AEC_AECSILENCELEVEL", "1e-7", "0")
-
-
 def test_an_array_that_goes_ends_a_dump(bus: FakeBus, device: FakeXvf) -> None:
     device.faults = [status(0), gone]
     failure("gone", "dump")
@@ -211,22 +194,6 @@ def test_watch_shows_readings_and_closes(bus: FakeBus) -> None:
     assert "Reachy Mini Audio, firmware 2.1.4" in result.stderr
     assert "31°  speech" in said("watch", "--readings", "1")
     assert bus.open_handles == 0
-
-
-def test_watch_waits_for_an_array_and_says_why(bus: FakeBus, device: FakeXvf) -> None:
-    searches: list[FakeBus] = []
-
-    def allowed_the_second_time() -> FakeBus:
-        searches.append(bus)
-        device.permission = len(searches) > 1
-        return bus
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hardware.xvf3800.opening.usb_backend", allowed_the_second_time)
-        patch.setattr("hardware.xvf3800.watch.BACK_OFF_S", (0.0,))
-        result = run("watch", "--readings", "1")
-    assert "udev rule" in result.stderr
-    assert "speech" in result.stdout
 
 
 def test_reboot_restarts_and_finds_it_again(

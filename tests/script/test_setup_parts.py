@@ -120,17 +120,24 @@ def test_a_terminal_shows_how_long_a_command_has_taken(
 
 
 class TestComputer:
-    def test_compilers_on_the_path(self) -> None:
-        here = {"cc": "/usr/bin/cc", "clang++": "/usr/bin/clang++"}
-        assert computer.find_compiler({}, here.get) == ("/usr/bin/cc", "/usr/bin/clang++")
-
-    def test_variables_come_first_and_may_have_options(self) -> None:
-        here = {name: f"/bin/{name}" for name in ("cc", "c++", "ccache", "g++-13")}
-        environ = {"CC": "ccache gcc", "CXX": "g++-13 -m64"}
-        assert computer.find_compiler(environ, here.get) == ("/bin/ccache", "/bin/g++-13")
-
-    def test_c_alone_is_not_enough(self) -> None:
-        assert computer.find_compiler({}, {"cc": "/usr/bin/cc"}.get) is None
+    @pytest.mark.parametrize(
+        ("environ", "here", "found"),
+        [
+            ({}, ("cc", "clang++"), ("/bin/cc", "/bin/clang++")),
+            (
+                {"CC": "ccache gcc", "CXX": "g++-13 -m64"},
+                ("cc", "c++", "ccache", "g++-13"),
+                ("/bin/ccache", "/bin/g++-13"),
+            ),
+            ({}, ("cc",), None),
+            ({}, (), None),
+        ],
+    )
+    def test_the_compilers(
+        self, environ: dict[str, str], here: tuple[str, ...], found: tuple[str, str] | None
+    ) -> None:
+        which = {name: f"/bin/{name}" for name in here}.get
+        assert computer.find_compiler(environ, which) == found
 
     @pytest.mark.parametrize("present", [set(), {"venv"}, {"ensurepip"}])
     def test_venv_missing_names_the_debian_package(self, present: set[str]) -> None:
