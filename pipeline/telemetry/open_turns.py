@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
 from pipeline.audio import LISTEN_RATE
 from pipeline.conversation.heard import heard_text
@@ -15,10 +16,24 @@ AHEAD_MS = 5.0
 """An answer that begins no longer than this before the end of its turn is not ahead of it."""
 
 
+class State(Enum):
+    """Where a turn is on its way to its record."""
+
+    SPEAKING = auto()
+    STOPPED = auto()
+    """Its speech is over, and not committed."""
+    WAITING = auto()
+    """It is committed, and waits for an answer."""
+    ANSWERING = auto()
+    UNHEARD = auto()
+    """It has its record, and waits again: its answer had hardly begun when the user spoke on."""
+
+
 @dataclass(slots=True, eq=False)
 class OpenTurn:
     """What the user said or asked. ``began_at``: end of its speech, in the loop's time."""
 
+    state: State
     origin: Origin
     began_at: float
     item_id: str | None = None
@@ -26,7 +41,6 @@ class OpenTurn:
     start_ms: int | None = None
     end_ms: int | None = None
     stopped_at: float | None = None
-    committed: bool = False
     text: str | None = None
     transcript_at: float | None = None
     error: str | None = None
@@ -66,10 +80,10 @@ class OpenReply:
 def again(turn: OpenTurn) -> OpenTurn:
     """``turn``, which has its record, waits for another answer: nothing of it counts twice."""
     if turn.origin in ("text", "request", "silence"):
-        return OpenTurn(turn.origin, turn.began_at, also=turn.also)
-    return replace(
-        turn, origin="again", transcript_at=None, error=None, pauses=[], discarded=0, wasted_s=0.0
-    )
+        return OpenTurn(State.UNHEARD, turn.origin, turn.began_at, also=turn.also)
+    fresh = replace(turn, state=State.UNHEARD, origin="again", transcript_at=None, error=None)
+    fresh.pauses, fresh.discarded, fresh.wasted_s = [], 0, 0.0
+    return fresh
 
 
 def sample_at(ms: int) -> int:

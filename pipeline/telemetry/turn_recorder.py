@@ -6,9 +6,7 @@ never harm the conversation that it is about.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from pipeline.audio import LISTEN_RATE
 from pipeline.conversation.chat import BARELY_HEARD_S
@@ -44,12 +42,21 @@ from pipeline.speaking.delivery import Clause
 from pipeline.telemetry.open_turns import (
     OpenReply,
     OpenTurn,
+    State,
     again,
     record_of,
     sample_at,
     with_reply,
 )
-from pipeline.turn_record import IgnoredSpeech, Interruption, Judgement, Outcome, Pause, TurnRecord
+from pipeline.turn_record import (
+    IgnoredSpeech,
+    Interruption,
+    Judgement,
+    Origin,
+    Outcome,
+    Pause,
+    TurnRecord,
+)
 
 CLOSING_S = 0.1
 """Closing an answer that is interrupted may take so long; what was heard of it counts up to the
@@ -64,71 +71,83 @@ class TurnRecorder:
 
     def __init__(self, *, answers: bool = True) -> None:
         self._answers = answers
-        self._said: dict[str, OpenTurn] = {}
-        """Speech by the id it was announced with, until it is committed or gone."""
-        self._asked: list[OpenTurn] = []
-        """Committed, and waiting for an answer."""
+        self._turns: list[OpenTurn] = []
+        """Each in one ``State``, the newest last."""
         self._typed: dict[str, str] = {}
+        """Messages that wait for an answer, by their id."""
         self._replies: dict[str, OpenReply] = {}
-        self._unheard: OpenTurn | None = None
-        """The question whose answer had hardly begun when the user spoke on: it waits again."""
-        self._silences: set[str] = set()
+        self._silence_id = ""
+        """The item that the idle timeout commits."""
         self._spoke_at = 0.0
-        self._interruption: Interruption | None = None
         """When speech last began."""
-        self._stopped_last: OpenTurn | None = None
+        self._interruption: Interruption | None = None
         self._done: list[TurnRecord | TurnUnderWay] = []
-        self._handlers: Mapping[type, Callable[[float, Any], None]] = {
-            SpeechStarted: self._speech_started,
-            SpeechPaused: self._paused,
-            SpeechResumed: self._resumed,
-            TurnJudged: self._judged,
-            SpeechStopped: self._stopped,
-            SpeechRejected: self._rejected,
-            SpeechIgnored: self._ignored,
-            InputCommitted: self._input_committed,
-            InputCleared: self._cleared,
-            IdleTimeout: self._idle,
-            TranscriptReady: self._transcript,
-            TranscriptFailed: self._transcript_failed,
-            ItemAdded: self._item_added,
-            ItemTruncated: self._truncated,
-            SpeculationDiscarded: self._discarded,
-            ReplyStarted: self._reply_started,
-            ReplyItemStarted: self._reply_item_started,
-            ReplyText: self._reply_text,
-            ReplyAudio: self._reply_audio,
-            ClauseFault: self._clause_fault,
-            ReplyItemFinished: self._reply_item,
-            Timeline: self._timeline,
-            ReplyFinished: self._reply_finished,
-        }
 
     def feed(self, at: float, event: Event) -> list[TurnRecord | TurnUnderWay]:
         """Take the next event, published at ``at`` seconds of the loop's clock; the records that
         it completes, or the first glance at one. They belong before the event itself."""
-        if handle := self._handlers.get(type(event)):
-            handle(at, event)
-            if self._stopped_last and not isinstance(event, SpeechStopped):
-                self._stopped_last = None
+        match event:
+            case SpeechStarted():
+                self._speech_started(at, event)
+            case SpeechPaused() | SpeechResumed() | SpeechStopped() | SpeechRejected():
+                if turn := self._find(event.item_id, State.SPEAKING, State.STOPPED):
+                    self._speech(at, event, turn)
+            case TurnJudged() | SpeculationDiscarded() | TranscriptReady() | TranscriptFailed():
+                self._learn(at, event)
+            case SpeechIgnored():
+                self._ignored(event)
+            case IdleTimeout():
+                self._silence_id = event.item_id
+            case InputCommitted():
+                self._committed(at, event.item_id)
+            case InputCleared():
+                for turn in self._in(State.STOPPED):
+                    self._end(turn, "dropped", at)
+            case ItemAdded():
+                self._item_added(event)
+            case ItemTruncated():
+                for reply in self._replies.values():
+                    if reply.message_id == event.item_id:
+                        reply.heard_s = event.audio_end_ms / 1000
+            case ReplyStarted():
+                self._reply_started(at, event)
+            case ReplyFinished():
+                self._reply_finished(at, event)
+            case _ if answer := self._replies.get(getattr(event, "reply_id", "")):
+                self._reply(at, event, answer)
         return self._take()
 
     def close(self, at: float) -> list[TurnRecord | TurnUnderWay]:
         """The session ends: records of all that is still open."""
-        for turn in list(self._said.values()):
+        for turn in self._in(State.SPEAKING, State.STOPPED):
             self._end(turn, "shutdown", at)
-        for reply in list(self._replies.values()):
+        for reply in self._replies.values():
             self._end(reply.turn, "shutdown", at, reply)
-        for turn in self._asked:
+        for turn in self._in(State.WAITING):
             self._end(turn, "unanswered", at)
-        self._said.clear()
         self._replies.clear()
-        self._asked.clear()
         return self._take()
 
     def _take(self) -> list[TurnRecord | TurnUnderWay]:
         done, self._done = self._done, []
         return done
+
+    def _in(self, *states: State) -> list[OpenTurn]:
+        return [turn for turn in self._turns if turn.state in states]
+
+    def _find(self, item_id: str, *states: State) -> OpenTurn | None:
+        """The newest turn with this id, as it was announced or as it stands in the conversation, in
+        one of ``states``, or in any."""
+        for turn in reversed(self._turns):
+            if item_id in (turn.speech_id, turn.item_id) and (not states or turn.state in states):
+                return turn
+        return None
+
+    def _hold(self, turn: OpenTurn, outcome: Outcome, at: float) -> None:
+        """Keep a turn. The oldest of too many in its state ends as ``outcome``."""
+        self._turns.append(turn)
+        if len(alike := self._in(turn.state)) > MAX_HELD:
+            self._end(alike[0], outcome, at)
 
     # -- speech
 
@@ -136,129 +155,111 @@ class TurnRecorder:
         speech_id = event.item_id
         self._spoke_at = at
         self._interruption = event.interrupts
-        if before := self._said.pop(speech_id, None):
+        if before := self._find(speech_id, State.SPEAKING, State.STOPPED):
             self._end(before, "dropped", at)
-        self._said[speech_id] = OpenTurn("voice", at, speech_id, speech_id, event.audio_ms)
-        while len(self._said) > MAX_HELD:
-            self._end(self._said.pop(next(iter(self._said))), "dropped", at)
+        turn = OpenTurn(State.SPEAKING, "voice", at, speech_id, speech_id, event.audio_ms)
+        self._hold(turn, "dropped", at)
 
-    def _paused(self, at: float, event: SpeechPaused) -> None:
-        if turn := self._said.get(event.item_id):
-            turn.began_at = at - event.silence_ms / 1000
-            turn.pauses.append(Pause(sample_at(event.audio_ms)))
-
-    def _resumed(self, at: float, event: SpeechResumed) -> None:
-        turn = self._said.get(event.item_id)
-        if turn and turn.pauses:
-            pause = turn.pauses[-1]
-            lasted_ms = event.audio_ms - pause.start_sample * 1000 // LISTEN_RATE
-            turn.pauses[-1] = replace(pause, lasted_ms=lasted_ms)
-
-    def _judged(self, at: float, event: TurnJudged) -> None:
-        turn = self._find(event.item_id)
-        if turn and turn.pauses:
-            pause = turn.pauses[-1]
-            after_ms = (at - turn.began_at) * 1000
-            judged = Judgement(after_ms, event.probability, event.wait_ms, event.reasons)
-            turn.pauses[-1] = replace(pause, judgements=(*pause.judgements, judged))
-
-    def _stopped(self, at: float, event: SpeechStopped) -> None:
-        if turn := self._said.get(event.item_id):
-            turn.end_ms, turn.stopped_at = event.audio_ms, at
-            self._stopped_last = turn
-
-    def _rejected(self, at: float, event: SpeechRejected) -> None:
-        if turn := self._said.pop(event.item_id, None):
-            turn.text = ""
-            turn.wasted_s += event.engine_seconds
-            self._drop_before(turn, at)
-            self._end(turn, "rejected", at)
-
-    def _cleared(self, at: float, event: InputCleared) -> None:
-        for speech_id, turn in list(self._said.items()):
-            if turn.stopped_at is not None:
-                self._end(self._said.pop(speech_id), "dropped", at)
+    def _speech(
+        self,
+        at: float,
+        event: SpeechPaused | SpeechResumed | SpeechStopped | SpeechRejected,
+        turn: OpenTurn,
+    ) -> None:
+        match event:
+            case SpeechPaused():
+                turn.began_at = at - event.silence_ms / 1000
+                turn.pauses.append(Pause(sample_at(event.audio_ms)))
+            case SpeechResumed() if turn.pauses:
+                pause = turn.pauses[-1]
+                lasted_ms = event.audio_ms - pause.start_sample * 1000 // LISTEN_RATE
+                turn.pauses[-1] = replace(pause, lasted_ms=lasted_ms)
+            case SpeechStopped():
+                turn.state, turn.end_ms, turn.stopped_at = State.STOPPED, event.audio_ms, at
+            case SpeechRejected():
+                turn.text = ""
+                turn.wasted_s += event.engine_seconds
+                self._drop_before(turn, at)
+                self._end(turn, "rejected", at)
 
     def _drop_before(self, turn: OpenTurn, at: float) -> None:
         """Speech is committed in its order: what stopped before and was not, never will be."""
-        for speech_id, other in list(self._said.items()):
-            if other.stopped_at is None or turn.stopped_at is None:
-                continue
-            if other.stopped_at < turn.stopped_at:
-                self._end(self._said.pop(speech_id), "dropped", at)
+        for other in self._turns[: self._turns.index(turn)]:
+            if other.state is State.STOPPED:
+                self._end(other, "dropped", at)
 
     # -- what was said
 
-    def _idle(self, at: float, event: IdleTimeout) -> None:
-        self._silences = {event.item_id}
-
-    def _input_committed(self, at: float, event: InputCommitted) -> None:
-        turn = self._said.pop(event.item_id, None)
-        if turn is None and self._stopped_last and event.item_id not in self._silences:
-            # The client had used the id for something else, so its speech got another one.
-            turn = self._said.pop(self._stopped_last.speech_id or "", None)
+    def _committed(self, at: float, item_id: str) -> None:
+        turn = self._find(item_id, State.SPEAKING, State.STOPPED)
         if turn is None:
-            silent = event.item_id in self._silences
-            turn = OpenTurn("silence" if silent else "commit", at)
-        turn.item_id, turn.committed = event.item_id, True
-        self._drop_before(turn, at)
-        self._asked.append(turn)
-        while len(self._asked) > MAX_HELD:
-            self._end(self._asked.pop(0), "unanswered", at)
+            origin: Origin = "silence" if item_id == self._silence_id else "commit"
+            turn = OpenTurn(State.WAITING, origin, at)
+        else:
+            self._drop_before(turn, at)
+            self._turns.remove(turn)
+        turn.item_id, turn.state = item_id, State.WAITING
+        self._hold(turn, "unanswered", at)
 
-    def _transcript(self, at: float, event: TranscriptReady) -> None:
-        if event.item_id in self._typed:
+    def _learn(
+        self,
+        at: float,
+        event: TurnJudged | SpeculationDiscarded | TranscriptReady | TranscriptFailed,
+    ) -> None:
+        """More becomes known of a turn that has no record yet, or may get another."""
+        if isinstance(event, TranscriptReady) and event.item_id in self._typed:
             self._typed[event.item_id] = event.text
-        if turn := self._find(event.item_id):
-            turn.text, turn.transcript_at = event.text, at
-            self._only_transcribed(turn, at)
-
-    def _transcript_failed(self, at: float, event: TranscriptFailed) -> None:
-        if turn := self._find(event.item_id):
-            turn.error = event.message
-            self._only_transcribed(turn, at)
-
-    def _only_transcribed(self, turn: OpenTurn, at: float) -> None:
-        if not self._answers and turn in self._asked:
-            self._asked.remove(turn)
+        turn = self._find(event.item_id)
+        if turn is None:
+            return
+        match event:
+            case TurnJudged() if turn.pauses:
+                pause = turn.pauses[-1]
+                after_ms = (at - turn.began_at) * 1000
+                judged = Judgement(after_ms, event.probability, event.wait_ms, event.reasons)
+                turn.pauses[-1] = replace(pause, judgements=(*pause.judgements, judged))
+            case SpeculationDiscarded():
+                turn.discarded += 1
+                turn.wasted_s += event.engine_seconds
+            case TranscriptReady():
+                turn.text, turn.transcript_at = event.text, at
+            case TranscriptFailed():
+                turn.error = event.message
+        transcribed = isinstance(event, TranscriptReady | TranscriptFailed)
+        if transcribed and not self._answers and turn.state is State.WAITING:
             self._end(turn, "failed" if turn.error else "unanswered", at)
 
-    def _item_added(self, at: float, event: ItemAdded) -> None:
+    def _item_added(self, event: ItemAdded) -> None:
         item = event.item
         if isinstance(item, MessageItem) and item.role == "user" and not self._find(item.id):
             self._typed[item.id] = item.text
-            while len(self._typed) > MAX_HELD:
+            if len(self._typed) > MAX_HELD:
                 del self._typed[next(iter(self._typed))]
-
-    def _discarded(self, at: float, event: SpeculationDiscarded) -> None:
-        if turn := self._find(event.item_id):
-            turn.discarded += 1
-            turn.wasted_s += event.engine_seconds
-
-    def _find(self, item_id: str) -> OpenTurn | None:
-        """A turn that has no record yet, or may get another, by either of its ids."""
-        if turn := self._said.get(item_id):
-            return turn
-        waiting = (*self._asked, *(reply.turn for reply in self._replies.values()), self._unheard)
-        return next((t for t in waiting if t and item_id in (t.item_id, t.speech_id)), None)
 
     # -- answers
 
     def _reply_started(self, at: float, event: ReplyStarted) -> None:
         if event.reply_id in self._replies:
             return
-        turn = self._answered(at) if event.in_conversation else OpenTurn("request", at)
+        turn = OpenTurn(State.ANSWERING, "request", at)
+        if event.in_conversation:
+            turn = self._answered(at)
         if event.continues:
-            turn = replace(turn, origin="rest")
+            turn.origin = "rest"
         reply = OpenReply(turn, event.in_conversation, at, is_text=event.modality == "text")
         self._replies[event.reply_id] = reply
 
     def _answered(self, at: float) -> OpenTurn:
         """An answer to the conversation is one to all that was said and not answered yet."""
-        before, self._unheard = self._unheard, None
-        if before and before.item_id and not (self._asked or self._typed):
+        waiting = self._in(State.WAITING)
+        before = next(iter(self._in(State.UNHEARD)), None)
+        if before and before.item_id and not (waiting or self._typed):
+            before.state = State.ANSWERING
             return before
-        *earlier, turn = self._asked or [OpenTurn("text" if self._typed else "request", at)]
+        if not waiting:
+            waiting = [OpenTurn(State.WAITING, "text" if self._typed else "request", at)]
+            self._turns += waiting
+        *earlier, turn = waiting
         for other in earlier:
             self._end(other, "merged", at)
         if turn.origin == "text":
@@ -266,59 +267,47 @@ class TurnRecorder:
         if turn.origin in ("voice", "commit", "text"):
             unheard = before.items if before else ()
             turn.also = (*unheard, *(t.item_id for t in earlier if t.item_id))
-        self._asked.clear()
+        self._forget_unheard()
         self._typed.clear()
+        turn.state = State.ANSWERING
         return turn
 
-    def _reply_item_started(self, at: float, event: ReplyItemStarted) -> None:
-        reply = self._replies.get(event.reply_id)
-        if reply and isinstance(event.item, MessageItem) and event.item.notice:
-            reply.notice_id = event.item.id
+    def _forget_unheard(self) -> None:
+        for turn in self._in(State.UNHEARD):
+            self._turns.remove(turn)
 
-    def _clause_fault(self, at: float, event: ClauseFault) -> None:
-        if reply := self._replies.get(event.reply_id):
-            reply.faults += 1
-            reply.left_out += event.left_out
-
-    def _reply_text(self, at: float, event: ReplyText) -> None:
-        reply = self._replies.get(event.reply_id)
-        if reply and event.item_id != reply.notice_id:
-            reply.message_id = event.item_id
-            if reply.spoken:
-                reply.spoken[-1].expected_s = 0.0
-            reply.spoken.append(Clause(event.text, event.expected_s))
-
-    def _reply_audio(self, at: float, event: ReplyAudio) -> None:
-        reply = self._replies.get(event.reply_id)
-        if reply and event.item_id != reply.notice_id:
-            seconds = len(event.pcm) / event.rate
-            if reply.last_audio_at is None:
-                self._done.append(TurnUnderWay(_glance(event.reply_id, reply, at)))
-            reply.playback.send(seconds, at)
-            reply.last_audio_at = at
-            if reply.spoken:
-                reply.spoken[-1].sent_s += seconds
-
-    def _ignored(self, at: float, event: SpeechIgnored) -> None:
+    def _ignored(self, event: SpeechIgnored) -> None:
         lasted_ms = event.end_ms - event.audio_ms
         noted = IgnoredSpeech(sample_at(event.audio_ms), lasted_ms, event.said, event.reason)
         for reply in self._replies.values():
             if reply.in_conversation:
                 reply.ignored.append(noted)
 
-    def _reply_item(self, at: float, event: ReplyItemFinished) -> None:
-        reply = self._replies.get(event.reply_id)
-        if reply and isinstance(event.item, FunctionCallItem):
-            reply.tool_calls += 1
-
-    def _truncated(self, at: float, event: ItemTruncated) -> None:
-        for reply in self._replies.values():
-            if reply.message_id == event.item_id:
-                reply.heard_s = event.audio_end_ms / 1000
-
-    def _timeline(self, at: float, event: Timeline) -> None:
-        if reply := self._replies.get(event.reply_id):
-            reply.timeline = event
+    def _reply(self, at: float, event: Event, reply: OpenReply) -> None:
+        """Something happens in an answer. An item that is a notice is no part of it."""
+        match event:
+            case ReplyItemStarted(item=MessageItem(notice=True)):
+                reply.notice_id = event.item.id
+            case ClauseFault():
+                reply.faults += 1
+                reply.left_out += event.left_out
+            case ReplyText() if event.item_id != reply.notice_id:
+                reply.message_id = event.item_id
+                if reply.spoken:
+                    reply.spoken[-1].expected_s = 0.0
+                reply.spoken.append(Clause(event.text, event.expected_s))
+            case ReplyAudio() if event.item_id != reply.notice_id:
+                seconds = len(event.pcm) / event.rate
+                if reply.last_audio_at is None:
+                    self._done.append(TurnUnderWay(_glance(event.reply_id, reply, at)))
+                reply.playback.send(seconds, at)
+                reply.last_audio_at = at
+                if reply.spoken:
+                    reply.spoken[-1].sent_s += seconds
+            case ReplyItemFinished(item=FunctionCallItem()):
+                reply.tool_calls += 1
+            case Timeline():
+                reply.timeline = event
 
     def _reply_finished(self, at: float, event: ReplyFinished) -> None:
         reply = self._replies.pop(event.reply_id, None)
@@ -328,12 +317,10 @@ class TurnRecorder:
             at = self._spoke_at
         record = self._end(reply.turn, _outcome(event), at, reply, event)
         if reply.in_conversation:
-            talked_over = (
-                event.reason == "turn_detected"
-                and record.heard_s <= BARELY_HEARD_S
-                and not (record.tool_calls or reply.is_text)
-            )
-            self._unheard = again(reply.turn) if talked_over else None
+            self._forget_unheard()
+            heard = record.heard_s > BARELY_HEARD_S or record.tool_calls or reply.is_text
+            if event.reason == "turn_detected" and not heard:
+                self._turns.append(again(reply.turn))
 
     # -- records
 
@@ -345,6 +332,8 @@ class TurnRecorder:
         reply: OpenReply | None = None,
         finished: ReplyFinished | None = None,
     ) -> TurnRecord:
+        if turn in self._turns:
+            self._turns.remove(turn)
         record = record_of(turn, outcome, at)
         if reply:
             record = with_reply(record, turn, reply, at)
