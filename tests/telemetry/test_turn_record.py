@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from pipeline import events
-from pipeline.audio import AudioFormat
 from pipeline.commands import (
     AddItem,
     CommitAudio,
@@ -17,7 +16,6 @@ from pipeline.commands import (
     TurnDetection,
 )
 from pipeline.engines.contract import ToolCall
-from pipeline.events import Event
 from pipeline.messages import Usage
 from pipeline.telemetry.turn_recorder import TurnRecorder
 from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTurn, scene
@@ -63,34 +61,6 @@ def test_a_spoken_turn_has_all_its_moments_and_figures() -> None:
     run_virtual(main())
 
 
-def test_the_range_is_in_samples_and_the_pause_tells_why_it_was_the_end() -> None:
-    async def main() -> None:
-        async with scene(turn=ScriptedTurn(probability=0.95)) as played:
-            await played.hear(0.512)
-            await played.say(1.024)
-            await played.hear(3.0)
-        [record] = records_of(played)
-        [started] = played.events(events.SpeechStarted)
-        [stopped] = played.events(events.SpeechStopped)
-        assert record.speech_start_sample == started.audio_ms * 16
-        assert record.speech_end_sample == stopped.audio_ms * 16
-        [pause] = record.pauses
-        assert pause.start_sample == pytest.approx((0.512 + 1.024) * 16_000, abs=512)
-        assert pause.lasted_ms is None
-        judged = played.events(events.TurnJudged)
-        assert [(j.probability, j.wait_ms, j.reasons) for j in pause.judgements] == [
-            (j.probability, j.wait_ms, j.reasons) for j in judged
-        ]
-        assert record.judgement == pause.judgements[-1]
-        times = [j.after_ms for j in pause.judgements]
-        assert times == sorted(times)
-        # Speech ends at 1536 ms; it is heard in windows of 32 ms.
-        told = [at * 1000 - 1536 for at, e in played.log if isinstance(e, events.TurnJudged)]
-        assert times == pytest.approx(told, abs=33)
-
-    run_virtual(main())
-
-
 def test_a_pause_that_is_none_is_kept_with_what_it_wasted() -> None:
     stt = ScriptedStt(texts=("I want", "I want some tea"))
 
@@ -112,29 +82,6 @@ def test_a_pause_that_is_none_is_kept_with_what_it_wasted() -> None:
     run_virtual(main())
 
 
-def test_waste_is_summed_and_never_negative() -> None:
-    recorder = TurnRecorder()
-    told: list[Event] = [
-        events.SpeechStarted("item_1", 0),
-        events.SpeechPaused("item_1", 1000, 32),
-        events.SpeculationDiscarded("item_1", 0.25),
-        events.SpeechResumed("item_1", 1400),
-        events.SpeechPaused("item_1", 2000, 32),
-        events.SpeculationDiscarded("item_1", 0.5),
-        events.SpeechStopped("item_1", 2032),
-        events.InputCommitted("item_1", None),
-        events.ReplyStarted("resp_1", "audio", True, "joe", AudioFormat(), None, None),
-        events.Timeline("resp_1", endpoint=224.0),
-        events.ReplyFinished("resp_1", "completed", (), Usage(), engine_seconds=1.0),
-    ]
-    records = [record for event in told for record in recorder.feed(3.0, event)]
-    [record] = records
-    assert record.engine_wasted_s == 0.75
-    assert record.engine_used_s == 1.0
-    assert record.speculations_discarded == 2
-    assert [pause.lasted_ms for pause in record.pauses] == [400, None]
-
-
 # --- other origins ---------------------------------------------------------------------------
 
 
@@ -154,21 +101,6 @@ def test_push_to_talk_counts_from_the_commit() -> None:
         # the answer's own moments count from what asked for it
         assert record.first_token_ms == pytest.approx(100)
         assert record.heard == "Hello there, my friend. How are you?"
-
-    run_virtual(main())
-
-
-def test_two_commits_and_one_request_are_answered_together() -> None:
-    async def main() -> None:
-        async with scene(config=PUSH_TO_TALK) as played:
-            for _ in range(2):
-                await played.say(1.0)
-                await played.do(CommitAudio())
-            await played.do(CreateResponse())
-            await played.hear(5.0)
-        first, second = records_of(played)
-        assert (first.outcome, second.outcome) == ("merged", "answered")
-        assert second.answers_also == (first.item_id,)
 
     run_virtual(main())
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from pipeline import events
 from pipeline.audio import AudioFormat
-from pipeline.bus import Bus
 from pipeline.events import Event
 from pipeline.items import FunctionCallItem, MessageItem, TextPart
 from pipeline.messages import Usage
@@ -230,21 +229,5 @@ def test_metadata_fits_the_api_and_has_no_words_in_it() -> None:
         assert shown["reachy_voice.outcome"] == "answered"
         assert shown["reachy_voice.first_audio_ms"] == f"{record.first_audio_ms:g}"
         assert not any("tea" in value or "friend" in value for value in shown.values())
-
-    run_virtual(main())
-
-
-def test_a_bus_publishes_what_it_derives_before_the_event() -> None:
-    async def main() -> None:
-        bus = Bus()
-        bus.derive(TurnRecorder().feed)
-        seen = bus.subscribe()
-        bus.publish(events.SpeechStarted("item_1", 0))
-        bus.publish(events.SpeechStopped("item_1", 100))
-        bus.publish(events.SpeechRejected("item_1"))
-        bus.close()
-        assert [type(event).__name__ async for _, event in seen] == [
-            *("SpeechStarted", "SpeechStopped", "TurnRecord", "SpeechRejected")
-        ]
 
     run_virtual(main())

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from pipeline.engines.by_url.failures import (
 )
 from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.places import Places
-from pipeline.engines.by_url.pool import Answer, Broken, Pool, Request
+from pipeline.engines.by_url.pool import Answer, Broken, Pool, Request, multipart
 from pipeline.engines.by_url.sse import EventReader, ServerEvent, TooLong
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled, Work
@@ -59,27 +58,27 @@ class Body:
 
     @classmethod
     def form(cls, fields: Mapping[str, str], file: bytes, name: str, kind: str) -> Body:
-        """``multipart/form-data`` (RFC 7578) with one file, called ``file``."""
-        mark = f"--{secrets.token_hex(16)}"
-        head = [
-            f'{mark}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
-            for key, value in fields.items()
-        ]
-        head.append(
-            f'{mark}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
-            f"Content-Type: {kind}\r\n\r\n"
-        )
-        content = b"".join(("".join(head).encode(), file, f"\r\n{mark}--\r\n".encode()))
-        return cls(content, f"multipart/form-data; boundary={mark[2:]}")
+        """``multipart/form-data`` with one file, called ``file``."""
+        return cls(*multipart(fields, file, name, kind))
 
 
 class Exchange:
-    """One request whose answer has begun."""
+    """One request and its answer. Each wait ends in time, and at once when the work is
+    cancelled."""
 
-    def __init__(self, waits: _Waits, place: Place) -> None:
+    def __init__(self, work: Work, options: UrlOptions, place: Place, first_s: float) -> None:
         self.answer: Answer
-        self._waits = waits
+        """Once it has begun."""
+        self.waited_s = 0.0
+        """Time that the server had, without that of who reads its answer."""
+        self._work = work
         self._place = place
+        self._between_s = options.between_s
+        self._limit = (first_s, "first_s")
+        self._left_s = first_s
+        self._hurry_by = math.inf
+        self._now: asyncio.Timeout | None = None
+        self._stopped = False
 
     @property
     def compressed(self) -> bool:
@@ -95,7 +94,7 @@ class Exchange:
         ``Cancelled``."""
         async with aclosing(self._raw()) as raw:
             async for piece in raw:
-                self._waits.alive()
+                self._alive()
                 yield piece
 
     async def events(self) -> AsyncGenerator[ServerEvent, None]:
@@ -109,7 +108,7 @@ class Exchange:
             async with aclosing(self._raw()) as raw:
                 async for piece in raw:
                     for event in reader.feed(piece):
-                        self._waits.alive()
+                        self._alive()
                         yield event
         except TooLong as error:
             raise garbled(self._place, str(error)) from error
@@ -118,7 +117,7 @@ class Exchange:
 
     def linger(self, seconds: float) -> None:
         """What matters has come; wait only so long for the rest."""
-        self._waits.hurry(seconds)
+        self._hurry_by = asyncio.get_running_loop().time() + seconds
 
     async def body(self, most_bytes: int = MOST_BODY_BYTES) -> bytes:
         """All of it, up to ``most_bytes``."""
@@ -133,10 +132,48 @@ class Exchange:
     async def _raw(self) -> AsyncGenerator[bytes, None]:
         try:
             async with aclosing(self.answer.pieces()) as pieces:
-                while (piece := await self._waits.until(anext(pieces, None))) is not None:
+                while (piece := await self.until(anext(pieces, None))) is not None:
                     yield piece
         except Broken as broken:
             raise broke_off(self._place, broken.detail) from broken
+
+    # -- waiting
+
+    async def until(self, awaitable: Awaitable[T]) -> T:
+        """Raises ``Cancelled``, ``EngineError`` when it takes too long."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        over = self._work.cancelled or self._stopped
+        try:
+            left_s = 0.0 if over else min(self._left_s, self._hurry_by - began)
+            async with asyncio.timeout(max(0.0, left_s)) as self._now:
+                return await awaitable
+        except TimeoutError:
+            if self._work.cancelled or self._stopped:
+                raise Cancelled from None
+            raise too_slow(self._place, *self._limit) from None
+        finally:
+            self._now = None
+            waited_s = loop.time() - began
+            self._left_s -= waited_s
+            self.waited_s += waited_s
+
+    def _alive(self) -> None:
+        """Something of the answer has come."""
+        self._limit = (self._between_s, "between_s")
+        self._left_s = self._between_s
+
+    def changed(self, work: Work) -> None:
+        if work.cancelled:
+            self._interrupt()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._now and not self._now.expired():
+            self._now.reschedule(asyncio.get_running_loop().time())
 
 
 class Endpoint:
@@ -161,7 +198,7 @@ class Endpoint:
         self._pool = pool
         self._doubt = doubt
         self._places = Places(options.max_requests)
-        self._under_way: set[_Waits] = set()
+        self._under_way: set[Exchange] = set()
 
     @property
     def busy(self) -> bool:
@@ -176,8 +213,8 @@ class Endpoint:
 
     def stop(self) -> None:
         """End all requests."""
-        for waits in list(self._under_way):
-            waits.stop()
+        for exchange in list(self._under_way):
+            exchange.stop()
 
     @asynccontextmanager
     async def ask(
@@ -192,15 +229,14 @@ class Endpoint:
         self._require_ready()
         self._pool.use()
         await self._places.take(work)
-        waits = _Waits(work, self.options, self.place, self.patience_s)
-        exchange = Exchange(waits, self.place)
+        exchange = Exchange(work, self.options, self.place, self.patience_s)
         try:
             self._require_ready()
-            self._under_way.add(waits)
+            self._under_way.add(exchange)
             work.job_began()
-            work.watch(waits, waits.changed)
+            work.watch(exchange, exchange.changed)
             try:
-                exchange.answer = await self._answer(path, body, waits)
+                exchange.answer = await self._answer(path, body, exchange)
                 try:
                     if exchange.compressed:
                         raise garbled(self.place, "its answer is compressed")
@@ -213,10 +249,10 @@ class Endpoint:
                 self._doubt(error, False)
                 raise
             finally:
-                work.unwatch(waits)
-                self._under_way.discard(waits)
+                work.unwatch(exchange)
+                self._under_way.discard(exchange)
                 self.last_used = asyncio.get_running_loop().time()
-                work.job_ended(waits.waited_s)
+                work.job_ended(exchange.waited_s)
         finally:
             self._places.give_back(work)
 
@@ -224,23 +260,23 @@ class Endpoint:
         if self.problem:
             raise EngineError(f"The {self.place.kind} engine is not ready", why=self.problem)
 
-    async def _answer(self, path: str, body: Body, waits: _Waits) -> Answer:
+    async def _answer(self, path: str, body: Body, exchange: Exchange) -> Answer:
         headers = {**self.options.headers, "Content-Type": body.content_type}
         request = Request("POST", joined(self.options.url, path), headers, body.content)
         began = asyncio.get_running_loop().time()
         try:
-            return await self._send(request, waits)
+            return await self._send(request, exchange)
         except Broken as broken:
             soon = asyncio.get_running_loop().time() - began < STALE_S
             if not broken.repeatable or not soon:
                 raise self._lost(broken) from broken
         try:
-            return await self._send(request, waits)
+            return await self._send(request, exchange)
         except Broken as broken:
             raise self._lost(broken) from broken
 
-    async def _send(self, request: Request, waits: _Waits) -> Answer:
-        return await waits.until(self._pool.send(request, self.options.connect_s))
+    async def _send(self, request: Request, exchange: Exchange) -> Answer:
+        return await exchange.until(self._pool.send(request, self.options.connect_s))
 
     def _lost(self, broken: Broken) -> EngineError:
         error = unreachable(self.place, broken)
@@ -255,59 +291,3 @@ class Endpoint:
         if status == 503:
             self._doubt(error, True)
         return error
-
-
-class _Waits:
-    """The waits of one request. Each ends in time, and at once when the work is cancelled."""
-
-    def __init__(self, work: Work, options: UrlOptions, place: Place, first_s: float) -> None:
-        self.waited_s = 0.0
-        """Time that the server had, without that of who reads its answer."""
-        self._work = work
-        self._place = place
-        self._between_s = options.between_s
-        self._limit = (first_s, "first_s")
-        self._left_s = first_s
-        self._hurry_by = math.inf
-        self._now: asyncio.Timeout | None = None
-        self._stopped = False
-
-    async def until(self, awaitable: Awaitable[T]) -> T:
-        """Raises ``Cancelled``, ``EngineError`` when it takes too long."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        over = self._work.cancelled or self._stopped
-        try:
-            left_s = 0.0 if over else min(self._left_s, self._hurry_by - began)
-            async with asyncio.timeout(max(0.0, left_s)) as self._now:
-                return await awaitable
-        except TimeoutError:
-            if self._work.cancelled or self._stopped:
-                raise Cancelled from None
-            raise too_slow(self._place, *self._limit) from None
-        finally:
-            self._now = None
-            waited_s = loop.time() - began
-            self._left_s -= waited_s
-            self.waited_s += waited_s
-
-    def alive(self) -> None:
-        """Something of the answer has come."""
-        self._limit = (self._between_s, "between_s")
-        self._left_s = self._between_s
-
-    def hurry(self, seconds: float) -> None:
-        """Wait no longer than so many seconds, whatever comes."""
-        self._hurry_by = asyncio.get_running_loop().time() + seconds
-
-    def changed(self, work: Work) -> None:
-        if work.cancelled:
-            self._interrupt()
-
-    def stop(self) -> None:
-        self._stopped = True
-        self._interrupt()
-
-    def _interrupt(self) -> None:
-        if self._now and not self._now.expired():
-            self._now.reschedule(asyncio.get_running_loop().time())

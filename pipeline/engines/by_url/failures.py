@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,43 +154,47 @@ def complaint_of_bytes(status: int, content: bytes) -> Complaint:
         return complaint(status, "" if text.startswith("<") else text)
 
 
+_NO_ENTRY = (
+    Misconfigured,
+    "does not let us in",
+    "Set {kind}.api_key, or REACHY_VOICE__{KIND}__API_KEY in the environment",
+)
+_MOVED = (Misconfigured, "sends us to another address", "Correct {kind}.url")
+_FAILED = (EngineError, "failed", "Look into its log")
+_REFUSED = "Look into its log; {kind}.extra adds and removes fields"
+_BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
+    0: (EngineError, "refuses the request", _REFUSED),
+    401: _NO_ENTRY,
+    403: _NO_ENTRY,
+    404: (
+        Misconfigured,
+        "does not know the path or the model",
+        "Correct {kind}.url (most end in /v1) and {kind}.model",
+    ),
+    **dict.fromkeys((301, 302, 303, 307, 308), _MOVED),
+    429: (
+        EngineError,
+        "has too much to do",
+        "Lower {kind}.max_requests, or give it more capacity",
+    ),
+    503: (Unreachable, "is not ready", "Wait until its model is loaded"),
+}
+"""What an HTTP status means, and what to do; 0: an error in the middle of an answer."""
+
+
 def refused(place: Place, complaint: Complaint, private: Iterable[str]) -> EngineError:
     """The error that stands for ``complaint``. ``private``: what people have said."""
-    says = without(complaint.message, private)
-    kind, status = place.kind, complaint.status
     if complaint.too_long:
         return _too_long(place, complaint)
-    if status in (401, 403):
-        variable = f"REACHY_VOICE__{kind.upper()}__API_KEY"
-        return Misconfigured(
-            f"{place.who} does not let us in",
-            why=_why(status, says),
-            fix=f"Set {kind}.api_key, or {variable} in the environment",
-        )
-    if status == 404:
-        return Misconfigured(
-            f"{place.who} does not know the path or the model",
-            why=_why(status, says),
-            fix=f"Correct {kind}.url (most end in /v1) and {kind}.model",
-        )
-    if status in (301, 302, 303, 307, 308):
-        what = f"{place.who} sends us to another address"
-        return Misconfigured(what, why=_why(status, says), fix=f"Correct {kind}.url")
-    if status == 429:
-        return EngineError(
-            f"{place.who} has too much to do",
-            why=_why(status, says),
-            fix=f"Lower {kind}.max_requests, or give it more capacity",
-        )
-    if status == 503:
-        what, fix = f"{place.who} is not ready", "Wait until its model is loaded"
-        return Unreachable(what, why=_why(status, says), fix=fix)
-    if status >= 500:
-        what = f"{place.who} failed"
-        return EngineError(what, why=_why(status, says), fix="Look into its log")
-    fix = f"Look into its log; {kind}.extra adds and removes fields"
-    kind_of_error = Refused if status else EngineError
-    return kind_of_error(f"{place.who} refuses the request", why=_why(status, says), fix=fix)
+    status, says = complaint.status, without(complaint.message, private)
+    other = _FAILED if status >= 500 else (Refused, "refuses the request", _REFUSED)
+    kind, what, fix = _BY_STATUS.get(status, other)
+    code = f"HTTP {status}" if status else "in the middle of its answer"
+    return kind(
+        f"{place.who} {what}",
+        why=f"{code}, {says}" if says else code,
+        fix=fix.format(kind=place.kind, KIND=place.kind.upper()),
+    )
 
 
 def _too_long(place: Place, complaint: Complaint) -> PromptTooLong:
@@ -199,11 +203,6 @@ def _too_long(place: Place, complaint: Complaint) -> PromptTooLong:
         error.why = f"{place.who} says so"
     error.fix = "Shorten the instructions or tools, or start that server with more context"
     return error
-
-
-def _why(status: int, says: str) -> str:
-    code = f"HTTP {status}" if status else "in the middle of its answer"
-    return f"{code}, {says}" if says else code
 
 
 def _number(value: Any) -> int:

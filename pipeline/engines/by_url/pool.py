@@ -34,6 +34,16 @@ class Request:
     content: bytes = b""
 
 
+def multipart(fields: Mapping[str, str], file: bytes, name: str, kind: str) -> tuple[bytes, str]:
+    """``multipart/form-data`` with ``file``, whose name is ``name``: the body, and its type."""
+    import httpx
+
+    built = httpx.Request(
+        "POST", "http://form", data=dict(fields), files={"file": (name, file, kind)}
+    )
+    return built.read(), built.headers["content-type"]
+
+
 class Broken(Exception):
     """No answer, or not all of it. ``why``: there was no connection, there was none in time, it
     broke, or what came is not HTTP. ``repeatable``: the server cannot have begun to answer."""
