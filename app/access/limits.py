@@ -32,10 +32,15 @@ class TokenBucket:
 
     def take(self, now: float, tokens: int = 1) -> float:
         """Take tokens. Returns 0, or the seconds until they will really be there."""
+        self._tokens = self.left(now) - tokens
+        return 0.0 if self._tokens >= 0 else -self._tokens / self._rate_per_s
+
+    def left(self, now: float) -> float:
+        """Tokens that are there; negative while some are owed."""
         passed_s = max(0.0, now - self._at)
         self._at = max(self._at, now)
-        self._tokens = min(self._burst, self._tokens + passed_s * self._rate_per_s) - tokens
-        return 0.0 if self._tokens >= 0 else -self._tokens / self._rate_per_s
+        self._tokens = min(self._burst, self._tokens + passed_s * self._rate_per_s)
+        return self._tokens
 
     @property
     def rested(self) -> bool:

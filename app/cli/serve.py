@@ -29,9 +29,8 @@ from app.models.download import Progress, megabytes
 from app.models.memory_room import has_room
 from app.models.pull import pull as pull_weights
 from app.models.weights import WeightsCache
-from app.server.access_command import typed_command
 from app.server.exchange import Exchange
-from app.server.gate import access_for
+from app.server.gate import access_for, typed_command
 from app.server.live_settings import LiveSettings
 from app.server.serving import PATH, browser_tls_for, lan_addresses, run_server, tls_for
 from app.server.tls import ServerTls

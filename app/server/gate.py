@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
+import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -14,6 +19,7 @@ from starlette.websockets import WebSocket
 from app.access.api_errors import error_response
 from app.access.client_secrets import ClientSecrets
 from app.access.file import AccessFile
+from app.access.limits import TokenBucket
 from app.access.policy import (
     CONSOLE,
     CONSOLE_API,
@@ -28,7 +34,6 @@ from app.access.policy import (
     caller_of,
     parse_network,
 )
-from app.server.access_command import typed_command
 from app.server.discovery import own_host
 from app.settings.access import key_bytes
 from app.settings.model import Settings
@@ -39,11 +44,15 @@ CALLER = "reachy_voice.caller"
 SECRET = "reachy_voice.secret"
 """Key of the ASGI scope: the ``ClientSecret`` that opened it, or ``None``."""
 
+PROGRAM = "reachy-voice"
+
 ADDRESS = "address"
 """The refusals that are about who calls, beside ``ORIGIN`` and ``HOST``."""
 
+LINES_AT_ONCE = {ADDRESS: 100, ORIGIN: 10, HOST: 10}
 LINE_EVERY_S = 10.0
-"""Between lines about refusals of one kind, once many were shown; robots try again and again."""
+"""Between lines about refusals of one kind, once so many were shown: strangers can neither flood
+the console nor silence it for good."""
 
 MAX_REMEMBERED = 1000
 """Addresses, origins and hosts that are not told again; the oldest is forgotten."""
@@ -67,7 +76,11 @@ class Notices:
         self._command = command
         self._now = now
         self._told: dict[tuple[str, str], None] = {}
-        self._lines = {ADDRESS: _Lines(100), ORIGIN: _Lines(10), HOST: _Lines(10)}
+        self._lines = {
+            kind: TokenBucket(1 / LINE_EVERY_S, at_once, now())
+            for kind, at_once in LINES_AT_ONCE.items()
+        }
+        self._slow: set[str] = set()
 
     def refused(self, refusal: Refusal, caller: Caller) -> None:
         kind = refusal.code if refusal.status == 403 else ADDRESS
@@ -76,44 +89,23 @@ class Notices:
         if about in self._told:
             self._told[about] = self._told.pop(about)  # the newest is forgotten last
             return
-        lines = self._lines[kind]
-        if not lines.take(self._now()):
+        lines, now = self._lines[kind], self._now()
+        if lines.left(now) == LINES_AT_ONCE[kind]:
+            self._slow.discard(kind)
+        if lines.left(now) < 1:
             return
+        lines.take(now)
         self._told[about] = None
         if len(self._told) > MAX_REMEMBERED:
             del self._told[next(iter(self._told))]
         self._tell(_notice(refusal, caller, self._command))
-        if lines.gets_slow(self._now()):
+        if lines.left(now) < 1 and kind not in self._slow:
+            self._slow.add(kind)
             self._tell(f"Many are refused; from now on one every {LINE_EVERY_S:g} s is shown.")
 
     def admitted(self, caller: Caller) -> None:
         """If it is refused again one day, that is news again."""
         self._told.pop((ADDRESS, caller.place), None)
-
-
-class _Lines:
-    """How much may be said about one kind of refusal: so much at once, and then slowly, so that
-    strangers can neither flood the console nor silence it for good."""
-
-    def __init__(self, at_once: int) -> None:
-        self._ahead_s = at_once * LINE_EVERY_S
-        self._paid_until = float("-inf")
-        self._slow = False
-
-    def take(self, now: float) -> bool:
-        """Whether there is room for one more line, which is then taken."""
-        self._slow = self._slow and self._paid_until > now
-        paid_until = max(self._paid_until, now) + LINE_EVERY_S
-        if paid_until > now + self._ahead_s:
-            return False
-        self._paid_until = paid_until
-        return True
-
-    def gets_slow(self, now: float) -> bool:
-        """Whether the next line has to wait, and that is new."""
-        before, self._slow = self._slow, self._paid_until + LINE_EVERY_S > now + self._ahead_s
-        self._slow |= before
-        return self._slow and not before
 
 
 def _notice(refusal: Refusal, caller: Caller, command: Callable[[str], str]) -> str:
@@ -170,6 +162,29 @@ def access_for(settings: Settings, environ: Mapping[str, str], tell: Tell) -> Ac
         hosts=frozenset(("localhost", *host_names(), own_host(), *given.hosts)),
     )
     return Access(rules, file, tell, command=partial(typed_command, settings))
+
+
+def typed_command(settings: Settings, words: str) -> str:
+    """The whole command line for ``words``, as in ``allow 192.168.1.7``."""
+    own = settings.paths.access_file
+    where = "" if own is None else f" --set paths.access_file={shlex.quote(str(own.expanduser()))}"
+    return f"{_program()} {words}{where}"
+
+
+def _program() -> str:
+    """The running program as it can be called from here: by name if the shell would find it."""
+    running = Path(sys.argv[0])
+    if running.name != PROGRAM or not running.is_file():
+        return PROGRAM
+    found = shutil.which(PROGRAM)
+    if found is not None and Path(found).samefile(running):
+        return PROGRAM
+    path = os.path.relpath(running)
+    if path.startswith(".."):
+        path = str(running.absolute())
+    elif "/" not in path:
+        path = f"./{path}"
+    return shlex.quote(path)
 
 
 def host_names() -> list[str]:

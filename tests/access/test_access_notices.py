@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.access.policy import Caller, Refusal, Rules, parse_address
-from app.server.access_command import typed_command
-from app.server.gate import LINE_EVERY_S, MAX_REMEMBERED, Notices
+from app.server.gate import LINE_EVERY_S, MAX_REMEMBERED, Notices, typed_command
 from app.settings.load import load_settings
 
 RULES = Rules()

@@ -20,12 +20,8 @@ from pipeline.events import (
     ReplyArguments,
     ReplyAudio,
     ReplyFinished,
-    ReplyItemFinished,
-    ReplyItemStarted,
-    ReplyStarted,
     SpeculationDiscarded,
     SpeechStarted,
-    Timeline,
     TranscriptReady,
 )
 from pipeline.items import FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
@@ -44,48 +40,6 @@ SPOKEN_DANCE: tuple[str | ToolCall, ...] = ("I will ", "dance for you ", "now.",
 def call_of(played: Scene) -> FunctionCallItem:
     (item,) = (i for i in played.session.chat.items if isinstance(i, FunctionCallItem))
     return item
-
-
-def test_a_call_alone_ends_its_reply_at_once_and_comes_after_the_transcript() -> None:
-    async def main() -> None:
-        async with scene(config=CONFIG, llm=ScriptedLlm(SILENT_DANCE)) as played:
-            await played.say(1.0)
-            await played.hear(2.0)
-        names = played.names(Timeline)
-        calls = ["ReplyItemStarted", "ReplyArguments", "ReplyItemFinished", "ReplyFinished"]
-        assert names[-5:] == ["ReplyStarted", *calls]
-        assert names.index("TranscriptReady") < names.index("ReplyArguments")
-        (arguments,) = played.events(ReplyArguments)
-        (finished,) = played.events(ReplyFinished)
-        assert arguments.text == CALL.arguments
-        assert finished.status == "completed"
-        assert finished.items == (call_of(played),)
-        assert call_of(played).call_id == arguments.call_id
-        assert call_of(played).status == "completed"
-        assert played.time_of(ReplyFinished) == played.time_of(ReplyArguments)
-
-    run_virtual(main())
-
-
-def test_speech_is_spoken_before_its_call_and_the_reply_ends_with_the_call() -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(answers=[SPOKEN_DANCE])
-        async with scene(config=CONFIG, llm=llm) as played:
-            await played.say(1.0)
-            await played.hear(6.0)
-        started, finished = played.events(ReplyItemStarted), played.events(ReplyItemFinished)
-        assert [event.output_index for event in started] == [0, 1]
-        assert [type(event.item) for event in started] == [MessageItem, FunctionCallItem]
-        assert started[1].previous_item_id == started[0].item.id
-        assert [event.item.status for event in finished] == ["completed", "completed"]
-        last_audio = max(at for at, event in played.log if isinstance(event, ReplyAudio))
-        assert played.time_of(ReplyArguments) == last_audio
-        assert played.time_of(ReplyFinished) == last_audio
-        # The call does not hold the speech back.
-        began = played.time_of(ReplyStarted)
-        assert played.time_of(ReplyAudio) - began < 0.3
-
-    run_virtual(main())
 
 
 def test_the_answer_to_a_call_reads_words_call_and_output_as_one_exchange() -> None:

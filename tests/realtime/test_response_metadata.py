@@ -75,10 +75,6 @@ def test_a_response_can_ask_for_its_record() -> None:
     assert done(Client(), asked, RECORD) == {**asked, **FIGURES}
 
 
-def test_a_connection_can_ask_for_all_of_them() -> None:
-    assert done(asking(), None, RECORD) == FIGURES
-
-
 def test_a_record_of_another_response_and_none_at_all_change_nothing() -> None:
     asked = {WANTED: "true"}
     assert done(Client(), asked) == asked

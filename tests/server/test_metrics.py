@@ -151,26 +151,6 @@ async def test_events_that_came_too_fast_are_counted_as_dropped() -> None:
     assert (await observed(*many))("events_dropped_total") == 3
 
 
-def test_audio_is_next_to_free() -> None:
-    """The observer looks at nothing but the kind of most events."""
-
-    async def main() -> None:
-        metrics, bus = Metrics(), Bus()
-        observer = SessionObserver(bus, metrics)
-        before = scrape(metrics).text
-        running = asyncio.create_task(observer.run())
-        await asyncio.sleep(0)
-        for _ in range(10):
-            bus.publish(events.ReplyText("resp_1", "item_1", 0, "said"))
-        await asyncio.sleep(0)
-        running.cancel()
-        await asyncio.wait({running})
-        await observer.finish()
-        assert scrape(metrics).text == before
-
-    run_virtual(main())
-
-
 # --- labels ------------------------------------------------------------------------------------
 
 
