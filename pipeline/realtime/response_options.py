@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipeline.audio import AudioFormat
 from pipeline.commands import ItemReference, ResponseOptions
 from pipeline.items import Item
 from pipeline.messages import Tool, ToolChoice
@@ -32,12 +31,16 @@ def response_options(
         )
     if given is None:
         return ResponseOptions()
-    tools = _tools(given)
+    output = given.audio.output if given.audio else None
+    given_format = output.format if output else None
+    tools = None
+    if given.tools is not None:
+        tools = tuple(tool_from_shown(shown_tool(tool)) for tool in given.tools)
     return ResponseOptions(
         instructions=given.instructions,
         modality=given.output_modalities[0] if given.output_modalities else None,
-        voice=_voice(given, session),
-        output_format=_format(given, session),
+        voice=session.voice(output.voice) if output and output.voice else None,
+        output_format=merged_format(session.output_format, given_format) if given_format else None,
         tools=tools,
         tool_choice=_tool_choice(given, session, tools),
         max_output_tokens=given.max_output_tokens,
@@ -45,24 +48,6 @@ def response_options(
         input=_input(given, session, new_id),
         metadata=given.metadata,
     )
-
-
-def _voice(given: ResponseFields, session: EffectiveSession) -> str | None:
-    output = given.audio.output if given.audio else None
-    return session.voice(output.voice) if output and output.voice else None
-
-
-def _format(given: ResponseFields, session: EffectiveSession) -> AudioFormat | None:
-    output = given.audio.output if given.audio else None
-    if output is None or output.format is None:
-        return None
-    return merged_format(session.output_format, output.format)
-
-
-def _tools(given: ResponseFields) -> tuple[Tool, ...] | None:
-    if given.tools is None:
-        return None
-    return tuple(tool_from_shown(shown_tool(tool)) for tool in given.tools)
 
 
 def _tool_choice(
