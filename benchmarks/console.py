@@ -9,16 +9,13 @@ A server of its own with the default engines, and Debian's Chromium, headless:
 - **visible**: from the first audio of an answer at a client to its turn on the page Turns.
 - **browser**, **websocket**: the same recording, from the last sample of speech to the first sample
   of the answer: in the browser by its own audio clock, from the microphone's input to the player's
-  output; over a WebSocket as ``reachy-voice bench`` measures. Turn about, each in a session of its
-  own.
+  output; over a WebSocket as ``reachy-voice bench`` measures. They take turns, each in a session of
+  its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -31,6 +28,7 @@ from app.cli.measuring import percentile, spawned_server
 from app.console.console import STATIC
 from app.server.process_usage import usage
 from app.talk.realtime_client import RATE, connect, room_tone
+from benchmarks.harness.program import arguments, finish, load
 from hardware.wav import speech_end
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from tests.support.browser import Visit, browsing
@@ -39,25 +37,15 @@ from tests.support.recordings import recording
 PAGES = ("talk", "turns", "server")
 CLIP = "goforward"
 ANSWER_MS = 30_000
-BARS = {
-    "page.bytes": 150_000.0,
-    "page.first_paint_ms.p50": 300.0,
-    "cost.core_percent.turns": 2.0,
-    "visible_ms.p50": 500.0,
-    "browser_adds_ms": 80.0,
-}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = arguments(__doc__, "benchmarks.console")
     parser.add_argument("-n", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    found = asyncio.run(_measure(asked.n, asked.seconds))
-    print(json.dumps(found, indent=2))
-    if asked.out:
-        asked.out.write_text(json.dumps(found, indent=2) + "\n")
+    given = parser.parse_args()
+    before = load()
+    finish(asyncio.run(_measure(given.n, given.seconds)), given.out, before)
 
 
 async def _measure(n: int, seconds: float) -> dict[str, Any]:
@@ -81,8 +69,6 @@ async def _measure(n: int, seconds: float) -> dict[str, Any]:
     found["websocket_ms"] = _percentiles(websocket)
     found["visible_ms"] = _percentiles(visible)
     found["browser_adds_ms"] = found["browser_ms"]["p50"] - found["websocket_ms"]["p50"]
-    found["load_average"] = os.getloadavg()[0]
-    found["bars"] = BARS
     return found
 
 

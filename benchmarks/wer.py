@@ -1,24 +1,20 @@
 """Word error rate of Moonshine on recordings of people.
 
-    python -m benchmarks.wer [--weights DIRECTORY]
+    python -m benchmarks.wer [--out FILE]
 
-Prints the rate, the latency and the errors of each clip. Texts are normalised first: case,
+Tells the rate, and the latency and the errors of each clip. Texts are normalised first: case,
 punctuation, titles, and how a number is written do not count as errors.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
 import time
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 
-from pipeline.audio import Pcm
+from benchmarks.harness.program import arguments, finish, load, weights
 from pipeline.engines.contract import Stt
 from pipeline.engines.stt import moonshine
 from tests.support import recordings
@@ -32,7 +28,6 @@ _UNITS = [
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 # fmt: on
 _SHORT_FORMS = {"mr": "mister", "mrs": "missus", "dr": "doctor", "ok": "okay"}
-_DEFAULT_WEIGHTS = Path("~/.cache/reachy-voice/weights/moonshine-tiny-en")
 
 
 # --- normalisation -----------------------------------------------------------------------------
@@ -113,58 +108,29 @@ class Result:
         return word_errors(self.said, self.heard)
 
 
-class Clip(Protocol):
-    """A recording with known words, as in ``tests/support/recordings.py``; 16 kHz."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def pcm(self) -> Pcm: ...
-
-    @property
-    def text(self) -> str: ...
-
-
-class _Uncancelled:
-    cancelled = False
-    preempted = False
-
-
-def measure(stt: Stt, clips: Iterable[Clip]) -> list[Result]:
+def measure(stt: Stt, clips: Iterable[recordings.Recording]) -> list[Result]:
     """Transcribe each clip once, whole."""
     return [_transcribe(stt, clip) for clip in clips]
 
 
-def _transcribe(stt: Stt, clip: Clip) -> Result:
+def _transcribe(stt: Stt, clip: recordings.Recording) -> Result:
     began = time.perf_counter()
     utterance = stt.open("en", False)
     utterance.feed(clip.pcm)
-    transcript = utterance.finish(_Uncancelled())
+    transcript = utterance.finish(recordings.Uncancelled())
     latency_s = time.perf_counter() - began
     return Result(clip.name, transcript.seconds, latency_s, clip.text, transcript.text)
 
 
-def report(results: Sequence[Result]) -> None:
-    print(f"{'clip':<16}{'audio s':>8}{'ms':>7}{'errors':>8}  heard, where it differs")
-    for each in results:
-        heard = each.heard if each.errors.errors else ""
-        counted = f"{each.errors.errors}/{each.errors.words}"
-        print(
-            f"{each.name:<16}{each.seconds:>8.2f}{each.latency_s * 1000:>7.0f}{counted:>8}  {heard}"
-        )
-    overall = total(each.errors for each in results)
-    load = os.getloadavg()[0]
-    print(
-        f"WER {overall.rate:.1%} ({overall.errors}/{overall.words} words), load average {load:.2f}"
-    )
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Word error rate on recordings of people")
-    parser.add_argument("--weights", type=Path, default=_DEFAULT_WEIGHTS)
-    stt = moonshine.build(moonshine.MoonshineOptions(), parser.parse_args().weights.expanduser())
-    report(measure(stt, recordings.real_recordings()))
+    parser = arguments(__doc__, "benchmarks.wer")
+    given = parser.parse_args()
+    before = load()
+    stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
+    results = measure(stt, recordings.real_recordings())
+    overall = total(each.errors for each in results)
+    clips = [{**asdict(each), "errors": each.errors.errors} for each in results]
+    finish({"wer": round(overall.rate, 4), **asdict(overall), "clips": clips}, given.out, before)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ the recordings of the conversation corpus that have neither noise nor a room of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,21 +22,12 @@ from benchmarks.harness.acoustics import (
     to_pcm,
     to_signal,
 )
-from benchmarks.harness.rooms import (
-    LOUDSPEAKERS,
-    Loudspeaker,
-    Room,
-    draw_room,
-    moved,
-    played,
-    through,
-)
+from benchmarks.harness.heard_speech import Voices
+from benchmarks.harness.rooms import LOUDSPEAKERS, draw_room, played, through
+from benchmarks.harness.scene import load
 from pipeline.audio import LISTEN_RATE, Pcm
 
 FIRST_REPORTED_SEED = 1000
-Event = Literal["none", "gap", "skip", "jump", "wander"]
-"""``gap``: 10 ms of silence are put into the playback, the reference does not know. ``skip``: 10 ms
-are left out of it. ``jump``: the microphone moves by 5 cm at once. ``wander``: by 3 cm in 2 s."""
 
 _PEAK = 0.7
 _ECHO_DBFS = (-26.0, -18.0)
@@ -45,10 +36,7 @@ _NEAR_DBFS = (-30.0, -22.0)
 _NOISE_UNDER_ECHO_DB = 35.0
 _PAUSE_S = (0.15, 0.6)
 _DELAY_S = (0.02, 0.12)
-_LATER_S = 0.06
-_GAP = LISTEN_RATE // 100
-_EVENT_EVERY_S = 12.0
-_WANDER_S = 2.0
+_LONGEST_S = 8.0
 _FRAME = LISTEN_RATE // 100
 
 TUNING_TEXTS = (
@@ -118,22 +106,17 @@ class Clip(NamedTuple):
 class EchoScene:
     """``reference`` and ``microphone``: int16, 16 kHz, the same length, whole blocks of 10 ms.
 
-    ``echo_dbfs``: level of the echo where the robot speaks. ``events``: samples at which something
-    happened. ``near``: response from the talker to the microphone.
+    ``echo_dbfs``: level of the echo where the robot speaks. ``robot_s``: how long it speaks.
+    ``near``: response from the talker to the microphone.
     """
 
     seed: int
     voice: str
-    room: Room
-    loudspeaker: Loudspeaker
-    ppm: float
-    delay_s: float
     reference: Pcm
     echo: Signal
     noise: Signal
     echo_dbfs: float
     robot_s: float
-    events: tuple[int, ...]
     near: Signal
 
     @property
@@ -154,39 +137,64 @@ def active_dbfs(signal: Signal) -> float:
     return float(10 * np.log10(power[active].mean() + 1e-12))
 
 
-class EchoSceneMaker:
-    """``voices``: ``benchmarks.harness.heard_speech.Voices`` or whatever has its ``say``."""
+class RobotVoices:
+    """Every text by every voice, said once and kept in a file; 16 kHz int16."""
 
-    def __init__(self, voices: Any) -> None:
+    def __init__(self, said: Mapping[str, Pcm]) -> None:
+        self._said = said
+
+    def say(self, voice: str, text: str) -> Pcm:
+        return self._said[f"{voice}: {text}"]
+
+    @classmethod
+    def load(cls, file: Path) -> RobotVoices:
+        with np.load(file) as held:
+            return cls({name: held[name] for name in held.files})
+
+
+def say_all(piper_weights: Path, file: Path) -> None:
+    """Write ``file`` (NPZ), if it is not there."""
+    if file.exists():
+        return
+    voices = Voices(piper_weights, "Hello.")
+    found = {
+        f"{voice}: {text}": voices.say(voice, text).spoken
+        for voice in sorted(set(ROBOT_VOICES))
+        for text in (*TUNING_TEXTS, *FRESH_TEXTS)
+    }
+    unfinished = file.with_suffix(".part.npz")
+    np.savez(unfinished, **found)  # type: ignore[arg-type]
+    unfinished.replace(file)
+
+
+class Speaks(Protocol):
+    def say(self, voice: str, text: str) -> Pcm: ...
+
+
+class EchoSceneMaker:
+    def __init__(self, voices: Speaks) -> None:
         self._voices = voices
 
-    def make(
-        self, seed: int, seconds: float, event: Event = "none", ser_db: float | None = None
-    ) -> EchoScene:
-        """One scene; ``events`` from 10 s on. ``ser_db``: the echo is so much softer than people
-        who speak to the robot, whose level is the same in all scenes of a seed; else any level."""
+    def make(self, seed: int, seconds: float, ser_db: float | None = None) -> EchoScene:
+        """One scene. ``ser_db``: the echo is so much softer than people who speak to the robot,
+        whose level is the same in all scenes of a seed; else any level."""
         rng = np.random.default_rng([seed, 77])
         room = draw_room(rng)
         voice = ROBOT_VOICES[int(rng.integers(len(ROBOT_VOICES)))]
         loudspeaker = LOUDSPEAKERS[int(rng.integers(len(LOUDSPEAKERS)))]
         ppm = float(rng.choice([0.0, 100.0, -100.0]))
-        # Four skips must not bring the echo before what is played.
-        delay_s = float(rng.uniform(_LATER_S if event == "skip" else _DELAY_S[0], _DELAY_S[1]))
+        delay_s = float(rng.uniform(*_DELAY_S))
         speech = self.speech(voice, seed, seconds, rng)
         loud = at_speed(played(speech, loudspeaker), 1 + ppm * 1e-6)
-        loud = np.pad(loud, (0, max(0, len(speech) - len(loud))))[: len(speech)]
-        times = _event_times(event, len(speech), rng)
-        late = np.pad(_with_gaps(loud, event, times), (round(delay_s * LISTEN_RATE), 0))
-        echo = _echo(late[: len(speech)].astype(np.float32), room, event, times, rng)
+        late = np.pad(loud, (round(delay_s * LISTEN_RATE), len(speech)))[: len(speech)]
+        echo = through(late.astype(np.float32), room.response(room.loudspeaker))
         level_dbfs = float(rng.uniform(*_ECHO_DBFS))
         if ser_db is not None:
             level_dbfs = float(rng.uniform(*_NEAR_DBFS)) - ser_db
         echo = gained(echo, level_dbfs - active_dbfs(echo))
         floor = gained(noise("pink", len(speech), rng), level_dbfs - _NOISE_UNDER_ECHO_DB)
-        return EchoScene(
-            seed, voice, room, loudspeaker, ppm, delay_s, to_pcm(speech), echo, floor, level_dbfs,
-            _active_s(speech), times, room.response(room.talker),
-        )  # fmt: skip
+        near, robot_s = room.response(room.talker), _active_s(speech)
+        return EchoScene(seed, voice, to_pcm(speech), echo, floor, level_dbfs, robot_s, near)
 
     def speech(self, voice: str, seed: int, seconds: float, rng: np.random.Generator) -> Signal:
         texts = FRESH_TEXTS if seed >= FIRST_REPORTED_SEED else TUNING_TEXTS
@@ -194,7 +202,7 @@ class EchoSceneMaker:
         whole = np.zeros(count, np.float32)
         at = LISTEN_RATE // 4
         while at < count:
-            said = to_signal(self._voices.say(voice, texts[int(rng.integers(len(texts)))]).spoken)
+            said = to_signal(self._voices.say(voice, texts[int(rng.integers(len(texts)))]))
             said = said * np.float32(_PEAK / (np.abs(said).max() + 1e-9))
             part = said[: count - at]
             whole[at : at + len(part)] = part
@@ -207,51 +215,11 @@ def _active_s(speech: Signal) -> float:
     return float(np.count_nonzero(frames > frames.max() * 1e-4)) * _FRAME / LISTEN_RATE
 
 
-def _event_times(event: Event, count: int, rng: np.random.Generator) -> tuple[int, ...]:
-    if event == "none":
-        return ()
-    every_s = _WANDER_S if event == "wander" else _EVENT_EVERY_S
-    first = 10.0 + float(rng.uniform(0, 2))
-    return tuple(int(at * LISTEN_RATE) for at in np.arange(first, count / LISTEN_RATE - 3, every_s))
-
-
-def _with_gaps(loud: Signal, event: Event, times: tuple[int, ...]) -> Signal:
-    if event not in ("gap", "skip"):
-        return loud
-    parts, begin = [], 0
-    for at in times:
-        parts.append(loud[begin:at])
-        if event == "gap":
-            parts.append(np.zeros(_GAP, np.float32))
-        begin = at if event == "gap" else at + _GAP
-    parts.append(loud[begin:])
-    joined = np.concatenate(parts)
-    return np.pad(joined, (0, max(0, len(loud) - len(joined))))[: len(loud)].astype(np.float32)
-
-
-def _echo(
-    late: Signal, room: Room, event: Event, times: tuple[int, ...], rng: np.random.Generator
-) -> Signal:
-    if event not in ("jump", "wander"):
-        return through(late, room.response(room.loudspeaker))
-    by_m = 0.05 if event == "jump" else 0.03
-    fade = LISTEN_RATE // 50 if event == "jump" else int(_WANDER_S * LISTEN_RATE)
-    echo = through(late, room.response(room.loudspeaker))
-    for at in times:
-        place = moved(room.microphone, by_m, rng)
-        after = through(late, room.response(room.loudspeaker, place))
-        new = np.clip((np.arange(len(late)) - at) / fade, 0, 1).astype(np.float32)
-        echo = echo + new * (after - echo)
-    return echo.astype(np.float32)
-
-
 # --- people ------------------------------------------------------------------------------------
 
 
 def clips_of_people(corpora: Sequence[Path]) -> list[Clip]:
     """Every recording of a person that has neither noise nor a room put on it."""
-    from benchmarks.harness.scene import load
-
     found: dict[str, Clip] = {}
     for corpus in corpora:
         for scene in load(corpus):
@@ -264,19 +232,8 @@ def clips_of_people(corpora: Sequence[Path]) -> list[Clip]:
     return [found[each] for each in sorted(found)]
 
 
-_LONGEST_S = 8.0
-
-
 def onset(signal: Signal) -> int:
     """First 10 ms frame within 32 dB of the loudest, as in the prototype's figures."""
     frames = signal[: len(signal) // _FRAME * _FRAME].reshape(-1, _FRAME)
     power = np.square(frames, dtype=np.float64).mean(axis=1)
     return int(np.flatnonzero(power > power.max() * 10**-3.2)[0]) * _FRAME
-
-
-def seeds(first: int, count: int) -> Iterator[int]:
-    """Of the scenes of one part: they never meet the other part's."""
-    last = first + count - 1
-    if first < FIRST_REPORTED_SEED <= last:
-        raise ValueError(f"seeds {first} to {last} are of both parts: begin at 1000 or end below")
-    yield from range(first, last + 1)

@@ -7,25 +7,21 @@ Each scene is one session in virtual time with answers of some 18 s. Its client 
 300 ms later through a loudspeaker that bends them, in a simulated room
 (``benchmarks.harness.rooms``), and sends its microphone in 20 ms pieces that come up to 15 ms late.
 Silero, Moonshine and Smart Turn are the real ones; calls take the time that they were measured to
-take (``benchmarks.harness.virtual_engines``). The reference is what was sent: nobody tells when it
-is played.
+take (``benchmarks.harness.virtual_engines``). The reference is what was sent; the client does not
+report when it is played.
 
 - Alone: how often an hour an answer is cut off (``stopped``), held back for a moment (``held``) or
   answered as if somebody had spoken (``answered``). ``later`` leaves the first 10 s out.
 - With ``--corpus``: each answer is interrupted, at +6, 0 and -6 dB to the echo; the first one, in a
-  room that is unknown, apart. ``stopped``: from the onset until the answer is cancelled;
-  ``silent``: until the client's loudspeaker is. ``--no-echo``: the loudspeaker is not heard.
+  room that is unknown, apart. ``stopped``: from the onset until the answer is cancelled.
+  ``--no-echo``: the loudspeaker is not heard.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import multiprocessing
-import os
 import tempfile
-import time
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -35,7 +31,6 @@ from typing import Any
 
 import numpy as np
 
-from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from benchmarks.echo.scenes import (
@@ -43,18 +38,19 @@ from benchmarks.echo.scenes import (
     ROBOT_VOICES,
     Clip,
     EchoSceneMaker,
+    RobotVoices,
     active_dbfs,
     clips_of_people,
+    say_all,
 )
-from benchmarks.echo.voices import RobotVoices, say_all
 from benchmarks.harness.acoustics import Signal, gained, noise, to_pcm, to_signal
 from benchmarks.harness.ears import ears_of, opened_memo
 from benchmarks.harness.played_scene import session_settings
 from benchmarks.harness.played_session import played_session
+from benchmarks.harness.program import arguments, finish, load, weights
 from benchmarks.harness.rooms import LOUDSPEAKERS, Loudspeaker, bent, draw_room, in_band
 from benchmarks.harness.virtual_engines import EMBEDDED, Computer, HeardStt, HeardTurn, ScriptedLlm
 from benchmarks.onsets.play import InlineVad
-from benchmarks.wer import word_errors, words
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
@@ -107,7 +103,7 @@ class SpokenTts:
 
     def _part(self, sentence: str, first: int, last: int) -> Pcm:
         """As much of it as there are letters."""
-        speech = to_signal(self.said.say(self.voice, sentence).spoken)
+        speech = to_signal(self.said.say(self.voice, sentence))
         loud = speech * np.float32(0.7 / (np.abs(speech).max() + 1e-9))
         begin, end = (len(loud) * letter // len(sentence) for letter in (first, last))
         return np.concatenate((to_pcm(loud[begin:end]), np.zeros(3000, np.int16)))
@@ -138,8 +134,6 @@ class RoomClient:
     gain: float = 1.0
     played: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
     said: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
-    silent_s: dict[float, float] = field(default_factory=dict)
-    """When it was silent, by when it was told to be."""
 
     def play(self, pcm: Pcm, at_s: float) -> None:
         start = max(round((at_s + self.down_s) * LISTEN_RATE), len(self.played))
@@ -149,7 +143,6 @@ class RoomClient:
 
     def flush(self, at_s: float) -> None:
         self.played = self.played[: round((at_s + self.down_s) * LISTEN_RATE)]
-        self.silent_s[at_s] = len(self.played) / LISTEN_RATE
 
     def say(self, signal: Signal, at: int) -> None:
         if len(self.said) < at + len(signal):
@@ -184,17 +177,13 @@ class RoomClient:
 @dataclass
 class Interrupted:
     """``first``: it is the session's first answer. ``stopped_ms``: from the onset until the answer
-    ends; ``None``: it goes on. ``silent_ms``: until the loudspeaker is silent."""
+    ends; ``None``: it goes on. ``before``: it ended before anybody spoke."""
 
     clip: str
     ser_db: int
     first: bool
     stopped_ms: float | None
-    silent_ms: float | None
     before: bool
-    """Whether it ended before anybody spoke."""
-    errors: tuple[int, int] | None
-    first_word: bool | None
 
 
 @dataclass
@@ -220,10 +209,11 @@ def play(
     seconds: float,
     voices: Path,
     corpora: tuple[Path, ...],
-    sets: tuple[str, ...],
+    config: str | None,
+    sets: Sequence[str],
     echo: bool,
 ) -> Scene:
-    settings = load_settings("default", list(sets)).settings
+    settings = load_settings(config or "default", sets).settings
     rng = np.random.default_rng([seed, 79])
     room, loudspeaker = draw_room(rng), LOUDSPEAKERS[int(rng.integers(len(LOUDSPEAKERS)))]
     voice = ROBOT_VOICES[int(rng.integers(len(ROBOT_VOICES)))]
@@ -246,14 +236,14 @@ def play(
         ears = ears_of(settings, memo)
         computer = Computer(EMBEDDED)
         stages = Stages(
-            InlineVad(_vad(settings)),
+            InlineVad(_vad()),
             HeardTurn(ears, computer),
             HeardStt(ears, computer),
             TellingLlm(ears, computer),
             SpokenTts(robot, voice, computer),
         )
         log, delay_ms = run_virtual(_run(stages, settings, client, talk, seconds, rng))
-        return _scene(seed, seconds, log, delay_ms, client, talk, ears)
+        return _scene(seed, seconds, log, delay_ms, client, talk)
 
 
 @dataclass
@@ -337,7 +327,6 @@ def _scene(
     delay_ms: int | None,
     client: RoomClient,
     talk: _Talk,
-    ears: Any,
 ) -> Scene:
     spoken = [(onset, end) for _, _, onset, end in talk.done]
     stopped = [
@@ -346,11 +335,8 @@ def _scene(
         if isinstance(event, ReplyFinished) and event.reason == "turn_detected"
     ]
     ignored = [at for at, event in log if isinstance(event, SpeechIgnored)]
-    texts = [(at, event.text) for at, event in log if isinstance(event, TranscriptReady)]
-    found = [
-        _interrupted(each, number == 0, stopped, texts, client, ears)
-        for number, each in enumerate(talk.done)
-    ]
+    answered = [at for at, event in log if isinstance(event, TranscriptReady)]
+    found = [_interrupted(each, number == 0, stopped) for number, each in enumerate(talk.done)]
 
     def nobodys(times: Sequence[float]) -> list[float]:
         return [
@@ -364,42 +350,20 @@ def _scene(
     return Scene(
         *(seed, seconds, round(robot, 1), delay_ms),
         round((client.down_s + UP_S + direct) * 1000),
-        *(nobodys(stopped), nobodys(ignored), nobodys([at for at, _ in texts])),
+        *(nobodys(stopped), nobodys(ignored), nobodys(answered)),
         found,
     )
 
 
 def _interrupted(
-    done: tuple[Clip, int, int, int],
-    first_answer: bool,
-    stopped: Sequence[float],
-    texts: Sequence[tuple[float, str]],
-    client: RoomClient,
-    ears: Any,
+    done: tuple[Clip, int, int, int], first_answer: bool, stopped: Sequence[float]
 ) -> Interrupted:
-    clip, ser_db, onset, end = done
+    clip, ser_db, onset, _ = done
     onset_s = onset / LISTEN_RATE
     at = next((s for s in stopped if onset_s < s < onset_s + NOTICED_S), None)
     before = any(onset_s - INTERRUPT_S[1] < s <= onset_s for s in stopped)
-    read = " ".join(text for when, text in texts if onset_s < when < end / LISTEN_RATE + 3)
-    clean = to_pcm(client.said[max(0, onset - 3200) : end] + np.float32(0))
-    ideal = ears.transcribe(clean)
-    errors = None
-    if clip.text_by == "source":
-        found = word_errors(clip.text, read)
-        errors = (found.errors, found.words)
-    first = words(ideal)[:1]
-    known = bool(first) and first == words(clip.text)[:1]
-
-    def since(moment: float | None) -> float | None:
-        return None if moment is None else round((moment - onset_s) * 1000)
-
-    return Interrupted(
-        *(clip.name, ser_db, first_answer, since(at)),
-        since(None if at is None else client.silent_s[at]),
-        *(before, errors),
-        (words(read)[:1] == first) if known and at is not None else None,
-    )
+    stopped_ms = None if at is None else round((at - onset_s) * 1000)
+    return Interrupted(clip.name, ser_db, first_answer, stopped_ms, before)
 
 
 @cache
@@ -408,12 +372,8 @@ def _clips(corpora: tuple[Path, ...]) -> list[Clip]:
 
 
 @cache
-def _vad_from(weights: Path) -> Any:
-    return build(SileroOptions(), weights)
-
-
-def _vad(settings: Settings) -> Any:
-    return _vad_from(WeightsCache(settings.paths.cache(os.environ)).path("silero-vad"))
+def _vad() -> Any:
+    return build(SileroOptions(), weights("silero-vad"))
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -437,72 +397,41 @@ def figures(scenes: Sequence[Scene]) -> dict[str, Any]:
             "later": round(later / hours, 2),
             "n": sum(map(len, times)),
         }
-    everybody = [each for scene in scenes for each in scene.interrupted]
-    of_kind = {
-        "the first answer interrupted": [each for each in everybody if each.first],
-        **{
-            f"interrupted at {ser_db} dB": [each for each in everybody if each.ser_db == ser_db]
-            for ser_db in SER_DB
-        },
-    }
+    spoken = [each for scene in scenes for each in scene.interrupted if not each.before]
+    of_kind = {"the first answer interrupted": [each for each in spoken if each.first]}
+    for ser_db in SER_DB:
+        of_kind[f"interrupted at {ser_db} dB"] = [e for e in spoken if e.ser_db == ser_db]
     for kind, of in of_kind.items():
-        if not of:
-            continue
-        # Who was interrupted before they spoke found the robot silent.
-        of = [each for each in of if not each.before]
-        late = [each.stopped_ms for each in of if each.stopped_ms is not None]
-        silent = [each.silent_ms for each in of if each.silent_ms is not None]
-        errors = [each.errors for each in of if each.errors and each.stopped_ms is not None]
-        firsts = [each.first_word for each in of if each.first_word is not None]
-        found[kind] = {
-            "n": len(of),
-            "stopped": round(len(late) / len(of), 3),
-            "stopped_ms": [round(float(np.percentile(late, p))) for p in (50, 95) if late],
-            "silent_ms": [round(float(np.percentile(silent, p))) for p in (50, 95) if silent],
-            "wer": round(sum(e for e, _ in errors) / max(1, sum(n for _, n in errors)), 3),
-            "first_word": [sum(firsts), len(firsts)],
-        }
+        if of:
+            late = [each.stopped_ms for each in of if each.stopped_ms is not None]
+            found[kind] = {
+                "n": len(of),
+                "stopped": round(len(late) / len(of), 3),
+                "stopped_ms": [round(float(np.percentile(late, p))) for p in (50, 95) if late],
+            }
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, "benchmarks.echo.sessions", settings=True)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--scenes", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0, help="below 100: for tuning")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--corpus", type=Path, action="append", default=[])
     parser.add_argument("--no-echo", action="store_false", dest="echo")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", dest="sets")
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    began = time.monotonic()
-    settings = load_settings("default").settings
+    before = load()
     voices = Path(tempfile.gettempdir()) / "reachy-voice-echo-voices.npz"
-    say_all(WeightsCache(settings.paths.cache(os.environ)).path("piper-joe"), voices)
+    say_all(weights("piper-joe"), voices)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.jobs, mp_context=spawn) as pool:
-        futures = [
-            pool.submit(
-                play,
-                seed,
-                given.seconds,
-                voices,
-                tuple(given.corpus),
-                tuple(given.sets),
-                given.echo,
-            )
-            for seed in range(given.seed, given.seed + given.scenes)
-        ]
-        scenes = [future.result() for future in futures]
+        how = (given.seconds, voices, tuple(given.corpus), given.config, given.sets, given.echo)
+        seeds = range(given.seed, given.seed + given.scenes)
+        scenes = [each.result() for each in [pool.submit(play, seed, *how) for seed in seeds]]
     report = {"set": given.sets, "echo": given.echo, "first_seed": given.seed, **figures(scenes)}
-    report["took_s"] = round(time.monotonic() - began, 1)
-    print(json.dumps(report, indent=1))
-    if given.out:
-        report["scenes_played"] = [asdict(scene) for scene in scenes]
-        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    report["scenes_played"] = [asdict(scene) for scene in scenes]
+    finish(report, given.out, before, details="scenes_played")
 
 
 if __name__ == "__main__":

@@ -40,10 +40,11 @@ def weights(name: str) -> Path:
     return Path(cache.path(name))
 
 
-def keep(data: Mapping[str, Any], out: Path | None) -> None:
+def keep(data: Any, out: Path | None) -> None:
     """Write ``data`` as JSON, if it is to be kept."""
     if out:
         text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+        out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(f"{text}\n", encoding="utf-8")
 
 

@@ -61,13 +61,6 @@ def _near(place: Place, distance: float, size: Place, rng: np.random.Generator) 
             return found
 
 
-def moved(place: Place, by_m: float, rng: np.random.Generator) -> Place:
-    """``place``, ``by_m`` metres away in any direction."""
-    direction = rng.standard_normal(3)
-    found: Place = place + by_m * direction / np.linalg.norm(direction)
-    return found
-
-
 def _images(size: Place, rt60_s: float, source: Place, at: Place) -> Signal:
     seconds = min(rt60_s, LONGEST_RESPONSE_S)
     farthest = seconds * SPEED_OF_SOUND

@@ -9,7 +9,7 @@ and the voice take the time that they were measured to take
 (``benchmarks.harness.virtual_engines``). The microphone hears no echo here.
 
 - **held**: from the onset until nothing more is sent, though there is more.
-- **verdict**: from the onset until the interruption is told, or the answer goes on.
+- **verdict**: from the onset until the client is told of the interruption, or the answer goes on.
 - **silent**: from the onset until a reference client with 120 ms of output latency is silent: it
   flushes its player on ``speech_started``, or has played all it was sent.
 - **stopped**: share of scenes in which the answer was cancelled.
@@ -23,11 +23,8 @@ Intervals are bootstrapped by source.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,13 +32,13 @@ from typing import Any, get_args
 
 from rich.console import Console
 
-from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from benchmarks.harness.ears import Ears, ears_of, opened_memo
 from benchmarks.harness.heard_speech import Voices
 from benchmarks.harness.played_scene import session_settings
 from benchmarks.harness.played_session import played_session
+from benchmarks.harness.program import arguments, keep, weights
 from benchmarks.harness.statistics import Bootstrap
 from benchmarks.harness.virtual_engines import (
     EMBEDDED,
@@ -76,12 +73,7 @@ IDEAL_LEAD_S = 0.2
 GAP_S = 0.06
 """Audio is sent every 40 ms; a longer gap is one."""
 
-BARS = {
-    "held_ms": (150, 250),
-    "verdict_ms": (300, 500),
-    "silent_ms": (450, 700),
-}
-"""Issue 5, "Numbers": P50 and P95."""
+MOMENTS = ("held_ms", "verdict_ms", "silent_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,25 +211,20 @@ def _first_word(scene: InterruptionScene, read: str, end: int | None, ears: Ears
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     bootstrap = Bootstrap([each.source for each in outcomes])
-    found: dict[str, Any] = {}
-    for kind in get_args(Kind):
-        of_kind = [each for each in outcomes if each.kind == kind]
-        if of_kind:
-            found[kind] = {"stopped": _share(bootstrap, of_kind, "stopped")}
-            for moment in BARS:
-                found[kind][moment] = _times(bootstrap, of_kind, moment)
-    meant = [each for each in outcomes if each.kind in ("question", "command")]
-    other = [each for each in outcomes if each.kind in ("backchannel", "noise")]
-    found["meant"] = {"stopped": _share(bootstrap, meant, "stopped")}
-    found["meant"] |= {moment: _times(bootstrap, meant, moment) for moment in BARS}
-    found["meant"]["first_word"] = _share(
-        bootstrap, [each for each in meant if each.first_word is not None], "first_word"
-    )
-    found["not meant"] = {
-        "stopped": _share(bootstrap, other, "stopped"),
-        "lost": _share(bootstrap, other, "lost"),
-        "resumed_ms": _times(bootstrap, other, "resumed_ms"),
+    of: dict[str, list[Outcome]] = {
+        kind: [each for each in outcomes if each.kind == kind] for kind in get_args(Kind)
     }
+    of["meant"], of["not meant"] = of["question"] + of["command"], of["backchannel"] + of["noise"]
+    found: dict[str, Any] = {}
+    for name, some in of.items():
+        if some:
+            found[name] = {"stopped": _share(bootstrap, some, "stopped")}
+            for moment in MOMENTS:
+                found[name][moment] = _times(bootstrap, some, moment)
+    understood = [each for each in of["meant"] if each.first_word is not None]
+    found["meant"]["first_word"] = _share(bootstrap, understood, "first_word")
+    found["not meant"]["lost"] = _share(bootstrap, of["not meant"], "lost")
+    found["not meant"]["resumed_ms"] = _times(bootstrap, of["not meant"], "resumed_ms")
     return found
 
 
@@ -267,7 +254,7 @@ def _show(console: Console, found: dict[str, Any]) -> None:
         console.print(f"[bold]{kind}[/bold]: stopped {text(data['stopped'], 100, 1)} %")
         if "lost" in data:
             console.print(f"    lost {text(data['lost'], 100, 1)} %")
-        for moment in (*BARS, "resumed_ms"):
+        for moment in (*MOMENTS, "resumed_ms"):
             if moment in data:
                 p50, p95 = (text(data[moment][each]) for each in ("p50", "p95"))
                 console.print(f"    {moment:12} P50 {p50}   P95 {p95}")
@@ -276,20 +263,16 @@ def _show(console: Console, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, "benchmarks.interruptions", settings=True)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--part", choices=("tuning", "frozen"), default="tuning")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", dest="sets")
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    settings = load_settings("default", given.sets).settings
+    settings = load_settings(given.config or "default", given.sets).settings
     console = Console(highlight=False, soft_wrap=True)
+    voices = Voices(weights("piper-joe"), "Hello.")
     with opened_memo(settings) as memo:
         ears = ears_of(settings, memo)
-        voices = _voices(settings)
         outcomes = [
             play(scene, ears, settings)
             for scene in scenes(given.part, given.corpus, voices, given.seed)
@@ -297,20 +280,14 @@ def main() -> None:
     found = figures(outcomes)
     _show(console, found)
     for each in outcomes:
+        what = f"{each.kind} {each.said!r} read {each.read!r} ({each.source})"
         if each.first_word is False:
-            console.print(f"  first word: {each.said!r} read {each.read!r} ({each.source})")
+            console.print(f"  first word: {what}")
         wrong = each.stopped != (each.kind in ("question", "command"))
         if wrong and each.kind != "side speech":
-            console.print(f"  wrong: {each.kind} {each.said!r} read {each.read!r} ({each.source})")
-    if given.out:
-        data = {"part": given.part, "seed": given.seed, "set": given.sets, "figures": found}
-        data["scenes"] = [asdict(each) for each in outcomes]
-        given.out.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _voices(settings: Settings) -> Voices:
-    cache = WeightsCache(settings.paths.cache(os.environ))
-    return Voices(cache.path("piper-joe"), "Hello.")
+            console.print(f"  wrong: {what}")
+    data = {"part": given.part, "seed": given.seed, "set": given.sets, "figures": found}
+    keep({**data, "scenes": [asdict(each) for each in outcomes]}, given.out)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,10 @@ enough.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import itertools
 import json
-import os
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -36,13 +33,10 @@ import numpy as np
 import openai
 import websockets.asyncio.client
 
-from app.cli.measuring import ready_process
-from app.models.weights import WeightsCache
-from app.server.listening import bind
-from app.server.serving import PATH
-from app.settings.load import load_settings
+from app.cli.measuring import spawned_server
 from app.talk.realtime_client import room_tone
 from benchmarks.harness.heard_speech import Voices
+from benchmarks.harness.program import arguments, finish, load, weights
 from benchmarks.harness.scripted_engines import NAME, installed
 from benchmarks.interruptions.scenes import scenes
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_to_bytes
@@ -218,16 +212,12 @@ async def serving(directory: Path) -> AsyncIterator[dict[str, str]]:
     installed(directory / "plugin")
     tree = {"extends": "default", "llm": {"engine": NAME, "sentences": SENTENCES}}
     (directory / "long.yaml").write_text(json.dumps(tree))  # which is YAML, too
-    urls: dict[str, str] = {}
+    config = ("--config", str(directory / "long.yaml"))
     async with AsyncExitStack() as stack:
-        for name, sets in SETS.items():
-            with bind("127.0.0.1", 0) as probe:
-                port = probe.getsockname()[1]
-            serve = (sys.executable, "-m", "app.cli", "serve", "--port", str(port), *sets)
-            command = (*serve, "--config", str(directory / "long.yaml"))
-            await stack.enter_async_context(ready_process(command))
-            urls[name] = f"ws://127.0.0.1:{port}{PATH}"
-        yield urls
+        yield {
+            name: (await stack.enter_async_context(spawned_server((*config, *sets)))).url
+            for name, sets in SETS.items()
+        }
 
 
 async def measure(said: Sequence[tuple[str, Pcm]], seed: int) -> list[Interruption]:
@@ -251,8 +241,7 @@ def _interruption(server: str, dialect: Dialect, said: str, session: Session) ->
 
     missed = session.missed or session.told_at is None
     silent, told = since(session.silent_at), since(session.told_at)
-    load = round(os.getloadavg()[0], 2)
-    return Interruption(server, dialect.name, said, silent, told, missed, load)
+    return Interruption(server, dialect.name, said, silent, told, missed, load())
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -270,17 +259,14 @@ def figures(found: Sequence[Interruption]) -> Json:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, "benchmarks.interruptions.first_answer")
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--part", choices=("tuning", "frozen"), default="tuning")
     parser.add_argument("-n", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    cache = WeightsCache(load_settings("default").settings.paths.cache(os.environ))
-    voices = Voices(cache.path("piper-joe"), "Hello.")
+    before = load()
+    voices = Voices(weights("piper-joe"), "Hello.")
     meant = [
         each for each in scenes(given.part, given.corpus, voices, given.seed) if each.interrupts
     ]
@@ -288,11 +274,8 @@ def main() -> None:
     chosen = [meant[int(order[number % len(meant)])] for number in range(given.n)]
     said = [(each.said, each.pcm[each.onset : each.end]) for each in chosen]
     found = asyncio.run(measure(said, given.seed))
-    report = figures(found)
-    print(json.dumps(report, indent=1))
-    if given.out:
-        report["interruptions"] = [asdict(each) for each in found]
-        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    report = {**figures(found), "interruptions": [asdict(each) for each in found]}
+    finish(report, given.out, before, details="interruptions")
 
 
 if __name__ == "__main__":

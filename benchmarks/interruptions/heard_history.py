@@ -3,39 +3,36 @@
     python -m benchmarks.interruptions.heard_history [-n 450] [--seed N] [--out FILE]
 
 A real session in virtual time says an answer with Piper, and is interrupted at a random moment: by
-somebody who speaks, weighed by its words (``voice``) or at once (``any speech``), by the client's
+speech, weighed by its words (``voice``) or at once (``any speech``), by the client's
 ``response.cancel`` (``cancel``), or, when it was sent in a burst, by the client's
 ``conversation.item.truncate`` (``truncate``), at several paces of the voice and leads. A reference
 client plays what it gets as soon as it has it, and flushes its player when it is told. What has
 left the player by then is heard, whatever the latency of its output.
 
-Which words were played is known from the voice's network
-(``benchmarks.interruptions.heard_voice``): a word has been played when its last phoneme has. Errors
-are words in the history, less words played. A word of an unsent clause is one of which no sample
-was sent. Intervals are bootstrapped by answer.
+Which words were played is known from the voice's network (``benchmarks.harness.aligned_piper``): a
+word has been played when its last phoneme has. Errors are words in the history, less words played.
+A word of an unsent clause is one of which no sample was sent. Intervals are bootstrapped by answer.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
+import difflib
 import random
+import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from app.models.weights import WeightsCache
-from app.settings.load import load_settings
+from benchmarks.harness.acoustics import Signal, to_pcm
+from benchmarks.harness.aligned_piper import AlignedPiper
+from benchmarks.harness.program import arguments, finish, load, weights
 from benchmarks.harness.statistics import Bootstrap
-from benchmarks.interruptions.heard_voice import AlignedPiper, AlignedTts, Said, written_ends
 from benchmarks.voices.clauses import answers
-from pipeline.audio import AudioFormat, Pcm
+from pipeline.audio import EMPTY, AudioFormat, Pcm
 from pipeline.bus import Published
 from pipeline.commands import (
     CancelResponse,
@@ -44,10 +41,13 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
-from pipeline.engines.tts.piper import find_models
+from pipeline.engines.tts.espeak_ng import speakable, without_phoneme_blocks
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemStarted, ReplyText, SpeechStarted
 from pipeline.items import MessageItem
+from pipeline.messages import SpeechRequest
 from pipeline.settings import BargeIn, SessionSettings
+from pipeline.speaking.tuning import JOINT_QUIET
+from pipeline.work import Work
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import run_virtual
 
@@ -57,13 +57,109 @@ SPEEDS = (0.8, 1.0, 1.3)
 LEADS_MS = (100, 250, 600)
 ANSWERS = 90
 """Each is interrupted again and again, at other moments."""
-LATEST = 1.0
-"""An answer is interrupted up to this share of the time that it takes to say."""
 SPEECH_S = 1.2
 BEGUN_S = 0.4
 """The first audio is sent 0.25 to 0.35 s after the request."""
-BAR = 0.95
-"""Issue 5, "Numbers": share of interruptions with one word too many or too few, or none."""
+_START_S, _FACTOR = 0.086, 0.08
+"""Of a clause's first audio, and for each second of it: ``benchmarks.harness.virtual_engines``, and
+Piper's time on one core of the same machine."""
+_PIECE_S = 0.4
+_LEVEL = 0.5
+"""Of full scale, for the loudest sample."""
+
+
+# --- the voice ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Said:
+    """One clause as the voice says it. ``pcm``: int16 mono. ``words``: each spoken word, and the
+    sample at which its last phoneme ends."""
+
+    pcm: Pcm
+    words: tuple[tuple[str, int], ...]
+
+    @property
+    def sound_end(self) -> int:
+        """Behind the last sample that is no silence."""
+        loud = np.flatnonzero(np.abs(self.pcm.astype(np.int32)) > JOINT_QUIET)
+        return int(loud[-1]) + 1 if len(loud) else 0
+
+
+class Speaker(Protocol):
+    """``AlignedPiper``, or one that is easier to count."""
+
+    rate: int
+
+    def say(self, text: str, pace: float) -> tuple[Signal, list[int]]: ...
+
+    def phones(self, text: str) -> int: ...
+
+
+@dataclass
+class AlignedTts:
+    """A stage in virtual time. ``said``: each clause that it was asked for, in order; ``known``:
+    what it has said before, so that one answer is made once."""
+
+    speaker: Speaker
+    known: dict[tuple[str, float], Said] = field(default_factory=dict)
+    said: list[Said] = field(default_factory=list)
+    voices: Sequence[str] = ("joe",)
+
+    @property
+    def rate(self) -> int:
+        return self.speaker.rate
+
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        key = request.text, request.speed
+        if key not in self.known:
+            self.known[key] = self._say(*key)
+        said = self.known[key]
+        self.said.append(said)
+        await asyncio.sleep(_START_S)
+        size = int(_PIECE_S * self.rate)
+        for start in range(0, len(said.pcm), size):
+            piece = said.pcm[start : start + size]
+            yield piece
+            await asyncio.sleep(_FACTOR * len(piece) / self.rate)
+
+    def _say(self, text: str, speed: float) -> Said:
+        if not speakable(text):
+            return Said(EMPTY, ())
+        text = without_phoneme_blocks(text)
+        signal, ends = self.speaker.say(text, 1 / speed)
+        before, words = "", []
+        for word in text.split():
+            before = f"{before} {word}".strip()
+            if speakable(word):
+                count = min(self.speaker.phones(before), len(ends))
+                words.append((word, ends[max(count, 1) - 1]))
+        return Said(to_pcm(signal * np.float32(_LEVEL)), tuple(words))
+
+
+def written_ends(text: str, said: Said) -> list[int]:
+    """For each word of ``text``, as written, the sample of ``said`` at which it has been spoken.
+
+    Words that are spoken as they are written show where the others are: of "on 31/12/2026." the
+    second ends with "twenty-six". Several in a row are shared out evenly.
+    """
+    written = [_plain(word) for word in text.split()]
+    spoken = [_plain(word) for word, _ in said.words]
+    ends = [end for _, end in said.words]
+    found: list[int] = []
+    matcher = difflib.SequenceMatcher(None, written, spoken, autojunk=False)
+    for _, begin, end, first, last in matcher.get_opcodes():
+        for number in range(1, end - begin + 1):
+            at = first + round(number * (last - first) / (end - begin))
+            found.append(ends[at - 1] if at else 0)
+    return found
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[^\w]+", "", word).lower()
+
+
+# --- one scene ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +182,6 @@ class Outcome:
     played: int
     kept: int
     unsent: int
-    heard_s: float
     over: bool
     near: str
 
@@ -96,7 +191,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class Clause:
     """One clause at the client. ``begins_s``: of its audio, in seconds of what was sent."""
 
     text: str
@@ -110,20 +205,17 @@ def interruptions(count: int, seed: int) -> list[Interruption]:
     return [
         Interruption(
             *(spoken[number % len(spoken)], HOWS[number % len(HOWS)], draw.choice(SPEEDS)),
-            *(draw.choice(LEADS_MS), draw.uniform(0.0, LATEST)),
+            *(draw.choice(LEADS_MS), draw.uniform(0.0, 1.0)),
         )
         for number in range(count)
     ]
-
-
-# --- one scene ---------------------------------------------------------------------------------
 
 
 def play(each: Interruption, tts: AlignedTts, whole_s: float) -> Outcome | None:
     """``whole_s``: how long the answer is. ``None`` if nothing was being heard."""
     tts.said.clear()
     log, told_at, item = run_virtual(_interrupt(each, tts, each.at * whole_s))
-    return None if item is None else _outcome(each, log, told_at, item, tts.said)
+    return None if item is None else _outcome(each, log, told_at, item, tts)
 
 
 async def _interrupt(
@@ -149,8 +241,7 @@ async def _interrupt(
         await played.do(CreateResponse())
         await asyncio.sleep(BEGUN_S + after_s)
         told_at = await _break_in(played, each.how)
-        started = played.events(ReplyItemStarted)[0].item.id
-        item = played.session.chat.get(started)
+        item = played.session.chat.get(played.events(ReplyItemStarted)[0].item.id)
         assert isinstance(item, MessageItem)
         heard = told_at is not None and item.parts
         return list(played.log), told_at or 0.0, item if heard else None
@@ -158,14 +249,13 @@ async def _interrupt(
 
 async def _break_in(played: Scene, how: How) -> float | None:
     """When the client hears of it; ``None``: the answer was over before."""
+    now = played.loop.time()
     if how == "cancel":
         if played.events(ReplyFinished):
             return None
-        now = played.loop.time()
         await played.do(CancelResponse())
         return now
     if how == "truncate":
-        now = played.loop.time()
         _, heard_s = _at_the_client(played.log, now)
         item_id = played.events(ReplyItemStarted)[0].item.id
         await played.do(TruncateItem(item_id, 0, int(heard_s * 1000)))
@@ -180,56 +270,50 @@ def _outcome(
     log: Sequence[Published],
     told_at: float,
     item: MessageItem,
-    said: Sequence[Said],
+    tts: AlignedTts,
 ) -> Outcome:
     clauses, heard_s = _at_the_client(log, told_at)
-    spoken = iter(said)
-    played, full, written = 0, 0, []
+    spoken = iter(tts.said)
+    played, written = 0, []
     for clause in clauses:
         words = clause.text.split()
         written += words
-        full += len(words)
         if not any(character.isalnum() for character in clause.text):
             played += len(words) if clause.begins_s < heard_s else 0
-            continue
-        voiced = next(spoken, None)
-        if voiced is None:  # it is not made yet
-            continue
-        until = round((heard_s - clause.begins_s) * voiced.rate)
-        played += _played(clause, voiced, until) if until > 0 else 0
+        elif voiced := next(spoken, None):  # else it is not made yet
+            until = round((heard_s - clause.begins_s) * tts.rate)
+            played += _played(clause, voiced, until) if until > 0 else 0
     kept = item.text.split()
     assert written[: len(kept)] == kept, "the history is a beginning of what was said"
     sent = sum(len(clause.text.split()) for clause in clauses if len(clause.pcm))
     near = " ".join(written[max(0, played - 3) : played]) + " | " + " ".join(written[played:][:3])
-    over = played == full and item.status == "completed"
-    return Outcome(each, played, len(kept), max(0, len(kept) - sent), heard_s, over, near)
+    over = played == len(written) and item.status == "completed"
+    return Outcome(each, played, len(kept), max(0, len(kept) - sent), over, near)
 
 
-def _at_the_client(log: Sequence[Published], told_at: float) -> tuple[list[Played], float]:
+def _at_the_client(log: Sequence[Published], told_at: float) -> tuple[list[Clause], float]:
     """The clauses with their audio, and how many seconds of it were played."""
-    clauses: list[Played] = []
+    clauses: list[Clause] = []
     sent_s = plays_until = heard_s = 0.0
     for at, event in log:
         if at > told_at or isinstance(event, ReplyFinished):
             break
         if isinstance(event, ReplyText):
-            clauses.append(Played(event.text, np.zeros(0, np.int16), sent_s))
+            clauses.append(Clause(event.text, EMPTY, sent_s))
         elif isinstance(event, ReplyAudio):
             seconds = len(event.pcm) / event.rate
             begins = max(at, plays_until)
             heard_s += min(seconds, max(0.0, told_at - begins))
             plays_until, sent_s = begins + seconds, sent_s + seconds
             last = clauses[-1]
-            clauses[-1] = Played(last.text, np.concatenate((last.pcm, event.pcm)), last.begins_s)
+            clauses[-1] = Clause(last.text, np.concatenate((last.pcm, event.pcm)), last.begins_s)
     return clauses, heard_s
 
 
-def _played(clause: Played, said: Said, until: int) -> int:
+def _played(clause: Clause, said: Said, until: int) -> int:
     """Words of a clause of which ``until`` samples were heard."""
     cut = _offset(said.pcm, clause.pcm)
-    end = said.sound_end
-    ends = [min(each, end) - cut for each in written_ends(clause.text, said)]
-    return sum(each <= until for each in sorted(ends))
+    return sum(min(end, said.sound_end) - cut <= until for end in written_ends(clause.text, said))
 
 
 def _offset(whole: Pcm, sent: Pcm) -> int:
@@ -260,50 +344,30 @@ def _figures(bootstrap: Bootstrap, outcomes: Sequence[Outcome]) -> dict[str, Any
     errors = Counter(each.error for each in outcomes)
     return {
         "within_one_word": asdict(bootstrap.mean(near, sources)),
-        "exact": round(sum(each.error == 0 for each in outcomes) / len(outcomes), 4),
-        "mean_error": round(sum(each.error for each in outcomes) / len(outcomes), 3),
         "errors": {str(error): errors[error] for error in sorted(errors)},
         "words_of_unsent_clauses": sum(each.unsent for each in outcomes),
     }
 
 
-def measured(count: int, seed: int) -> tuple[list[Outcome], AlignedTts]:
-    cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
-    models = find_models(cache.path("piper-joe"))
-    tts = AlignedTts(AlignedPiper(models["joe"]))
-    outcomes = []
-    for each in interruptions(count, seed):
-        whole_s = len(each.answer) * 0.062 / each.speed
-        outcomes.append(play(each, tts, whole_s))
-    return [each for each in outcomes if each and not each.over], tts
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, "benchmarks.interruptions.heard_history")
     parser.add_argument("-n", dest="count", type=int, default=450)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    outcomes, tts = measured(given.count, given.seed)
-    clauses = list(tts.known.values())
-    data = {
-        "interruptions": len(outcomes),
-        "seed": given.seed,
-        "figures": figures(outcomes),
-        "clauses": len(clauses),
-        "clauses_with_a_group_for_each_word": sum(each.matched for each in clauses),
-        "wrong": [
-            {**asdict(each.interruption), "error": each.error, "near": each.near}
-            for each in outcomes
-            if abs(each.error) > 1
-        ],
-    }
-    text = json.dumps(data, indent=1, ensure_ascii=False)
-    print(text)
-    if given.out:
-        given.out.write_text(f"{text}\n", encoding="utf-8")
+    before = load()
+    tts = AlignedTts(AlignedPiper(weights("piper-joe"), "joe", given.seed))
+    played = [
+        play(each, tts, len(each.answer) * 0.062 / each.speed)
+        for each in interruptions(given.count, given.seed)
+    ]
+    outcomes = [each for each in played if each and not each.over]
+    wrong = [
+        {**asdict(each.interruption), "error": each.error, "near": each.near}
+        for each in outcomes
+        if abs(each.error) > 1
+    ]
+    data = {"interruptions": len(outcomes), "seed": given.seed, "figures": figures(outcomes)}
+    finish({**data, "wrong": wrong}, given.out, before, details="wrong")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from pipeline.engines.contract import (
 from pipeline.hearing.recognition import StableWords
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, Item, MessageItem
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from tests.support.recordings import Uncancelled
 
 INSTRUCTIONS = (
     "You are Reachy, a small robot that stands on a desk. You have a head that you can move, two "
@@ -59,13 +60,6 @@ _STABLE_AFTER_WORDS = 3
 _RESULT = '{"done": true, "seen": "a cup, two books and a window with a plant", "took_s": 1.25}'
 
 
-class Never:
-    """A cancel token that nobody pulls."""
-
-    cancelled = False
-    preempted = False
-
-
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One prompt that was answered. ``kinds``: what happened in it, or just before it.
@@ -86,20 +80,14 @@ class Turn:
 
 @dataclass
 class Dialogue:
-    """One conversation on ``session``, driven by ``seed``. ``keep``: whether what can be read
-    ahead is; without it, only what the cells have from the turns before is cached. ``first``: with
-    which of ``SAID`` it begins."""
+    """One conversation on ``session``, driven by ``seed``. ``first``: with which of ``SAID`` it
+    begins."""
 
     session: LlmSession
     tools: Sequence[Tool]
     seed: int = 4
-    keep: bool = True
     first: int = 0
     chat: Chat = field(default_factory=Chat)
-    read_ahead: int = 0
-    """Tokens that were read in idle time and while the user spoke."""
-    wasted: int = 0
-    """Tokens that were generated in replies that died."""
     _begins: str | None = None
     """Where the context begins since it was shortened last."""
     _carried: tuple[str, ...] = ()
@@ -122,7 +110,7 @@ class Dialogue:
             if calls:
                 yield from self._answer(["result"], calls=False)
             if at % 5 == 2:
-                # Somebody barges in, and speaks before there is any idle time.
+                # A barge-in, with no idle time before the next speech.
                 self._cut_last()
                 self._carried = ("barge-in",)
             else:
@@ -149,7 +137,6 @@ class Dialogue:
         for delta in self._reply(messages, ToolChoice()):
             if isinstance(delta, TextDelta):
                 tokens -= 1
-                self.wasted += 1
                 if tokens == 0:
                     break
 
@@ -192,25 +179,21 @@ class Dialogue:
     def _reply(self, messages: Sequence[Message], choice: ToolChoice) -> Iterator[Delta]:
         seed = self._random.randrange(2**31)
         sampling = Sampling(seed=seed, max_tokens=_ANSWER_TOKENS)
-        steps = self.session.reply(messages, self.tools, choice, sampling, Never())
+        steps = self.session.reply(messages, self.tools, choice, sampling, Uncancelled())
         return (delta for delta in steps if delta)
 
     # --- reading ahead
 
     def _idle(self) -> None:
-        warmed = self._warm(self._prompt())
-        start = new_beginning(self._context(), warmed) if warmed else None
+        start = new_beginning(self._context(), self._warm(self._prompt()))
         if start:
             self._begins = start
             self._warm(self._prompt())
             self._carried = (*self._carried, "shortened")
 
-    def _warm(self, messages: Sequence[Message], said: str = "") -> Warmed | None:
-        if not self.keep:
-            return None
-        *_, warmed = self.session.warm(messages, self.tools, said, Never())
+    def _warm(self, messages: Sequence[Message], said: str = "") -> Warmed:
+        *_, warmed = self.session.warm(messages, self.tools, said, Uncancelled())
         assert warmed
-        self.read_ahead += warmed.usage.evaluated
         return warmed
 
     # --- the conversation

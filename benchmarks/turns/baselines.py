@@ -1,20 +1,20 @@
-"""What others do with the same pauses: timers, and Smart Turn alone. Their cut-offs at our latency.
+"""What Smart Turn alone does with the same pauses: its cut-offs at our latency.
 
-A baseline is computed from the pauses' features (``features.sites``), not played: it has no state
+A baseline is computed from the pauses' features (``pauses.sites``), not played: it has no state
 that a cut would change. It sees the same VAD, the same windows and chunks, and the same cost of a
 detector's call; recognition costs it nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from benchmarks.harness.pauses import Site, milliseconds, samples
 from benchmarks.harness.played_scene import CHUNK_SAMPLES
-from benchmarks.harness.statistics import Bootstrap, Estimate, Floats, interval, quotient
+from benchmarks.harness.statistics import Bootstrap, Floats, interval, quotient
 from benchmarks.harness.virtual_engines import EMBEDDED, Delays
 from benchmarks.turns.metrics import LONGEST_S, SHORTEST_S, SceneScore
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
@@ -22,13 +22,8 @@ from pipeline.engines.vad.silero import WINDOW_SAMPLES
 _WINDOW_MS = milliseconds(WINDOW_SAMPLES)
 ASKED_AT_MS = 192
 """Silence after which Smart Turn is asked: pipecat's 0.2 s, in whole windows."""
-TIMER = "VAD timer"
-ALONE = "Smart Turn alone"
-"""The better one of asking once and of asking again, whatever the time-out."""
-MOST_CUT, MOST_OF_ALONE = 0.12, 0.4
-"""The bar of issue 4: inner pauses cut off, and that share over Smart Turn's alone."""
 TIME_OUTS_MS = (512, 768, 992, 1504, 2016, 3008)
-"""Silence that ends a turn whatever Smart Turn says; pipecat waits 3 s, the incumbent 2 s."""
+"""Silence that ends a turn whatever Smart Turn says; pipecat waits 3 s."""
 THRESHOLDS = tuple(
     float(round(t, 4)) for t in (*np.linspace(0, 0.9, 19), *np.linspace(0.91, 0.995, 18), 1.01)
 )
@@ -52,7 +47,7 @@ Decision = Callable[[Site], Due]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one baseline at one scene. ``latency_ms``: ``None`` where its end was never answered."""
+    """Of one decision at one scene. ``latency_ms``: ``None`` where its end was never answered."""
 
     group: str
     latency_ms: float | None
@@ -62,14 +57,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A baseline's operating points, from hasty to patient; arrays of shape ``(points, draws)``,
-    draw 0 being the data as they are."""
+    """Operating points, from hasty to patient; arrays of shape ``(points, draws)``, draw 0 being
+    the data as they are."""
 
-    name: str
-    knobs: tuple[str, ...]
     latency_ms: Floats
     cut_rate: Floats
-    p95_ms: tuple[float | None, ...]
 
     def cut_rate_at(self, latency_ms: Floats) -> Floats:
         """Interpolated, draw by draw. Beyond its ends: that of the nearest point."""
@@ -133,12 +125,13 @@ def gate_ms(site: Site, due: Due) -> float | None:
 
 def outcomes(
     sites: Iterable[Site], scores: Iterable[SceneScore], decide: Decision
-) -> list[Outcome]:
+) -> Iterator[Outcome]:
     """One for each scene of ``scores``, which say how many pauses count."""
     of_scene: dict[str, list[Site]] = {}
     for site in sites:
         of_scene.setdefault(site.scene, []).append(site)
-    return [_outcome(score, of_scene.get(score.scene, []), decide) for score in scores]
+    for score in scores:
+        yield _outcome(score, of_scene.get(score.scene, []), decide)
 
 
 def _outcome(score: SceneScore, sites: Sequence[Site], decide: Decision) -> Outcome:
@@ -165,8 +158,8 @@ def _place(site: Site) -> int:
     return site.heard_end - samples(site.lag_ms or 0)
 
 
-def point(found: Sequence[Outcome], bootstrap: Bootstrap) -> tuple[Floats, Floats, float | None]:
-    """Mean latency and cut-off rate in each draw, and the P95 of the latencies."""
+def point(found: Sequence[Outcome], bootstrap: Bootstrap) -> tuple[Floats, Floats]:
+    """Mean latency and cut-off rate in each draw."""
     groups = [outcome.group for outcome in found]
     answered = [(o.latency_ms, o.group) for o in found if o.latency_ms is not None]
     latencies, answered_groups = [ms for ms, _ in answered], [group for _, group in answered]
@@ -176,64 +169,39 @@ def point(found: Sequence[Outcome], bootstrap: Bootstrap) -> tuple[Floats, Float
     )
     cuts = bootstrap.sums([float(o.cuts) for o in found], groups)
     pauses = bootstrap.sums([float(o.pauses) for o in found], groups)
-    p95 = float(np.percentile(latencies, 95)) if latencies else None
-    return latency, quotient(cuts, pauses), p95
+    return latency, quotient(cuts, pauses)
 
 
 def curve(
-    name: str,
-    decisions: Sequence[tuple[str, Decision]],
+    decisions: Iterable[Decision],
     sites: Sequence[Site],
     scores: Sequence[SceneScore],
     bootstrap: Bootstrap,
 ) -> Curve:
-    """One point for each decision, which are named by their knob."""
-    points = [point(outcomes(sites, scores, decide), bootstrap) for _, decide in decisions]
-    return Curve(
-        name,
-        tuple(knob for knob, _ in decisions),
-        np.array([latency for latency, _, _ in points]),
-        np.array([rate for _, rate, _ in points]),
-        tuple(p95 for _, _, p95 in points),
-    )
+    """One point for each decision."""
+    points = [point(list(outcomes(sites, scores, decide)), bootstrap) for decide in decisions]
+    latencies, rates = zip(*points, strict=True)
+    return Curve(np.array(latencies), np.array(rates))
 
 
 def curves(
     sites: Sequence[Site], scores: Sequence[SceneScore], bootstrap: Bootstrap
 ) -> list[Curve]:
-    """Timers, and Smart Turn once and again, for each time-out with its threshold swept.
+    """Smart Turn asked once and again, for each time-out with its threshold swept.
 
     Of ``scores`` only the number of pauses that count matters, so they serve any settings of ours.
     """
-
-    def smart(name: str, policy: Callable[[float, float], Decision], time_out: int) -> Curve:
-        decisions = [(f"{t:g}", policy(t, time_out)) for t in THRESHOLDS]
-        return curve(f"{name}, time-out {time_out} ms", decisions, sites, scores, bootstrap)
-
-    timers = [(f"{ms:g} ms", timer(ms)) for ms in np.arange(192, 1505, _WINDOW_MS)]
     return [
-        curve(TIMER, timers, sites, scores, bootstrap),
-        *(smart("Smart Turn once", asked_once, ms) for ms in TIME_OUTS_MS),
-        *(smart("Smart Turn again", asked_again, ms) for ms in TIME_OUTS_MS),
+        curve([policy(t, ms) for t in THRESHOLDS], sites, scores, bootstrap)
+        for policy in (asked_once, asked_again)
+        for ms in TIME_OUTS_MS
     ]
-
-
-# --- beside ours -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A baseline at our mean latency. ``ratio``: our cut-off rate over its."""
-
-    baseline: str
-    cut_rate: Estimate
-    ratio: Estimate
 
 
 def compare(
     ours: Sequence[SceneScore], theirs: Sequence[Curve], bootstrap: Bootstrap
-) -> list[Comparison]:
-    """Each kind of baseline with the time-out that serves it best at our latency.
+) -> dict[str, object]:
+    """The cut-off rate of the curve that is best at our mean latency, and ``ratio``: ours over it.
 
     The best is chosen anew in each draw: it favours the baseline.
     """
@@ -246,59 +214,10 @@ def compare(
         )
         for s in ours
     ]
-    latency, rate, _ = point(mine, bootstrap)
+    latency, rate = point(mine, bootstrap)
     n, sources = sum(o.pauses for o in mine), len({o.group for o in mine if o.pauses})
-    kinds = {
-        kind_of(curve): [c for c in theirs if kind_of(c) == kind_of(curve)] for curve in theirs
+    best: Floats = np.min([each.cut_rate_at(latency) for each in theirs], axis=0)
+    return {
+        "cut_rate": asdict(interval(best, n, sources)),
+        "ratio": asdict(interval(quotient(rate, best), n, sources)),
     }
-    kinds[ALONE] = [c for c in theirs if kind_of(c).startswith("Smart Turn")]
-    found = []
-    for kind, its in kinds.items():
-        if its:
-            best: Floats = np.min([c.cut_rate_at(latency) for c in its], axis=0)
-            ratio = interval(quotient(rate, best), n, sources)
-            found.append(Comparison(kind, interval(best, n, sources), ratio))
-    return found
-
-
-def kind_of(curve: Curve) -> str:
-    """Its name without the time-out."""
-    return curve.name.split(",")[0]
-
-
-def as_figures(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
-    """For JSON."""
-    return [asdict(each) for each in comparisons]
-
-
-def drawable(theirs: Sequence[Curve]) -> list[dict[str, object]]:
-    """The curves themselves, for JSON: no draws, but each knob with its figures. Of Smart Turn's
-    only points that no other one of the same kind beats in both latency and cut-offs."""
-    return [
-        {
-            "name": each.name,
-            "points": [
-                {
-                    "knob": knob,
-                    "mean_ms": _number(each.latency_ms[at, 0]),
-                    "cut_rate": _number(each.cut_rate[at, 0]),
-                    "p95_ms": each.p95_ms[at],
-                }
-                for at, knob in enumerate(each.knobs)
-                if kind_of(each) == TIMER or not _beaten(each, at, theirs)
-            ],
-        }
-        for each in theirs
-    ]
-
-
-def _beaten(mine: Curve, at: int, theirs: Sequence[Curve]) -> bool:
-    latency, rate = mine.latency_ms[at, 0], mine.cut_rate[at, 0]
-    same = [each for each in theirs if kind_of(each) == kind_of(mine)]
-    return any(
-        bool(((c.latency_ms[:, 0] <= latency) & (c.cut_rate[:, 0] < rate)).any()) for c in same
-    )
-
-
-def _number(value: float) -> float | None:
-    return round(float(value), 4) if np.isfinite(value) else None

@@ -16,7 +16,6 @@ end; how long it waits at ends; and the curve of the two, for every threshold.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -34,6 +33,7 @@ from app.settings.languages import read_lexicons
 from app.settings.load import config_dir, load_settings
 from app.settings.model import Settings
 from benchmarks.harness.ears import Ears, ears_of, opened_memo
+from benchmarks.harness.program import arguments, keep
 from benchmarks.harness.statistics import Bootstrap, Estimate, Floats, interval
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.conversation.chat import prompt
@@ -237,17 +237,11 @@ def _shown(estimate: dict[str, Any], unit: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        prog="python -m benchmarks.turns.labelled",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments(__doc__, "benchmarks.turns.labelled", settings=True)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", dest="sets")
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     try:
-        settings = load_settings(None, given.sets).settings
+        settings = load_settings(given.config, given.sets).settings
         with opened_memo(settings) as memo:
             pauses = list(read(given.folder, ears_of(settings, memo), settings))
     except (FileNotFoundError, ReachyVoiceError) as error:
@@ -257,9 +251,7 @@ def main() -> None:
         name: figures([each for each in pauses if each.source == name], settings) for name in names
     }
     print("\n".join(table(found)))
-    if given.out:
-        report = {"figures": found, "pauses": [asdict(each) for each in pauses]}
-        given.out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    keep({"figures": found, "pauses": [asdict(each) for each in pauses]}, given.out)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,10 @@ takes about as long as the corpus, and the next ones seconds.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 from app.settings.load import load_settings
@@ -26,17 +22,12 @@ from app.settings.model import Settings
 from benchmarks.harness.ears import ears_of, opened_memo
 from benchmarks.harness.pauses import SILENCES_MS, Site, dump, sites
 from benchmarks.harness.played_scene import play, session_settings
+from benchmarks.harness.program import arguments, keep
+from benchmarks.harness.program import load as machine_load
 from benchmarks.harness.scene import Scene, load
 from benchmarks.harness.statistics import Bootstrap
 from benchmarks.harness.virtual_engines import EMBEDDED, NO_DELAYS, Delays
-from benchmarks.turns.baselines import (
-    ASKED_AT_MS,
-    Curve,
-    as_figures,
-    compare,
-    curves,
-    drawable,
-)
+from benchmarks.turns.baselines import ASKED_AT_MS, Curve, compare, curves
 from benchmarks.turns.metrics import SceneScore, score_scene
 from benchmarks.turns.report import PARTS, Figures, baseline_lines, figures, table
 from pipeline.errors import ReachyVoiceError
@@ -48,7 +39,7 @@ _DELAYS = {"embedded": EMBEDDED, "none": NO_DELAYS}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What to score, in one process or several. ``overrides``: as given to ``--set``."""
+    """What to score. ``overrides``: as given to ``--set``."""
 
     directory: Path
     config: str | None
@@ -60,37 +51,13 @@ class Task:
         return load_settings(self.config, self.overrides).settings
 
 
-def score_corpus(task: Task, processes: int = 1) -> list[SceneScore]:
+def score_corpus(task: Task) -> list[SceneScore]:
     """Play and score every scene, in the corpus's order."""
-    if processes == 1:
-        return _score_share(task, 0, 1)
-    with ProcessPoolExecutor(processes) as pool:
-        shares = pool.map(partial(_score_share, task), range(processes), [processes] * processes)
-    scores = [score for share in shares for score in share]
-    order = {scene_id: place for place, scene_id in enumerate(_ids(task.directory))}
-    return sorted(scores, key=lambda score: order[score.scene])
-
-
-def _score_share(task: Task, first: int, step: int) -> list[SceneScore]:
     settings = task.settings
     with opened_memo(settings) as memo:
         ears = ears_of(settings, memo)
-        played = (
-            play(
-                scene,
-                ears,
-                session_settings(settings),
-                task.delays,
-                settings.conversation.instructions,
-            )
-            for place, scene in enumerate(progress(load(task.directory)))
-            if place % step == first
-        )
-        return [score_scene(each) for each in played]
-
-
-def _ids(directory: Path) -> list[str]:
-    return [scene.id for scene in load(directory)]
+        how = (session_settings(settings), task.delays, settings.conversation.instructions)
+        return [score_scene(play(scene, ears, *how)) for scene in progress(load(task.directory))]
 
 
 def progress(scenes: Iterable[Scene]) -> Iterator[Scene]:
@@ -118,15 +85,15 @@ def described(task: Task, scores: Sequence[SceneScore]) -> Figures:
         "corpus": task.directory.name,
         "overrides": list(task.overrides),
         "engine_seconds": asdict(task.delays),
-        "load": round(os.getloadavg()[0], 2),
+        "load": machine_load(),
         "endpointing": settings.endpointing.model_dump(mode="json"),
         "speculation": settings.speculation.model_dump(mode="json"),
         "figures": figures(scores),
     }
 
 
-class Others:
-    """The baselines on one corpus, heard once for all settings of ours."""
+class SmartTurnAlone:
+    """On one corpus, heard once for all settings of ours."""
 
     def __init__(self, task: Task, scores: Sequence[SceneScore]) -> None:
         """``scores``: of any settings."""
@@ -141,15 +108,11 @@ class Others:
                 self._parts[name] = bootstrap, curves(here, part, bootstrap)
 
     def beside(self, scores: Sequence[SceneScore]) -> Figures:
-        """Our cut-offs and theirs at our mean latency."""
+        """Its cut-offs at our mean latency."""
         return {
-            name: as_figures(compare([s for s in scores if PARTS[name](s)], theirs, bootstrap))
+            name: compare([s for s in scores if PARTS[name](s)], theirs, bootstrap)
             for name, (bootstrap, theirs) in self._parts.items()
         }
-
-    def drawable(self) -> Figures:
-        """Their curves, for JSON."""
-        return {name: drawable(theirs) for name, (_, theirs) in self._parts.items()}
 
 
 def all_sites(task: Task, silences_ms: Sequence[int]) -> list[Site]:
@@ -168,67 +131,41 @@ def all_sites(task: Task, silences_ms: Sequence[int]) -> list[Site]:
 
 
 def main() -> None:
-    arguments = _arguments()
+    parser = arguments(__doc__, "benchmarks.turns.score", settings=True)
+    parser.add_argument("directory", type=Path, help="made by benchmarks.turns.build")
+    parser.add_argument("--sweep", action="append", default=[], metavar="KEY=VALUE,VALUE")
+    parser.add_argument("--delays", choices=_DELAYS, default="embedded", help="of the engines")
+    parser.add_argument("--baselines", action="store_true", help="Smart Turn alone")
+    parser.add_argument("--features", type=Path, help="write one JSON line a pause, no scores")
+    given = parser.parse_args()
     try:
-        if arguments.features:
-            _write_features(arguments)
+        if given.features:
+            print(dump(all_sites(_task(given), SILENCES_MS), given.features), "pauses written")
         else:
-            _score(arguments)
+            _score(given)
     except ReachyVoiceError as error:
         sys.exit(str(error))
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Score a corpus of turns from its audio")
-    parser.add_argument("directory", type=Path, help="made by benchmarks.turns.build")
-    parser.add_argument("--config", help="a YAML file or a profile")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--sweep", action="append", default=[], metavar="KEY=VALUE,VALUE")
-    parser.add_argument("--delays", choices=_DELAYS, default="embedded", help="of the engines")
-    parser.add_argument("--baselines", action="store_true", help="timers and Smart Turn alone")
-    parser.add_argument("--out", type=Path, help="write all figures as JSON")
-    parser.add_argument("--scenes", type=Path, help="write what became of each scene, as JSON")
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--features", type=Path, help="write one JSON line a pause, no scores")
-    parser.add_argument("--growing", action="store_true", help="features also of long silences")
-    return parser.parse_args()
-
-
-def _score(arguments: argparse.Namespace) -> None:
+def _score(given: argparse.Namespace) -> None:
     results, others = [], None
-    for overrides in swept(arguments.sweep):
-        task = _task(arguments, overrides)
-        began = time.monotonic()
-        scores = score_corpus(task, arguments.processes)
+    for overrides in swept(given.sweep):
+        task = _task(given, overrides)
+        scores = score_corpus(task)
         result = described(task, scores)
-        print(f"{' '.join(task.overrides) or 'defaults'}: {time.monotonic() - began:.1f} s")
+        print(" ".join(task.overrides) or "defaults")
         print("\n".join(table(result["figures"])))
-        if arguments.baselines:
-            if others is None:
-                others = Others(task, scores)
-                result["curves"] = others.drawable()
+        if given.baselines:
+            others = others or SmartTurnAlone(task, scores)
             result["baselines"] = others.beside(scores)
             print("\n".join(baseline_lines(result["baselines"])))
         results.append(result)
-        if arguments.scenes:
-            _write(arguments.scenes, [json.dumps(asdict(score)) for score in scores])
-    if arguments.out:
-        _write(arguments.out, [json.dumps(results, indent=1)])
+    keep(results, given.out)
 
 
-def _write(path: Path, lines: Sequence[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def _task(arguments: argparse.Namespace, overrides: tuple[str, ...] = ()) -> Task:
-    chosen = (*arguments.set, *overrides)
-    return Task(arguments.directory, arguments.config, chosen, _DELAYS[arguments.delays])
-
-
-def _write_features(arguments: argparse.Namespace) -> None:
-    silences = SILENCES_MS + (_GROWING_MS if arguments.growing else ())
-    print(dump(all_sites(_task(arguments), silences), arguments.features), "pauses written")
+def _task(given: argparse.Namespace, overrides: tuple[str, ...] = ()) -> Task:
+    chosen = (*given.sets, *overrides)
+    return Task(given.directory, given.config, chosen, _DELAYS[given.delays])
 
 
 if __name__ == "__main__":

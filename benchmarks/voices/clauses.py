@@ -1,8 +1,6 @@
 """Healthy speech of voices that do not fail: clauses of answers, as the pipeline cuts them.
 
-Piper (the default weights), and ``espeak-ng`` and ``flite`` where they are installed:
-
-    apt-get install espeak-ng flite
+Piper (the default weights), and ``espeak-ng`` where it is installed.
 """
 
 from __future__ import annotations
@@ -11,25 +9,27 @@ import itertools
 import random
 import re
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import soundfile
 
 from pipeline.audio import EMPTY, Pcm
 from pipeline.engines.contract import Tts
+from pipeline.engines.tts.espeak_ng import EspeakOptions
+from pipeline.engines.tts.espeak_ng import build as build_espeak
+from pipeline.engines.tts.piper import PiperOptions
+from pipeline.engines.tts.piper import build as build_piper
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.speaking.clause_speech import Joint
 from pipeline.speaking.ramp import Ramp, Spoken
 from pipeline.spoken.borders import Border
 from pipeline.spoken.length import spoken_letters
+from tests.support.recordings import Uncancelled
 
-_TEXTS = Path(__file__).parent / "turns" / "texts"
+_TEXTS = Path(__file__).parents[1] / "turns" / "texts"
 _MARKS = re.compile(r"\s*[/|~+]\s*|\[[^\]]*\]")
 
 ANSWERS = (
@@ -110,11 +110,8 @@ def texts(count: int, seed: int) -> list[str]:
 def _pool() -> list[str]:
     """Sentences of conversations."""
     pool = [_plain(line) for name in ("tuning", "frozen", "allison") for line in _lines(name)]
-    return pool + ["".join((a, " ", b, " ", c, d)) for a, b, c, d in _sentences()]
-
-
-def _sentences() -> Iterator[tuple[str, str, str, str]]:
-    return itertools.product(_WHO, _DOES, _WHAT, _ENDS)
+    made = itertools.product(_WHO, _DOES, _WHAT, _ENDS)
+    return pool + [f"{who} {does} {what}{end}" for who, does, what, end in made]
 
 
 def _lines(name: str) -> list[str]:
@@ -156,47 +153,22 @@ class Voice:
     say: Say
 
 
-class _Never:
-    cancelled = False
-    preempted = False
-
-
 def _engine(name: str, tts: Tts, voice: str, speed: float) -> Voice:
     def say(text: str) -> Pcm:
-        chunks = tts.synthesize(SpeechRequest(text, voice, speed), _Never())
+        chunks = tts.synthesize(SpeechRequest(text, voice, speed), Uncancelled())
         return np.concatenate((EMPTY, *(pcm for pcm in chunks if pcm is not None)))
 
     return Voice(name, tts.rate, say)
 
 
-def _flite(voice: str, stretch: float) -> Voice:
-    def say(text: str) -> Pcm:
-        with tempfile.TemporaryDirectory() as folder:
-            wav = Path(folder) / "said.wav"
-            how = ("-voice", voice, "--setf", f"duration_stretch={stretch}")
-            subprocess.run(("flite", *how, "-t", text, "-o", str(wav)), check=True)
-            samples, _ = soundfile.read(wav, dtype="int16")
-        said: Pcm = samples
-        return said
-
-    return Voice(f"flite {voice} {stretch}", 16_000, say)
-
-
 def voices(piper_weights: Path) -> list[Voice]:
-    """All that are installed, at several paces."""
-    from pipeline.engines.tts.espeak_ng import EspeakOptions
-    from pipeline.engines.tts.espeak_ng import build as build_espeak
-    from pipeline.engines.tts.piper import PiperOptions
-    from pipeline.engines.tts.piper import build as build_piper
-
+    """Piper and, where it is installed, espeak-ng, at several paces."""
     piper = build_piper(PiperOptions(), piper_weights)
     found = [_engine(f"piper joe {s}", piper, "joe", s) for s in (1.0, 1.0, 1.0, 0.8, 1.3)]
     if shutil.which("espeak-ng"):
         espeak = build_espeak(EspeakOptions(), None)
         how = (("en-us", 1.0), ("en-gb", 0.8), ("en-us+f3", 1.2), ("en-us+whisper", 1.0))
         found += [_engine(f"espeak {name} {speed}", espeak, name, speed) for name, speed in how]
-    if shutil.which("flite"):
-        found += [_flite("slt", 1.0), _flite("rms", 1.2), _flite("awb", 1.0)]
     return found
 
 

@@ -1,6 +1,6 @@
 """How well ``pipeline.speaking.clause_watch`` tells speech from what a voice makes when it fails.
 
-    python -m benchmarks.voices.faults --clauses 2500 --out benchmarks/results/DATE-tts-faults.json
+    python -m benchmarks.voices.faults [--clauses 2500] [--faults 400] [--seed N] [--out FILE]
 
 First every healthy clause (``benchmarks.voices.clauses``): how many are cut, which is the price.
 Then each fault is put into healthy speech, at a random place: how many are found, and how much
@@ -10,25 +10,19 @@ is known from reports only.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.models.weights import WeightsCache
-from app.settings.load import load_settings
-from benchmarks.voices.clauses import Said, Voice, said_by, texts, voices
+from benchmarks.harness.program import arguments, finish, load, weights
+from benchmarks.voices.clauses import Said, said_by, texts, voices
 from pipeline.audio import Pcm
-from pipeline.events import FaultKind
 from pipeline.speaking.clause_watch import ClauseWatch, Fault
 
 FAULT_S = 12.0
@@ -57,13 +51,13 @@ def _level(said: Said) -> float:
     return float(np.sqrt(np.mean(said.pcm.astype(np.float64) ** 2)))
 
 
-def _begin(draw: Random, said: Said, least: float = 0.0, most: float = 0.85) -> int:
-    return int(len(said.pcm) * draw.uniform(least, most))
+def _begin(draw: Random, said: Said, least: float = 0.0) -> int:
+    return int(len(said.pcm) * draw.uniform(least, 0.85))
 
 
-def _after(draw: Random, said: Said, noise: Signal, **where: float) -> Injected:
+def _after(draw: Random, said: Said, noise: Signal) -> Injected:
     """Speech up to a random place, and from there ``noise`` as loud as the speech."""
-    at = _begin(draw, said, **where)
+    at = _begin(draw, said)
     noise = noise / max(float(np.sqrt(np.mean(noise**2))), 1e-9) * _level(said)
     return np.concatenate((said.pcm[:at], _pcm(noise))), at / said.rate
 
@@ -148,24 +142,21 @@ def _endless(draw: Random, said: Said, others: Sequence[Said]) -> Injected:
 
 
 Inject = Callable[[Random, Said, Sequence[Said]], Injected]
-FAULTS: dict[str, tuple[FaultKind, Inject]] = {
-    "silence at the start": ("silence", lambda d, s, _: _silence(d, s, 0.0, at_start=True)),
-    "silence in the middle": ("silence", lambda d, s, _: _silence(d, s, 0.0)),
-    "faint hiss": ("silence", lambda d, s, _: _silence(d, s, 30.0)),
-    "exact loop": ("repetition", lambda d, s, _: _loop(d, s, True)),
-    "loop with jitter": ("repetition", lambda d, s, _: _loop(d, s, False)),
-    "white noise": ("gibberish", lambda d, s, _: _after(d, s, _white(d, s))),
-    "pink noise": ("gibberish", lambda d, s, _: _after(d, s, _coloured(d, s, 1.0))),
-    "brown noise": ("gibberish", lambda d, s, _: _after(d, s, _coloured(d, s, 2.0))),
-    "swelling noise": (
-        "gibberish",
-        lambda d, s, _: _after(d, s, _swelling(d, s, _coloured(d, s, 1.0))),
-    ),
-    "tone": ("gibberish", lambda d, s, _: _after(d, s, _tone(d, s))),
-    "buzz": ("gibberish", lambda d, s, _: _after(d, s, _buzz(d, s))),
-    "swelling buzz": ("gibberish", lambda d, s, _: _after(d, s, _swelling(d, s, _buzz(d, s)))),
-    "codec garbage": ("gibberish", lambda d, s, _: _after(d, s, _garbage(d, s))),
-    "endless speech": ("runaway", _endless),
+FAULTS: dict[str, Inject] = {
+    "silence at the start": lambda d, s, _: _silence(d, s, 0.0, at_start=True),
+    "silence in the middle": lambda d, s, _: _silence(d, s, 0.0),
+    "faint hiss": lambda d, s, _: _silence(d, s, 30.0),
+    "exact loop": lambda d, s, _: _loop(d, s, True),
+    "loop with jitter": lambda d, s, _: _loop(d, s, False),
+    "white noise": lambda d, s, _: _after(d, s, _white(d, s)),
+    "pink noise": lambda d, s, _: _after(d, s, _coloured(d, s, 1.0)),
+    "brown noise": lambda d, s, _: _after(d, s, _coloured(d, s, 2.0)),
+    "swelling noise": lambda d, s, _: _after(d, s, _swelling(d, s, _coloured(d, s, 1.0))),
+    "tone": lambda d, s, _: _after(d, s, _tone(d, s)),
+    "buzz": lambda d, s, _: _after(d, s, _buzz(d, s)),
+    "swelling buzz": lambda d, s, _: _after(d, s, _swelling(d, s, _buzz(d, s))),
+    "codec garbage": lambda d, s, _: _after(d, s, _garbage(d, s)),
+    "endless speech": _endless,
 }
 
 
@@ -174,21 +165,19 @@ FAULTS: dict[str, tuple[FaultKind, Inject]] = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One fault that was put in. ``after_s``: audio from its begin until it was known."""
+    """One fault that was put in. ``after_s``: audio from its begin until it was known; less than
+    0: something else was taken for a fault before."""
 
     name: str
-    meant: FaultKind
     fault: Fault | None
     after_s: float | None
-    too_early: bool
 
 
 def inject(name: str, said: Said, others: Sequence[Said], seed: int) -> Found:
-    meant, make = FAULTS[name]
-    pcm, begins_s = make(np.random.default_rng(seed), said, others)
+    pcm, begins_s = FAULTS[name](np.random.default_rng(seed), said, others)
     fault = watched(said, pcm)
     after_s = fault.known_s - begins_s if fault else None
-    return Found(name, meant, fault, after_s, after_s is not None and after_s < 0)
+    return Found(name, fault, after_s)
 
 
 def healthy_report(clauses: Sequence[Said]) -> dict[str, Any]:
@@ -224,7 +213,7 @@ def faults_report(found: Iterable[Found]) -> dict[str, Any]:
 
 
 def _figures(found: Sequence[Found]) -> dict[str, Any]:
-    after = sorted(f.after_s for f in found if f.after_s is not None and not f.too_early)
+    after = sorted(f.after_s for f in found if f.after_s is not None and f.after_s >= 0)
     quantiles = {
         f"after_s_p{p}": round(float(np.quantile(after, p / 100)), 2) for p in (50, 95, 99) if after
     }
@@ -251,7 +240,7 @@ def cost_ms_per_s(clauses: Sequence[Said]) -> float:
 
 def clauses_of(count: int, seed: int) -> list[Said]:
     """``count`` healthy clauses, shared out evenly among the voices that are there."""
-    speakers = _voices()
+    speakers = voices(weights("piper-joe"))
     each = -(-count // len(speakers))
     spoken = texts(each * len(speakers), seed)
     random.Random(seed).shuffle(spoken)
@@ -263,40 +252,28 @@ def clauses_of(count: int, seed: int) -> list[Said]:
     ]
 
 
-def _voices() -> list[Voice]:
-    cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
-    return voices(cache.path("piper-joe"))
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = arguments(__doc__, "benchmarks.voices.faults")
     parser.add_argument("--clauses", type=int, default=2500)
     parser.add_argument("--faults", type=int, default=400, help="of each kind")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    report = _report(options)
-    text = json.dumps(report, indent=2, ensure_ascii=False)
-    print(text)
-    if options.out:
-        options.out.write_text(f"{text}\n", encoding="utf-8")
-
-
-def _report(options: argparse.Namespace) -> dict[str, Any]:
-    clauses = clauses_of(options.clauses, options.seed)
-    draw = random.Random(options.seed)
+    given = parser.parse_args()
+    before = load()
+    clauses = clauses_of(given.clauses, given.seed)
+    draw = random.Random(given.seed)
     long = [said for said in clauses if said.seconds > 0.8]
     found = [
-        inject(name, draw.choice(long), clauses, options.seed + number)
+        inject(name, draw.choice(long), clauses, given.seed + number)
         for name in FAULTS
-        for number in range(options.faults)
+        for number in range(given.faults)
     ]
-    return {
+    report = {
         "healthy": healthy_report(clauses),
         "faults": faults_report(found),
         "cost_ms_per_s_of_audio": cost_ms_per_s(clauses[:200]),
-        "seed": options.seed,
+        "seed": given.seed,
     }
+    finish(report, given.out, before)
 
 
 if __name__ == "__main__":

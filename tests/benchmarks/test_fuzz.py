@@ -1,32 +1,33 @@
-"""A small run of ``benchmarks.hostile``: hostile messages hurt nobody, and each is told so once."""
+"""A small run of ``benchmarks.hostile``: each hostile message is one error or one effect."""
 
 from __future__ import annotations
 
 import json
+from itertools import islice
 
-# Imported here, because reading a file blocks the loop.
-import tests.support.scripted_server
-import tests.support.staged_server  # noqa: F401
-from benchmarks.hostile.__main__ import Direct, Loopback, Result
+from benchmarks.hostile.__main__ import attack
 from benchmarks.hostile.messages import Hostile
 from benchmarks.hostile.shapes import VALID
-
-
-def require_clean(result: Result) -> None:
-    assert result.clean, result.findings
-    assert result.errors >= result.bad > 0
+from tests.support.protocol_client import Client
 
 
 def test_hostile_messages_are_one_error_each() -> None:
-    result = Direct(seed=1).run(2_000)
-    require_clean(result)
-    assert result.messages == 2_000
+    client = Client()
+    for hostile in islice(Hostile(seed=1), 2_000):
+        commands = client.protocol.receive(hostile.frame)
+        errors = [event["error"] for event in client.sent() if event["type"] == "error"]
+        assert len(errors) <= 1, hostile
+        assert not (errors and commands), hostile
+        assert errors or hostile.verdict != "bad", hostile
+        if errors and hostile.event_id:
+            assert errors[0]["event_id"] == hostile.event_id
 
 
 async def test_hostile_clients_lose_no_session() -> None:
-    result = await Loopback(seed=2).run(1_000)
-    require_clean(result)
-    assert result.connections == 1
+    result = await attack(1_000, seed=2)
+    assert result.clean, result.findings
+    assert result.errors >= result.bad > 0
+    assert (result.messages, result.connections) == (1_000, 1)
 
 
 def test_the_same_seed_is_the_same_attack() -> None:

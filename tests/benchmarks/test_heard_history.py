@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 import numpy as np
 import pytest
 
-from benchmarks.interruptions.heard_history import HOWS, How, Interruption, play
-from benchmarks.interruptions.heard_voice import (
-    AlignedPiper,
+from benchmarks.harness.acoustics import Signal
+from benchmarks.interruptions.heard_history import (
+    HOWS,
     AlignedTts,
+    How,
+    Interruption,
     Said,
-    _Group,
-    _groups,
-    _output,
+    play,
     written_ends,
 )
 
@@ -23,20 +21,23 @@ SAMPLES_PER_LETTER = 1000
 
 
 class EvenPiper:
-    """Each letter, and each space, is as long as any other; a different sound for each word."""
+    """Each letter, and each space behind a word, is a phoneme, and as long as any other."""
 
     rate = RATE
 
-    def say(self, text: str, speed: float) -> Said:
-        words = text.split()
-        ends = list(accumulate((len(word) + 1) * SAMPLES_PER_LETTER for word in words))
-        noise = np.random.default_rng(len(text)).integers(1000, 9000, ends[-1])
-        timed = tuple(zip(words, ends, strict=True))
-        return Said(text, noise.astype(np.int16), RATE, timed, True)
+    def say(self, text: str, pace: float) -> tuple[Signal, list[int]]:
+        ends = list(
+            range(SAMPLES_PER_LETTER, (len(text) + 2) * SAMPLES_PER_LETTER, SAMPLES_PER_LETTER)
+        )
+        noise = np.random.default_rng(len(text)).uniform(0.1, 0.5, ends[-1])
+        return noise.astype(np.float32), ends
+
+    def phones(self, text: str) -> int:
+        return len(text) + 1
 
 
 def even() -> AlignedTts:
-    return AlignedTts(EvenPiper())  # type: ignore[arg-type]
+    return AlignedTts(EvenPiper())
 
 
 ANSWER = "Nobody remembers how many people were there when the lighthouse was built by hand."
@@ -73,28 +74,5 @@ def test_a_history_with_a_word_more_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_written_words_end_where_their_spoken_ones_do() -> None:
     spoken = ("on", "the", "first", "of", "May", "at", "noon.")
-    said = Said("", np.zeros(0, np.int16), RATE, tuple((w, n) for n, w in enumerate(spoken)), True)
+    said = Said(np.zeros(0, np.int16), tuple((w, n) for n, w in enumerate(spoken)))
     assert written_ends("on 1 May - at noon.", said) == [0, 3, 4, 4, 5, 6]
-
-
-def test_phonemes_are_grouped_by_word() -> None:
-    phonemes = [("h", 1), ("a", 2), (" ", 3), ("b", 4), (",", 5), (" ", 6), ("c", 7), (".", 8)]
-    groups = list(_groups(phonemes))
-    assert [group.sounds for group in groups] == ["ha", "b", "c"]
-    assert [group.end() for group in groups] == [2, 4, 7]
-
-
-def test_words_that_are_said_as_one_share_their_group() -> None:
-    piper = AlignedPiper.__new__(AlignedPiper)
-    piper._alone = {"one": "wan", "of": "av", "the": "da", "robots": "robots"}
-    groups = [
-        _Group((("w", 1), ("a", 2), ("n", 3))),
-        _Group((("a", 4), ("v", 5), ("d", 6), ("a", 7))),
-        _Group(tuple((letter, 8 + n) for n, letter in enumerate("robots"))),
-    ]
-    assert piper._match(["one", "of", "the", "robots"], groups) == [3, 5, 7, 13]
-
-
-def test_an_output_is_a_graph_with_one_value() -> None:
-    """Field 7 of a model, with field 12 of a graph, with field 1 of a value."""
-    assert _output("ab") == bytes((7 << 3 | 2, 6, 12 << 3 | 2, 4, 1 << 3 | 2, 2)) + b"ab"

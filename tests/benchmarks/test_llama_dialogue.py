@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.language.__main__ import alternate, asked, figures, share
 from benchmarks.language.dialogue import Dialogue, Turn
-from benchmarks.language.sessions import alternate, figures
-from benchmarks.language.warm_turns import asked, share, summary
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import Usage
 from tests.support.llama_talk import MODEL
@@ -37,26 +36,19 @@ def test_what_was_read_before_the_turn_is_over(engine: LlamaCpp) -> None:
     assert max(turn.usage.evaluated for turn in ends) <= 24
 
 
-@pytest.mark.parametrize("context_tokens", [8192, 3072])
-def test_two_who_take_turns_keep_their_prompts(
-    weights: Callable[[str], Path], context_tokens: int
-) -> None:
-    """Also where the context is too small for two histories of any length: each gets a share."""
-    made = build(LlamaCppOptions(threads=1, context_tokens=context_tokens), weights(MODEL))
-    turns = 5 if context_tokens == 8192 else 12
-    found = [figures(talk) for talk in alternate(made, robot_tools()[:5], 2, turns)]
+def test_two_dialogues_that_alternate_keep_their_prompts(weights: Callable[[str], Path]) -> None:
+    made = build(LlamaCppOptions(threads=1, context_tokens=8192), weights(MODEL))
+    found = [figures(talk) for talk in alternate(made, robot_tools()[:5], 2, 5)]
     assert min(talk["lowest_share"] for talk in found) >= 0.95
-    assert all(talk["shortened"] for talk in found) == (context_tokens == 3072)
 
 
 def test_the_figures() -> None:
     def turn(cached: int, *kinds: str) -> Turn:
         return Turn(Usage(100, cached, 100 - cached, 5), kinds, 0.0, ())
 
-    turns = [turn(99, "call"), turn(50, "result"), turn(96), turn(93, "barge-in", "call")]
-    found = summary(turns, [(10.0, 50.0)])
+    first, *rest = turn(0), turn(99, "call"), turn(50, "result"), turn(96), turn(93, "barge-in")
+    found = figures([first, *rest])
     assert found["share_at_end_of_turn"] == 0.96
-    assert found["lowest_share"] == 0.93
+    assert (found["lowest_share"], found["lowest_share_at_end_of_turn"]) == (0.5, 0.93)
     assert (found["evaluated_p50"], found["evaluated_max"]) == (4, 7)
-    assert found["share_by_kind"] == {"barge-in": 0.93, "call": 0.96, "result": 0.5}
-    assert found["cold_over_warm"] == 5.0
+    assert found["share_by_kind"] == {"barge-in": 0.93, "call": 0.99, "result": 0.5}

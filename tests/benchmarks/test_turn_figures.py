@@ -76,18 +76,18 @@ def test_cut_offs_are_compared_at_our_mean_latency() -> None:
     played_scores = [score_scene(play(each, ears, waits(320), NO_DELAYS)) for each in said]
     found = [one for each in said for one in sites(each, cast(Any, ears), settings())]
     bootstrap = Bootstrap([each.group for each in played_scores])
-    timers = [("224", timer(224)), ("416", timer(416)), ("544", timer(544))]
-    theirs = curve("VAD timer", timers, found, played_scores, bootstrap)
+    timers = [timer(224), timer(416), timer(544)]
+    theirs = curve(timers, found, played_scores, bootstrap)
     assert theirs.cut_rate[:, 0] == pytest.approx([1, 1, 0])
     # A half of our pauses is cut; timers of our latency, 480 ms, cut all of them but for a half.
     mine = [
         replace(s, gate_ms=480.0, pauses=(replace(s.pauses[0], cut=n < 1),))
         for n, s in enumerate(played_scores)
     ]
-    (compared,) = compare(mine, [theirs], bootstrap)  # no Smart Turn, no "alone"
+    compared = compare(mine, [theirs], bootstrap)
     between = np.interp(480, theirs.latency_ms[:, 0], [1, 1, 0])
-    assert compared.cut_rate.value == pytest.approx(between)
-    assert compared.ratio.value == pytest.approx(0.25 / between)
+    assert value_at(compared, "cut_rate") == pytest.approx(between)
+    assert value_at(compared, "ratio") == pytest.approx(0.25 / between)
 
 
 # --- statistics --------------------------------------------------------------------------------
@@ -169,22 +169,17 @@ def test_the_program_scores_a_corpus_and_sweeps(
     corpus = tmp_path / "corpus"
     save([scene(640, 512, 640, id="a", text="a"), scene(640, id="b", text="b")], corpus)
     monkeypatch.setattr(score, "ears_of", lambda settings, memo: LevelEars())
-    out, scenes = tmp_path / "out.json", tmp_path / "scenes.jsonl"
+    out = tmp_path / "out.json"
     strict = ("endpointing.policy=strict", "endpointing.clear_wait_ms=320", "stt.size=tiny")
     fixed = [f"--set=paths.cache_dir={tmp_path}", *(f"--set={each}" for each in strict)]
     swept = "endpointing.unsure_wait_ms=800,1600"
-    files = [f"--out={out}", f"--scenes={scenes}"]
-    asked = [str(corpus), "--baselines", "--delays=none", f"--sweep={swept}", *fixed, *files]
-    monkeypatch.setattr("sys.argv", ["score", *asked])
+    asked = [str(corpus), "--baselines", "--delays=none", f"--sweep={swept}", *fixed]
+    monkeypatch.setattr("sys.argv", ["score", *asked, f"--out={out}"])
     score.main()
     one, other = json.loads(out.read_text())
     assert [each["overrides"][-1] for each in (one, other)] == swept_texts(swept)
     assert value_at(one["figures"], "all.end.missed") == 0
-    assert one["baselines"]["all"][0]["baseline"] == "VAD timer"
-    assert [line["scene"] for line in map(json.loads, scenes.read_text().splitlines())] == [
-        "a",
-        "b",
-    ]
+    assert value_at(one["baselines"], "all.cut_rate") is not None
     assert "CUT OFF" in capsys.readouterr().out
 
 
