@@ -36,9 +36,6 @@ TurnsOption = Annotated[int, typer.Option(min=1, help="Turns to measure.")]
 UrlOption = Annotated[
     str | None, typer.Option("--url", help="Measure a running server instead of starting one.")
 ]
-CompareOption = Annotated[
-    Path | None, typer.Option("--compare", help="The --json of an earlier run to set beside it.")
-]
 
 
 def bench(
@@ -47,11 +44,9 @@ def bench(
     url: UrlOption = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
-    compare: CompareOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Replay recordings in real time and measure last speech sample -> first reply sample."""
-    old = _read_json(compare) if compare else None
     clips = _clips(recordings or [], config, overrides or [])
     server = ["--config", config] if config else []
     server += [flag for override in overrides or [] for flag in ("--set", override)]
@@ -69,7 +64,7 @@ def bench(
     if as_json:
         typer.echo(json.dumps(data, indent=2, allow_nan=False))
     else:
-        print_report(data, old)
+        print_report(data)
 
 
 def _clips(paths: list[Path], config: str | None, overrides: list[str]) -> list[Clip]:
@@ -88,30 +83,14 @@ def _clips(paths: list[Path], config: str | None, overrides: list[str]) -> list[
     return clips
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        _ = data["stages_ms"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        fix = "Make one: reachy-voice bench --json > FILE"
-        what = f"{path} is not the JSON of a benchmark"
-        raise AudioFormatError(what, why=str(error), fix=fix) from error
-    return data
-
-
-def print_report(data: dict[str, Any], old: dict[str, Any] | None) -> None:
-    """The table; with ``old``, the ratio of the medians beside it."""
+def print_report(data: dict[str, Any]) -> None:
     console = Console(highlight=False, emoji=False)
     table = Table("ms after the last speech sample", box=None, pad_edge=False)
-    for name in ("n", "P50", "P95", "P99", *(("old P50", "ratio") if old else ())):
+    for name in ("n", "P50", "P95", "P99"):
         table.add_column(name, justify="right")
     for stage, row in data["stages_ms"].items():
-        cells = [f"{row['n']}", *(_number(row[p], ".0f") for p in ("p50", "p95", "p99"))]
-        if old:
-            before = old["stages_ms"].get(stage, {}).get("p50")
-            ratio = row["p50"] / before if before and row["p50"] is not None else None
-            cells += [_number(before, ".0f"), _number(ratio, ".2f")]
-        table.add_row(stage.replace("_", " "), *cells)
+        cells = (_number(row[p], ".0f") for p in ("p50", "p95", "p99"))
+        table.add_row(stage.replace("_", " "), f"{row['n']}", *cells)
     console.print(table)
     if data["cut_off"]:
         console.print(f"answered before their speaker was done: {data['cut_off']} turns")

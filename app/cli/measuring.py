@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 import os
 import sys
 import tempfile
@@ -189,10 +188,8 @@ async def _measure(client: RealtimeClient, clip: Clip) -> Measured:
 
 def percentile(values: Iterable[float], percent: float) -> float | None:
     """Nearest-rank percentile; ``None`` for no values."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+    found = list(values)
+    return float(np.percentile(found, percent, method="inverted_cdf")) if found else None
 
 
 def summary(run: Run) -> dict[str, Any]:

@@ -197,7 +197,7 @@ def test_every_turn_without_a_latency_is_counted(capsys: pytest.CaptureFixture[s
     assert (data["n"], data["no_latency"], data["cut_off"]) == (2, 2, 2)
     assert data["stages_ms"]["voice_to_voice"] == {"n": 2, "p50": 100.0, "p95": 300.0, "p99": 300.0}
     assert data["stages_ms"]["endpoint"] == {"n": 0, "p50": None, "p95": None, "p99": None}
-    print_report(data, None)
+    print_report(data)
     printed = capsys.readouterr().out
     assert "done: 2 turns" in printed
     assert "no audio): 2 turns" in printed
@@ -210,7 +210,7 @@ def test_what_was_not_measured_is_null_and_prints_as_a_dash(
 ) -> None:
     run = Run(turns, 2.0, usage, usage, 5.0) if usage else Run(turns)
     data = json.loads(json.dumps(summary(run), allow_nan=False)) | {"synthetic_clips": []}
-    print_report(data, data)
+    print_report(data)
     printed = capsys.readouterr().out
     assert "-" in printed
     assert "nan" not in printed

@@ -90,7 +90,6 @@ def test_a_taken_port_is_known_before_any_engine_is_built(
         (["serve", "--config", "nowhere.yaml"], 3, "nowhere.yaml"),
         (["serve", "--set", "llm.weights=nothing"], 4, "nothing"),
         (["bench", "nowhere.wav"], 7, "There is no recording"),
-        (["bench", "--compare", "nowhere.json"], 7, "not the JSON of a benchmark"),
         (["fly"], 2, "No such command"),
     ],
 )
