@@ -21,6 +21,17 @@ Pcm = NDArray[np.int16]
 LISTEN_RATE = 16_000
 """Hz. What VAD, turn detection and speech-to-text work at."""
 
+
+def samples_of(ms: float) -> int:
+    """Whole samples at ``LISTEN_RATE``."""
+    return int(ms * LISTEN_RATE // 1000)
+
+
+def ms_of(samples: int) -> int:
+    """Whole milliseconds of samples at ``LISTEN_RATE``."""
+    return samples * 1000 // LISTEN_RATE
+
+
 EMPTY: Pcm = np.zeros(0, dtype=np.int16)
 
 
@@ -75,11 +86,10 @@ class AudioFrame:
 
 
 class Framer:
-    """Cuts a stream that arrives in any pieces into windows of one fixed length."""
+    """Cuts a stream at ``LISTEN_RATE``, in any pieces, into windows of one fixed length."""
 
-    def __init__(self, window_samples: int, rate: int = LISTEN_RATE) -> None:
+    def __init__(self, window_samples: int) -> None:
         self._window_samples = window_samples
-        self._rate = rate
         self._held = EMPTY
         self._index = 0
 
@@ -89,7 +99,7 @@ class Framer:
         whole = len(held) - len(held) % self._window_samples
         self._held = held[whole:].copy()
         for start in range(0, whole, self._window_samples):
-            frame = AudioFrame(held[start : start + self._window_samples], self._rate, self._index)
+            frame = AudioFrame(held[start : start + self._window_samples], LISTEN_RATE, self._index)
             self._index = frame.end
             yield frame
 
@@ -97,23 +107,6 @@ class Framer:
     def held(self) -> Pcm:
         """The remainder that waits."""
         return self._held
-
-
-class Resampler:
-    """Streaming conversion between sample rates; state is kept, so chunk borders do not click."""
-
-    def __init__(self, from_rate: int, to_rate: int) -> None:
-        self.from_rate = from_rate
-        self.to_rate = to_rate
-        self._filter = None if from_rate == to_rate else PolyphaseResampler(from_rate, to_rate)
-
-    def feed(self, pcm: Pcm) -> Pcm:
-        """Convert the next samples; the filter holds a few of them back."""
-        return pcm if self._filter is None else self._filter.feed(pcm)
-
-    def flush(self) -> Pcm:
-        """What the filter still holds, at the end of the stream."""
-        return EMPTY if self._filter is None else self._filter.flush()
 
 
 class AudioHistory:
@@ -181,8 +174,9 @@ _ROLL_OFF = 0.94
 _KAISER_BETA = 9.0
 
 
-class PolyphaseResampler:
-    """Streaming, int16 mono. The same samples in any pieces give the same output.
+class Resampler:
+    """Streaming conversion between sample rates, int16 mono. The same samples in any pieces give
+    the same output.
 
     A turn's end waits for every sample that a filter holds. soxr works in blocks and holds 10 to
     30 ms of a stream even in its variable-rate mode; this short filter holds 2 ms at 16 kHz.
@@ -191,6 +185,8 @@ class PolyphaseResampler:
     """
 
     def __init__(self, from_rate: int, to_rate: int) -> None:
+        self.from_rate = from_rate
+        self.to_rate = to_rate
         divisor = gcd(from_rate, to_rate)
         self._up, self._down = to_rate // divisor, from_rate // divisor
         self._filters = _filters(self._up, self._down)
@@ -201,16 +197,20 @@ class PolyphaseResampler:
         self._given = 0
         self._taken = 0
 
-    def feed(self, pcm: NDArray[np.int16]) -> NDArray[np.int16]:
+    def feed(self, pcm: Pcm) -> Pcm:
         """All output that the input so far determines."""
+        if self.from_rate == self.to_rate:
+            return pcm
         self._taken += len(pcm)
         return self._convert(pcm, self._taken - self._half)
 
-    def flush(self) -> NDArray[np.int16]:
+    def flush(self) -> Pcm:
         """What is still held, as if silence followed; the stream ends with it."""
+        if self.from_rate == self.to_rate:
+            return EMPTY
         return self._convert(np.zeros(self._half, np.int16), self._taken)
 
-    def _convert(self, pcm: NDArray[np.int16], until: int) -> NDArray[np.int16]:
+    def _convert(self, pcm: Pcm, until: int) -> Pcm:
         """Output up to input position ``until``."""
         self._held = np.concatenate((self._held, pcm))
         last = max(self._given, ceil(until * self._up / self._down))

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, samples_of
 from pipeline.bus import Bus
 from pipeline.commands import (
     AddItem,
@@ -232,7 +232,7 @@ class Session:
                 while isinstance(command := await self._inbox.get(), NoteDirection):
                     self._note_direction(command)
         except TimeoutError:
-            await self._turns.hear(np.zeros(stall_ms * LISTEN_RATE // 1000, np.int16))
+            await self._turns.hear(np.zeros(samples_of(stall_ms), np.int16))
         else:
             await self._handle(command)
 

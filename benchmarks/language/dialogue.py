@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from pipeline.conversation.chat import Chat, prompt
-from pipeline.conversation.context_room import new_beginning
+from pipeline.conversation.warm_up import new_beginning
 from pipeline.engines.contract import (
     Delta,
     Finished,

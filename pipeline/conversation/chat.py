@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from pipeline.conversation.heard import heard_text
 from pipeline.engines.llm.pictures import joined
 from pipeline.items import (
     AudioPart,
@@ -24,6 +23,7 @@ from pipeline.items import (
     spoken_text,
 )
 from pipeline.messages import Image, Message
+from pipeline.spoken.length import word_ends
 
 UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
 """What the model reads where speech could not be recognised."""
@@ -213,6 +213,31 @@ def cut(part: AudioPart, heard_seconds: float) -> AudioPart:
     heard = heard_text(clauses, heard_seconds)
     audio = part.audio.until(heard_seconds) if part.audio else None
     return AudioPart(heard, heard_seconds, audio)
+
+
+_SHARE_ROUNDING = 1e-9
+
+
+def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str:
+    """The clauses whose audio was heard, the last one cut at the border of a word.
+
+    ``spoken``: each clause, with the white space before it, and the seconds of its audio, in
+    order. Within a clause, words take as long as their letters suggest. What was heard is exactly
+    the beginning of all of it.
+    """
+    heard: list[str] = []
+    for text, seconds in spoken:
+        if heard_seconds <= 0:
+            break
+        if heard_seconds >= seconds:
+            heard.append(text)
+        else:
+            share = heard_seconds / seconds + _SHARE_ROUNDING
+            heard.append(
+                text[: max((end for end, over in word_ends(text) if over <= share), default=0)]
+            )
+        heard_seconds -= seconds
+    return "".join(heard)
 
 
 def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:

@@ -6,7 +6,7 @@ All of them are told what the loudspeaker was given (``AppendAudio.given``), sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -66,30 +66,17 @@ class HalfDuplex:
         return np.concatenate((np.zeros(deaf, np.int16), pcm[deaf:]))
 
 
-class HalfDuplexHearing:
+class HalfDuplexHearing(ChipHearing):
     """Half-duplex, for a session here."""
 
-    itself = False
-    delay_ms: int | None = None
-
     def __init__(self, window_samples: int) -> None:
-        self._framer = Framer(window_samples)
+        super().__init__(window_samples)
         self._half_duplex = HalfDuplex()
         self._given: Pcm | None = None
-
-    def explains(self, noticed: int) -> bool:
-        return False
-
-    def note(self, published: Published) -> None:
-        pass
 
     def given(self, pcm: Pcm, moved: int | None) -> None:
         self._given = pcm
 
-    def windows(self, pcm: Pcm, now: float) -> Iterator[EchoWindow]:
+    def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
         given, self._given = self._given, None
-        for frame in self._framer.feed(self._half_duplex.heard(pcm, given)):
-            yield EchoWindow(frame)
-
-    def close(self) -> None:
-        pass
+        return super().windows(self._half_duplex.heard(pcm, given), now)

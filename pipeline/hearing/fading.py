@@ -20,8 +20,8 @@ from pipeline.hearing import tuning
 class Fading:
     """Follows the levels of one stream of scored frames."""
 
-    def __init__(self, rate: int = LISTEN_RATE) -> None:
-        self._block = round(tuning.BLOCK_S * rate)
+    def __init__(self) -> None:
+        self._block = round(tuning.BLOCK_S * LISTEN_RATE)
         self._room_db: float | None = None
         self._speech_db: float | None = None
         self._quiet_from: int | None = None

@@ -15,7 +15,15 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from pipeline.audio import LISTEN_RATE, AudioFrame, AudioHistory, Pcm, Resampler
+from pipeline.audio import (
+    LISTEN_RATE,
+    AudioFrame,
+    AudioHistory,
+    Pcm,
+    Resampler,
+    ms_of,
+    samples_of,
+)
 from pipeline.commands import MAX_PREFIX_PADDING_MS
 from pipeline.engines.stages import Stages
 from pipeline.hearing import tuning
@@ -76,12 +84,11 @@ class _State(Enum):
 class TurnTaker:
     """Speech scores in, turn signals out. Pure; time is the sample index."""
 
-    def __init__(self, settings: Endpointing, rate: int = LISTEN_RATE) -> None:
+    def __init__(self, settings: Endpointing) -> None:
         self._settings = settings
-        self._rate = rate
         self._state = _State.QUIET
-        self._recent = RecentScores(rate)
-        self._fading = Fading(rate)
+        self._recent = RecentScores()
+        self._fading = Fading()
         self._onset: int | None = None
         self.noticed = 0
         """First sample that scored as speech, of the newest turn; it may have begun earlier."""
@@ -137,7 +144,7 @@ class TurnTaker:
             return []
         if self._onset is None:
             self._onset = frame.index
-        if frame.end - self._onset < self._samples(self._settings.onset_ms):
+        if frame.end - self._onset < samples_of(self._settings.onset_ms):
             return []
         self._state = _State.SPEAKING
         self._fading.forget_speaker()
@@ -151,10 +158,10 @@ class TurnTaker:
     def _speaking(self, score: float, frame: AudioFrame) -> list[Signal]:
         if score >= self._settings.silence_threshold:
             self._speech_end = frame.end
-        if frame.end - self._start >= self._settings.max_utterance_s * self._rate:
+        if frame.end - self._start >= self._settings.max_utterance_s * LISTEN_RATE:
             self._state = _State.QUIET
             return [Paused(self._speech_end, frame.end), Ended(self._speech_end)]
-        pause_samples = self._samples(self._settings.pause_ms)
+        pause_samples = samples_of(self._settings.pause_ms)
         faded_from = self._fading.faded_from(frame.end, pause_samples)
         silent = frame.end - self._speech_end >= pause_samples
         if faded_from is None and not silent:
@@ -169,7 +176,7 @@ class TurnTaker:
         if score < self._settings.silence_threshold:
             self._state = _State.PAUSED
             return self._end_if_due()
-        too_long = frame.end - self._speech_end >= self._samples(tuning.CLOSURE_MS)
+        too_long = frame.end - self._speech_end >= samples_of(tuning.CLOSURE_MS)
         if too_long or not self._fading.quiet:
             return self._resumed(frame, within_word=True)
         return []
@@ -189,13 +196,10 @@ class TurnTaker:
     def _end_if_due(self) -> list[Signal]:
         if self._state is _State.FADED:
             return []
-        if self._heard_end - self._speech_end < self._samples(self._wait_ms):
+        if self._heard_end - self._speech_end < samples_of(self._wait_ms):
             return []
         self._state = _State.QUIET
         return [Ended(self._speech_end)]
-
-    def _samples(self, ms: int) -> int:
-        return ms * self._rate // 1000
 
 
 class Listener:
@@ -230,7 +234,7 @@ class Listener:
     @property
     def heard_ms(self) -> int:
         """How much was heard since the stream began."""
-        return self._history.end * 1000 // LISTEN_RATE
+        return ms_of(self._history.end)
 
     @property
     def hears_itself(self) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, AudioFrame
+from pipeline.audio import AudioFrame, samples_of
 from pipeline.hearing import tuning
 
 
@@ -33,8 +33,7 @@ class _Noted:
 class RecentScores:
     """The newest scores of one stream, of all frames without a gap."""
 
-    def __init__(self, rate: int = LISTEN_RATE) -> None:
-        self._rate = rate
+    def __init__(self) -> None:
         self._frames: deque[_Noted] = deque()
         self._room_score = tuning.FIRST_ROOM_SCORE
 
@@ -42,7 +41,7 @@ class RecentScores:
         """Take the next frame; from ``threshold`` on its score is speech's, not the room's."""
         power = float(np.mean(np.square(frame.pcm, dtype=np.float32))) if len(frame.pcm) else 0.0
         self._frames.append(_Noted(frame.index, frame.end, score, power, self._room_score))
-        oldest = frame.end - self._samples(tuning.MAX_BACK_MS + tuning.CERTAIN_MS)
+        oldest = frame.end - samples_of(tuning.MAX_BACK_MS + tuning.CERTAIN_MS)
         while self._frames[0].index < oldest:
             self._frames.popleft()
         if score < threshold:
@@ -54,7 +53,7 @@ class RecentScores:
 
         At most ``tuning.MAX_BACK_MS`` before it, and never behind it.
         """
-        first_index = noticed - self._samples(tuning.MAX_BACK_MS)
+        first_index = noticed - samples_of(tuning.MAX_BACK_MS)
         before = [frame for frame in self._frames if first_index <= frame.index < noticed]
         if not before:
             return noticed
@@ -64,11 +63,8 @@ class RecentScores:
         least_power = max(certain, default=0.0) / tuning.SOFTER
         begin = noticed
         for frame in reversed(before):
-            if begin - frame.end > self._samples(tuning.GAP_MS):
+            if begin - frame.end > samples_of(tuning.GAP_MS):
                 break
             if frame.score >= least_score and frame.power >= least_power:
                 begin = frame.index
         return begin
-
-    def _samples(self, ms: int) -> int:
-        return ms * self._rate // 1000

@@ -14,8 +14,7 @@ import numpy as np
 from pipeline.audio import EMPTY, Pcm, Recording
 from pipeline.commands import SessionConfig
 from pipeline.context import SessionContext
-from pipeline.conversation.chat import cut, require_sent
-from pipeline.conversation.heard import heard_text
+from pipeline.conversation.chat import cut, heard_text, require_sent
 from pipeline.conversation.item_editor import ItemEditor
 from pipeline.engines.contract import ToolCall
 from pipeline.events import (

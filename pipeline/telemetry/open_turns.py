@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from pipeline.audio import LISTEN_RATE
-from pipeline.conversation.heard import heard_text
+from pipeline.conversation.chat import heard_text
 from pipeline.events import Timeline
 from pipeline.speaking.delivery import Clause
 from pipeline.speaking.playback import PlaybackClock

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from pipeline.audio import LISTEN_RATE
+from pipeline.audio import LISTEN_RATE, ms_of
 from pipeline.context import SessionContext
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.contract import Transcript
@@ -192,7 +192,7 @@ class Attempts:
             scale.log_odds(complete),
             self._replies.asked,
             tuple(self._own_pauses_ms),
-            (attempt.speech_end - turn.start) * 1000 // LISTEN_RATE,
+            ms_of(attempt.speech_end - turn.start),
         )
         decision = decide(evidence, endpointing, lexicon)
         if attempt.false_interruption:  # the listener waits for the answer to go on
@@ -224,8 +224,7 @@ class Attempts:
         attempt = turn.attempt
         self.discard(turn)
         if attempt and not signal.within_word:
-            pause_samples = signal.start - attempt.speech_end
-            self._own_pauses_ms.append(pause_samples * 1000 // LISTEN_RATE)
+            self._own_pauses_ms.append(ms_of(signal.start - attempt.speech_end))
             if attempt.said and self._budget.may_answer:
                 self._warm_up.read_ahead(attempt.said, now=self._replies.quiet.is_set())
 

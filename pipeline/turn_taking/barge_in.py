@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeGuard, get_args
 
-from pipeline.audio import LISTEN_RATE
+from pipeline.audio import samples_of
 from pipeline.settings import BargeIn, Lexicon, PolicyName
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking import tuning
@@ -157,7 +157,7 @@ class Weighing:
     looking: bool = False
 
     def __post_init__(self) -> None:
-        self.look_at = self.onset + _samples(self.settings.first_look_ms)
+        self.look_at = self.onset + samples_of(self.settings.first_look_ms)
 
     def heard(self, end: int) -> Step:
         """More of the speech has been heard, up to sample ``end``: what to do now."""
@@ -165,18 +165,14 @@ class Weighing:
             return "wait"
         self.looks += 1
         every_ms = self.settings.look_every_ms * max(1, self.looks // tuning.LOOKS_IN_A_ROW)
-        self.look_at = end + _samples(every_ms)
+        self.look_at = end + samples_of(every_ms)
         if not self.looking:
             self.looking = True
             self.looked_at = end
             return "read the words"
-        overdue = end - self.looked_at >= _samples(tuning.READ_WITHIN_MS)
+        overdue = end - self.looked_at >= samples_of(tuning.READ_WITHIN_MS)
         return "judge by length" if overdue else "wait"
 
     def resumed(self, end: int) -> None:
         """Speech goes on after a pause: look soon."""
-        self.look_at = min(self.look_at, end + _samples(self.settings.look_every_ms))
-
-
-def _samples(ms: int) -> int:
-    return ms * LISTEN_RATE // 1000
+        self.look_at = min(self.look_at, end + samples_of(self.settings.look_every_ms))

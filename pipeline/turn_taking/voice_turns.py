@@ -12,7 +12,7 @@ import asyncio
 import itertools
 from contextlib import aclosing, suppress
 
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import Pcm, ms_of, samples_of
 from pipeline.context import SessionContext
 from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
@@ -129,7 +129,7 @@ class VoiceTurns:
 
     def _open(self, signal: Started) -> None:
         """Speech has lasted long enough to be a turn: published at once, or weighed first."""
-        padding = self._context.endpointing.prefix_padding_ms * LISTEN_RATE // 1000
+        padding = samples_of(self._context.endpointing.prefix_padding_ms)
         start = max(signal.start - padding, self._closed_to, 0)
 
         def on_words(words: str, known: StableWords) -> None:
@@ -192,7 +192,7 @@ class VoiceTurns:
         if turn.weighing is None:
             return
         spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
-        speech_ms = _ms(spoken_to - turn.onset)
+        speech_ms = ms_of(spoken_to - turn.onset)
         verdict = self._judge(speech_ms, ended, text, self._replies.spoken)
         if interrupts(verdict):
             self._interrupt(turn, verdict)
@@ -219,7 +219,7 @@ class VoiceTurns:
             self._publish_stop(attempt, "spoke again")
         now = asyncio.get_running_loop().time()
         direction_deg = self._directions.now_deg(now)
-        self._bus.publish(SpeechStarted(turn.item_id, _ms(turn.start), direction_deg, why))
+        self._bus.publish(SpeechStarted(turn.item_id, ms_of(turn.start), direction_deg, why))
         self._publish_words(turn, "")
         if turn.attempt:
             self._publish_pause(turn.item_id, turn.attempt.speech_end)
@@ -236,7 +236,7 @@ class VoiceTurns:
         that the first of them have cut off."""
         if turn.cut is None or attempt.error:
             return False
-        speech_ms = _ms(attempt.speech_end - turn.onset)
+        speech_ms = ms_of(attempt.speech_end - turn.onset)
         return ignored(self._judge(speech_ms, True, attempt.said, turn.cut.spoken_lately))
 
     def _judge(self, speech_ms: int, ended: bool, text: str | None, spoken: str) -> Verdict:
@@ -255,7 +255,7 @@ class VoiceTurns:
         if turn.weighing:
             turn.weighing.work.cancel()
             turn.weighing = None
-            heard = (_ms(turn.onset), _ms(turn.fed_to))
+            heard = (ms_of(turn.onset), ms_of(turn.fed_to))
             self._bus.publish(SpeechIgnored(*heard, text or "", why))
             turn.ignored = True
 
@@ -301,7 +301,7 @@ class VoiceTurns:
         if turn is None:
             return
         if not turn.weighing:
-            self._bus.publish(SpeechResumed(turn.item_id, _ms(signal.start)))
+            self._bus.publish(SpeechResumed(turn.item_id, ms_of(signal.start)))
         self._attempts.resumed(turn, signal)
         if turn.weighing:
             self._hold()  # it may have gone on in the pause
@@ -438,8 +438,8 @@ class VoiceTurns:
             self._bus.publish(TranscriptPartial(turn.item_id, words))
 
     def _publish_pause(self, item_id: str, speech_end: int) -> None:
-        silence_ms = _ms(self._listener.heard_end - speech_end)
-        self._bus.publish(SpeechPaused(item_id, _ms(speech_end), silence_ms))
+        silence_ms = ms_of(self._listener.heard_end - speech_end)
+        self._bus.publish(SpeechPaused(item_id, ms_of(speech_end), silence_ms))
 
     def _publish_stop(self, attempt: Attempt, why: StopReason) -> None:
         """Once, with the commit; before it only if the user speaks again meanwhile."""
@@ -449,8 +449,4 @@ class VoiceTurns:
 
     def _publish_stopped(self, item_id: str, end: int, why: StopReason) -> None:
         direction_deg = self._directions.lately_deg(asyncio.get_running_loop().time())
-        self._bus.publish(SpeechStopped(item_id, _ms(end), direction_deg, why))
-
-
-def _ms(samples: int) -> int:
-    return samples * 1000 // LISTEN_RATE
+        self._bus.publish(SpeechStopped(item_id, ms_of(end), direction_deg, why))

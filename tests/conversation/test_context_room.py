@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.conversation.context_room import new_beginning
+from pipeline.conversation.warm_up import new_beginning
 from pipeline.engines.contract import Warmed
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, Item, MessageItem
 from pipeline.messages import Usage

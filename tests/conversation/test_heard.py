@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.conversation.heard import heard_text
+from pipeline.conversation.chat import heard_text
 
 
 def test_heard_text_is_cut_in_the_clause_that_was_playing() -> None:
