@@ -276,19 +276,3 @@ def test_without_create_response_a_turn_waits_for_the_client() -> None:
         3182  audio
         3702  answer completed
     """)
-
-
-def test_after_a_long_silence_the_robot_speaks_again_once() -> None:
-    """Silence begins when the answer was heard to its end, 290 ms after its last piece left."""
-    story = perform(f"0 640 {TIME}", session=detection(idle_timeout_ms=5_000), until_ms=8_000)
-    audio = max(story.end_ms(), 915)
-    idle = audio + 600 + 5_000
-    assert story.table()[-7:] == lines(f"""
-        {idle}       idle
-        {idle}       heard ''
-        {idle}       answer begins
-        {idle}       thinks about '(The user has been silent for a while.)'
-        {idle + 101} says 'I am here.'
-        {idle + 182} audio
-        {idle + 182 + LAST_MS} answer completed
-    """)

@@ -13,7 +13,7 @@ from pipeline.hearing.direction import Directions
 from pipeline.settings import Sector, SessionSettings
 from tests.support.protocol_client import Client
 from tests.support.scripted import Scene, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 
 FRONT = SessionSettings(accept=Sector(90, 60))
 
@@ -62,31 +62,25 @@ async def pause(played: Scene, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(("azimuth_deg", "turns"), [(75.0, 1), (170.0, 0), (None, 1)])
-def test_who_speaks_from_elsewhere_is_not_answered(azimuth_deg: float | None, turns: int) -> None:
-    async def main() -> Scene:
-        async with scene(settings=FRONT) as played:
-            await speak(played, azimuth_deg)
-            if azimuth_deg is None:
-                await played.hear(4.0)
-            else:
-                await pause(played, 4.0)
-        return played
-
-    played = run_virtual(main())
+@in_virtual_time
+async def test_speech_from_elsewhere_is_not_answered(azimuth_deg: float | None, turns: int) -> None:
+    async with scene(settings=FRONT) as played:
+        await speak(played, azimuth_deg)
+        if azimuth_deg is None:
+            await played.hear(4.0)
+        else:
+            await pause(played, 4.0)
     assert [e.direction_deg for e in played.events(SpeechStarted)] == [azimuth_deg] * turns
     assert len(played.events(ReplyFinished)) == turns
     assert len(played.events(DirectionHeard)) == (50 if azimuth_deg is not None else 0)
 
 
-def test_an_open_turn_is_heard_to_its_end_from_wherever() -> None:
-    async def main() -> Scene:
-        async with scene(settings=FRONT) as played:
-            await speak(played, 90.0, 0.5)
-            await speak(played, 200.0, 2.0)
-            await pause(played, 4.0)
-        return played
-
-    played = run_virtual(main())
+@in_virtual_time
+async def test_an_open_turn_is_heard_to_its_end_from_wherever() -> None:
+    async with scene(settings=FRONT) as played:
+        await speak(played, 90.0, 0.5)
+        await speak(played, 200.0, 2.0)
+        await pause(played, 4.0)
     (stopped,) = played.events(SpeechStopped)
     assert stopped.audio_ms >= 2500
 

@@ -23,7 +23,7 @@ from pipeline.work import Work
 from tests.support.echo_sound import hum, room
 from tests.support.recordings import recording
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 HEARD = SessionSettings(echo=Echo(cancel="auto"))
 _LINE = "and so it went on and on until it came to the end of it, "
@@ -93,15 +93,12 @@ def follow(log: Sequence[Published], seen: int, room_client: RoomClient) -> int:
     return len(log)
 
 
-def test_a_robot_that_hears_itself_goes_on(vad: InlineVad) -> None:
-    async def main() -> Scene:
-        stt = ScriptedStt(texts=("something else that nobody has said here",))
-        async with scene(settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
-            await talk(played, client(), 32.0, {1, 16})
-            assert played.session.echo_delay_ms == pytest.approx(LATE_S * 1000, abs=20)
-        return played
-
-    played = run_virtual(main())
+@in_virtual_time
+async def test_a_robot_that_hears_itself_goes_on(vad: InlineVad) -> None:
+    stt = ScriptedStt(texts=("something else that nobody has said here",))
+    async with scene(settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
+        await talk(played, client(), 32.0, {1, 16})
+        assert played.session.echo_delay_ms == pytest.approx(LATE_S * 1000, abs=20)
     assert [event.status for event in played.events(ReplyFinished)] == ["completed"] * 2
     assert not played.events(SpeechStarted)
     assert not played.events(TranscriptReady)
@@ -116,36 +113,29 @@ def test_a_robot_that_hears_itself_goes_on(vad: InlineVad) -> None:
         ("words", TurnDetection(threshold=0.2)),
     ],
 )
-def test_nor_does_it_answer_itself_where_nothing_is_weighed(
+@in_virtual_time
+async def test_nor_does_it_answer_itself_where_nothing_is_weighed(
     vad: InlineVad, policy: PolicyName, detection: TurnDetection
 ) -> None:
     settings = SessionSettings(echo=Echo(cancel="auto"), barge_in=BargeIn(policy=policy))
     config = SessionConfig(
         instructions="", turn_detection=detection, output_format=AudioFormat(rate=LISTEN_RATE)
     )
-
-    async def main() -> Scene:
-        stt = ScriptedStt(texts=("something else that nobody has said here",))
-        begun = scene(config=config, settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad)
-        async with begun as played:
-            await talk(played, client(), 16.0, {1})
-        return played
-
-    played = run_virtual(main())
+    stt = ScriptedStt(texts=("something else that nobody has said here",))
+    begun = scene(config=config, settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad)
+    async with begun as played:
+        await talk(played, client(), 16.0, {1})
     assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
     assert not played.events(SpeechStarted)
     assert not played.events(TranscriptReady)
 
 
-def test_without_it_the_robot_talks_to_itself(vad: InlineVad) -> None:
-    async def main() -> Scene:
-        stt = ScriptedStt(texts=("something else that nobody has said here",))
-        settings = SessionSettings(echo=Echo(cancel="never"))
-        async with scene(settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
-            await talk(played, client(), 12.0, {1})
-        return played
-
-    played = run_virtual(main())
+@in_virtual_time
+async def test_without_it_the_robot_talks_to_itself(vad: InlineVad) -> None:
+    stt = ScriptedStt(texts=("something else that nobody has said here",))
+    settings = SessionSettings(echo=Echo(cancel="never"))
+    async with scene(settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
+        await talk(played, client(), 12.0, {1})
     assert played.events(SpeechStarted)
     assert played.events(ReplyFinished)[0].reason == "turn_detected"
 
@@ -157,23 +147,19 @@ def test_without_it_the_robot_talks_to_itself(vad: InlineVad) -> None:
         (True, "auto", 2.3, 0.6),
     ],
 )
-def test_the_first_answer_of_a_session_can_be_interrupted(
+@in_virtual_time
+async def test_the_first_answer_of_a_session_can_be_interrupted(
     vad: InlineVad, echo: bool, cancel: Literal["never", "auto"], begin: float, within_s: float
 ) -> None:
     """It begins at 1.1 s."""
-
-    async def main() -> Scene:
-        settings = SessionSettings(echo=Echo(cancel=cancel))
-        stt = ScriptedStt(texts=("Stop it, please.",))
-        async with scene(settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
-            room_client = client()
-            room_client.gain = float(echo)
-            said = recording("beckett").pcm[SILENT_SAMPLES : 2 * LISTEN_RATE]
-            room_client.say(to_float(said), round(begin * LISTEN_RATE))
-            await talk(played, room_client, 7.0, {1})
-        return played
-
-    played = run_virtual(main())
+    settings = SessionSettings(echo=Echo(cancel=cancel))
+    stt = ScriptedStt(texts=("Stop it, please.",))
+    async with scene(settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
+        room_client = client()
+        room_client.gain = float(echo)
+        said = recording("beckett").pcm[SILENT_SAMPLES : 2 * LISTEN_RATE]
+        room_client.say(to_float(said), round(begin * LISTEN_RATE))
+        await talk(played, room_client, 7.0, {1})
     first = played.events(ReplyFinished)[0]
     assert (first.status, first.reason) == ("cancelled", "turn_detected")
     stopped_at = next(at for at, e in played.log if isinstance(e, ReplyFinished))
@@ -181,19 +167,15 @@ def test_the_first_answer_of_a_session_can_be_interrupted(
     assert (played.session.echo_delay_ms is not None) == echo
 
 
-def test_who_speaks_over_the_echo_is_heard(vad: InlineVad) -> None:
+@in_virtual_time
+async def test_who_speaks_over_the_echo_is_heard(vad: InlineVad) -> None:
     said = to_float(recording("beckett").pcm[: 3 * LISTEN_RATE]) * 0.5
     begin = 20.0
-
-    async def main() -> Scene:
-        stt = ScriptedStt(texts=("something else that nobody has said here",))
-        async with scene(settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
-            room_client = client()
-            room_client.say(said, round(begin * LISTEN_RATE))
-            await talk(played, room_client, 28.0, {1, 16})
-        return played
-
-    played = run_virtual(main())
+    stt = ScriptedStt(texts=("something else that nobody has said here",))
+    async with scene(settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
+        room_client = client()
+        room_client.say(said, round(begin * LISTEN_RATE))
+        await talk(played, room_client, 28.0, {1, 16})
     assert [event.status for event in played.events(ReplyFinished)][:2] == [
         "completed",
         "cancelled",

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from pipeline.audio import AudioFormat
 from pipeline.commands import (
     AddItem,
-    AppendAudio,
     CancelResponse,
     ClearAudio,
     CommitAudio,
@@ -20,11 +18,9 @@ from pipeline.commands import (
     DeleteItem,
     ResponseOptions,
     SessionConfig,
-    TurnDetection,
 )
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import (
-    InputCommitted,
     ItemAdded,
     ItemDeleted,
     Refused,
@@ -41,13 +37,11 @@ from pipeline.events import (
     SpeechStopped,
     Timeline,
     TranscriptFailed,
-    TranscriptReady,
     TurnJudged,
     TurnUnderWay,
 )
 from pipeline.items import AudioPart, MessageItem, TextPart
 from pipeline.messages import Message
-from pipeline.settings import Endpointing, SessionSettings
 from tests.support.scripted import (
     AT_ONCE,
     Scene,
@@ -57,7 +51,7 @@ from tests.support.scripted import (
     ScriptedTurn,
     scene,
 )
-from tests.support.virtual_time import in_virtual_time, run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
@@ -100,53 +94,6 @@ async def test_a_spoken_question_gets_a_spoken_answer_in_the_order_of_the_wire()
 
 
 @in_virtual_time
-async def test_the_reply_is_ready_behind_its_gate_and_leaves_when_the_turn_is_confirmed() -> None:
-    async with scene() as played:
-        await played.say(1.024)
-        await played.hear(1.0)
-    began = played.time_of(ReplyStarted)
-    # A clear end waits 160 ms; everything else is done in that time or follows from it.
-    assert began == pytest.approx(1.024 + 0.16, abs=0.04)
-    first_audio = played.time_of(ReplyAudio)
-    # first silent frame, STT 60 ms, first token 100 ms, one more token, TTS 80 ms
-    assert first_audio == pytest.approx(1.024 + 0.032 + 0.06 + 0.1 + 0.02 + 0.08, abs=0.04)
-
-
-def test_an_unlikely_end_waits_longer_than_a_clear_one() -> None:
-    async def waited(probability: float) -> float:
-        stt = ScriptedStt(texts=("I went to the big house.",))
-        settings = SessionSettings(endpointing=Endpointing(mean_pause_ms=800))
-        async with scene(
-            turn=ScriptedTurn(probability=probability), stt=stt, settings=settings
-        ) as played:
-            await played.say(1.024)
-            await played.hear(4.0)
-        return played.time_of(SpeechStopped) - 1.024
-
-    times = [run_virtual(waited(probability)) for probability in (0.98, 0.7, 0.02)]
-    assert times == pytest.approx([0.16, 0.576, 2.496], abs=0.04)
-
-
-@in_virtual_time
-async def test_a_pause_is_one_utterance_and_the_discarded_reply_is_not_seen() -> None:
-    stt = ScriptedStt(texts=("I want", "I want some tea"))
-    llm = ScriptedLlm()
-    async with scene(stt=stt, llm=llm, turn=ScriptedTurn(probability=0.2)) as played:
-        await played.say(1.0)
-        await played.hear(0.5)
-        await played.say(1.0)
-        await played.hear(5.0)
-    assert len(played.events(SpeechStarted)) == 1
-    assert len(played.events(InputCommitted)) == 1
-    assert len(played.events(ReplyStarted)) == 1
-    assert len(played.events(SpeculationDiscarded)) == 1
-    assert [event.text for event in played.events(TranscriptReady)] == ["I want some tea"]
-    assert llm.prompts[0][-1] == Message("user", "I want")
-    assert llm.prompts[1][-1] == Message("user", "I want some tea")
-    assert llm.running == 0
-
-
-@in_virtual_time
 async def test_the_recognised_audio_is_exactly_the_committed_range() -> None:
     stt = ScriptedStt()
     async with scene(stt=stt, turn=ScriptedTurn(probability=0.2)) as played:
@@ -160,15 +107,6 @@ async def test_the_recognised_audio_is_exactly_the_committed_range() -> None:
     assert len(stt.finished[-1]) * 1000 // 16_000 == pytest.approx(committed_ms, abs=1)
     # 300 ms from before the onset, and no more silence than the first pause frame.
     assert committed_ms == pytest.approx(300 + 1900 + 32, abs=40)
-
-
-@in_virtual_time
-async def test_noise_closes_the_pair_and_makes_no_item() -> None:
-    async with scene(stt=ScriptedStt(texts=("",))) as played:
-        await played.say(0.2)
-        await played.hear(2.0)
-    assert played.names(*INTERNAL) == ["SpeechStarted", "SpeechStopped"]
-    assert played.session.chat.items == ()
 
 
 @in_virtual_time
@@ -196,38 +134,6 @@ async def test_barge_in_ends_the_reply_at_once_and_history_keeps_what_was_heard(
     sent = finished.items[0].parts[0]
     assert isinstance(sent, AudioPart)
     assert sent.seconds - part.seconds == pytest.approx(0.06, abs=0.03)
-
-
-@in_virtual_time
-async def test_interrupt_response_false_lets_the_reply_finish() -> None:
-    config = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
-    async with scene(config=config) as played:
-        await played.say(1.0)
-        await played.hear(0.6)
-        await played.say(1.0)
-        await played.hear(3.0)
-    assert played.events(ReplyFinished)[0].status == "completed"
-
-
-@in_virtual_time
-async def test_push_to_talk_commits_without_a_reply_and_answers_when_asked() -> None:
-    llm = ScriptedLlm()
-    async with scene(config=PUSH_TO_TALK, llm=llm) as played:
-        await played.say(1.0)
-        await played.do(CommitAudio())
-        await played.do(CreateResponse())
-        await asyncio.sleep(1.0)
-    assert played.names(*INTERNAL, ReplyText, ReplyAudio) == [
-        "InputCommitted",
-        "ItemAdded",
-        "ReplyStarted",
-        "TranscriptReady",
-        "ReplyItemStarted",
-        "ReplyItemFinished",
-        "ReplyFinished",
-    ]
-    # The answer was made from the transcript although it was asked for before it was there.
-    assert llm.prompts[0][-1] == Message("user", "hello")
 
 
 @in_virtual_time
@@ -408,15 +314,6 @@ async def test_a_prompt_that_can_never_fit_fails_clearly() -> None:
 
 
 @in_virtual_time
-async def test_a_client_that_falls_silent_in_its_turn_is_still_answered() -> None:
-    async with scene() as played:
-        await played.say(1.0)
-        await asyncio.sleep(4)
-    assert len(played.events(InputCommitted)) == 1
-    assert played.events(ReplyFinished)[0].status == "completed"
-
-
-@in_virtual_time
 async def test_session_update_warms_the_prefix() -> None:
     llm = ScriptedLlm()
     async with scene(llm=llm) as played:
@@ -445,25 +342,6 @@ async def test_items_can_be_deleted_and_bad_ids_are_refused() -> None:
         ("e3", "item_delete_invalid_item_id"),
     ]
     assert len(played.events(ItemDeleted)) == 1
-
-
-@in_virtual_time
-async def test_two_user_items_with_nothing_heard_between_them_are_one_thought() -> None:
-    llm = ScriptedLlm()
-    async with scene(llm=llm) as played:
-        await played.do(AddItem(MessageItem("a", "user", (TextPart("What is"),))))
-        await played.do(AddItem(MessageItem("b", "user", (TextPart("the time?"),))))
-        await played.do(CreateResponse())
-    assert llm.prompts[0][1:] == [Message("user", "What is the time?")]
-
-
-@in_virtual_time
-async def test_a_full_push_to_talk_buffer_refuses_more() -> None:
-    async with scene(config=PUSH_TO_TALK) as played:
-        minute = np.zeros(16_000 * 60, dtype=np.int16)
-        await played.do(*[AppendAudio(minute, 16_000)] * 3)
-        await asyncio.sleep(1)
-    assert [event.code for event in played.events(Refused)] == ["input_audio_buffer_full"]
 
 
 @in_virtual_time

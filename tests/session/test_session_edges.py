@@ -18,7 +18,6 @@ from pipeline.commands import (
     ResponseOptions,
     SessionConfig,
     TruncateItem,
-    TurnDetection,
 )
 from pipeline.events import (
     InputCommitted,
@@ -82,18 +81,6 @@ async def test_an_utterance_over_the_limit_is_cut_without_an_answer_in_between()
 
 
 @in_virtual_time
-async def test_a_request_within_the_pause_leaves_one_speaker() -> None:
-    async with scene(turn=ScriptedTurn(probability=0.1)) as played:
-        await played.say(1.0)
-        await played.hear(0.4)
-        await played.do(CreateResponse())
-        await played.hear(5)
-    order = [type(e) for _, e in played.log if isinstance(e, ReplyStarted | ReplyFinished)]
-    assert order == [ReplyStarted, ReplyFinished] * 2
-    assert not played.events(Refused)
-
-
-@in_virtual_time
 async def test_commit_and_create_with_turn_detection_answer_what_was_just_said() -> None:
     llm = ScriptedLlm()
     async with scene(llm=llm) as played:
@@ -104,17 +91,6 @@ async def test_commit_and_create_with_turn_detection_answer_what_was_just_said()
     assert names.index("InputCommitted") < names.index("ReplyStarted")
     assert llm.prompts[-1][-1] == Message("user", "hello")
     assert len(played.events(ReplyFinished)) == 1
-
-
-@in_virtual_time
-async def test_without_interruption_speech_during_a_reply_is_answered_after_it() -> None:
-    config = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
-    llm = ScriptedLlm(deltas=("Hi. ",))
-    async with scene(config=config, llm=llm, turn=ScriptedTurn(probability=0.1)) as played:
-        await played.do(AddItem(user_text("hi")), CreateResponse())
-        await played.say(0.5)
-        await played.hear(5)
-    assert [event.status for event in played.events(ReplyFinished)] == ["completed"] * 2
 
 
 @in_virtual_time

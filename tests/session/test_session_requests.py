@@ -11,7 +11,6 @@ from pipeline.audio import AudioFormat, Recording
 from pipeline.commands import (
     AddItem,
     AppendAudio,
-    CommitAudio,
     Configure,
     CreateResponse,
     ItemReference,
@@ -270,22 +269,6 @@ async def test_stopped_and_committed_come_together_however_long_the_transcript_t
     assert played.time_of(SpeechStopped) == played.time_of(InputCommitted)
 
 
-@in_virtual_time
-async def test_utterances_never_overlap_on_the_wire() -> None:
-    async with scene(stt=ScriptedStt(takes_s=3.5)) as played:
-        await played.say(1.0)
-        await played.hear(2.6)
-        await played.say(1.0)
-        await played.hear(8.0)
-    pairs = [
-        type(event).__name__
-        for _, event in played.log
-        if isinstance(event, SpeechStarted | SpeechStopped)
-    ]
-    assert pairs == ["SpeechStarted", "SpeechStopped"] * 2
-    assert len(played.events(InputCommitted)) == 2
-
-
 # --- transcription -----------------------------------------------------------------------------
 
 
@@ -393,15 +376,6 @@ async def test_a_session_goes_on_with_the_memory_of_another() -> None:
     assert llm.prompts[-1][1] == Message("user", "hello")
     assert len(llm.prompts[-1]) >= 3
     assert llm.open_conversations == 0
-
-
-@in_virtual_time
-async def test_a_commit_without_enough_audio_says_how_much_there_is() -> None:
-    async with scene(config=PUSH_TO_TALK) as played:
-        await played.do(AppendAudio(SECOND[:800], 16_000), CommitAudio("mine"))
-    (refused,) = played.events(Refused)
-    assert refused.code == "input_audio_buffer_commit_empty"
-    assert "50.00ms" in refused.message
 
 
 @in_virtual_time

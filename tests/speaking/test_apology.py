@@ -39,8 +39,8 @@ from pipeline.work import Cancelled, Work
 from tests.support.gated import gated
 from tests.support.moody_voice import MoodyTts, speechlike
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
-from tests.support.virtual_time import in_virtual_time, run_virtual
-from tests.support.wired import Cast, Wired, wired
+from tests.support.virtual_time import in_virtual_time
+from tests.support.wired import Cast, wired
 
 SORRY = "Sorry, please say that again."
 SORRY_S = 5 * 0.3
@@ -297,21 +297,17 @@ async def test_a_client_can_do_with_it_what_it_can_do_with_any_item() -> None:
 
 @pytest.mark.parametrize("interrupted", [False, True])
 @pytest.mark.parametrize("beta", [False, True])
-def test_it_is_whole_on_the_wire(beta: bool, interrupted: bool) -> None:
+@in_virtual_time
+async def test_it_is_whole_on_the_wire(beta: bool, interrupted: bool) -> None:
     """The conformance recorder checks order, ids and closing events."""
-
-    async def main() -> Wired:
-        cast = Cast(llm=ScriptedLlm(errors=[BROKEN] * 20))
-        async with wired(cast, settings=APOLOGISING, beta=beta) as client:
+    cast = Cast(llm=ScriptedLlm(errors=[BROKEN] * 20))
+    async with wired(cast, settings=APOLOGISING, beta=beta) as client:
+        await client.say(1000)
+        await client.hear(1000 if interrupted else 6000)
+        if interrupted:
             await client.say(1000)
-            await client.hear(1000 if interrupted else 6000)
-            if interrupted:
-                await client.say(1000)
-                await client.hear(8000)
-            client.recorder.finish()
-        return client
-
-    client = run_virtual(main())
+            await client.hear(8000)
+        client.recorder.finish()
     messages = [json.loads(said.text) for said in client.log if said.by == "server"]
     done = [m["response"] for m in messages if m["type"] == "response.done"]
     assert done[0]["status"] == ("cancelled" if interrupted else "failed")

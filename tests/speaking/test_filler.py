@@ -12,7 +12,7 @@ from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemFinished, ReplyT
 from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import Filler, SessionSettings
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedTts, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 
 SENTENCES = ("Hmm, let me see.", "One moment.")
 FILLED = SessionSettings(filler=Filler(after_ms=1000, sentences=SENTENCES))
@@ -103,14 +103,11 @@ def test_it_is_not_all_that_is_said() -> None:
         assert played.events(ReplyFinished)[0].status == "failed"
 
 
-def test_speech_in_between_ends_it() -> None:
-    async def main() -> Scene:
-        async with scene(llm=ScriptedLlm(deltas=SLOW, first_s=5.0), settings=FILLED) as played:
-            await played.do(CreateResponse())
-            await played.hear(0.5)
-            await played.say(2.0)
-        return played
-
-    played = run_virtual(main())
+@in_virtual_time
+async def test_speech_in_between_ends_it() -> None:
+    async with scene(llm=ScriptedLlm(deltas=SLOW, first_s=5.0), settings=FILLED) as played:
+        await played.do(CreateResponse())
+        await played.hear(0.5)
+        await played.say(2.0)
     assert "Hmm, let me see." not in said(played)
     assert played.events(ReplyFinished)[0].status == "cancelled"

@@ -47,7 +47,7 @@ from tests.support.scripted import (
     scene,
 )
 from tests.support.virtual_time import in_virtual_time, run_virtual
-from tests.support.wired import Cast, Wired, wired
+from tests.support.wired import Cast, wired
 
 SORRY = "Sorry, please say that again."
 DANCE = Tool("dance", "Dance.", {"type": "object", "properties": {}})
@@ -144,16 +144,13 @@ def test_both_attempts_are_paid_for(cause: str) -> None:
     assert finished(it).usage == Usage(20, 8, 12, generated)
 
 
-def test_the_sound_of_the_second_attempt_reaches_the_client() -> None:
-    async def main() -> Wired:
-        llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"]])
-        async with wired(Cast(llm=llm), settings=SETTINGS, beta=False) as client:
-            await client.say(1000)
-            await client.hear(4000)
-            client.recorder.finish()
-        return client
-
-    client = run_virtual(main())
+@in_virtual_time
+async def test_the_sound_of_the_second_attempt_reaches_the_client() -> None:
+    llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"]])
+    async with wired(Cast(llm=llm), settings=SETTINGS, beta=False) as client:
+        await client.say(1000)
+        await client.hear(4000)
+        client.recorder.finish()
     deltas = client.events("response.output_audio.delta")
     assert deltas
     assert client.events("response.output_audio_transcript.done")[0]["transcript"] == "It is noon."
@@ -178,17 +175,14 @@ def test_out_of_band_sound_too() -> None:
     assert outcomes(it) == ["asked_again"]
 
 
-def test_push_to_talk_too() -> None:
-    async def main() -> Scene:
-        llm = ScriptedLlm(ALOUD_NOW, answers=[()])
-        config = replace(CONFIG, turn_detection=None)
-        async with scene(config=config, settings=SETTINGS, llm=llm) as it:
-            await it.say(1.0)
-            await it.do(CommitAudio(), CreateResponse())
-            await it.hear(4.0)
-        return it
-
-    it = run_virtual(main())
+@in_virtual_time
+async def test_push_to_talk_too() -> None:
+    llm = ScriptedLlm(ALOUD_NOW, answers=[()])
+    config = replace(CONFIG, turn_detection=None)
+    async with scene(config=config, settings=SETTINGS, llm=llm) as it:
+        await it.say(1.0)
+        await it.do(CommitAudio(), CreateResponse())
+        await it.hear(4.0)
     assert words(it) == "It is noon."
     assert outcomes(it) == ["asked_again"]
 
@@ -290,18 +284,14 @@ def test_a_voice_that_makes_no_sound_is_told() -> None:
 
 
 @pytest.mark.parametrize("beta", [False, True])
-def test_it_is_whole_on_the_wire(beta: bool) -> None:
+@in_virtual_time
+async def test_it_is_whole_on_the_wire(beta: bool) -> None:
     """The conformance recorder checks order, ids and closing events."""
-
-    async def main() -> Wired:
-        cast = Cast(llm=ScriptedLlm(("😀",)))
-        async with wired(cast, settings=SETTINGS, beta=beta) as client:
-            await client.say(1000)
-            await client.hear(6000)
-            client.recorder.finish()
-        return client
-
-    client = run_virtual(main())
+    cast = Cast(llm=ScriptedLlm(("😀",)))
+    async with wired(cast, settings=SETTINGS, beta=beta) as client:
+        await client.say(1000)
+        await client.hear(6000)
+        client.recorder.finish()
     (done,) = client.events("response.done")
     assert done["response"]["status"] == "failed"
     [item] = done["response"]["output"]
@@ -363,54 +353,45 @@ def test_an_answer_that_is_cut_off_before_it_is_heard_is_told_and_incomplete() -
 
 
 @pytest.mark.parametrize("after_s", [0.05, 0.13, 0.2, 0.3, 0.5])
-def test_cancelling_either_attempt(after_s: float) -> None:
-    async def main() -> Scene:
-        llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"]])
-        async with scene(config=CONFIG, settings=SETTINGS, llm=llm) as it:
-            await it.do(CreateResponse())
-            await asyncio.sleep(after_s)
-            await it.do(CancelResponse())
-            at = it.loop.time()
-            await asyncio.sleep(4)
-            assert not [t for t, e in it.log if isinstance(e, ReplyAudio | ReplyText) and t > at]
-            assert llm.running == 0
-        return it
-
-    it = run_virtual(main())
+@in_virtual_time
+async def test_cancelling_either_attempt(after_s: float) -> None:
+    llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"]])
+    async with scene(config=CONFIG, settings=SETTINGS, llm=llm) as it:
+        await it.do(CreateResponse())
+        await asyncio.sleep(after_s)
+        await it.do(CancelResponse())
+        at = it.loop.time()
+        await asyncio.sleep(4)
+        assert not [t for t, e in it.log if isinstance(e, ReplyAudio | ReplyText) and t > at]
+        assert llm.running == 0
     assert finished(it).status == "cancelled"
     assert "fly" not in words(it)
 
 
-def test_who_speaks_before_anything_is_heard_is_answered() -> None:
-    async def main() -> Scene:
-        llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["code"]], first_s=1.0)
-        async with scene(config=CONFIG, settings=SETTINGS, llm=llm) as it:
-            await it.say(1.0)
-            await it.hear(1.4)  # the second attempt has begun
-            assert len(llm.prompts) == 2
-            await it.say(1.0)
-            await it.hear(6.0)
-        return it
-
-    it = run_virtual(main())
+@in_virtual_time
+async def test_who_speaks_before_anything_is_heard_is_answered() -> None:
+    llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["code"]], first_s=1.0)
+    async with scene(config=CONFIG, settings=SETTINGS, llm=llm) as it:
+        await it.say(1.0)
+        await it.hear(1.4)  # the second attempt has begun
+        assert len(llm.prompts) == 2
+        await it.say(1.0)
+        await it.hear(6.0)
     statuses = [event.status for event in it.events(ReplyFinished)]
     assert statuses == ["cancelled", "completed"]
     assert words(it) == "It is noon."
 
 
-def test_a_silent_speculative_reply_is_not_sent() -> None:
-    async def main() -> Scene:
-        llm = ScriptedLlm(ALOUD_NOW, answers=[("😀",), ("👍",)])
-        stt = ScriptedStt(texts=("What", "What time is it"))
-        turn = ScriptedTurn(probability=0.4)
-        async with scene(config=CONFIG, settings=SETTINGS, llm=llm, stt=stt, turn=turn) as it:
-            await it.say(1.0)
-            await it.hear(0.24)
-            await it.say(0.5)
-            await it.hear(5.0)
-        return it
-
-    it = run_virtual(main())
+@in_virtual_time
+async def test_a_silent_speculative_reply_is_not_sent() -> None:
+    llm = ScriptedLlm(ALOUD_NOW, answers=[("😀",), ("👍",)])
+    stt = ScriptedStt(texts=("What", "What time is it"))
+    turn = ScriptedTurn(probability=0.4)
+    async with scene(config=CONFIG, settings=SETTINGS, llm=llm, stt=stt, turn=turn) as it:
+        await it.say(1.0)
+        await it.hear(0.24)
+        await it.say(0.5)
+        await it.hear(5.0)
     assert it.events(SpeculationDiscarded)
     assert "It is noon." in words(it)
     assert "😀" not in words(it)

@@ -12,7 +12,7 @@ from pipeline.realtime.responses import Response
 from pipeline.settings import Endpointing
 from pipeline.turn_record import TurnRecord
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 from tests.turn_taking.test_overlaps import CONFIG, QUESTION_S, STORY, over_the_answer, story
 
 FIRST_LOOK = "What is"
@@ -110,18 +110,15 @@ def test_of_an_unfinished_answer_the_rest_ends_with_a_whole_sentence() -> None:
     assert spoken(rest).rstrip().endswith("answer.")
 
 
-def test_a_second_false_interruption_is_taken_back_too() -> None:
-    async def main() -> Scene:
-        looks = (FIRST_LOOK, "Mm-hmm.") * 2
-        stt = ScriptedStt(texts=("Tell me a story.", *looks))
-        async with scene(config=CONFIG, stt=stt, llm=story()) as played:
-            await over_the_answer(played, 0.42)
-            await played.hear(4.0)
-            await played.say(0.42)
-            await played.hear(12.0)
-        return played
-
-    played = run_virtual(main())
+@in_virtual_time
+async def test_a_second_false_interruption_is_taken_back_too() -> None:
+    looks = (FIRST_LOOK, "Mm-hmm.") * 2
+    stt = ScriptedStt(texts=("Tell me a story.", *looks))
+    async with scene(config=CONFIG, stt=stt, llm=story()) as played:
+        await over_the_answer(played, 0.42)
+        await played.hear(4.0)
+        await played.say(0.42)
+        await played.hear(12.0)
     first, second, third = played.events(ReplyStarted)
     assert (second.continues, third.continues) == (first.reply_id, second.reply_id)
     told = [heard_of(played, started.reply_id) for started in (first, second, third)]

@@ -26,8 +26,8 @@ from pipeline.events import (
 )
 from pipeline.items import MessageItem, TextPart
 from pipeline.settings import Filler, SessionSettings
-from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
-from tests.support.virtual_time import in_virtual_time, run_virtual
+from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
+from tests.support.virtual_time import in_virtual_time
 from tests.turn_taking.test_overlaps import CONFIG, QUESTION_S, audio, first_answer, sent_s, story
 
 QUESTION = "Tell me a story."
@@ -35,20 +35,16 @@ HEARD = replace(CONFIG, turn_detection=TurnDetection())
 DEAF = replace(CONFIG, turn_detection=TurnDetection(interrupt_response=False))
 
 
-def test_an_answer_that_may_not_be_interrupted_any_more_goes_on() -> None:
+@in_virtual_time
+async def test_an_answer_that_may_not_be_interrupted_any_more_goes_on() -> None:
     stt = ScriptedStt(texts=(QUESTION, "What about tea?"))
-
-    async def main() -> Scene:
-        async with scene(stt=stt, llm=story(), config=HEARD) as played:
-            await played.say(QUESTION_S)
-            await played.hear(3.0)
-            await played.say(0.16)
-            await played.do(Configure(DEAF))
-            await played.say(0.6)
-            await played.hear(25.0)
-        return played
-
-    played = run_virtual(main())
+    async with scene(stt=stt, llm=story(), config=HEARD) as played:
+        await played.say(QUESTION_S)
+        await played.hear(3.0)
+        await played.say(0.16)
+        await played.do(Configure(DEAF))
+        await played.say(0.6)
+        await played.hear(25.0)
     statuses = [event.status for event in played.events(ReplyFinished)]
     # What was said meanwhile is answered after it.
     assert statuses == ["completed", "completed"]
@@ -58,61 +54,49 @@ def test_an_answer_that_may_not_be_interrupted_any_more_goes_on() -> None:
 @pytest.mark.parametrize(
     ("said", "statuses"), [("Mm-hmm.", ["completed"]), ("What about tea?", ["cancelled"])]
 )
-def test_an_answer_to_other_words_than_the_conversation_is_one_too(
+@in_virtual_time
+async def test_an_answer_to_other_words_than_the_conversation_is_one_too(
     said: str, statuses: Sequence[str]
 ) -> None:
     asked = MessageItem("x", "user", (TextPart("Tell me a story."),))
-
-    async def main() -> Scene:
-        async with scene(stt=ScriptedStt(texts=(said,)), llm=story(), config=HEARD) as played:
-            await played.do(CreateResponse(options=ResponseOptions(input=(asked,))))
-            await played.hear(3.0)
-            await played.say(0.6)
-            await played.hear(8.0)
-        return played
-
-    played = run_virtual(main())
+    async with scene(stt=ScriptedStt(texts=(said,)), llm=story(), config=HEARD) as played:
+        await played.do(CreateResponse(options=ResponseOptions(input=(asked,))))
+        await played.hear(3.0)
+        await played.say(0.6)
+        await played.hear(8.0)
     assert [event.status for event in played.events(ReplyFinished)][:1] == statuses
     if said == "Mm-hmm.":
         assert sent_s(played) == pytest.approx(9.0)
         assert not played.events(SpeechStarted)
 
 
-def test_words_that_were_heard_meanwhile_are_told_with_the_others() -> None:
+@in_virtual_time
+async def test_words_that_were_heard_meanwhile_are_told_with_the_others() -> None:
     words = ["what", "about", "some", "tea", "please", "now", "or", "later", "my", "friend"]
     growing = tuple(" ".join(words[: n // 4 + 1]) for n in range(60))
     stt = ScriptedStt(texts=(QUESTION, " ".join(words)))
-
-    async def main() -> Scene:
-        config = replace(CONFIG, partials=True)
-        async with scene(stt=stt, llm=story(), config=config) as played:
-            await played.say(QUESTION_S)
-            await played.hear(3.0)
-            stt.partials = growing
-            await played.say(1.2)
-            await played.hear(2.0)
-        return played
-
-    played = run_virtual(main())
+    config = replace(CONFIG, partials=True)
+    async with scene(stt=stt, llm=story(), config=config) as played:
+        await played.say(QUESTION_S)
+        await played.hear(3.0)
+        stt.partials = growing
+        await played.say(1.2)
+        await played.hear(2.0)
     item_id = played.events(SpeechStarted)[1].item_id
     told = [event.text for event in played.events(TranscriptPartial) if event.item_id == item_id]
     assert " ".join(words).startswith("".join(told))
     assert len(told) > 3
 
 
-def test_a_recogniser_that_hangs_does_not_hold_everything_up() -> None:
+@in_virtual_time
+async def test_a_recogniser_that_hangs_does_not_hold_everything_up() -> None:
     stt = ScriptedStt(texts=(QUESTION, "Stop it now, please."))
-
-    async def main() -> Scene:
-        async with scene(stt=stt, llm=story(), config=HEARD) as played:
-            await played.say(QUESTION_S)
-            await played.hear(3.0)
-            stt.takes_s = 10.0
-            await played.say(2.0)
-            await played.hear(12.0)
-        return played
-
-    played = run_virtual(main())
+    async with scene(stt=stt, llm=story(), config=HEARD) as played:
+        await played.say(QUESTION_S)
+        await played.hear(3.0)
+        stt.takes_s = 10.0
+        await played.say(2.0)
+        await played.hear(12.0)
     assert first_answer(played).reason == "turn_detected"
     ended_at = next(at for at, event in played.log if isinstance(event, ReplyFinished))
     assert ended_at - (QUESTION_S + 3.0) < 1.3
@@ -142,20 +126,17 @@ class GrowingStt(ScriptedStt):
         return "Mm-hmm. What about tea?" if longer else "Mm-hmm."
 
 
-def test_who_goes_on_after_agreeing_is_let_speak_at_once() -> None:
-    async def main() -> Scene:
-        unsure = ScriptedTurn(probability=0.02)
-        begun = scene(stt=GrowingStt(), turn=unsure, llm=story(), config=HEARD)
-        async with begun as played:
-            await played.say(QUESTION_S)
-            await played.hear(3.0)
-            await played.say(0.36)
-            await played.hear(0.3)
-            await played.say(1.2)
-            await played.hear(2.0)
-        return played
-
-    played = run_virtual(main())
+@in_virtual_time
+async def test_who_goes_on_after_agreeing_is_let_speak_at_once() -> None:
+    unsure = ScriptedTurn(probability=0.02)
+    begun = scene(stt=GrowingStt(), turn=unsure, llm=story(), config=HEARD)
+    async with begun as played:
+        await played.say(QUESTION_S)
+        await played.hear(3.0)
+        await played.say(0.36)
+        await played.hear(0.3)
+        await played.say(1.2)
+        await played.hear(2.0)
     resumed_s = QUESTION_S + 3.0 + 0.36 + 0.3
     ended_at = played.time_of(ReplyFinished)
     sent = [at for at, _ in audio(played) if resumed_s - 0.3 < at < ended_at]
@@ -165,38 +146,31 @@ def test_who_goes_on_after_agreeing_is_let_speak_at_once() -> None:
     assert played.events(TranscriptReady)[-1].text == "Mm-hmm. What about tea?"
 
 
-def test_what_is_said_while_the_client_ends_the_answer_is_a_turn() -> None:
-    async def main() -> Scene:
-        stt = ScriptedStt(texts=(QUESTION, "okay"))
-        async with scene(stt=stt, llm=story(), config=CONFIG) as played:
-            await played.say(QUESTION_S)
-            await played.hear(3.0)
-            await played.say(0.3)
-            await played.do(CancelResponse())
-            await played.hear(2.5)
-        return played
-
-    played = run_virtual(main())
+@in_virtual_time
+async def test_what_is_said_while_the_client_ends_the_answer_is_a_turn() -> None:
+    stt = ScriptedStt(texts=(QUESTION, "okay"))
+    async with scene(stt=stt, llm=story(), config=CONFIG) as played:
+        await played.say(QUESTION_S)
+        await played.hear(3.0)
+        await played.say(0.3)
+        await played.do(CancelResponse())
+        await played.hear(2.5)
     assert [event.text for event in played.events(TranscriptReady)] == [QUESTION, "okay"]
     assert not played.events(SpeechIgnored)
 
 
-def test_what_is_still_weighed_is_told_before_who_speaks_next() -> None:
+@in_virtual_time
+async def test_what_is_still_weighed_is_told_before_who_speaks_next() -> None:
     """The recogniser is slow: the first words are not read yet when others interrupt."""
-
-    async def main() -> Scene:
-        stt = ScriptedStt(texts=(QUESTION, "what about tea"))
-        async with scene(stt=stt, llm=story(), config=CONFIG) as played:
-            await played.say(QUESTION_S)
-            await played.hear(3.0)
-            stt.takes_s = 4.0
-            await played.say(0.2)
-            await played.hear(2.7)
-            await played.say(1.5)
-            await played.hear(9.0)
-        return played
-
-    played = run_virtual(main())
+    stt = ScriptedStt(texts=(QUESTION, "what about tea"))
+    async with scene(stt=stt, llm=story(), config=CONFIG) as played:
+        await played.say(QUESTION_S)
+        await played.hear(3.0)
+        stt.takes_s = 4.0
+        await played.say(0.2)
+        await played.hear(2.7)
+        await played.say(1.5)
+        await played.hear(9.0)
     spoken = [
         (type(event).__name__, event.item_id)
         for _, event in played.log
