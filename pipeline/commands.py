@@ -68,9 +68,9 @@ class SessionConfig:
     """The effective settings of one session.
 
     ``answers`` False is a session that only transcribes. ``turn_detection`` ``None`` is push to
-    talk. ``partials``: whether stable words are told before an utterance is committed. ``speed``
-    is a factor on the voice's own pace. ``max_output_tokens`` ``None`` is no limit but the
-    engine's own.
+    talk. ``partials``: whether stable words are published before an utterance is committed.
+    ``speed`` is a factor on the voice's own pace. ``max_output_tokens`` ``None`` is no limit but
+    the engine's own.
     """
 
     instructions: str

@@ -22,8 +22,8 @@ from pipeline.turn_record import Ignored, Interruption, TurnRecord
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
     """An utterance opens. ``audio_ms``: its first sample, padding included, since session start.
-    ``direction_deg``: from where, if an array tells (``pipeline.hearing.direction``).
-    ``interrupts``: why it ends the answer that it began over; ``None``: it ends none."""
+    ``direction_deg``: from where, if there is an array (``pipeline.hearing.direction``).
+    ``interrupts``: why it ends the answer that it began over; ``None``: it does not."""
 
     item_id: str
     audio_ms: int
@@ -128,7 +128,7 @@ class IdleTimeout:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptPartial:
-    """``text`` is to be appended to what was told of this utterance before; it will not change.
+    """``text`` is to be appended to what was published of this utterance; it will not change.
     Comes before the commit, and only where partials are asked for."""
 
     item_id: str
@@ -248,14 +248,14 @@ class ReplyAudio:
 @dataclass(frozen=True, slots=True)
 class ReplyHeld:
     """The user may be speaking over the answer; no more of it is sent until that is known.
-    Internal, or told on request; ``talk`` plays more softly what it has."""
+    Internal, or sent on request; ``talk`` plays more softly what it has."""
 
     reply_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyWentOn:
-    """What was held back goes on. Internal, or told on request."""
+    """What was held back goes on. Internal, or sent on request."""
 
     reply_id: str
 
@@ -320,7 +320,7 @@ SilenceOutcome = Literal["asked_again", "given_up"]
 @dataclass(frozen=True, slots=True)
 class SilentAnswer:
     """The model's answer could not be heard (``pipeline.speaking.answering``). It was asked
-    again; or the answer was given up, and the user told. Internal; nothing goes over the wire."""
+    again; or it was given up, and the apology said. Internal; nothing goes over the wire."""
 
     reply_id: str
     outcome: SilenceOutcome

@@ -31,7 +31,8 @@ UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
 CUT_OFF = " —"
 """Marks the end of an answer whose rest was not heard, so that the model sees it was cut."""
 BARELY_HEARD_S = 1.0
-"""A user who speaks within this time after an answer began had not finished before it."""
+"""An answer that was interrupted before this much of it was heard counts as not given: the user had
+not finished."""
 
 
 class UnknownItem(KeyError):

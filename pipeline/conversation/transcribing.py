@@ -33,7 +33,7 @@ class Transcriber:
 
     @property
     def busy(self) -> bool:
-        """Whether so much waits that nothing more is taken."""
+        """Whether too much waits to take more."""
         return len(self._waiting) >= MAX_WAITING
 
     async def settled(self) -> None:

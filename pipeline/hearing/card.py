@@ -1,7 +1,7 @@
 """What a session hears through the sound card of this machine, without what that plays; where an
 echo path takes it off, see ``echo.given.CardEcho``.
 
-All of them are told what the loudspeaker was given (``AppendAudio.given``), sample for sample.
+All of them get what the loudspeaker was given (``AppendAudio.given``), sample for sample.
 """
 
 from __future__ import annotations

@@ -11,21 +11,21 @@ from pipeline.settings import Sector
 _FRESH_S = 0.35
 """An array is asked ten times a second; one answer may be missed."""
 _LOST_S = 1.0
-"""An array that has told nothing for so long is not there, and everybody is heard."""
+"""An array that has reported nothing for this long is taken as absent: all speech counts."""
 _PAUSE_S = 1.5
-"""So long an utterance goes on after its last word, at most."""
+"""The longest that an utterance goes on after its last word."""
 
 
 class Directions:
-    """What the array told lately. Times are seconds of one clock."""
+    """The latest reports of the array. Times are seconds of one clock."""
 
     def __init__(self, accepted: Sector | None = None) -> None:
-        """``accepted``: only who speaks from there is meant; ``None``: everybody."""
+        """``accepted``: where speech counts from; ``None``: from everywhere."""
         self._accepted = accepted
-        self._told: deque[tuple[float, Direction]] = deque(maxlen=32)
+        self._reports: deque[tuple[float, Direction]] = deque(maxlen=32)
 
     def note(self, direction: Direction, now: float) -> None:
-        self._told.append((now, direction))
+        self._reports.append((now, direction))
 
     def now_deg(self, now: float) -> float | None:
         """The direction of speech now; ``None``: unknown, or not known yet."""
@@ -37,21 +37,23 @@ class Directions:
 
     def _azimuth_deg(self, since: float) -> float | None:
         heard = (
-            told.azimuth_deg for at, told in reversed(self._told) if told.speech and at >= since
+            each.azimuth_deg for at, each in reversed(self._reports) if each.speech and at >= since
         )
         return next(heard, None)
 
     def elsewhere(self, now: float) -> bool:
         """Whether what is heard now is not for the robot: the array works, and hears no speech
-        from where who is meant would."""
-        if self._accepted is None or not self._told or now - self._told[-1][0] > _LOST_S:
+        from the accepted sector."""
+        if self._accepted is None or not self._reports or now - self._reports[-1][0] > _LOST_S:
             return False
         return not any(azimuth_deg in self._accepted for azimuth_deg in self._spoken_from(now))
 
     def others(self, now: float) -> bool:
-        """Whether another person speaks, ``elsewhere``. If not, there is no speech as far as the
-        array has noticed: it is later to notice than a voice activity detector."""
+        """Whether somebody speaks, as far as the array has noticed: it notices later than a voice
+        activity detector."""
         return next(self._spoken_from(now), None) is not None
 
     def _spoken_from(self, now: float) -> Iterator[float]:
-        return (told.azimuth_deg for at, told in self._told if now - at <= _FRESH_S and told.speech)
+        return (
+            each.azimuth_deg for at, each in self._reports if now - at <= _FRESH_S and each.speech
+        )

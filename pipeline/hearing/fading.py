@@ -1,7 +1,7 @@
 """When a voice fades into its room: earlier than a VAD knows that speech has ended. Pure.
 
 A VAD's scores fall some 100 ms after the voice does. Where the room is much quieter than the
-speaker, the level tells at once, but not for sure: a closed mouth in the middle of a word ("sto-p")
+speaker, the level shows it at once, but not surely: a closed mouth within a word ("sto-p")
 sounds the same. So it is a reason to prepare an answer, and none to give it.
 
 The constants are fitted on the tuning part of the corpus of ``benchmarks.turns``: pauses are known
@@ -72,7 +72,7 @@ class Fading:
             self._speech_db += tuning.FOLLOW_SPEECH * (level_db - self._speech_db)
 
     def _limit_db(self) -> float:
-        """Below it is the room; minus infinity where it cannot be told."""
+        """Below it is the room; minus infinity where room and speaker are too much alike."""
         if self._speech_db is None or self._room_db is None:
             return float("-inf")
         limit_db = max(

@@ -4,7 +4,7 @@ A turn opens when speech has lasted ``onset_ms``; it began where the scores rose
 (``pipeline.hearing.onset``). It is *paused* when the voice has faded into the room
 (``pipeline.hearing.fading``) or the scores have fallen, whichever comes first: it may be over, and
 the session starts a reply behind a shut gate. How long the pause must last before the turn has
-*ended* is decided elsewhere (``pipeline.turn_taking.endpointing``) and told here (``judge``). No
+*ended* is decided elsewhere (``pipeline.turn_taking.endpointing``) and set by ``judge``. No
 turn ends before the scores have fallen.
 """
 
@@ -188,7 +188,7 @@ class TurnTaker:
 
     def _resumed(self, frame: AudioFrame, within_word: bool = False) -> list[Signal]:
         if self._fading.quiet:
-            self._fading.forget_speaker()  # who goes on this softly has not faded
+            self._fading.forget_speaker()  # a voice that goes on this softly has not faded
         self._state = _State.SPEAKING
         self._speech_end = frame.end
         return [Resumed(frame.index, within_word)]
@@ -212,7 +212,7 @@ class Listener:
         endpointing: Endpointing,
         directions: Directions | None = None,
     ) -> None:
-        """``directions``: what an array says; who speaks from elsewhere opens no turn."""
+        """``directions``: of an array; speech from elsewhere opens no turn."""
         self._scores = SpeechScores(stages, directions)
         self._hearing = hearing
         self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)

@@ -21,16 +21,16 @@ class StableWords:
 
     def __init__(self) -> None:
         self.text = ""
-        """All that was told."""
+        """All the words that were given out."""
         self.newest = ""
         """The newest partial transcript, with the words that may still change."""
         self.settled = False
         """Whether the newest pass found nothing new: the whole text may be all there is."""
-        self._told = 0
+        self._given = 0
         self._before: list[str] = []
 
     def feed(self, partial: Partial) -> str:
-        """What can be told now in addition; begins with a space when it goes on."""
+        """The words that are now certain, too; begins with a space when it goes on."""
         words = partial.text.split()
         if not words:
             return ""
@@ -38,14 +38,14 @@ class StableWords:
         stable = max(len(partial.committed.split()), self._agreed(words))
         self.settled = words == self._before
         self._before = words
-        more = words[self._told : stable]
+        more = words[self._given : stable]
         if not more:
             return ""
-        glue = " " if self._told else ""
-        self._told = stable
-        told = glue + " ".join(more)
-        self.text += told
-        return told
+        glue = " " if self._given else ""
+        self._given = stable
+        new = glue + " ".join(more)
+        self.text += new
+        return new
 
     def _agreed(self, words: list[str]) -> int:
         """How many words from the start both passes have; the newest one may still grow."""
@@ -58,14 +58,14 @@ class StableWords:
 
 
 OnWords = Callable[[str, StableWords], None]
-"""Gets the new words (may be none), and all that is known."""
+"""Gets the new words, possibly empty, and all that is known."""
 
 
 class Recognition:
     """Feeds one utterance to speech-to-text as it is heard; asks for its text at every pause.
 
-    ``on_words`` is told the words that will not change, as they become known, and whether the
-    whole partial transcript is settled; without it, partial transcripts are not asked for.
+    ``on_words`` gets the words that will not change, as they become known; without it, partial
+    transcripts are not asked for.
 
     ``begin`` it, and ``stop`` it at the end. Feeding is never cancelled in the middle, so an
     attempt that is thrown away loses no audio and doubles none. When the engine ends under it, the

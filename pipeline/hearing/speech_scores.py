@@ -57,7 +57,7 @@ class SpeechScores:
     Where the engine fails all is silence, so that a turn that is open ends and is answered."""
 
     def __init__(self, stages: Stages, directions: Directions | None = None) -> None:
-        """``directions``: what an array says; who speaks from elsewhere opens no turn."""
+        """``directions``: of an array; speech from elsewhere opens no turn."""
         self._stages = stages
         self._stage = stages.vad
         self._vad = VadMemory(stages.vad)
@@ -68,8 +68,8 @@ class SpeechScores:
         self._deaf = False
 
     async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
-        """0 to 1; from ``threshold`` on it counts as speech. In an open turn a doubt is in favour
-        of whoever speaks."""
+        """0 to 1; from ``threshold`` on it counts as speech. In an open turn, doubt favours
+        the speaker."""
         if self._stage is not self._stages.vad:
             self._exchange()
         try:

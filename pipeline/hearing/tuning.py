@@ -22,7 +22,7 @@ ROOM_FACTOR, ROOM_MARGIN = 2.0, 0.03
 SURELY_SPEECH = 0.3
 """A window with this score is speech in any room."""
 SOFTER = 16.0
-"""Speech is at most so many times (12 dB) weaker in power than what the VAD is sure of. Echoes and
+"""Factor in power (12 dB) by which speech may be weaker than what the VAD is sure of. Echoes and
 people further away are weaker."""
 ROOM_RISE_S, ROOM_FALL_S = 3.2, 0.32
 """Time constants with which the room's own score is followed."""
@@ -62,6 +62,6 @@ SPEECH = 0.6
 HEARD_OUT_SAMPLES = 3 * LISTEN_RATE
 """After this much without echo, the VAD that heard it knows enough of the room to stay."""
 SILENT_SAMPLES = 256 * LISTEN_RATE // 1000
-"""Longer than a closure within a word: whoever spoke is done."""
+"""Longer than a closure within a word: the speaker is done."""
 SILENT_SCORE = 0.2
 """Windows below this score are silent."""

@@ -89,17 +89,17 @@ class ClauseSpeech:
         ramp: Ramp,
         work: Work,
         put: Callable[[Sound], Awaitable[None]],
-        tell: Callable[[ClauseFault], None],
+        publish: Callable[[ClauseFault], None],
     ) -> None:
-        """``tell``: of each fault, once the reply is confirmed."""
+        """``publish``: called with each fault, once the reply is confirmed."""
         self.made_s = 0.0
         """Seconds of speech that were made, and not dropped."""
         self._plan = plan
         self._ramp = ramp
         self._work = work
         self._put = put
-        self._tell = tell
-        self._untold: list[ClauseFault] | None = []
+        self._publish = publish
+        self._unpublished: list[ClauseFault] | None = []
         self._patience: asyncio.Timeout | None = None
         """Of what is waited for now."""
         self._patience_s = 0.0
@@ -112,11 +112,11 @@ class ClauseSpeech:
 
     def confirm(self) -> None:
         """From now on the user waits for it."""
-        if self._untold is None:
+        if self._unpublished is None:
             return
-        untold, self._untold = self._untold, None
-        for fault in untold:
-            self._tell(fault)
+        unpublished, self._unpublished = self._unpublished, None
+        for fault in unpublished:
+            self._publish(fault)
         if self._patience and self._patience.when() is None:
             self._patience.reschedule(_now() + self._patience_s)
 
@@ -224,7 +224,7 @@ class ClauseSpeech:
         self._patience_s = max(CLAUSE_LEAST_PATIENCE_S, CLAUSE_SLOWER * usual_s)
         try:
             async with asyncio.timeout(None) as self._patience:
-                if self._untold is None:
+                if self._unpublished is None:
                     self._patience.reschedule(_now() + self._patience_s)
                 return await chunk
         finally:
@@ -269,10 +269,10 @@ class ClauseSpeech:
             raise EngineError("The voice makes nothing that can be understood")
 
     def _note(self, fault: ClauseFault) -> None:
-        if self._untold is None:
-            self._tell(fault)
+        if self._unpublished is None:
+            self._publish(fault)
         else:
-            self._untold.append(fault)
+            self._unpublished.append(fault)
 
 
 def _now() -> float:

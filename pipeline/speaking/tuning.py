@@ -17,10 +17,10 @@ EARLY_LETTERS = 30
 RAMP_MOST_S = 12.0
 """Longest piece: more would be wasted at an interruption."""
 RAMP_CAUTION = 1.3
-"""A piece may take so many times as long as expected."""
+"""Factor on the time that a piece is expected to take."""
 RAMP_MARGIN_S = 0.06
-"""And so much longer. A step of the event loop and of the engine's host is a few ms on an idle
-machine; on a busy one, what is learned shows it."""
+"""Added to that, in seconds. A step of the event loop and of the engine's host is a few ms on an
+idle machine; on a busy one, what is learned shows it."""
 RAMP_SHORTEST_WAIT_S = 0.005
 RAMP_PACES = 0.01, 0.5
 """Seconds of speech that a letter can be; English is at 0.065."""
@@ -41,20 +41,20 @@ WATCH_FLOOR_DB = -60.0
 """Of one band: what lies below sounds like silence."""
 WATCH_LIMIT_S = 0.9
 WATCH_LIMIT_FACTOR = 1.3
-"""A clause may last so many times as long as such a text usually does, and so much longer."""
+"""The longest clause: this factor times the usual length of such a text, plus these seconds."""
 WATCH_LIMIT_FACTOR_UNKNOWN = 4.5
 """Before the voice has said anything: it may be set to a quarter of the usual pace."""
 WATCH_PAUSE_S = 0.8
 """Longest silence, at the start and in the middle, at the usual pace."""
 WATCH_USUAL_S_PER_LETTER = 0.065
 WATCH_SAME_FRAMES = 40
-"""So much sound must be like what was a period before."""
+"""Frames of sound that must be like those a period before."""
 WATCH_PERIODS = 22, 104
 """Shortest and longest, in frames."""
 WATCH_SAME = 0.92
 """Correlation of two stretches that are taken as the same sound."""
 WATCH_OWN_FACTOR = 1.7
-"""What the text repeats may last so many times as long as usual."""
+"""Factor on the usual length of what the text itself repeats."""
 WATCH_CHECKED_EVERY = 5
 WATCH_STEADY_FRAMES = 40
 WATCH_STEADY_DB = 2.1
@@ -68,16 +68,16 @@ WATCH_NOISY_FRAMES = 22
 
 CLAUSE_TAKES = 2
 CLAUSE_MOST_LEFT_OUT = 3
-"""So many clauses in a row that cannot be said: the voice is broken."""
+"""Clauses in a row that cannot be said, from which on the voice counts as broken."""
 CLAUSE_SLOWER = 10.0
-"""A clause may take so many times as long as usual: a machine may be busy for a while."""
+"""Factor on the usual time of a clause, after which the voice is late: a machine may be busy."""
 CLAUSE_LEAST_PATIENCE_S = 5.0
 """And never less than this. A voice that is used for the first time is loaded then."""
 CLAUSE_SOUNDS_AHEAD = 64
 """A clause is begun when no more sounds wait to be sent. It is then made as fast as the voice can:
 a fault is found, and the clause said again, before any of it is heard."""
 CLAUSE_WHOLE = 0.93
-"""Who has heard so much of a clause has heard all of it: how long it lasts is a guess."""
+"""Share of a clause from which all of it counts as heard: its length is a guess."""
 CLAUSE_NEAR = 0.05
 """A mark that is so near, as a share of the text, is rather where the voice was."""
 
@@ -101,8 +101,8 @@ APOLOGY_KEPT_AFTER_S = 2.0
 # --- how far ahead audio is sent (playback; benchmarks.turns.score: overlap that is heard) --------
 
 FIRST_S, FIRST_LEAD_S = 2.0, 0.08
-"""In so much of an answer no more than this is sent ahead, and what the network needs. Who goes on
-after a pause hears the answer for 23 ms less a turn than with 250 ms."""
+"""In the first seconds of an answer no more than this is sent ahead, beside the network's jitter. A
+user who goes on after a pause hears the answer for 23 ms less a turn than with 250 ms."""
 
 # --- reply ---------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ class Evidence:
 
     ``audio``: the turn detector's probability. ``text``: the words before the pause. ``words``: the
     language model's log odds that they are complete. ``asked``: what the assistant said last.
-    ``own_pauses_ms``: this speaker's pauses that were none, oldest first. ``turn_ms``: from the
+    ``own_pauses_ms``: this speaker's pauses within turns, oldest first. ``turn_ms``: from the
     beginning of the turn to the pause.
     """
 
@@ -92,7 +92,7 @@ def _wait_ms(log_odds: float, clue: Clue | None, evidence: Evidence, settings: E
 
 
 def _mean_pause_ms(own_ms: tuple[int, ...], usual_ms: float) -> float:
-    """A speaker who thinks long is given longer; one who has hardly paused counts as usual."""
+    """Speakers who pause long get more time; with few pauses, the usual one counts more."""
     return (tuning.PRIOR_PAUSES * usual_ms + sum(own_ms)) / (tuning.PRIOR_PAUSES + len(own_ms))
 
 

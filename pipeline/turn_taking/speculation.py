@@ -63,7 +63,7 @@ class Budget:
         self._outcomes.append((0.0, engine_seconds))
 
     def recognised(self, audio_seconds: float, took_seconds: float) -> None:
-        """A pass over so much audio took so long, waiting included."""
+        """Note how long a pass over ``audio_seconds`` took, waiting included."""
         # A pass costs no more than in proportion to its audio; a shorter one bounds a longer one.
         best = min(
             (took * max(1.0, audio_seconds / audio) for audio, took in self._passes),

@@ -81,6 +81,6 @@ OUTCOMES, FEWEST_OUTCOMES = 24, 6
 PASSES = 64
 """Recognition passes that a new one is compared with."""
 SLOW = 1.5
-"""At so many times the usual time of a pass nothing begins on partial transcripts."""
+"""Time of a pass over its usual time, from which no reply begins on partial transcripts."""
 VERY_SLOW = 3.0
-"""At so many times it a reply begins only when its turn is likely over."""
+"""The same, from which a reply begins only when its turn is likely over."""

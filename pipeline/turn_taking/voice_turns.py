@@ -114,8 +114,8 @@ class VoiceTurns:
     # -- speech begins
 
     def _suspect(self) -> None:
-        """No turn is open. If the newest sound may be speech, the answer is held already: a window
-        of it is not missed."""
+        """No turn is open. If the newest sound may be speech, the answer is held already, without
+        waiting for the next window."""
         suspects = self._listener.suspects and self._barge_in.policy != "any-speech"
         if suspects == self._suspecting:
             return
@@ -155,7 +155,7 @@ class VoiceTurns:
         else:
             self._replies.go_on()
             audible = self._context.config.interruptible and self._replies.audible(just_begun=True)
-            self._announce(turn, "any speech" if audible else None)
+            self._publish_start(turn, "any speech" if audible else None)
 
     @property
     def _over_an_answer(self) -> bool:
@@ -208,10 +208,10 @@ class VoiceTurns:
         if turn.weighing:
             turn.weighing.work.cancel()
             turn.weighing = None
-            self._announce(turn, why)
+            self._publish_start(turn, why)
 
-    def _announce(self, turn: UserTurn, why: Interruption | None) -> None:
-        """The user speaks. Replies to the conversation end, if the client wants that."""
+    def _publish_start(self, turn: UserTurn, why: Interruption | None) -> None:
+        """The user speaks. End replies to the conversation, if the client wants that."""
         before = list(itertools.takewhile(lambda a: a is not turn.attempt, self._ending))
         for attempt in before:
             # Speech that was weighed when the user spoke on belongs to the same thought.
@@ -350,7 +350,7 @@ class VoiceTurns:
             self._replies.answer_later(attempt.paused_at)
 
     def _not_a_turn(self) -> None:
-        """What was heard was noise, or not meant for us: an answer that is still owed is given."""
+        """What was heard was noise, or not meant for us: give an answer that is pending."""
         if self._turn is None and not self._ending:
             self._warm_up.said = ""
             self._replies.answer_pending()
@@ -432,7 +432,7 @@ class VoiceTurns:
         return self._context.config.partials or self._context.settings.partials
 
     def _publish_words(self, turn: UserTurn, words: str) -> None:
-        """Those, and the ones that were recognised while the speech was weighed."""
+        """``words``, and those that were recognised while the speech was weighed."""
         words, turn.unpublished_words = turn.unpublished_words + words, ""
         if words and self._partials:
             self._bus.publish(TranscriptPartial(turn.item_id, words))
@@ -442,7 +442,7 @@ class VoiceTurns:
         self._bus.publish(SpeechPaused(item_id, ms_of(speech_end), silence_ms))
 
     def _publish_stop(self, attempt: Attempt, why: StopReason) -> None:
-        """Once, with the commit; before it only if the user speaks again meanwhile."""
+        """Once, with the commit; before it only if the user speaks again in the meantime."""
         if not attempt.stop_published:
             attempt.stop_published = True
             self._publish_stopped(attempt.item_id, attempt.end, why)
