@@ -62,7 +62,7 @@ def test_the_rest_names_the_answer_that_it_continues() -> None:
     def send(kind: str, /, **fields: Any) -> None:
         sent.update(fields)
 
-    Response(second, "conv", "joe", send).start()
+    Response(second, "conv", "joe", send)
     assert sent["response"]["metadata"] == {"reachy_voice.continues": first.reply_id}
     assert [record.origin for record in played.events(TurnRecord)] == ["voice", "rest"]
     assert len(played.events(InputCommitted)) == 2, "the listener's words stay in the conversation"
