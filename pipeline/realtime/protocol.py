@@ -95,6 +95,28 @@ logger = logging.getLogger("reachy_voice.realtime")
 _NOT_ON_A_SOCKET = "output_audio_buffer.clear"
 """For WebRTC only; refused with a hint."""
 
+_PLAIN: Mapping[str, tuple[type[schema.ClientEvent], Callable[[Any, str | None], Command]]] = {
+    "input_audio_buffer.commit": (schema.ClientEvent, lambda event, id: CommitAudio(id)),
+    "input_audio_buffer.clear": (schema.ClientEvent, lambda event, id: ClearAudio(id)),
+    "conversation.item.delete": (
+        schema.ItemNamed,
+        lambda event, id: DeleteItem(event.item_id, id),
+    ),
+    "conversation.item.retrieve": (
+        schema.ItemNamed,
+        lambda event, id: RetrieveItem(event.item_id, id),
+    ),
+    "conversation.item.truncate": (
+        schema.ItemTruncate,
+        lambda event, id: TruncateItem(event.item_id, event.content_index, event.audio_end_ms, id),
+    ),
+    "response.cancel": (
+        schema.ResponseCancel,
+        lambda event, id: CancelResponse(event.response_id, id),
+    ),
+}
+"""Client events that are a command as they stand: their shape, and the command."""
+
 
 class RealtimeConnection:
     """One client's connection.
@@ -130,16 +152,9 @@ class RealtimeConnection:
         self._transcripts = Transcripts(self._send)
         self._handlers: dict[str, Callable[[ClientMessage], list[Command]]] = {
             wire.APPEND: self._append,
-            "input_audio_buffer.commit": self._commit,
-            "input_audio_buffer.clear": self._clear,
             "session.update": self._update_session,
             "conversation.item.create": self._create_item,
-            "conversation.item.delete": self._delete_item,
-            "conversation.item.truncate": self._truncate_item,
-            "conversation.item.retrieve": self._retrieve_item,
             "response.create": self._create_response,
-            "response.cancel": self._cancel_response,
-            _NOT_ON_A_SOCKET: self._clear_output,
         }
         self._send("session.created", session=self._session.shown())
 
@@ -197,10 +212,21 @@ class RealtimeConnection:
             raise self._beta.renamed(error) from None
 
     def _handle(self, message: ClientMessage) -> list[Command]:
-        handle = self._handlers.get(message.type)
-        if handle is None:
-            raise self._unknown_type(message.type)
-        return handle(message)
+        if handle := self._handlers.get(message.type):
+            return handle(message)
+        if message.type in _PLAIN:
+            shape, command = _PLAIN[message.type]
+            return [command(read(shape, message.body), message.event_id)]
+        if message.type == _NOT_ON_A_SOCKET:
+            why = f"'{_NOT_ON_A_SOCKET}' is for WebRTC; over a WebSocket, use "
+            raise invalid("type", f"{why}'response.cancel' and 'conversation.item.truncate'")
+        known = sorted([*self._handlers, *_PLAIN])
+        raise WireError(
+            "invalid_value",
+            f"Invalid value at 'type': there is no client event '{message.type[:64]}'."
+            f"{nearest(message.type, known)} Supported are: {', '.join(known)}.",
+            param="type",
+        )
 
     def refuse(self, error: WireError) -> None:
         """Queue an ``error`` event."""
@@ -210,14 +236,6 @@ class RealtimeConnection:
         format = self._session.input_format
         pcm = samples_of(message.audio, format, "audio")
         return [AppendAudio(pcm, format.rate, message.event_id)] if len(pcm) else []
-
-    def _commit(self, message: ClientMessage) -> list[Command]:
-        read(schema.ClientEvent, message.body)
-        return [CommitAudio(message.event_id)]
-
-    def _clear(self, message: ClientMessage) -> list[Command]:
-        read(schema.ClientEvent, message.body)
-        return [ClearAudio(message.event_id)]
 
     def _update_session(self, message: ClientMessage) -> list[Command]:
         self._session.update(read(schema.SessionUpdate, message.body).session)
@@ -229,41 +247,10 @@ class RealtimeConnection:
         item = item_from_wire(event.item, self._new_id, self._session.input_format, "item")
         return [AddItem(item, event.previous_item_id, message.event_id)]
 
-    def _delete_item(self, message: ClientMessage) -> list[Command]:
-        event = read(schema.ItemNamed, message.body)
-        return [DeleteItem(event.item_id, message.event_id)]
-
-    def _truncate_item(self, message: ClientMessage) -> list[Command]:
-        event = read(schema.ItemTruncate, message.body)
-        return [
-            TruncateItem(event.item_id, event.content_index, event.audio_end_ms, message.event_id)
-        ]
-
-    def _retrieve_item(self, message: ClientMessage) -> list[Command]:
-        event = read(schema.ItemNamed, message.body)
-        return [RetrieveItem(event.item_id, message.event_id)]
-
     def _create_response(self, message: ClientMessage) -> list[Command]:
         given = read(schema.ResponseCreate, message.body).response
         options = response_options(given, self._session, self._new_id)
         return [CreateResponse(options, message.event_id)]
-
-    def _cancel_response(self, message: ClientMessage) -> list[Command]:
-        event = read(schema.ResponseCancel, message.body)
-        return [CancelResponse(event.response_id, message.event_id)]
-
-    def _clear_output(self, message: ClientMessage) -> list[Command]:
-        why = "'output_audio_buffer.clear' is for WebRTC; over a WebSocket, use "
-        raise invalid("type", f"{why}'response.cancel' and 'conversation.item.truncate'")
-
-    def _unknown_type(self, kind: str) -> WireError:
-        known = [name for name in self._handlers if name != _NOT_ON_A_SOCKET]
-        return WireError(
-            "invalid_value",
-            f"Invalid value at 'type': there is no client event '{kind[:64]}'."
-            f"{nearest(kind, known)} Supported are: {', '.join(known)}.",
-            param="type",
-        )
 
     # --- from the pipeline -------------------------------------------------------------------
 

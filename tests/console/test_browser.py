@@ -180,9 +180,7 @@ async def test_an_engine_is_exchanged_and_weights_are_fetched(
         await visit.page.get_by_role("button", name="Use it").click()
         status = visit.page.get_by_role("status")
         await expect(status).to_contain_text("loading tts=espeak-ng; in place")
-        await expect(
-            visit.page.get_by_text("First start fetches gemma (5 MB)")
-        ).to_be_visible()
+        await expect(visit.page.get_by_text("First start fetches gemma (5 MB)")).to_be_visible()
         await visit.page.get_by_role("button", name="Fetch piper-joe").click()
         row = visit.page.get_by_role("row", name="piper-joe")
         await expect(row.locator("td").nth(1)).to_have_text("yes")
