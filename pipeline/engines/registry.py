@@ -7,7 +7,6 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -45,37 +44,9 @@ class EngineOptions(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSpec:
-    """How to build one engine.
-
-    ``options`` is its section of the YAML; an option called ``weights`` names a catalogue entry.
-    ``build(options, weights)`` runs where the engine runs (maybe in a child process), with the
-    directory of those weights, or ``None``.
-    """
-
-    name: str
-    kind: Kind
-    options: type[EngineOptions]
-    build: Callable[[Any, Path | None], Any]
-    summary: str = ""
-    extra: str = ""
-    """The optional dependency group that it needs, e.g. ``embedded``."""
-    modules: tuple[str, ...] = ()
-    """Import names of those packages, so that a missing one is found before it is needed."""
-    run_in: Placement = "thread"
-    longest_step_s: float | None = None
-    """A step in a child process that takes longer hangs, and the child is replaced. ``None``: as
-    usual for its kind (``pipeline.workers.process_worker.LONGEST_STEP_S``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class UrlEngineSpec:
-    """How to build an engine that is reached by URL.
-
-    Asynchronous by nature, it is no blocking code in a worker: ``build(options, pool)`` gives a
-    ``pipeline.engines.by_url.engine.UrlEngine``, whose ``stage`` sessions use on the event loop.
-    ``pool`` is the one HTTP client of all such engines (``pipeline.engines.by_url.pool.Pool``).
-    """
+class _Spec:
+    """What is known of every engine. ``options``: its section of the YAML; an option called
+    ``weights`` names a catalogue entry."""
 
     name: str
     kind: Kind
@@ -83,7 +54,30 @@ class UrlEngineSpec:
     build: Callable[[Any, Any], Any]
     summary: str = ""
     extra: str = ""
+    """The optional dependency group that it needs, e.g. ``embedded``."""
     modules: tuple[str, ...] = ()
+    """Import names of those packages, so that a missing one is found before it is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec(_Spec):
+    """How to build one engine: ``build(options, weights)`` runs where the engine runs (maybe in a
+    child process), with the directory of those weights, or ``None``."""
+
+    run_in: Placement = "thread"
+    longest_step_s: float | None = None
+    """A step in a child process that takes longer hangs, and the child is replaced. ``None``: as
+    usual for its kind (``pipeline.workers.tuning.LONGEST_STEP_S``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UrlEngineSpec(_Spec):
+    """How to build an engine that is reached by URL.
+
+    Asynchronous by nature, it is no blocking code in a worker: ``build(options, pool)`` gives a
+    ``pipeline.engines.by_url.engine.UrlEngine``, whose ``stage`` sessions use on the event loop.
+    ``pool`` is the one HTTP client of all such engines (``pipeline.engines.by_url.pool.Pool``).
+    """
 
 
 AnyEngineSpec = EngineSpec | UrlEngineSpec

@@ -22,12 +22,10 @@ from pipeline.engines.contract import EngineInfo, info_of
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.work import Cancelled
+from pipeline.workers import tuning
 from pipeline.workers.fatal_errors import is_out_of_memory, lost_its_device
 
 log = logging.getLogger("reachy_voice.worker")
-
-STREAM_CREDIT = 16
-"""How many items of a stream may be on their way before the reader must take one."""
 
 # --- messages ----------------------------------------------------------------------------------
 
@@ -132,7 +130,7 @@ class _Job:
     turn: int
     cancelled: bool = False
     preempted: bool = False
-    credit: int = STREAM_CREDIT
+    credit: int = tuning.STREAM_CREDIT
     engine_seconds: float = 0.0
     steps: Iterator[Any] | None = field(default=None)
 

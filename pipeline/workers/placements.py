@@ -16,14 +16,12 @@ from typing import Any
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed
 from pipeline.work import Cancelled
+from pipeline.workers import tuning
 from pipeline.workers.host import Answer, Cancel, EngineHost, Request, build_engine
 from pipeline.workers.process_worker import ProcessWorker
-from pipeline.workers.worker import STOP_TIMEOUT_S, Worker
+from pipeline.workers.worker import Worker
 
 log = logging.getLogger("reachy_voice.worker")
-
-LOOK_S = 1.0
-"""Between two looks whether a thread hangs."""
 
 _left: list[threading.Thread] = []
 
@@ -40,8 +38,8 @@ class ThreadWorker(Worker):
         spec: EngineSpec,
         options: EngineOptions,
         weights: Path | None,
-        hang_timeout_s: float = 30.0,
-        stop_timeout_s: float = STOP_TIMEOUT_S,
+        hang_timeout_s: float = tuning.LONGEST_THREAD_STEP_S,
+        stop_timeout_s: float = tuning.STOP_TIMEOUT_S,
     ) -> None:
         super().__init__(spec, options, weights)
         self._hang_timeout_s = hang_timeout_s
@@ -120,7 +118,7 @@ class ThreadWorker(Worker):
         """The thread cannot be asked whether it hangs; the age of its step is the answer."""
         while not self._closed.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(tuning.QUIET_S):
                     await self._closed.wait()
             began = self._host.step_began if self._host else None
             hangs = began is not None and time.monotonic() - began > self._hang_timeout_s

@@ -22,44 +22,16 @@ from typing import Any
 
 import psutil
 
-from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
 from pipeline.work import Cancelled
+from pipeline.workers import tuning
 from pipeline.workers.host import Request, readable
-from pipeline.workers.worker import STOP_TIMEOUT_S, Worker
+from pipeline.workers.worker import Worker
 
 log = logging.getLogger("reachy_voice.worker")
 
-LONGEST_STEP_S = {
-    Kind.VAD: 3.0,
-    Kind.TURN: 5.0,
-    Kind.STT: 30.0,
-    Kind.LLM: 30.0,
-    Kind.TTS: 15.0,
-}
-"""A step that lasts longer hangs: ten times what the slowest ones took on two busy cores, and no
-longer than a user waits for an answer. The child then ends itself, with a traceback on stderr."""
-RESTART_DELAYS_S = (0.0, 1.0, 5.0, 30.0)
-"""Wait before the n-th restart in a row; the last one repeats."""
-STEADY_LIFE_S = 10.0
-"""A child that was ready for so long ends the row of restarts."""
-PATIENCE_S = 5.0
-"""From its end, work waits so long for an engine that may be back by then. Who speaks to it hears
-nothing meanwhile."""
-HOPELESS_S = 15.0
-"""What took longer to start is not waited for. The first start, of all engines at once, takes some
-times as long as a later one."""
-START_QUIET_S, START_S = 60.0, 1800.0
-"""A child that builds its engine is given up when it has done nothing for so long, and whatever it
-does after the second. NeMo took up to 270 s on two busy cores."""
-QUIET_S, ANSWER_S = 1.0, 4.0
-"""A child that has work and is silent for so long is asked whether it still runs, and ended if it
-does not answer. Native code may hold the interpreter for a moment, and a machine be very busy."""
-OWN_DELAY_S = 1.0
-"""A timer that is so late: we slept ourselves, and the child's answer may wait to be read."""
 LENGTH_BYTES = 4
-_LEAST_CPU = 0.01
-"""Of one core: a child that uses less does nothing."""
 
 _CHILD = (
     "import sys; sys.path[:] = sys.argv[3:]; "
@@ -105,16 +77,15 @@ class ProcessWorker(Worker):
         spec: EngineSpec,
         options: EngineOptions,
         weights: Path | None,
-        start_quiet_s: float = START_QUIET_S,
+        start_quiet_s: float = tuning.START_QUIET_S,
         hang_timeout_s: float | None = None,
-        stop_timeout_s: float = STOP_TIMEOUT_S,
-        answer_s: float = ANSWER_S,
+        stop_timeout_s: float = tuning.STOP_TIMEOUT_S,
+        answer_s: float = tuning.ANSWER_S,
     ) -> None:
-        """``hang_timeout_s``: of one step, unset: as the spec says; the others: see the constants
-        of this module."""
+        """``hang_timeout_s``: of one step, unset: as the spec says; the others: see ``tuning``."""
         super().__init__(spec, options, weights)
         self._start_quiet_s = start_quiet_s
-        own_s = spec.longest_step_s or LONGEST_STEP_S[spec.kind]
+        own_s = spec.longest_step_s or tuning.LONGEST_STEP_S[spec.kind]
         self._hang_timeout_s = own_s if hang_timeout_s is None else hang_timeout_s
         self._stop_timeout_s = stop_timeout_s
         self._answer_s = answer_s
@@ -176,11 +147,11 @@ class ProcessWorker(Worker):
 
     def _delay_s(self) -> float:
         failures = 0 if self._was_steady() else self._failures
-        return RESTART_DELAYS_S[min(failures, len(RESTART_DELAYS_S) - 1)]
+        return tuning.RESTART_DELAYS_S[min(failures, len(tuning.RESTART_DELAYS_S) - 1)]
 
     def _was_steady(self) -> bool:
         now = asyncio.get_running_loop().time()
-        return self._ready_at is not None and now - self._ready_at >= STEADY_LIFE_S
+        return self._ready_at is not None and now - self._ready_at >= tuning.STEADY_LIFE_S
 
     async def _pause(self, delay_s: float) -> None:
         try:
@@ -218,8 +189,8 @@ class ProcessWorker(Worker):
             return
         now = asyncio.get_running_loop().time()
         if self._ready_at is not None and self._start_s is not None:
-            hopeless = self._delay_s() >= PATIENCE_S or self._start_s > HOPELESS_S
-            self.back_by = None if hopeless else now + PATIENCE_S
+            hopeless = self._delay_s() >= tuning.PATIENCE_S or self._start_s > tuning.HOPELESS_S
+            self.back_by = None if hopeless else now + tuning.PATIENCE_S
         self.wait_for(f"{self._why or 'its process ended'}; it is being started again")
         what = f"The {self.name} engine's process ended"
         self._fail_jobs(EngineCrashed(what, why=self._why))
@@ -278,14 +249,14 @@ class ProcessWorker(Worker):
         """End a child that has work and does not even answer a question."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(QUIET_S)
+            await asyncio.sleep(tuning.QUIET_S)
             asked_at = loop.time()
-            if not self._jobs or asked_at - self._heard_at < QUIET_S:
+            if not self._jobs or asked_at - self._heard_at < tuning.QUIET_S:
                 continue
             self.post(Ping())
             await asyncio.sleep(self._answer_s)
             late_s = loop.time() - asked_at - self._answer_s
-            if self._jobs and self._heard_at < asked_at and late_s < OWN_DELAY_S:
+            if self._jobs and self._heard_at < asked_at and late_s < tuning.OWN_DELAY_S:
                 self._why = "its process hangs and was ended"
                 _kill(child)
                 return
@@ -297,7 +268,9 @@ class ProcessWorker(Worker):
         before = (0, 0, 0)
         try:
             while not (await asyncio.wait({reading}, timeout=self._start_quiet_s))[0]:
-                used = await asyncio.to_thread(_used, child.pid, _LEAST_CPU * self._start_quiet_s)
+                used = await asyncio.to_thread(
+                    _used, child.pid, tuning.LEAST_CPU * self._start_quiet_s
+                )
                 self._check_start(asyncio.get_running_loop().time() - began, before, used)
                 before = used
             built = reading.result()
@@ -312,7 +285,7 @@ class ProcessWorker(Worker):
 
     def _check_start(self, seconds: float, before: Used, used: Used) -> None:
         what = f"The {self.name} engine did not start within {seconds:.0f} s"
-        if seconds >= START_S:
+        if seconds >= tuning.START_S:
             raise EngineError(what)
         if used == before:
             raise EngineError(what, why=f"its process did nothing for {self._start_quiet_s:g} s")
@@ -358,9 +331,9 @@ def _kill(child: Process) -> None:
 Used = tuple[int, int, int]
 
 
-def _used(pid: int, cpu_s: float) -> Used:
-    """What a process and its children have used so far: processor time, in units of ``cpu_s``;
-    MiB read from disk; MiB of memory. One that waits for ever uses nothing more."""
+def _used(pid: int, quiet_s: float) -> Used:
+    """What a process and its children have used so far: processor time, in units of the least
+    for ``quiet_s``; MiB read from disk; MiB of memory. One that hangs uses nothing more."""
     cpu, read, memory = 0.0, 0, 0
     with suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -371,7 +344,7 @@ def _used(pid: int, cpu_s: float) -> Used:
                 memory += each.memory_info().rss
                 if hasattr(each, "io_counters"):
                     read += each.io_counters().read_bytes
-    return int(cpu / cpu_s), read >> 20, memory >> 20
+    return int(cpu / (tuning.LEAST_CPU * quiet_s)), read >> 20, memory >> 20
 
 
 def _how(exit_code: int) -> str:

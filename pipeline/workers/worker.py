@@ -26,9 +26,6 @@ from pipeline.work import Cancelled, Work
 from pipeline.workers.host import Answer, Cancel, Credit, Done, Drop, Item, Promote, Request, Submit
 from pipeline.workers.readiness import Readiness
 
-STOP_TIMEOUT_S = 3.0
-"""How long an engine may go on with its step once it is told to end."""
-
 
 class _Job:
     """One job seen from the loop: a bounded stream of items and one end."""

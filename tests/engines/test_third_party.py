@@ -21,7 +21,6 @@ import pytest
 
 from app.settings.load import config_dir, load_settings
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_names, engine_spec
-from pipeline.engines.third_party import find
 from pipeline.errors import ConfigError
 from pipeline.messages import SpeechRequest
 from tests.support.recordings import Uncancelled
@@ -239,12 +238,6 @@ def test_both_cross_into_a_child_process(offer: Offer) -> None:
     assert same.model_dump() == options.model_dump()
 
 
-def test_a_spec_of_ours_is_taken_as_it_is(offer: Offer) -> None:
-    spec = EngineSpec("theirs", Kind.TTS, EngineOptions, build)
-    offer(spec)
-    assert find(Kind.TTS, "theirs") is spec
-
-
 class Unusable:
     secret: "NoSuchType"  # type: ignore[name-defined]  # noqa: F821, UP037
 
@@ -272,9 +265,3 @@ def test_what_cannot_be_used_is_a_readable_mistake(offer: Offer, thing: Any, why
     text = str(raised.value)
     assert "The tts engine 'theirs', entry point 'theirs.voice', cannot be used" in text
     assert why in text
-
-
-def test_an_engine_that_is_not_there(offer: Offer) -> None:
-    offer(SimpleNamespace(build=build))
-    with pytest.raises(ConfigError, match=r"known are: .*piper.*theirs"):
-        engine_spec(Kind.TTS, "ours")

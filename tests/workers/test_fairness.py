@@ -22,13 +22,13 @@ from pipeline.settings import SessionSettings
 from pipeline.speaking.replies import MAX_RUNNING
 from pipeline.work import Priority, Work
 from pipeline.workers.host import (
-    STREAM_CREDIT,
     Answer,
     Done,
     EngineHost,
     Promote,
     Submit,
 )
+from pipeline.workers.tuning import STREAM_CREDIT
 from tests.support.scripted import (
     LevelVad,
     ScriptedConversation,

@@ -15,7 +15,6 @@ from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled, Priority, Work
 from pipeline.workers.host import (
-    STREAM_CREDIT,
     Answer,
     Cancel,
     Done,
@@ -27,6 +26,7 @@ from pipeline.workers.host import (
 )
 from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.tuning import STREAM_CREDIT
 from pipeline.workers.worker import Remote, Worker
 from tests.support.toy_engine import (
     Opened,

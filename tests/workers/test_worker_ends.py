@@ -19,7 +19,7 @@ import pytest
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled, Work
-from pipeline.workers import process_worker
+from pipeline.workers import tuning
 from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.worker import Worker
@@ -147,7 +147,7 @@ class Impatient(ProcessWorker):
 async def test_restarts_wait_longer_unless_a_life_was_long(
     steady_life_s: float, delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_worker, "STEADY_LIFE_S", steady_life_s)
+    monkeypatch.setattr(tuning, "STEADY_LIFE_S", steady_life_s)
     worker = Impatient()
     async with running(worker) as ready:
         for _ in delays:

@@ -21,7 +21,7 @@ from pipeline.engines.registry import Kind
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.messages import Usage
 from pipeline.work import Cancelled, Priority, Work
-from pipeline.workers import placements, process_worker
+from pipeline.workers import process_worker, tuning
 from pipeline.workers.fatal_errors import is_out_of_memory, lost_its_device
 from pipeline.workers.placements import ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
@@ -54,7 +54,7 @@ def send(worker: ProcessWorker, number: signal.Signals) -> None:
 async def test_a_child_that_does_not_answer_is_replaced(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_worker, "QUIET_S", 0.05)
+    monkeypatch.setattr(tuning, "QUIET_S", 0.05)
     worker = ProcessWorker(spec(), Options(), None, answer_s=0.2)
     async with running(worker) as ready:
         before = worker.pid
@@ -72,7 +72,7 @@ async def test_a_child_that_does_not_answer_is_replaced(
 
 
 async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_worker, "QUIET_S", 0.01)
+    monkeypatch.setattr(tuning, "QUIET_S", 0.01)
     asked = asyncio.Queue[None]()
 
     class Noted(ProcessWorker):
@@ -93,7 +93,7 @@ async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_an_idle_child_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_worker, "QUIET_S", 0.01)
+    monkeypatch.setattr(tuning, "QUIET_S", 0.01)
     worker = ProcessWorker(spec(), Options(), None, answer_s=0.05)
     async with running(worker) as ready:
         send(worker, signal.SIGSTOP)
@@ -106,8 +106,8 @@ async def test_an_idle_child_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_a_child_is_asked_again_after_the_machine_slept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process_worker, "QUIET_S", 0.05)
-    monkeypatch.setattr(process_worker, "OWN_DELAY_S", 0.2)
+    monkeypatch.setattr(tuning, "QUIET_S", 0.05)
+    monkeypatch.setattr(tuning, "OWN_DELAY_S", 0.2)
     again = asyncio.Event()
 
     class Sleepy(ProcessWorker):
@@ -139,7 +139,7 @@ async def test_a_child_is_asked_again_after_the_machine_slept(
 async def test_a_thread_that_hangs_fails_its_work_and_may_come_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(placements, "LOOK_S", 0.05)
+    monkeypatch.setattr(tuning, "QUIET_S", 0.05)
     worker = ThreadWorker(spec(), Options(), None, hang_timeout_s=0.1)
     async with running(worker):
         for _ in range(2):  # the second is told at once
@@ -297,7 +297,7 @@ async def test_a_start_that_gets_on_may_last(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_a_start_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_worker, "START_S", 0.5)
+    monkeypatch.setattr(tuning, "START_S", 0.5)
     worker = ProcessWorker(spec(build_busily), Options(), None, start_quiet_s=0.25)
     with pytest.raises(EngineError, match=r"tts toy engine did not start within \d s$"):
         await worker.run(lambda: None)
@@ -356,7 +356,7 @@ async def test_work_waits_for_an_engine_that_will_be_back_soon() -> None:
 async def test_callers_do_not_wait_for_a_slow_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process_worker, "HOPELESS_S", 0.0)
+    monkeypatch.setattr(tuning, "HOPELESS_S", 0.0)
     worker = ProcessWorker(spec(), Options(), None)
     async with running(worker):
         send(worker, signal.SIGKILL)
@@ -369,7 +369,7 @@ async def test_callers_do_not_wait_for_a_slow_start(
 async def test_reading_ahead_waits_for_an_engine_until_it_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process_worker, "HOPELESS_S", 0.0)
+    monkeypatch.setattr(tuning, "HOPELESS_S", 0.0)
     worker = ProcessWorker(spec(kind=Kind.LLM), Options(), None)
     async with running(worker):
         conversation = worker.stage.open()

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import unreadable
-from pipeline.engines.stt.nemo_streaming import Decoded, Piece, Tokens
+from pipeline.engines.stt.nemo_streaming import Tokens, Window
 from pipeline.engines.torch_place import Place, place
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled
@@ -52,13 +52,15 @@ class NemoModel:
             tokens, _ = self._decode(self._encode(pcm), None)
         return tokens
 
-    def advance(self, piece: Piece) -> Decoded:
-        """The next part of a stream. Raises ``EngineError``."""
+    def advance(self, pcm: Pcm, window: Window, state: Any) -> tuple[Tokens, Tokens, Any]:
+        """The next part of a stream: ``pcm`` of ``window``, decoded behind ``state`` (``None``: at
+        the beginning). Tokens for good, tokens for now, and the state behind the first. Raises
+        ``EngineError``."""
         with self._running(_never):
-            encoded = self._encode(piece.pcm)[piece.skip :]
-            sure, state = self._decode(encoded[: piece.take], piece.state)
-            unsure, _ = self._decode(encoded[piece.take :], state)
-        return Decoded(sure, unsure, state)
+            encoded = self._encode(pcm)[window.skip :]
+            sure, state = self._decode(encoded[: window.take], state)
+            unsure, _ = self._decode(encoded[window.take :], state)
+        return sure, unsure, state
 
     def text(self, ids: Sequence[int]) -> str:
         """What tokens say, as NeMo's own transcripts have it."""

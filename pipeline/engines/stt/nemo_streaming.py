@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.audio import Pcm
 from pipeline.engines.contract import Partial
 
 Tokens = tuple[int, ...]
@@ -42,26 +41,6 @@ class Window:
     take: int
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Part of a stream. ``pcm``: 16 kHz, whole frames. ``skip`` frames are left context, ``take``
-    more are decoded for good behind ``state`` (``None``: at the beginning), the rest for now."""
-
-    pcm: Pcm
-    skip: int
-    take: int
-    state: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """What a pass came to. ``state``: the decoder's, behind the frames that were taken."""
-
-    sure: Tokens
-    unsure: Tokens
-    state: Any
-
-
 class Stream:
     """One utterance, as far as it is decoded. What it says depends on the audio and on nothing else
     as long as it is fed in pieces of up to one chunk."""
@@ -87,13 +66,14 @@ class Stream:
         take = max(0, end - context.right - self._taken)
         return Window(start, end, self._taken - start, take)
 
-    def took(self, window: Window, decoded: Decoded) -> None:
-        """``window`` has become ``decoded``."""
+    def took(self, window: Window, sure: Tokens, unsure: Tokens, state: Any) -> None:
+        """What ``window`` has become. ``state``: the decoder's, behind the frames that were
+        taken."""
         self._taken += window.take
         self._seen = window.end
-        self.sure += decoded.sure
-        self.unsure = decoded.unsure
-        self.state = decoded.state
+        self.sure += sure
+        self.unsure = unsure
+        self.state = state
 
 
 def settled(text_of: Callable[[Sequence[int]], str], sure: Tokens, unsure: Tokens) -> Partial:

@@ -15,7 +15,7 @@ from pydantic import Field
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.engines.stt.nemo_streaming import Context, Piece, Stream, settled
+from pipeline.engines.stt.nemo_streaming import Context, Stream, settled
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import NEVER, Cancelled, CancelToken
 
@@ -138,8 +138,7 @@ class ParakeetUtterance:
         frame = int(model.frame_samples)
         while window := stream.due(self._samples // frame):
             pcm = self._whole()[window.start * frame : window.end * frame]
-            piece = Piece(pcm, window.skip, window.take, stream.state)
-            stream.took(window, model.advance(piece))
+            stream.took(window, *model.advance(pcm, window, stream.state))
             newest = settled(model.text, stream.sure, stream.unsure)
         return newest
 

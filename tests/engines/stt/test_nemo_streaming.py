@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.engines.contract import Partial
-from pipeline.engines.stt.nemo_streaming import Context, Decoded, Stream, Window, settled
+from pipeline.engines.stt.nemo_streaming import Context, Stream, Window, settled
 
 CONTEXTS = st.builds(
     Context,
@@ -25,7 +25,7 @@ def decode(stream: Stream, window: Window) -> None:
     """A decoder that finds one token in each frame: the frame's own number."""
     taken = range(window.start + window.skip, window.start + window.skip + window.take)
     rest = range(window.start + window.skip + window.take, window.end)
-    stream.took(window, Decoded(tuple(taken), tuple(rest), ("behind", taken.stop)))
+    stream.took(window, tuple(taken), tuple(rest), ("behind", taken.stop))
 
 
 def advance(stream: Stream, frames: int) -> list[Window]:

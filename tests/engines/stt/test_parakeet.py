@@ -157,13 +157,3 @@ def test_a_file_that_is_none_of_nemo_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.nemo").write_bytes(FILE.read_bytes()[:5000])
     with pytest.raises(WeightsError, match="cannot be loaded"):
         build(options(model_file=None, weights="x"), tmp_path)
-
-
-def test_bf16_is_chosen_where_the_machine_has_it() -> None:
-    import torch
-
-    able = torch.cpu.get_capabilities()
-    expected = "bf16" if able.get("avx512_bf16") or able.get("amx_bf16") else "fp32"
-    assert engine(precision="auto", device="cpu").model.where.precision == expected
-    weight = next(engine(precision="bf16").model._model.encoder.parameters())
-    assert weight.dtype == torch.bfloat16

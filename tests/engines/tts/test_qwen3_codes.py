@@ -15,7 +15,6 @@ import pytest
 
 from pipeline.audio import Pcm
 from pipeline.engines.contract import NotSpeech
-from pipeline.engines.registry import Kind, engine_spec
 from pipeline.engines.tts.qwen3_codes import (
     FRAME_SAMPLES,
     RATE,
@@ -28,7 +27,7 @@ from pipeline.engines.tts.qwen3_codes import (
 from pipeline.engines.tts.qwen3_fast import Fast
 from pipeline.engines.tts.qwen3_official import Clause
 from pipeline.engines.tts.qwen3_stepping import Stepped, current
-from pipeline.engines.tts.qwen3_tts import SPEC, Qwen3TtsOptions, build, check_directory
+from pipeline.engines.tts.qwen3_tts import Qwen3TtsOptions, build, check_directory
 from pipeline.errors import ConfigError, ReachyVoiceError, WeightsError
 from pipeline.work import Cancelled
 from tests.support.recordings import Uncancelled
@@ -41,12 +40,6 @@ LADDER = {2: 64, 5: 50, 10: 100, 20: 160}
 def test_a_clause_may_be_as_long_as_others_found_to_be_enough(words: int) -> None:
     text = " ".join(itertools.islice(itertools.cycle(("listen", "to", "their", "story")), words))
     assert LADDER[words] <= most_frames(text) <= 2.5 * LADDER[words]
-
-
-def test_digits_and_ideographs_are_longer_than_letters() -> None:
-    assert most_frames("1234567890") > most_frames("abcdefghij")
-    assert most_frames("今天天气很好我们去公园") > most_frames("abcdefghijk")
-    assert most_frames("x" * 400) < 2048
 
 
 def test_pieces_grow_with_what_was_sent() -> None:
@@ -95,15 +88,11 @@ def test_the_error_crosses_a_process_border() -> None:
     )
 
 
-def test_control_tokens_are_not_said() -> None:
+def test_text_and_languages_are_as_the_model_wants_them() -> None:
     assert spoken("Hi<|im_end|>\n<|im_start|>user  you <tts_text_eod>!") == "Hi user you !"
     assert spoken("1 < 2 | 3 > 2") == "1 < 2 | 3 > 2"
-
-
-def test_languages_are_named_as_the_model_does() -> None:
-    assert [language_name(code) for code in ("de", "EN", "auto", "Chinese")] == [
-        *("german", "english", "auto", "chinese")
-    ]
+    names = [language_name(code) for code in ("de", "EN", "auto", "Chinese")]
+    assert names == ["german", "english", "auto", "chinese"]
 
 
 # --- steps -------------------------------------------------------------------------------------
@@ -145,30 +134,6 @@ def test_work_moves_only_when_a_value_is_wanted() -> None:
     steps[0].close()
     assert threads() == 0
     assert current() is None
-
-
-@pytest.mark.parametrize("values", [0, 1, 2])
-def test_cancelled_work_is_ended(values: int) -> None:
-    steps: list[Stepped[int]] = []
-    log: list[str] = []
-    steps.append(Stepped(counting(steps, log), Told()))
-    for _ in range(values):
-        steps[0].next()
-    steps[0].close()
-    assert threads() == 0
-    assert ("out" in log) == (values > 0)
-    assert "end" not in log
-
-
-def test_a_cancelled_run_raises_where_it_waits() -> None:
-    steps: list[Stepped[int]] = []
-    told = Told()
-    steps.append(Stepped(counting(steps, []), told))
-    steps[0].next()
-    told.cancelled = True
-    with pytest.raises(Cancelled):
-        steps[0].next()
-    assert threads() == 0
 
 
 def test_what_goes_wrong_comes_out() -> None:
@@ -253,41 +218,31 @@ def test_a_fast_clause_that_does_not_end_is_a_runaway() -> None:
 # --- directories and options -------------------------------------------------------------------
 
 
-def write(directory: Path, **config: str) -> Path:
-    (directory / "speech_tokenizer").mkdir()
-    for name in ("model.safetensors", "speech_tokenizer/model.safetensors"):
-        (directory / name).write_bytes(b"")
-    (directory / "config.json").write_text(json.dumps(config))
-    return directory
-
-
-def test_a_directory_with_another_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"no Qwen3-TTS model: its config.json says qwen3\."):
-        check_directory(write(tmp_path, model_type="qwen3"))
-
-
-def test_a_model_without_voices_is_refused(tmp_path: Path) -> None:
-    made = write(tmp_path, model_type="qwen3_tts", tts_model_type="base")
-    with pytest.raises(WeightsError, match=r"no voices of its own: it is of the type base\."):
-        check_directory(made)
+CUSTOM = {"model_type": "qwen3_tts", "tts_model_type": "custom_voice"}
 
 
 @pytest.mark.parametrize(
-    "absent", ["config.json", "model.safetensors", "speech_tokenizer/model.safetensors"]
+    ("config", "absent", "says"),
+    [
+        ({"model_type": "qwen3"}, "", r"no Qwen3-TTS model: its config.json says qwen3\."),
+        (CUSTOM | {"tts_model_type": "base"}, "", r"no voices of its own: it is of the type base"),
+        (["no", "mapping"], "", "cannot be loaded"),
+        (CUSTOM, "config.json", "config.json"),
+        (CUSTOM, "speech_tokenizer/model.safetensors", "speech_tokenizer/model.safetensors"),
+    ],
 )
-def test_a_file_that_is_missing_is_named(tmp_path: Path, absent: str) -> None:
-    made = write(tmp_path, model_type="qwen3_tts", tts_model_type="custom_voice")
-    check_directory(made)
-    (made / absent).unlink()
-    with pytest.raises(WeightsError, match=absent):
-        check_directory(made)
-
-
-def test_a_configuration_that_is_no_json_is_refused(tmp_path: Path) -> None:
-    made = write(tmp_path)
-    (made / "config.json").write_text("[")
-    with pytest.raises(WeightsError, match="cannot be loaded"):
-        check_directory(made)
+def test_a_directory_that_is_no_custom_voice_is_refused(
+    tmp_path: Path, config: Any, absent: str, says: str
+) -> None:
+    (tmp_path / "speech_tokenizer").mkdir()
+    for name in ("model.safetensors", "speech_tokenizer/model.safetensors"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if absent:
+        check_directory(tmp_path)
+        (tmp_path / absent).unlink()
+    with pytest.raises(WeightsError, match=says):
+        check_directory(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -300,8 +255,3 @@ def test_no_directory_is_an_error_with_a_next_step(
     with pytest.raises(error, match=r"model_dir|directory") as caught:
         build(Qwen3TtsOptions(weights=None, model_dir=model_dir), None)
     assert caught.value.fix
-
-
-def test_the_engine_is_known_by_its_name() -> None:
-    assert engine_spec(Kind.TTS, "qwen3-tts") is SPEC
-    assert SPEC.run_in == "process"

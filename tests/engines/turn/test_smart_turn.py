@@ -100,24 +100,6 @@ def test_complete_recordings_are_over_and_their_first_45_percent_are_not(
     assert np.mean(list(complete.values())) - np.mean(list(cut.values())) > 0.25
 
 
-@pytest.mark.real
-def test_only_the_last_eight_seconds_count(detector: smart_turn.SmartTurn) -> None:
-    long = sound("more than 8 s")
-    assert detector.score(long, "") == detector.score(long[-HISTORY_SAMPLES:], "")
-
-
-@pytest.mark.real
-def test_the_text_plays_no_part(detector: smart_turn.SmartTurn) -> None:
-    pcm = recording("goforward").pcm
-    assert detector.score(pcm, "Go forward ten meters.") == detector.score(pcm, "and then")
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("name", ["silence", "one sample", "nothing"])
-def test_any_audio_gets_a_probability(detector: smart_turn.SmartTurn, name: str) -> None:
-    assert 0 <= detector.score(sound(name), "") <= 1
-
-
 def test_absent_weights_say_how_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"smart-turn-v3\.2-cpu\.onnx is missing"):
         smart_turn.build(smart_turn.SmartTurnOptions(), tmp_path)
@@ -129,7 +111,3 @@ def test_silence_always_says_the_same(probability: float) -> None:
     detector: TurnDetector = spec.build(silence.SilenceOptions(probability=probability), None)
     assert detector.score(np.zeros(0, dtype=np.int16), "") == probability
     assert detector.score(np.ones(99, dtype=np.int16), "wait, and") == probability
-
-
-def test_smart_turn_stays_off_the_event_loop() -> None:
-    assert engine_spec(Kind.TURN, "smart-turn").run_in == "thread"
