@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -220,64 +218,3 @@ class TestChecks:
     def test_modules_that_are_missing_are_found_without_importing_any(self, place: Place) -> None:
         program(place.python, f'exec {sys.executable} "$@"')
         assert checks.missing_modules(place, ["json", "no_such_module"]) == ["no_such_module"]
-
-
-class Fresh:
-    """A copy of the checkout without .venv, an empty cache, and no programs but these."""
-
-    def __init__(self, directory: Path) -> None:
-        self.root = directory / "checkout"
-        ignored = shutil.ignore_patterns(
-            ".venv", ".git", "build", "*cache*", "*.egg-info", "tests", "benchmarks"
-        )
-        shutil.copytree(ROOT, self.root, ignore=ignored)
-        self.programs = directory / "programs"
-        self.env = {"PATH": str(self.programs), "HOME": str(directory)}
-
-    def start(self, command: str, *programs: str) -> subprocess.Popen[str]:
-        for name in ("bash", "cat", "dirname", *programs):
-            real = sys.executable if name == "python3" else shutil.which(name)
-            program(self.programs / name, f'exec "{real}" "$@"')
-        return subprocess.Popen(
-            [str(self.root / "script" / command), "--setup-only"],
-            env=self.env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, command: str, *programs: str) -> tuple[int, str]:
-        with self.start(command, *programs) as child:
-            _, printed = child.communicate(timeout=60)
-            return child.returncode, printed
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Fresh:
-    return Fresh(tmp_path)
-
-
-class TestRealRuns:
-    def test_no_compiler_stops_before_anything_is_made(self, fresh: Fresh) -> None:
-        exit_code, printed = fresh.run("serve", "python3")
-        assert exit_code == failures.NO_COMPILER, printed
-        assert "apt-get install gcc g++" in printed
-        assert not (fresh.root / ".venv").exists()
-
-    @pytest.mark.parametrize("command", ["serve", "test"])
-    def test_no_python(self, fresh: Fresh, command: str) -> None:
-        exit_code, printed = fresh.run(command)
-        assert exit_code == failures.NO_PYTHON, printed
-        assert "apt-get install python3" in printed
-
-    def test_a_second_setup_waits_for_the_first(self, fresh: Fresh) -> None:
-        (fresh.root / "build").mkdir()
-        with (fresh.root / "build" / "setup.lock").open("w") as first:
-            fcntl.flock(first, fcntl.LOCK_EX)
-            second = fresh.start("serve", "python3")
-            assert second.stderr is not None
-            assert "Waiting for another setup" in second.stderr.readline()
-            assert second.poll() is None
-        with second:
-            second.communicate(timeout=60)
-        assert second.returncode == failures.NO_COMPILER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -37,53 +38,93 @@ class TestProfiles:
             require_config(ROOT, config)
 
 
-def bare(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The real program in a checkout where nothing is set up, on a machine without a driver."""
-    root = directory / "checkout"
-    for folder in ("script", "config", "app"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
-    for lock in (*ROOT.glob("requirements*.lock"), ROOT / "pyproject.toml"):
-        shutil.copy(lock, root)
-    programs = directory / "programs"
-    programs.mkdir()
-    for name in ("bash", "dirname"):
-        (programs / name).symlink_to(shutil.which(name) or "")
-    (programs / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (programs / "python3").chmod(0o755)
-    done = subprocess.run(
-        [str(root / "script" / "serve"), *arguments],
-        env={"PATH": str(programs), "HOME": str(directory)},
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert not (root / ".venv").exists()
-    assert not (root / "build").exists()
-    return done
+class Bare:
+    """A checkout where nothing is set up, on a machine without a compiler and a driver."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "checkout"
+        for folder in ("script", "config", "app"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / folder, self.root / folder, ignore=ignored)
+        for lock in (*ROOT.glob("requirements*.lock"), ROOT / "pyproject.toml"):
+            shutil.copy(lock, self.root)
+        programs = directory / "programs"
+        programs.mkdir()
+        for name in ("bash", "cat", "dirname"):
+            (programs / name).symlink_to(shutil.which(name) or "")
+        self.python = programs / "python3"
+        self.python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        self.python.chmod(0o755)
+        self.env = {"PATH": str(programs), "HOME": str(directory)}
+
+    def start(self, command: str, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self.root / "script" / command), *arguments],
+            env=self.env,
+            cwd=self.root.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, command: str, *arguments: str) -> tuple[int, str]:
+        """Exit code, and both streams."""
+        with self.start(command, *arguments) as child:
+            printed = "".join(child.communicate(timeout=60))
+        assert not (self.root / ".venv").exists()
+        return child.returncode, printed
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Bare:
+    return Bare(tmp_path)
 
 
 class TestRealRuns:
-    @pytest.mark.parametrize("arguments", [(), ("--plan",)])
-    def test_no_such_profile(self, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-        done = bare(tmp_path, "--profile", "nonsense", *arguments)
-        assert done.returncode == failures.SETTINGS, done.stderr
-        assert "no profile called 'nonsense'" in done.stderr
+    @pytest.mark.parametrize(
+        ("arguments", "code", "told"),
+        [
+            (["--profile", "nonsense"], failures.SETTINGS, ["no profile called 'nonsense'"]),
+            (["--profile", "nonsense", "--plan"], failures.SETTINGS, ["called 'nonsense'"]),
+            (
+                ["--profile", "reachy", "--plan"],
+                0,
+                ["only known when that is here", "packages of requirements.lock", "to compile"],
+            ),
+            (["--help"], 0, ["--setup-only", "the server's"]),
+        ],
+    )
+    def test_nothing_is_set_up_for_it(
+        self, bare: Bare, arguments: list[str], code: int, told: list[str]
+    ) -> None:
+        exit_code, printed = bare.run("serve", *arguments)
+        assert exit_code == code, printed
+        assert all(words in printed for words in told)
+        assert not (bare.root / "build").exists()
 
-    def test_the_plan_before_anything_is_there(self, tmp_path: Path) -> None:
-        done = bare(tmp_path, "--profile", "reachy", "--plan")
-        assert done.returncode == 0, done.stderr
-        assert "only known when that is here" in done.stdout
-        assert "packages of requirements.lock" in done.stderr
-        assert "to compile" in done.stderr
+    def test_no_compiler_stops_before_anything_is_made(self, bare: Bare) -> None:
+        exit_code, printed = bare.run("serve", "--setup-only")
+        assert exit_code == failures.NO_COMPILER, printed
+        assert "apt-get install gcc g++" in printed
 
-    def test_help_sets_nothing_up(self, tmp_path: Path) -> None:
-        done = bare(tmp_path, "--help")
-        assert done.returncode == 0, done.stderr
-        assert "--setup-only" in done.stdout
-        assert "the server's" in done.stdout
+    @pytest.mark.parametrize("command", ["serve", "test"])
+    def test_no_python(self, bare: Bare, command: str) -> None:
+        bare.python.unlink()
+        exit_code, printed = bare.run(command, "--setup-only")
+        assert exit_code == failures.NO_PYTHON, printed
+        assert "apt-get install python3" in printed
+
+    def test_a_second_setup_waits_for_the_first(self, bare: Bare) -> None:
+        (bare.root / "build").mkdir()
+        with (bare.root / "build" / "setup.lock").open("w") as first:
+            fcntl.flock(first, fcntl.LOCK_EX)
+            second = bare.start("serve", "--setup-only")
+            assert second.stderr is not None
+            assert "Waiting for another setup" in second.stderr.readline()
+            assert second.poll() is None
+        with second:
+            second.communicate(timeout=60)
+        assert second.returncode == failures.NO_COMPILER
 
 
 def test_who_answers_no_is_told_so(
