@@ -326,7 +326,6 @@ class SoundCard:
             await self._give_more_latency(opening)
 
     def _drain(self, opening: _Opening) -> None:
-        self._speaker.convert_ahead()
         alignment = opening.alignment
         while (given := opening.tap.take()) is not None:
             alignment.played(given)
