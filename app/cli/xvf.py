@@ -191,16 +191,10 @@ async def _watch(settings: Settings, readings: int | None, as_json: bool) -> Non
             if left == 0:
                 enough.set()
 
-    running = asyncio.create_task(ArrayWatch(lambda: _open(settings), note).run())
-    ended = asyncio.create_task(enough.wait())
-    try:
-        await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            running.result()
-    finally:
-        for task in (running, ended):
-            task.cancel()
-        await asyncio.gather(running, ended, return_exceptions=True)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(ArrayWatch(lambda: _open(settings), note).run())
+        await enough.wait()
+        running.cancel()
 
 
 @app.command()

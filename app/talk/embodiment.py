@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from app.settings.model import Settings
-from app.talk.conversation import Connected, Disconnected
 from app.talk.state import TalkState
 from hardware.robot.body import RobotBody
 from hardware.sound.alignment import SoundBlock
@@ -72,9 +71,8 @@ class Embodiment:
 
     # -- what happens
 
-    def note(self, event: Event | Connected | Disconnected) -> None:
-        if not isinstance(event, Connected | Disconnected):
-            self._body.note(event)
+    def note(self, event: Event) -> None:
+        self._body.note(event)
 
     def heard(self, block: SoundBlock) -> None:
         """A block of the card; what the loudspeaker was given moves the robot."""

@@ -163,7 +163,8 @@ class TalkApp:
             self._greeted = True
             how = PUSH if self._settings.sound.push_to_talk else "Speak."
             self._state.say(f"Ready: {self._state.devices}. {how}")
-        self._body.note(event)
+        if not isinstance(event, Connected | Disconnected):
+            self._body.note(event)
         self._state.on_change()
 
     def _heard(self, block: SoundBlock) -> None:

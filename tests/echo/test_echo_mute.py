@@ -78,19 +78,6 @@ def test_a_client_without_sound_costs_no_memory() -> None:
     assert ahead_s(path) < 7
 
 
-def test_a_client_is_followed_again_after_a_mute() -> None:
-    """Answers that were played meanwhile do not stand in the way of the next one."""
-    path = ClientEcho(512)
-    microphone = Microphone(path)
-    microphone.hear(2.0)
-    for number in range(20 * 25):
-        path.sent(loud(640), RATE, 12.0 + number * 0.04)
-    microphone.now += 60.0
-    microphone.hear(1.0)
-    assert path._client._clock.index(microphone.now) == 3 * RATE
-    assert place_of(path, microphone.now) == 0
-
-
 def test_an_answer_that_goes_on_when_the_mute_ends_is_in_its_place() -> None:
     path = ClientEcho(512)
     microphone = Microphone(path)
