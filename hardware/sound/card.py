@@ -192,10 +192,7 @@ class SoundCard:
     async def _try(
         self, microphone: Device, speaker: Device, channel: int, rates: tuple[int, int]
     ) -> _Opening:
-        more = self._dropouts.due
-        if more:
-            self._dropouts.give_more()
-        source = Microphone(channel, channel, rates[0])
+        source = Microphone(channel, rates[0])
         opening = _Opening(asyncio.get_running_loop(), source, rates[1])
 
         def on_heard(data: memoryview, at_s: float, now_s: float, xrun: bool) -> None:
@@ -217,8 +214,6 @@ class SoundCard:
         opening.latency = await self._driver.open(opening.plan)
         self._opening = opening
         self._notify(Opened(microphone.name, speaker.name, rates[0]))
-        if more:
-            self._notify(MoreLatency(speaker.name, self._dropouts.latency_s))
         return opening
 
     def _speaker_stream(self, opening: _Opening) -> tuple[OnAsked, OnEnded]:

@@ -17,21 +17,20 @@ ZEROS_S = 2.0
 class Microphone:
     """One opened microphone; called by the driver's thread."""
 
-    def __init__(self, channels: int, channel: int, rate_hz: int) -> None:
-        """``channels``: interleaved ones that are opened; ``channel``: counted from 1."""
+    def __init__(self, channels: int, rate_hz: int) -> None:
+        """``channels``: interleaved ones that are opened; the last one is heard."""
         self.rate_hz = rate_hz
         self.ring = Ring(round(KEPT_S * rate_hz))
         self.xruns = 0
         self.last_s: float | None = None
         """When the driver came last; seconds of the loop's clock."""
         self._channels = channels
-        self._channel = channel - 1
         self._taken = 0
 
     def take(self, data: bytes | memoryview, at_s: float, now_s: float, xrun: bool) -> None:
         """``data``: interleaved int16; ``at_s``: when its first frame was at the membrane."""
         frames = np.frombuffer(data, np.int16).reshape(-1, self._channels)
-        pcm: Pcm = frames[:, self._channel].copy()
+        pcm: Pcm = frames[:, -1].copy()
         self.ring.put(Piece(pcm, self._taken, at_s, xrun))
         self._taken += len(pcm)
         self.xruns += xrun

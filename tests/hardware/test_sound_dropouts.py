@@ -46,18 +46,6 @@ async def test_it_waits_for_the_end_of_the_answer_and_says_so() -> None:
 
 
 @in_virtual_time
-async def test_what_is_lost_first_comes_back_with_more() -> None:
-    scene = Scene(ScriptedDriver(ARRAY))
-
-    async with scene.running():
-        await answer(scene, 6, (1, 3, 5))
-        scene.driver.unplug("microphone", ARRAY)
-        await asyncio.sleep(2)
-    assert scene.driver.latencies_s == list(LATENCIES_S[:2])
-    assert scene.notices[-1] == MoreLatency(ARRAY.name, LATENCIES_S[1])
-
-
-@in_virtual_time
 async def test_a_loudspeaker_that_cannot_be_opened_anew_is_lost_and_found_again() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
     scene.driver.no_speaker = SoundError("It is busy", why="by another")
