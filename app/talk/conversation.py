@@ -23,10 +23,9 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The server is gone; it is tried again in ``retry_s``."""
+    """The server is gone; it is tried again."""
 
     why: str
-    retry_s: float
 
 
 class Conversation(Protocol):

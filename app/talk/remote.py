@@ -69,7 +69,6 @@ class RemoteConversation:
         self._socket: ClientConnection | None = None
         self._resampler = Resampler(LISTEN_RATE, RATE)
         self._events: asyncio.Queue[Published | Connected | Disconnected] = asyncio.Queue(_UNREAD)
-        self._spoken: dict[str, float] = {}
 
     async def run(self) -> None:
         """Raises ``NoServer``, or ``TurnFailed`` where the server refuses; both only the first
@@ -92,7 +91,7 @@ class RemoteConversation:
                 self._socket = None
             retry_s = RETRIES_S[min(self._attempt, len(RETRIES_S) - 1)]
             self._attempt += 1
-            await self._events.put(Disconnected(why, retry_s))
+            await self._events.put(Disconnected(why))
             await asyncio.sleep(retry_s)
 
     async def submit(self, command: Command) -> None:

@@ -70,7 +70,7 @@ async def test_a_key_pressed_while_disconnected_is_reported(tmp_path: Path) -> N
     told._state.note(Connected())
     await told._push(talking)
     talking._said_s = 1.0
-    told._state.note(Disconnected("gone", 1.0))
+    told._state.note(Disconnected("gone"))
     await told._push(talking)
     assert [line.text for line in told._state.lines] == [NOT_HEARD, "speak now", NOT_HEARD]
 
@@ -80,7 +80,7 @@ async def test_the_greeting_comes_once(tmp_path: Path, push_to_talk: bool) -> No
     told = talk_app(tmp_path, "far:8765", push_to_talk=push_to_talk)
     told._sound_says(HERE)
     told._note(0.0, Connected())
-    told._note(0.0, Disconnected("gone", 1.0))
+    told._note(0.0, Disconnected("gone"))
     told._note(0.0, Connected())
     (line,) = told._state.lines
     assert line.text.startswith(f"Ready: {ARRAY.name} -> {ARRAY.name}, 16000 Hz. ")

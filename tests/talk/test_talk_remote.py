@@ -146,8 +146,7 @@ async def test_a_server_that_goes_and_comes_back(monkeypatch: pytest.MonkeyPatch
             await reader.until(Connected)
             for session in first.sockets._open.copy():
                 session.close(1012, "restart")
-            lost = await reader.until(Disconnected)
-            assert lost.retry_s == 0.01
+            await reader.until(Disconnected)
             await say(conversation, 0.1, 0)  # lost, and nothing breaks
             await reader.until(Connected)
 

@@ -110,7 +110,7 @@ def test_control_characters_are_not_obeyed() -> None:
     state = TalkState()
     state.say("\x1b]0;title\x07 and\r\nyou: more")
     state.note(TranscriptPartial("a", "a\x1b[2Jb\\\\\\"))
-    state.note(Disconnected("\x1b[31mgone", 1.0))
+    state.note(Disconnected("\x1b[31mgone"))
     state.note(TranscriptPartial("a", "c\\\\\\"))
     text = shown(state)
     assert "\x1b" not in text
@@ -137,7 +137,7 @@ def test_what_was_said_before_the_connection_broke_stays() -> None:
     turn(state)
     state.note(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
     state.note(ReplyText("r", "b", 0, "It is"))
-    state.note(Disconnected("gone", 1.0))
+    state.note(Disconnected("gone"))
     assert [line.text for line in state.lines] == ["It is ..."]
     assert not state.saying
     assert not state.partial
@@ -167,7 +167,7 @@ def test_troubles_are_shown() -> None:
     state.missing = "Reachy Mini Audio"
     assert "waiting for the device Reachy Mini Audio" in shown(state)
     state.missing = ""
-    state.note(Disconnected("it is gone", 1.0))
+    state.note(Disconnected("it is gone"))
     assert "connecting" in shown(state)
     assert "it is gone" in shown(state)
     state.note(Refused(None, "x", "That cannot be."))
