@@ -204,7 +204,7 @@ async def test_silence_is_told(sound: VirtualSound) -> None:
 
 @on_a_steady_machine
 async def test_unplug_and_replug_in_the_middle_of_an_answer(sound: VirtualSound) -> None:
-    said = speech_like(24_000, 20, 3)
+    said = speech_like(24_000, 6, 3)
     async with Scene().running() as scene:
         handles: list[tuple[int, int]] = []
         for time_ in range(1, 4):
