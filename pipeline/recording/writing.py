@@ -70,7 +70,7 @@ class Recorder:
         """Why nothing is recorded any more."""
         self._folder = folder
         self._about = about
-        self._begun: list[_Files] = []
+        self._begun: list[SessionFiles] = []
         self._writes: Queue[Callable[[], None] | None] = Queue(MOST_WAITING)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,14 +81,14 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 
-    def begin(self, config: SessionConfig, items: tuple[Item, ...]) -> SessionLog:
+    def begin(self, config: SessionConfig, items: tuple[Item, ...]) -> SessionFiles:
         """A new session. ``items``: the conversation that it goes on with."""
         began = time.strftime("%Y%m%d-%H%M%S")
-        files = _Files(self._folder / f"{began}-{os.getpid()}-{next(_numbers)}")
+        files = SessionFiles(self._folder / f"{began}-{os.getpid()}-{next(_numbers)}")
         self._begun.append(files)
         head = {"format": FORMAT, **self._about, "config": config, "items": items}
         self.write(lambda: files.open(head))
-        return SessionLog(self, files)
+        return files
 
     def write(self, write: Callable[[], None]) -> None:
         """Have ``write`` called in the thread; never waits. It may only read what never changes."""
@@ -128,7 +128,7 @@ class Recorder:
                 files.close()
 
 
-class _Files:
+class SessionFiles:
     """The files of one session. Used in the thread only."""
 
     def __init__(self, folder: Path) -> None:
@@ -155,7 +155,10 @@ class _Files:
         start = self._sounds[name].write(pcm, at)
         return {"file": name, "start": start, "count": len(pcm)}
 
-    def close(self) -> None:
+    def close(self, end: Mapping[str, Any] | None = None) -> None:
+        """``end``: the last line."""
+        if end:
+            self.line(end)
         for sound in self._sounds.values():
             sound.close()
         if self._lines:
@@ -203,62 +206,6 @@ def _cannot_record(folder: Path, why: str) -> RecordingError:
     return RecordingError(f"Cannot record into {folder}", why=why, fix=fix)
 
 
-class SessionLog:
-    """Takes what happens in one session. It begins now."""
-
-    def __init__(self, recorder: Recorder, files: _Files) -> None:
-        self._recorder = recorder
-        self._files = files
-        self._began_at = asyncio.get_running_loop().time()
-
-    @property
-    def folder(self) -> Path:
-        return self._files.folder
-
-    def command(self, command: Command) -> None:
-        """A command is handed to the session."""
-        at, files = asyncio.get_running_loop().time() - self._began_at, self._files
-        if isinstance(command, AppendAudio):
-            pcm, rate = command.pcm, command.rate
-            bare = replace(command, pcm=EMPTY, given=None, given_moved=None)
-            self._write("command", at, bare, lambda: files.sound("heard", pcm, rate, at))
-        else:
-            self._write("command", at, command)
-
-    def event(self, published: Published) -> None:
-        """The session has published an event."""
-        event, files = published.event, self._files
-        at = published.at - self._began_at
-        if isinstance(event, TurnUnderWay):
-            return  # its whole record follows
-        if isinstance(event, ReplyAudio):
-            pcm, rate = event.pcm, event.rate
-            self._write(
-                "event", at, replace(event, pcm=EMPTY), lambda: files.sound("sent", pcm, rate, at)
-            )
-        else:
-            self._write("event", at, event)
-
-    def end(self) -> None:
-        """The session is over."""
-        at, files = asyncio.get_running_loop().time() - self._began_at, self._files
-
-        def end() -> None:
-            files.line({"at": round(at, 6), "end": True})
-            files.close()
-
-        self._recorder.write(end)
-
-    def _write(
-        self, kind: str, at: float, what: Any, sound: Callable[[], Mapping[str, Any]] | None = None
-    ) -> None:
-        def write() -> None:
-            line = {"at": round(at, 6), kind: to_plain(what, audio=kind == "command")}
-            self._files.line({**line, "audio": sound()} if sound else line)
-
-        self._recorder.write(write)
-
-
 class RecordedSession(Session):
     """A session that is recorded. It begins now, and must be run at once."""
 
@@ -274,22 +221,58 @@ class RecordedSession(Session):
         hearing: Hearing | None = None,
     ) -> None:
         """As ``Session``."""
+        self._recorder = recorder
         # What the model has forgotten cannot matter to it.
-        self._recording = recorder.begin(config, tuple(memory.chat.context) if memory else ())
-        bus.publish(RecordingBegun(str(self._recording.folder)))
-        bus.tap(self._recording.event)
+        self._files = recorder.begin(config, tuple(memory.chat.context) if memory else ())
+        self._began_at = asyncio.get_running_loop().time()
+        bus.publish(RecordingBegun(str(self._files.folder)))
+        bus.tap(self._event)
         super().__init__(stages, config, settings, bus, new_id, memory, hearing)
 
     async def run(self) -> None:
         try:
             await super().run()
         finally:
-            self._recording.end()
+            end = {"at": self._seconds(), "end": True}
+            self._recorder.write(lambda: self._files.close(end))
 
     def offer(self, command: NoteDirection) -> None:
-        self._recording.command(command)
+        self._command(command)
         super().offer(command)
 
     async def submit(self, command: Command) -> None:
-        self._recording.command(command)
+        self._command(command)
         await super().submit(command)
+
+    def _command(self, command: Command) -> None:
+        at = self._seconds()
+        if isinstance(command, AppendAudio):
+            bare = replace(command, pcm=EMPTY, given=None, given_moved=None)
+            self._write({"at": at, "command": bare}, "heard", command.pcm, command.rate)
+        else:
+            self._write({"at": at, "command": command})
+
+    def _event(self, published: Published) -> None:
+        at, event = published.at - self._began_at, published.event
+        if isinstance(event, ReplyAudio):
+            bare = replace(event, pcm=EMPTY)
+            self._write({"at": at, "event": bare}, "sent", event.pcm, event.rate)
+        elif not isinstance(event, TurnUnderWay):  # its whole record follows
+            self._write({"at": at, "event": event})
+
+    def _seconds(self) -> float:
+        return asyncio.get_running_loop().time() - self._began_at
+
+    def _write(
+        self, line: Mapping[str, Any], sound: str = "", pcm: Pcm = EMPTY, rate: int = 0
+    ) -> None:
+        """A line, and the ``sound`` that it is about: "heard" or "sent"."""
+
+        def write() -> None:
+            # Audio in events is in the sounds, or is that of the commands.
+            told = {key: to_plain(each, audio=key != "event") for key, each in line.items()}
+            if sound:
+                told["audio"] = self._files.sound(sound, pcm, rate, line["at"])
+            self._files.line(told)
+
+        self._recorder.write(write)
