@@ -1,4 +1,4 @@
-"""What else of the body takes part: the array's directions and health, and the robot.
+"""The rest of the body in a talk: the array's directions and health, and the robot.
 
 Everything here is extra: without an array, or without a robot, people talk all the same.
 """

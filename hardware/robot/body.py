@@ -1,4 +1,4 @@
-"""The robot's body in a conversation: looks at who speaks, listens, thinks, speaks."""
+"""The robot's body in a conversation: looks at the speaker, listens, thinks, speaks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.commands import Direction
 from pipeline.events import Event
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 10.0
-"""Before it looks again for a daemon that is not there; doubled from one time to the next."""
+"""Before it looks again for an absent daemon; doubled each time."""
 STEADY_S = 1.0
 """A connection that held so long ends the trouble before it."""
 
@@ -101,8 +101,8 @@ class RobotBody:
                 self._posture.heard(direction, now, head_yaw)
 
     def unturned(self, direction: Direction) -> Direction:
-        """As an array would hear it that stands still, looking where the robot's foot does; while
-        the head turns, as far as it has been told to."""
+        """The direction against the robot's foot instead of its head; while the head turns, by the
+        pose it was told last."""
         if not self.array_in_head or self._presence is None:
             return direction
         return unturned(direction, self._presence.yaw)

@@ -24,7 +24,7 @@ AFTER_APP_S = 30.0
 """Longer than a daemon takes to fold the robot after an app: a grace of 15 s, and 9 s of moving
 (``IDLE_RESET_HANDOFF_GRACE_S`` and ``goto_sleep`` in ``daemon/backend/abstract.py``, 1.13.0)."""
 TURNING_RAD_PER_S, SETTLED_S = 0.15, 0.3
-"""From such a turn of the head until so long after it, the array's directions are blurred."""
+"""While the head turns faster, and so long after it, the array's directions are blurred."""
 
 
 @dataclass

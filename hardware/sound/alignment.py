@@ -20,9 +20,9 @@ from pipeline.audio import EMPTY, LISTEN_RATE, AudioHistory, Pcm, Resampler
 BLOCK_SAMPLES = 160
 """10 ms: what the echo canceller takes."""
 LEAD_S = 0.020
-"""``played`` is what is at the loudspeaker's membrane so much later than the microphone's sample is
-at its own: the canceller wants the echo 6 to 300 ms after it, and stamps are wrong by a few
-milliseconds either way. Drivers that do not know all of their delay make it more."""
+"""``played`` reaches the loudspeaker's membrane so much later than ``pcm`` the microphone's: the
+canceller wants the echo 6 to 300 ms after ``played``, and stamps are wrong by a few milliseconds
+either way. A driver that does not report all of its delay makes it more."""
 _SETTLED_S = 0.3
 _PATIENCE_SAMPLES = 3 * BLOCK_SAMPLES
 """How long a block may wait for its reference where the loudspeaker's driver is late."""
@@ -66,8 +66,8 @@ class _Stream:
         self._next = 0
 
     def take(self, piece: Piece) -> tuple[Pcm, int, int]:
-        """Samples at 16 kHz; how many were lost before them on their way to us; and by how many
-        the device's own clock jumped (less than 0: it comes earlier)."""
+        """Samples at 16 kHz; how many of the device's were lost before them; and by how many its
+        clock jumped (less than 0: it comes earlier)."""
         missed = piece.first - self._next
         self._next = piece.first + len(piece.pcm)
         jumped = self.clock.look(piece.first, piece.at_s, piece.xrun)

@@ -27,8 +27,8 @@ _FIRST_S = 5.0
 _STALLED_S = 1.0
 """A driver that is silent for so long has lost its device."""
 _LATE_S, _STOOD_STILL_S = 0.05, 5.0
-"""Where this program itself is so late, what comes from a driver is only seen now; after the latter
-the streams are opened anew."""
+"""When this program was late itself by more than the first, it has not yet seen what the drivers
+did; by more than the second, the streams are reopened."""
 _SOUNDING_S = 0.3
 _RETRY_S = 0.5
 _MOST_RETRY_S = 5.0
@@ -217,7 +217,7 @@ class SoundCard:
         return opening
 
     def _speaker_stream(self, opening: _Opening) -> tuple[OnAsked, OnEnded]:
-        """For a new one; from now on nothing counts that one before it asks or tells."""
+        """Callbacks for a new loudspeaker stream; an earlier one's are ignored from now on."""
         self._speaker.opened(opening.speaker_hz)
         tap = opening.tap = self._speaker.tap
         opening.began_s = asyncio.get_running_loop().time()
@@ -256,7 +256,7 @@ class SoundCard:
         loop = asyncio.get_running_loop()
         answered_s = loop.time()
         while True:
-            # Whatever hangs or fails here is what is waited for.
+            # A call that hangs or fails means that the device is not back yet.
             if await self._driver.close():
                 answered_s = loop.time()
             elif loop.time() - answered_s > _HUNG_S:
@@ -299,7 +299,8 @@ class SoundCard:
                 return Lost(self._chosen.speaker, f"{error.what}: {error.why}")
 
     def _were_late(self, opening: _Opening, by_s: float) -> bool:
-        """Whether what a driver did meanwhile is not yet known; once in a row."""
+        """Whether this program was late itself, so that a driver's calls may still wait to be seen;
+        accepted once in a row."""
         if opening.late_before or not _LATE_S < by_s < _STOOD_STILL_S:
             return False
         opening.late_before = True

@@ -10,8 +10,7 @@ from threading import Lock
 
 
 class _Stderr:
-    """There is one for the process. Several threads may have it shut, in any order: the last one
-    that does opens it."""
+    """One for the process. Several threads may shut it; the last one to finish opens it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -53,7 +52,7 @@ _stderr = _Stderr()
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """What matters comes to us as errors; Python's own words are not seen meanwhile either."""
+    """Discard what is written to file descriptor 2, Python's own messages included."""
     _stderr.shut()
     try:
         yield
@@ -62,6 +61,6 @@ def quiet_stderr() -> Iterator[None]:
 
 
 def stderr_is_flooded() -> None:
-    """Something prints without end: the descriptor stays shut for good, and from the end of every
-    ``quiet_stderr`` on Python's own words go where it led."""
+    """Something prints without end: the descriptor stays shut for good. After the last
+    ``quiet_stderr`` Python's own messages go where it led."""
     _stderr.flooded()

@@ -29,8 +29,8 @@ def is_array_name(name: str) -> bool:
 
 
 def same_array(microphone: str, speaker: str) -> bool:
-    """Whether sound devices of these names, of one moment, are one and the same XVF3800. Windows
-    lists it as two: ``Echo Cancelling Speakerphone (Reachy Mini Audio)`` and ``Speakers (...)``."""
+    """Whether these names, listed at the same time, belong to one XVF3800. Windows lists it as two:
+    ``Echo Cancelling Speakerphone (Reachy Mini Audio)`` and ``Speakers (...)``."""
     return is_array_name(microphone) and _unit(microphone) == _unit(speaker)
 
 

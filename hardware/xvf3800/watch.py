@@ -30,7 +30,7 @@ the daemon opens the device anew, and its event loop waits for it."""
 PATIENCE = 10
 """So many failures in a row, and the device is closed and looked for anew."""
 BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Before each search; the last one again and again."""
+"""Before each search; then always the last."""
 AUTO_SELECT = 3
 """Which of the four beams is the chosen one."""
 DOA_APART_FROM_LIGHTS = (2, 0, 10)

@@ -23,7 +23,7 @@ pause. What was only held up comes all at once."""
 class MicrophoneClock:
     """Which sample of a microphone's stream arrives at a moment of the loop's clock.
 
-    Pieces arrive late, never early, so those that were least late tell."""
+    Pieces arrive late, never early, so the least late ones set the clock."""
 
     def __init__(self) -> None:
         self._offsets_s: deque[tuple[float, float]] = deque(maxlen=_BUCKETS)
@@ -32,9 +32,8 @@ class MicrophoneClock:
         self._late_since: float | None = None
 
     def arrived(self, end: int, now: float) -> int:
-        """All samples before ``end`` have arrived. Gives by how much later on the stream every
-        moment lies from now on than ``index`` has said before: less than 0 after a pause, 0
-        mostly."""
+        """All samples before ``end`` have arrived. Returns by how many samples ``index`` is
+        corrected from now on: less than 0 after a pause, mostly 0."""
         offset_s = now - end / LISTEN_RATE
         moved = 0
         if self._guessed or self._paused(offset_s, now):
@@ -48,8 +47,8 @@ class MicrophoneClock:
         return moved
 
     def index(self, now: float) -> int:
-        """The sample that arrives now, if it is not late. As long as none has, the first one does
-        when this is asked first."""
+        """The sample that arrives now, if it is on time. Before any has arrived, the first call
+        counts as the arrival of sample 0."""
         if not self._offsets_s:
             self._offsets_s.append((now, now))
             self._guessed = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import threading
 from typing import Any
 
@@ -22,7 +21,6 @@ from tests.support.fake_usb import (
     FakeXvf,
     Fault,
     fails,
-    floats,
     gone,
     late,
     short,
@@ -95,15 +93,6 @@ def test_a_device_that_fails_at_once_is_closed() -> None:
 # --- reading and writing -----------------------------------------------------------------------
 
 
-def test_numbers_text_and_no_number_are_read() -> None:
-    array, _ = opened(FakeXvf())
-    assert array.read("AUDIO_MGR_OP_L") == (8, 0)
-    assert array.read("bld_msg") == "ua-io16-lin"
-    nothing, there = array.read("AUDIO_MGR_SELECTED_AZIMUTHS")
-    assert math.isnan(float(nothing))
-    assert there == pytest.approx(0.91378)
-
-
 def test_every_parameter_of_both_boards_is_read_from_the_fake_s_own_registers() -> None:
     from hardware.xvf3800.parameters import PARAMETERS
 
@@ -113,14 +102,6 @@ def test_every_parameter_of_both_boards_is_read_from_the_fake_s_own_registers() 
             if each.access != "wo":
                 assert len(array.read(each.name)) >= 1
         array.close()
-
-
-def test_what_is_written_is_read_back() -> None:
-    device = FakeXvf()
-    array, _ = opened(device)
-    array.write("PP_MGSCALE", 4.0, 1.0, 1.0)
-    assert device.writes == [((17, 29), floats(4.0, 1.0, 1.0))]
-    assert array.read("PP_MGSCALE") == (4.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("retries", [0, 1, 5, 15])
