@@ -7,11 +7,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
-FIELDS = ("name", "memory.total", "driver_version", "compute_cap")
+FIELDS = ("name", "memory.total", "driver_version", "compute_cap", "memory.free")
 QUERY = (f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
 SMI_PLACES = ("/usr/lib/wsl/lib/nvidia-smi",)
 """Where it is when it is not on PATH: in Windows' Linux."""
@@ -35,13 +35,14 @@ Run = Callable[[Sequence[str]], tuple[int, str]]
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One GPU. ``memory_mb`` (10^6 bytes) is 0 where it shares the machine's (DGX Spark, Jetson).
-    ``capability`` (8.9: (8, 9)) is empty where it was not told."""
+    ``capability`` (8.9: (8, 9)) is empty where it was not told. ``free_mb``: when it was asked."""
 
     name: str
     memory_mb: int
     driver: str
     """Its version, ``580.65.06``."""
     capability: tuple[int, ...]
+    free_mb: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +102,13 @@ def parse_gpus(output: str) -> tuple[Gpu, ...]:
         cells = [cell.strip() for cell in line.rsplit(",", len(FIELDS) - 1)]
         if len(cells) != len(FIELDS) or not version(cells[2]):
             continue
-        mib = int(cells[1]) if cells[1].isdigit() else 0
-        gpus.append(Gpu(cells[0], mib * 2**20 // 10**6, cells[2], version(cells[3])))
+        total, free = (_mb(cells[place]) for place in (1, 4))
+        gpus.append(Gpu(cells[0], total or 0, cells[2], version(cells[3]), free))
     return tuple(gpus)
+
+
+def _mb(mib: str) -> int | None:
+    return int(mib) * 2**20 // 10**6 if mib.isdigit() else None
 
 
 def run_command(command: Sequence[str]) -> tuple[int, str]:
@@ -148,16 +153,8 @@ def free_memory_mb(
     environ: Mapping[str, str] = os.environ,
 ) -> list[int]:
     """Of each GPU, now, in CUDA's order; empty where one does not tell, or there is none."""
-    program = which("nvidia-smi") or next(filter(os.path.exists, SMI_PLACES), None)
-    if program is None:
-        return []
-    query = QUERY[0].replace("=", "=memory.free,")
-    status, output = run([program, query, QUERY[1]])
-    rows = [line.split(",", 1) for line in output.splitlines() if parse_gpus(line)]
-    if status or not all(row[0].strip().isdigit() for row in rows):
-        return []
-    gpus = [parse_gpus(rest)[0] for _, rest in rows]
-    return [int(rows[i][0]) * 2**20 // 10**6 for i in cuda_order(gpus, environ)]
+    free = [gpu.free_mb for gpu in find_gpus(run, which, environ).found]
+    return [] if None in free else [mb for mb in free if mb is not None]
 
 
 def find_nvcc(

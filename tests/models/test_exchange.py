@@ -402,8 +402,8 @@ def test_what_a_gpu_has_left() -> None:
     def run(output: str, status: int = 0) -> list[int]:
         return free_memory_mb(lambda _: (status, output), lambda _: "nvidia-smi", {})
 
-    small, large = "8000, T400, 8192, 580.65, 7.5\n", "23000, RTX 4090, 24564, 580.65, 8.9\n"
+    small, large = "T400, 8192, 580.65, 7.5, 8000\n", "RTX 4090, 24564, 580.65, 8.9, 23000\n"
     assert run(large) == [24_117]
     assert run(small + large) == [24_117, 8_388], "the faster one is the first of CUDA's"
-    assert run("[N/A], GB10, [N/A], 580.95, 12.1\n") == []
+    assert run("GB10, [N/A], 580.95, 12.1, [N/A]\n") == []
     assert run("NVIDIA-SMI has failed\n", 9) == []

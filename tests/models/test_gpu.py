@@ -10,11 +10,11 @@ import pytest
 from app.models.gpu import Gpu, Gpus, find_gpus, find_nvcc, nvcc_version, parse_gpus, run_command
 
 # What the driver's program prints for app.models.gpu.QUERY on several machines.
-RTX_4090 = "NVIDIA GeForce RTX 4090, 24564, 580.65.06, 8.9\n"
-TWO = "NVIDIA H200, 143771, 580.95.05, 9.0\nNVIDIA H200, 143771, 580.95.05, 9.0\n"
-OLD_DRIVER = "NVIDIA GeForce RTX 3060, 12288, 535.183.01, 8.6\n"
-OLD_GPU = "Tesla V100-SXM2-16GB, 16384, 580.65.06, 7.0\n"
-SHARED_MEMORY = "NVIDIA GB10, [N/A], 580.95.05, 12.1\n"
+RTX_4090 = "NVIDIA GeForce RTX 4090, 24564, 580.65.06, 8.9, 1000\n"
+TWO = "NVIDIA H200, 143771, 580.95.05, 9.0, 1000\nNVIDIA H200, 143771, 580.95.05, 9.0, 1000\n"
+OLD_DRIVER = "NVIDIA GeForce RTX 3060, 12288, 535.183.01, 8.6, 1000\n"
+OLD_GPU = "Tesla V100-SXM2-16GB, 16384, 580.65.06, 7.0, 1000\n"
+SHARED_MEMORY = "NVIDIA GB10, [N/A], 580.95.05, 12.1, 1000\n"
 WARNED = "WARNING: infoROM is corrupted at gpu 0000:01:00.0\n" + RTX_4090
 NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that "
@@ -43,7 +43,10 @@ class TestNvidiaSmi:
             (RTX_4090, [Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))]),
             (WARNED, [Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))]),
             (SHARED_MEMORY, [Gpu("NVIDIA GB10", 0, "580.95.05", (12, 1))]),
-            ("A GPU, made up, 8192, 580.65, 8.6", [Gpu("A GPU, made up", 8_589, "580.65", (8, 6))]),
+            (
+                "A GPU, made up, 8192, 580.65, 8.6, 1000",
+                [Gpu("A GPU, made up", 8_589, "580.65", (8, 6))],
+            ),
             ("", []),
             (NO_DRIVER, []),
             (NO_FIELD, []),
@@ -72,7 +75,7 @@ class TestNvidiaSmi:
     def test_they_are_counted_as_cuda_counts(
         self, environ: dict[str, str], names: list[str]
     ) -> None:
-        output = "T400, 4096, 580.65, 7.5\n4090, 24564, 580.65, 8.9\n"
+        output = "T400, 4096, 580.65, 7.5, 1000\n4090, 24564, 580.65, 8.9, 1000\n"
         gpus = find_gpus(lambda command: (0, output), lambda name: name, environ)
         assert [gpu.name for gpu in gpus.found] == names
         assert gpus.problem == ""
