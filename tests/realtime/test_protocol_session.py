@@ -263,79 +263,46 @@ def test_the_session_may_be_sent_back_as_it_came() -> None:
     assert again == client.created[0]["session"]
 
 
+MISSING, UNKNOWN = "missing_required_parameter", "unknown_parameter"
+DETECTION = "audio.input.turn_detection"
+
+
 @pytest.mark.parametrize(
-    ("session", "code", "param"),
+    ("path", "value", "code", "named"),
     [
-        ({}, "missing_required_parameter", "session.type"),
-        ({"type": "telepathy"}, "invalid_value", "session.type"),
-        (
-            {"type": "realtime", "output_modalities": ["text", "audio"]},
-            "invalid_value",
-            "session.output_modalities",
-        ),
-        ({"type": "realtime", "temperature": 0.5}, "unknown_parameter", "session.temperature"),
-        (
-            {"type": "realtime", "audio": {"input": {"turn_detection": {"idle_timeout_ms": 4999}}}},
-            "invalid_value",
-            "session.audio.input.turn_detection.idle_timeout_ms",
-        ),
-        (
-            {
-                "type": "realtime",
-                "audio": {"input": {"turn_detection": {"idle_timeout_ms": 30001}}},
-            },
-            "invalid_value",
-            "session.audio.input.turn_detection.idle_timeout_ms",
-        ),
-        (
-            {"type": "realtime", "audio": {"input": {"turn_detection": {"threshold": 1.1}}}},
-            "invalid_value",
-            "session.audio.input.turn_detection.threshold",
-        ),
-        (
-            {"type": "realtime", "tools": [{"type": "mcp", "server_label": "x"}]},
-            "invalid_value",
-            "session.tools[0].type",
-        ),
-        (
-            {"type": "realtime", "reasoning": {"effort": "x"}},
-            "invalid_value",
-            "session.reasoning.effort",
-        ),
-        ({"type": "realtime", "prompt": {}}, "missing_required_parameter", "session.prompt.id"),
-        ({"type": "realtime", "truncation": "some"}, "invalid_value", "session.truncation"),
-        ({"type": "realtime", "tracing": "on"}, "invalid_value", "session.tracing"),
-        (
-            {"type": "realtime", "audio": {"input": {"turn_detection": {"type": "magic"}}}},
-            "invalid_value",
-            "session.audio.input.turn_detection.type",
-        ),
-        ({"type": "realtime", "tools": [{"name": 3}]}, "invalid_value", "session.tools[0].name"),
-        (
-            {"type": "realtime", "tools": [{"type": "function", "function": {"name": "x"}}]},
-            "missing_required_parameter",
-            "session.tools[0].name",
-        ),
-        (
-            {"type": "realtime", "max_output_tokens": 0},
-            "invalid_value",
-            "session.max_output_tokens",
-        ),
-        (
-            {"type": "realtime", "max_output_tokens": True},
-            "invalid_value",
-            "session.max_output_tokens",
-        ),
-        ({"type": "realtime", "tool_choice": "maybe"}, "invalid_value", "session.tool_choice"),
-        (
-            {"type": "realtime", "audio": {"output": {"speed": 9}}},
-            "invalid_value",
-            "session.audio.output.speed",
-        ),
+        ("type", None, "invalid_value", ""),
+        ("type", "telepathy", "invalid_value", ""),
+        ("output_modalities", ["text", "audio"], "invalid_value", ""),
+        ("temperature", 0.5, UNKNOWN, ""),
+        (f"{DETECTION}.idle_timeout_ms", 4999, "invalid_value", ""),
+        (f"{DETECTION}.idle_timeout_ms", 30001, "invalid_value", ""),
+        (f"{DETECTION}.threshold", 1.1, "invalid_value", ""),
+        (f"{DETECTION}.type", "magic", "invalid_value", ""),
+        ("tools", [{"type": "mcp", "server_label": "x"}], "invalid_value", "[0].type"),
+        ("tools", [{"name": 3}], "invalid_value", "[0].name"),
+        ("tools", [{"type": "function", "function": {"name": "x"}}], MISSING, "[0].name"),
+        ("reasoning.effort", "x", "invalid_value", ""),
+        ("prompt", {}, MISSING, ".id"),
+        ("truncation", "some", "invalid_value", ""),
+        ("tracing", "on", "invalid_value", ""),
+        ("max_output_tokens", 0, "invalid_value", ""),
+        ("max_output_tokens", True, "invalid_value", ""),
+        ("tool_choice", "maybe", "invalid_value", ""),
+        ("audio.output.speed", 9, "invalid_value", ""),
     ],
 )
-def test_a_bad_update_changes_nothing(session: dict[str, Any], code: str, param: str) -> None:
+def test_a_bad_update_changes_nothing(path: str, value: Any, code: str, named: str) -> None:
+    """``named``: what the error's ``param`` names within ``path``."""
     client = Client()
-    error = client.refused("session.update", session={**session, "instructions": "changed"})
-    assert (error["code"], error["param"]) == (code, param)
+    field = value
+    for step in reversed(path.split(".")):
+        field = {step: field}
+    session = {"type": "realtime", "instructions": "changed", **field}
+    error = client.refused("session.update", session=session)
+    assert (error["code"], error["param"]) == (code, f"session.{path}{named}")
     assert client.protocol.config.instructions == "You are Reachy."
+
+
+def test_an_update_without_its_type_is_refused() -> None:
+    error = Client().refused("session.update", session={"instructions": "changed"})
+    assert (error["code"], error["param"]) == (MISSING, "session.type")
