@@ -7,7 +7,6 @@ sender back; the client is told so, and is disconnected if it goes on regardless
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 NOTICE_EVERY_S = 5.0
@@ -92,32 +91,3 @@ class MessageRate:
         if tell:
             self._told_at = now
         return Pace(wait_s, tell)
-
-
-class Places:
-    """How many each address holds of something that is scarce.
-
-    ``total`` bounds all together, ``each`` one address; ``None`` does not.
-    """
-
-    def __init__(self, total: int | None, each: int | None) -> None:
-        self._total = total
-        self._each = each
-        self._taken: Counter[str] = Counter()
-        self._sum = 0
-
-    def full(self, address: str) -> bool:
-        """Whether the next one of ``address`` has to stay out."""
-        if self._total is not None and self._sum >= self._total:
-            return True
-        return self._each is not None and self._taken[address] >= self._each
-
-    def take(self, address: str) -> None:
-        self._taken[address] += 1
-        self._sum += 1
-
-    def free(self, address: str) -> None:
-        self._sum -= 1
-        self._taken[address] -= 1
-        if not self._taken[address]:
-            del self._taken[address]

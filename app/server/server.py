@@ -23,7 +23,6 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from app.access.api_errors import error_response, on_http_exception
-from app.access.limits import Places
 from app.access.policy import Caller
 from app.console.console import console_routes
 from app.console.recent_turns import RecentTurns
@@ -63,21 +62,24 @@ log = logging.getLogger("reachy_voice.server")
 
 
 class OpenSockets:
-    """The clients of one server."""
+    """The clients of one server: at most ``most``, and ``each`` of one address (``None``: no
+    bound of its own)."""
 
-    def __init__(self, places: Places, reconnect_s: float, turns: RecentTurns) -> None:
+    def __init__(self, most: int, each: int | None, reconnect_s: float, turns: RecentTurns) -> None:
         self.closing = False
         """No new client is admitted."""
         self.metrics = Metrics()
         self.parked = ParkedConversations(reconnect_s)
         self.turns = turns
-        self._places = places
+        self._most = most
+        self._each = most if each is None else each
         self._open: set[RealtimeSocket] = set()
         self._changed = asyncio.Event()
 
     def full(self, address: str) -> bool:
         """Whether a client from ``address`` must be turned away."""
-        return self._places.full(address)
+        of_address = sum(link.address == address for link in self._open)
+        return len(self._open) >= self._most or of_address >= self._each
 
     def __len__(self) -> int:
         """How many clients are connected."""
@@ -109,7 +111,6 @@ class OpenSockets:
         )
         address = websocket.scope[CALLER].place
         self._open.add(link)
-        self._places.take(address)
         websocket.scope["extensions"][LINK].on_settled()
         try:
             await accept(websocket)
@@ -117,7 +118,6 @@ class OpenSockets:
             await link.serve()
         finally:
             log.info("%s is gone", address)
-            self._places.free(address)
             self._open.remove(link)
             link.ended.set()
             self._changed.set()
@@ -160,7 +160,7 @@ def build_app(
         *health.ROUTES,
     ]
     turns = RecentTurns(turns_kept)
-    sockets = OpenSockets(Places(max_sessions, limits.sessions_per_address), reconnect_s, turns)
+    sockets = OpenSockets(max_sessions, limits.sessions_per_address, reconnect_s, turns)
     if console:
         here = replace(
             console,

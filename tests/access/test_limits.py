@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.access.limits import NOTICE_EVERY_S, PATIENCE_S, MessageRate, Places, TokenBucket
+from app.access.limits import NOTICE_EVERY_S, PATIENCE_S, MessageRate, TokenBucket
 
 ROBOT_PER_S = 100
 
@@ -82,24 +82,3 @@ def test_a_long_recording_may_be_sent_as_fast_as_it_goes() -> None:
 def test_without_a_limit_nothing_is_ever_too_fast() -> None:
     rate = MessageRate(None, 1, 0.0)
     assert not any(rate.take(0.0).wait_s for _ in range(10_000))
-
-
-def test_places_in_all_and_of_each_address() -> None:
-    places = Places(total=3, each=2)
-    for address in ("a", "a"):
-        assert not places.full(address)
-        places.take(address)
-    assert places.full("a")
-    assert not places.full("b")
-    places.take("b")
-    assert places.full("c")
-    places.free("a")
-    assert not places.full("a")
-    assert not places.full("c")
-
-
-def test_places_without_bounds() -> None:
-    places = Places(None, None)
-    for _ in range(100):
-        places.take("a")
-    assert not places.full("a")
