@@ -6,15 +6,15 @@ a fixed set of values.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from app.server.loop_lag import LoopLag
 from app.server.process_usage import MIB, Usage
-from pipeline.bus import Bus
+from pipeline.bus import Bus, Published
 from pipeline.events import ClauseFault, SilenceOutcome, SilentAnswer, TranscriptFailed
 from pipeline.turn_record import Ignored, Pause, TurnRecord
 from pipeline.turn_taking.ending_words import Clue
@@ -41,8 +41,8 @@ Refusal = Literal["full", "not_ready", "closing", "unauthorized", "forbidden", "
 CLUES = frozenset({"sound", *get_args(Clue)})
 """Reasons of decisions that are counted by name; all others count as ``other``."""
 
-OBSERVED_EVENTS = 1024
-"""Events that may wait to be counted; older ones are lost and counted as dropped."""
+LAG_PERIOD_S = 0.05
+"""Shorter stalls than this may fall between two timers."""
 
 
 class Metrics:
@@ -63,13 +63,11 @@ class Metrics:
         refusals = get_args(Refusal)
         self._refused = counter("sessions_refused", "Clients turned away.", reason=refusals)
         self._errors = counter("client_errors", "Error events sent to clients.", code=())
-        self._dropped = counter("events_dropped", "Events that these metrics missed.")
         self._ready = gauge("engine_ready", "1 when the engine is ready.", "engine")
         processes = "of the server and its engines' processes"
         self._rss = gauge("resident_bytes", f"Memory {processes}.")
         self._cpu = gauge("cpu_seconds", f"CPU time {processes} that now live.")
-        lag = self._histogram("event_loop_lag_seconds", "How late timers come.", LAG_BUCKETS_S)
-        self._lag = LoopLag(lag.observe)
+        self.lag = self._histogram("event_loop_lag_seconds", "How late timers come.", LAG_BUCKETS_S)
 
     def _of_turns(self) -> None:
         counter = self._counter
@@ -103,8 +101,19 @@ class Metrics:
     def session(self) -> Iterator[None]:
         """A client is connected for as long as the context lasts."""
         self._sessions.inc()
-        with self._open.track_inprogress(), self._lag.watched():
+        with self._open.track_inprogress():
             yield
+
+    def observe(self, bus: Bus) -> None:
+        """Count what happens in the session whose events ``bus`` carries."""
+
+        def count(published: Published) -> None:
+            # Audio and words are most of the events: they leave at the first comparison.
+            event = published.event
+            if type(event) in _COUNTED:
+                _COUNTED[type(event)](self, event)
+
+        bus.tap(count)
 
     def resumed(self) -> None:
         self._resumed.inc()
@@ -118,9 +127,6 @@ class Metrics:
     def client_error(self, code: str) -> None:
         """``code``: one of ours; no client can make one up."""
         self._errors.labels(code).inc()
-
-    def dropped(self, events: int) -> None:
-        self._dropped.inc(events)
 
     def render(self, readiness: Mapping[str, str | None], parked: int, usage: Usage) -> bytes:
         """All of it, in Prometheus' text format. ``usage`` takes long to find out, so it is the
@@ -151,25 +157,14 @@ class Metrics:
         return Histogram(PREFIX + name, help, labels, buckets=buckets, registry=self.registry)
 
 
-class SessionObserver:
-    """Counts what happens on one session's bus. ``run`` it beside the session; ``finish`` it
-    when the session has ended, for what it published last."""
-
-    def __init__(self, bus: Bus, metrics: Metrics) -> None:
-        self._events = bus.subscribe(OBSERVED_EVENTS)
-        self._metrics = metrics
-
-    async def run(self) -> None:
-        async for _, event in self._events:
-            # Audio and words are most of the events: they leave at the first comparison.
-            if type(event) in _COUNTED:
-                _COUNTED[type(event)](self._metrics, event)
-
-    async def finish(self) -> None:
-        """Count what is still unread; waits for nothing."""
-        self._events.close()
-        await self.run()
-        self._metrics.dropped(self._events.dropped)
+async def watch_lag(observe: Callable[[float], None]) -> NoReturn:
+    """Give ``observe`` the lateness of a timer, in seconds, again and again: how late the event
+    loop is."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LAG_PERIOD_S
+        await asyncio.sleep(LAG_PERIOD_S)
+        observe(max(0.0, loop.time() - due))  # the clock's own grain lets it come a hair early
 
 
 def _turn(metrics: Metrics, record: TurnRecord) -> None:

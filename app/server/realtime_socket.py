@@ -23,7 +23,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from app.access.limits import MessageRate
 from app.console.recent_turns import RecentTurns
 from app.server.gate import CALLER, SECRET
-from app.server.metrics import Ending, Metrics, SessionObserver
+from app.server.metrics import Ending, Metrics, watch_lag
 from app.server.reconnect import Identity, ParkedConversations
 from app.server.websocket_link import LINK, WebSocketLink
 from app.settings.model import LimitSettings
@@ -123,7 +123,7 @@ class RealtimeSocket:
         """Set by the caller of ``serve``, when everything that belongs to the client has ended."""
         self._bus = Bus()
         self._events = self._bus.subscribe(lossless=True)
-        self._observer = SessionObserver(self._bus, metrics)
+        metrics.observe(self._bus)
         turns.watch(self._bus, self.address)
         self._given = secret.session if (secret := websocket.scope[SECRET]) else {}
         self._protocol = protocol_for(
@@ -171,7 +171,7 @@ class RealtimeSocket:
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(self._send_events())
-                self._tasks.create_task(self._observer.run())
+                self._tasks.create_task(watch_lag(self._metrics.lag.observe))
                 self._tasks.create_task(self._notice_loss())
                 if self._idle_s is not None:
                     self._tasks.create_task(self._notice_idleness(self._idle_s))
@@ -187,7 +187,6 @@ class RealtimeSocket:
             ended, closed = "failed", _Closed(INTERNAL, "internal error")
         finally:
             self._leave(ended)
-        await self._observer.finish()
         if closed is not None:
             await hang_up(self._websocket, closed.code, closed.reason)
 

@@ -4,7 +4,7 @@
 
 The real server with its configured engines runs in this process's loop. A client in a thread of its
 own says recordings in real time over a loopback socket and waits for each spoken answer. A timer in
-the server's loop notes how late it is (``app.server.loop_lag``).
+the server's loop notes how late it is (``app.server.metrics``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from app.compose import Assistant
 from app.models.weights import WeightsCache
-from app.server.loop_lag import LoopLag
+from app.server.metrics import watch_lag
 from app.server.serving import local_server
 from app.settings.load import load_settings
 from app.talk.realtime_client import TurnFailed, connect
@@ -44,8 +44,9 @@ async def measure(assistant: Assistant, turns: int) -> dict[str, Any]:
     late_s: list[float] = []
     async with local_server(assistant) as url:
         began = time.monotonic()
-        with LoopLag(late_s.append).watched():
-            answered = await asyncio.to_thread(lambda: asyncio.run(_talk(url, performed)))
+        watching = asyncio.create_task(watch_lag(late_s.append))
+        answered = await asyncio.to_thread(lambda: asyncio.run(_talk(url, performed)))
+        watching.cancel()
         seconds = round(time.monotonic() - began, 1)
     late_ms = np.array(late_s) * 1000
     lag_ms = {f"p{q}": round(float(np.percentile(late_ms, q)), 3) for q in (50, 95, 99)}

@@ -8,16 +8,15 @@ from typing import get_args
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.server.loop_lag import PERIOD_S, LoopLag
 from app.server.metrics import (
     CLUES,
     CONTENT_TYPE,
-    OBSERVED_EVENTS,
+    LAG_PERIOD_S,
     STAGES,
     Ending,
     Metrics,
     Refusal,
-    SessionObserver,
+    watch_lag,
 )
 from app.server.process_usage import Usage as ProcessUsage
 from pipeline import events
@@ -55,10 +54,9 @@ def scrape(metrics: Metrics) -> Scrape:
 
 async def observed(*published: events.Event) -> Scrape:
     metrics, bus = Metrics(), Bus()
-    observer = SessionObserver(bus, metrics)
+    metrics.observe(bus)
     for event in published:
         bus.publish(event)
-    await observer.finish()
     return scrape(metrics)
 
 
@@ -145,11 +143,6 @@ async def test_silent_answers_count_by_what_became_of_them() -> None:
     assert seen("silent_answers_total", outcome="given_up") == 0
 
 
-async def test_events_that_came_too_fast_are_counted_as_dropped() -> None:
-    many = [events.InputCleared()] * (OBSERVED_EVENTS + 3)
-    assert (await observed(*many))("events_dropped_total") == 3
-
-
 # --- labels ------------------------------------------------------------------------------------
 
 
@@ -176,28 +169,14 @@ def test_the_loop_is_late_by_what_holds_it_up() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        with LoopLag(lags.append).watched():
-            await asyncio.sleep(2.5 * PERIOD_S)
-            loop.now += 0.1  # something computes for 100 ms without an await
-            await asyncio.sleep(PERIOD_S)
+        watching = asyncio.create_task(watch_lag(lags.append))
+        await asyncio.sleep(2.5 * LAG_PERIOD_S)
+        loop.now += 0.1  # something computes for 100 ms without an await
+        await asyncio.sleep(LAG_PERIOD_S)
+        watching.cancel()
 
     run_virtual(main())
-    assert lags == pytest.approx([0, 0, 0.1 - 0.5 * PERIOD_S, 0], abs=1e-6)
-
-
-def test_no_timer_runs_while_metrics_are_not_read() -> None:
-    lags: list[float] = []
-
-    async def main() -> None:
-        lag = LoopLag(lags.append)
-        with lag.watched():
-            with lag.watched():
-                await asyncio.sleep(1.5 * PERIOD_S)
-            await asyncio.sleep(PERIOD_S)
-        await asyncio.sleep(10)
-
-    run_virtual(main())
-    assert len(lags) == 2
+    assert lags == pytest.approx([0, 0, 0.1 - 0.5 * LAG_PERIOD_S], abs=1e-6)
 
 
 # --- over HTTP ---------------------------------------------------------------------------------
