@@ -56,7 +56,7 @@ REFRACTORY_S = 2.0
 WARM_UP_S = 12.0
 BETWEEN_S = 4.0
 LEAD_S = 0.1
-"""Of the scene alone before somebody speaks into it."""
+"""Of the scene alone before the clip begins."""
 LATEST_S = 1.0
 HEARD = int(1.7 * LISTEN_RATE)
 """Samples of a clip of which only the beginning counts."""
@@ -88,7 +88,7 @@ class PlainSilero:
 
 class Ear:
     """Canceller, two VADs, the detector; block by block. ``residual``: what was left of each block.
-    ``fired``: the sample behind each window with which somebody seems to speak."""
+    ``fired``: the sample behind each window that counts as an interruption."""
 
     def __init__(self) -> None:
         self.canceller = EchoCanceller()
@@ -193,7 +193,7 @@ def _erle(echo: Signal, left: Signal) -> dict[str, float]:
     return found
 
 
-# --- somebody interrupts -----------------------------------------------------------------------
+# --- interruptions ----------------------------------------------------------------------------
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Seeded echo scenes: a robot speaks in a room, with or without somebody who interrupts it.
+"""Seeded echo scenes: a robot speaks in a room, with or without a person who interrupts it.
 
 The same seed, voices and corpus give the same scenes. Seeds below 100 are for tuning, figures come
 from seeds of 1000 and more; the robot says other sentences there. Robot: Piper and flite. People:
@@ -93,7 +93,7 @@ ROBOT_VOICES = (
 
 
 class Clip(NamedTuple):
-    """Somebody who interrupts. ``onset``: sample of ``signal`` in which speech begins."""
+    """A person who interrupts. ``onset``: sample of ``signal`` in which speech begins."""
 
     name: str
     text: str
@@ -130,7 +130,7 @@ class EchoScene:
 
 
 def active_dbfs(signal: Signal) -> float:
-    """Level where somebody speaks: of the 10 ms frames within 30 dB of the loudest."""
+    """Level of the speech: of the 10 ms frames within 30 dB of the loudest."""
     frames = signal[: len(signal) // _FRAME * _FRAME].reshape(-1, _FRAME)
     power = np.square(frames, dtype=np.float64).mean(axis=1)
     active = power > power.max() * 1e-3

@@ -11,7 +11,7 @@ take (``benchmarks.harness.virtual_engines``). The reference is what was sent; t
 report when it is played.
 
 - Alone: how often an hour an answer is cut off (``stopped``), held back for a moment (``held``) or
-  answered as if somebody had spoken (``answered``). ``later`` leaves the first 10 s out.
+  answered as if a person had spoken (``answered``). ``later`` leaves the first 10 s out.
 - With ``--corpus``: each answer is interrupted, at +6, 0 and -6 dB to the echo; the first one, in a
   room that is unknown, apart. ``stopped``: from the onset until the answer is cancelled.
   ``--no-echo``: the loudspeaker is not heard.
@@ -188,7 +188,7 @@ class Interrupted:
 
 @dataclass
 class Scene:
-    """``*_s``: when something happened; nobody spoke but the robot, or only after ``COLD_S``."""
+    """``*_s``: when something happened; only those that no person caused."""
 
     seed: int
     seconds: float
@@ -259,7 +259,7 @@ class _Talk:
     """Clip, ratio, sample of its onset, sample of its end."""
 
     def begin(self, client: RoomClient, now: int) -> None:
-        """Somebody speaks in 2 to 6 s."""
+        """A person will speak in 1 to 6 s."""
         clip = self.clips[int(self.rng.integers(len(self.clips)))]
         ser_db = SER_DB[(self.seed + len(self.done)) % 3]
         at = now + int(self.rng.uniform(*INTERRUPT_S) * LISTEN_RATE)
@@ -338,7 +338,7 @@ def _scene(
     answered = [at for at, event in log if isinstance(event, TranscriptReady)]
     found = [_interrupted(each, number == 0, stopped) for number, each in enumerate(talk.done)]
 
-    def nobodys(times: Sequence[float]) -> list[float]:
+    def unprompted(times: Sequence[float]) -> list[float]:
         return [
             round(at, 2)
             for at in times
@@ -350,7 +350,7 @@ def _scene(
     return Scene(
         *(seed, seconds, round(robot, 1), delay_ms),
         round((client.down_s + UP_S + direct) * 1000),
-        *(nobodys(stopped), nobodys(ignored), nobodys(answered)),
+        *(unprompted(stopped), unprompted(ignored), unprompted(answered)),
         found,
     )
 

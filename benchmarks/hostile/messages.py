@@ -224,7 +224,7 @@ class Hostile:
         text = self._text({**self._choice(self._messages), "event_id": event_id, "metadata": "@"})
         spoilt = text.replace('"@"', nested)
         if depth == 90:
-            # An append may carry fields that nobody reads.
+            # An append may carry fields that are never read.
             return Attack("deep", spoilt, "either", event_id)
         return Attack("deep", spoilt, "bad")
 

@@ -3,7 +3,7 @@
 Each scene is what a microphone hears while an answer is given, without the answer's echo: room
 tone, from ``onset`` to ``end`` one thing, room tone. Interruptions are turns of the corpus
 (``benchmarks.turns``) and spoken commands; listeners' words are said by synthetic voices, since
-nobody records them alone; "mm-hm" and noises are computed. What is synthetic is called so.
+no recordings of them alone exist; "mm-hm" and noises are computed. What is synthetic is called so.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ONSET_S = (2.5, 6.0)
 AFTER_S = 3.0
 LEVEL_DBFS = (-32.0, -20.0)
 SIDE_SPEECH_DB = -18.0
-"""Of somebody in the room who talks to others, against who talks to the robot."""
+"""Of a person in the room who talks to others, against one who talks to the robot."""
 SIDE_RT60_S = 0.6
 LONGEST_S = 5.0
 

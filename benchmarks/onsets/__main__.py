@@ -1,4 +1,4 @@
-"""Is anything lost when somebody begins to speak? And how often does a turn begin without speech?
+"""Is the beginning of speech ever lost? And how often does a turn begin without speech?
 
     python -m benchmarks.onsets [-n 1000] [--seed N]... [--corpus DIR]... [--jobs N] [--out FILE]
 

@@ -1,4 +1,4 @@
-"""Turns that open while nobody speaks: sounds of rooms, crowds, machines and music."""
+"""Turns that open without speech: sounds of rooms, crowds, machines and music."""
 
 from __future__ import annotations
 

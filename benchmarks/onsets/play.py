@@ -83,7 +83,7 @@ class Oracle:
         return OracleUtterance(self, next(self._opened))
 
     def hears_speech(self, number: int, samples: int) -> bool:
-        """Whether somebody speaks in the first ``samples`` of that utterance."""
+        """Whether there is speech in the first ``samples`` of that utterance."""
         starts = [event for _, event in self._log if isinstance(event, SpeechStarted)]
         start = starts[number].audio_ms * SAMPLES_PER_MS
         return start < self._scene.end and start + samples > self._scene.onset
@@ -117,7 +117,7 @@ class Outcome:
     early_ms: float | None
     late_ms: float | None
     began_before: int
-    """Turns that began while nobody spoke."""
+    """Turns that began without speech."""
     committed: tuple[int, int] | None
     """Range of the committed turn with the onset in it, or of the first one. 16 kHz samples."""
 

@@ -1,4 +1,4 @@
-"""Seeded scenes for the onsets benchmark: somebody begins to speak, and where is known exactly.
+"""Seeded scenes for the onsets benchmark: a speaker begins, and the exact sample is known.
 
 The truth is taken from the clean clip (``onset_speech.bounds``) before room, noise or echo are
 mixed in. The same seed and the same installed voices give the same scenes.

@@ -97,7 +97,7 @@ def compose(spoken: Utterance, conditions: Conditions, part: Part, name: str, se
 
 
 def active_samples(samples: int, onset: int, end: int, pauses: tuple[Pause, ...]) -> Mask:
-    """One flag a sample: is somebody speaking, by the labels?"""
+    """One flag a sample: is it speech, by the labels?"""
     active = np.zeros(samples, dtype=np.bool_)
     active[onset:end] = True
     for pause in pauses:

@@ -343,7 +343,7 @@ def _asks(question: str, text: str) -> bool:
 
 
 def _onset_lost(scene: Scene, commits: list[Commit]) -> bool | None:
-    """``None``: nobody knows what was said, or nothing was recognised."""
+    """``None``: what was said is not known, or nothing was recognised."""
     said, heard = words(scene.text), [word for commit in commits for word in words(commit.text)]
     if scene.text_by != "source" or not said or not heard:
         return None

@@ -36,7 +36,7 @@ _LEVEL_DBFS = -20.0
 _SHARES = {"own": 0.5, "seams": 0.25, "plain": 0.25}
 _OWN_PAUSE_S = 0.2
 _MISHEARD_SHARE = 0.4
-"""Of a line's words at a seam: with more of them wrong nobody knows where it lies."""
+"""Of a line's words at a seam: with more of them wrong its place is unknown."""
 
 _DICKENS_END_S = 29.75
 """From here to its end the reading of Dickens is one turn: "The period was so far like ..."."""
@@ -219,7 +219,7 @@ def _spoken(signal: Signal) -> Signal:
 
 
 def trimmed(signal: Signal) -> Signal:
-    """``signal`` with 30 ms around the speech. Raises ``ValueError`` if nobody speaks."""
+    """``signal`` with 30 ms around the speech. Raises ``ValueError`` if there is no speech."""
     span = speech_span(signal)
     return signal[max(0, span.start - _MARGIN_SAMPLES) : span.end + _MARGIN_SAMPLES]
 
@@ -236,7 +236,7 @@ def plausible(text: str, signal: Signal) -> bool:
 
 
 def kind_of(text: str) -> SceneKind:
-    """The kind of a turn that nobody wrote for us, by its text alone."""
+    """The kind of a turn, by its text alone."""
     sentences = [piece for piece in text.replace("?", ".").replace("!", ".").split(".") if piece]
     if len(sentences) > 1:
         return "two-sentences"

@@ -53,16 +53,6 @@ def test_the_history_has_the_words_of_an_even_voice(how: How, at: float) -> None
     assert outcome.unsent == 0
 
 
-def test_more_is_heard_later() -> None:
-    outcomes = [
-        play(Interruption(ANSWER, "cancel", 1.0, 250, at), even(), whole_s=6.0)
-        for at in (0.1, 0.4, 0.7)
-    ]
-    played = [each.played for each in outcomes if each]
-    assert len(played) == 3
-    assert played == sorted(set(played))
-
-
 def test_a_history_with_a_word_more_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from pipeline.speaking import delivery
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -13,15 +12,11 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 
 from app.talk.realtime_client import RATE, RealtimeClient, SpokenTurn, TurnFailed
-from benchmarks.harness import acoustics
-from benchmarks.harness.scene import Pause, Scene, save
 from benchmarks.latency import __main__ as latency
 from benchmarks.latency.clips import (
     Recorded,
     Take,
     perform,
-    recordings_of_corpus,
-    scenes_with_pauses,
     takes,
     with_inner_pause,
 )
@@ -52,15 +47,6 @@ def test_the_same_seed_performs_the_same() -> None:
     assert not any(np.array_equal(a.pcm, b.pcm) for a, b in zip(first, other, strict=True))
 
 
-def test_each_recording_is_performed_equally_often_and_each_time_anew() -> None:
-    performed = takes([ONE, TWO], 7, seed=0)
-    counts = [sum(take.name == name for take in performed) for name in ("alice-1", "alice-2")]
-    assert sorted(counts) == [3, 4]
-    assert len({take.pcm.tobytes() for take in performed}) == 7
-    phases = {take.end % (RATE * 32 // 1000) for take in performed}
-    assert len(phases) > 4
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_the_end_of_speech_is_that_of_the_clean_recording(seed: int) -> None:
     take = perform(ONE, np.random.default_rng(seed))
@@ -82,15 +68,6 @@ def test_noise_is_there_before_and_after_and_as_loud_as_it_says(seed: int) -> No
         assert second.any()
 
 
-def test_no_gain_clips_a_loud_recording() -> None:
-    loud = replace(ONE, signal=speech(1.0) * 6)
-    dry = [perform(loud, np.random.default_rng(seed)) for seed in range(8)]
-    dry = [take for take in dry if not take.how["rt60_s"]]
-    assert dry
-    for take in dry:
-        assert 20_000 < np.abs(take.pcm).max() < 32_767
-
-
 def test_a_pause_cut_in_parts_the_words_and_not_the_speech() -> None:
     paused = with_inner_pause(ONE, np.random.default_rng(0))
     ((start, end),) = paused.pauses
@@ -104,45 +81,6 @@ def test_a_pause_cut_in_parts_the_words_and_not_the_speech() -> None:
     assert second
     assert f"{first} {second}" == "one two three four"
     assert paused.group == ONE.group
-
-
-def scene(name: str, **more: Any) -> Scene:
-    """Speech from 0.2 to 1.2 s and from 1.4 to 2.4 s."""
-    fields: dict[str, Any] = {
-        "part": "tuning",
-        "source": "real:somebody",
-        "speaker": "somebody",
-        "kind": "statement",
-        "text": "One, two. Three.",
-        "asked": "",
-        "snr_db": None,
-        "rt60_s": None,
-        "onset": 3200,
-        "end": 38_400,
-        "pauses": (Pause(19_200, 22_400, "natural"),),
-    }
-    return Scene(name, pcm=acoustics.to_pcm(speech(1.0, 1.0)), **{**fields, **more})
-
-
-def test_of_a_corpus_clean_real_speech_is_taken_with_nothing_spliced_in(tmp_path: Path) -> None:
-    spliced = (Pause(19_200, 22_400, "word"),)
-    scenes = [
-        scene("whole", pauses=()),
-        scene("natural"),
-        scene("spliced", pauses=spliced),
-        scene("noisy", snr_db=20.0),
-        scene("room", rt60_s=0.4),
-        scene("voice", source="synthetic:voice"),
-    ]
-    save(scenes, tmp_path)
-    found = {each.name: each.ends_plainly for each in recordings_of_corpus(tmp_path)}
-    assert found == {"whole": True, "natural": False}
-    assert [each.name for each in scenes_with_pauses(tmp_path)] == [
-        "natural",
-        "spliced",
-        "room",
-        "voice",
-    ]
 
 
 # --- figures -----------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from benchmarks.harness.scripted_engines import (
     ScriptedOptions,
     heard_words,
     installed,
-    read_cue,
     write_cue,
 )
 from benchmarks.harness.scripted_engines import (
@@ -39,7 +38,7 @@ from benchmarks.harness.scripted_engines import (
     ScriptedTts as SlowTts,
 )
 from pipeline.audio import LISTEN_RATE
-from pipeline.engines.contract import Finished, TextDelta, Warmed
+from pipeline.engines.contract import Finished, TextDelta
 from pipeline.engines.registry import Kind, engine_spec
 from pipeline.messages import Message, Sampling, SpeechRequest, ToolChoice, Usage
 from pipeline.work import Cancelled
@@ -93,14 +92,6 @@ def test_words_are_heard_when_they_have_been_said() -> None:
     assert heard_words(said, 12.1, 13.06) == "three four"
 
 
-def test_a_cue_survives_its_file(tmp_path: Path) -> None:
-    said = [Said(1.5, 2.5, "hello there")]
-    write_cue(tmp_path / "cue.json", said)
-    assert read_cue(tmp_path / "cue.json") == said
-    assert read_cue(tmp_path / "absent.json") == []
-    assert read_cue(None) == []
-
-
 def test_the_recogniser_takes_its_time_and_knows_what_was_said(
     clock: Clock, tmp_path: Path
 ) -> None:
@@ -141,23 +132,6 @@ def test_a_prompt_that_was_read_before_takes_a_fraction(clock: Clock) -> None:
     warm_s = clock.now - began - (len(answer.split()) - 1) * token_s
     assert warm_s == pytest.approx(LLM_FIRST_TOKEN_S, rel=0.2)
     assert usage.evaluated == len(["user", "And", "now?"]) + 1 + words  # the role before the answer
-
-
-def test_reading_ahead_makes_the_answer_quick(clock: Clock) -> None:
-    session = SlowLlm(ScriptedOptions(engine=NAME)).open()
-    long = "word " * 100
-    usages = list(session.warm([Message("user", long)], (), "and more", Token()))
-    assert usages[:-1] == [None] * (len(usages) - 1)
-    assert usages[-1] == Warmed(Usage(103, 0, 103, 0))
-    _, usage = reply(session, f"{long} and more of it")
-    assert (usage.cached, usage.evaluated) == (103, 2)
-
-
-def test_a_cancelled_answer_ends(clock: Clock) -> None:
-    session = SlowLlm(ScriptedOptions(engine=NAME)).open()
-    with pytest.raises(Cancelled):
-        reply(session, "Hello", cancel=Token(cancelled_after=4))
-    assert clock.now - 100 < 2 * LLM_FIRST_TOKEN_S
 
 
 def test_the_first_speech_comes_after_two_steps(clock: Clock) -> None:

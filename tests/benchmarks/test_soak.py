@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from benchmarks.soak.__main__ import Memory, slope, soak
-from benchmarks.soak.links import MAY_FAIL, Link, Report
+from benchmarks.soak.links import Link, Report
 from benchmarks.soak.servers import virtual_soak
 from tests.support.virtual_time import run_virtual
 
@@ -45,37 +44,6 @@ class _Deaf(Link):
 
     async def send_text(self, text: str) -> None:
         pass
-
-
-def test_what_breaks_a_promise_is_a_problem() -> None:
-    async def play() -> list[str]:
-        link = _Deaf(Report())
-        stopped = {"event_id": "event_1", "item_id": "item_1", "audio_end_ms": 5}
-        link.take(json.dumps({"type": "input_audio_buffer.speech_stopped", **stopped}))
-        return link.report.problems
-
-    (problem,) = run_virtual(play())
-    assert "speech_stopped before session.created" in problem
-
-
-def test_begun_and_ended_responses_balance() -> None:
-    report = Report()
-    report.counts.update({"responses": 5, "response completed": 3, "response cancelled": 1})
-    report.balance()
-    assert report.problems == ["5 responses, 4 ends, 0 lost with their connection"]
-
-
-def test_only_what_may_be_refused_may_be_refused() -> None:
-    async def play() -> list[str]:
-        link = _Deaf(Report())
-        for event_id in (f"{MAY_FAIL}-1", None):
-            fields = {"type": "invalid_request_error", "code": "x", "message": "No.", "param": None}
-            error = {**fields, "event_id": event_id}
-            event = {"type": "error", "event_id": f"event_{event_id}", "error": error}
-            link.take(json.dumps(event))
-        return link.report.problems
-
-    assert run_virtual(play()) == ["error x: No."]
 
 
 def test_a_response_that_does_not_end_is_a_problem() -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from benchmarks.harness.ears import Memo, engine_digest, key_of
+from benchmarks.harness.ears import Memo, engine_digest
 from benchmarks.harness.pauses import AFTER_S, played, sites
 from benchmarks.harness.played_scene import play
 from benchmarks.harness.scene import Pause
@@ -249,13 +249,6 @@ def test_results_are_kept(tmp_path: Path) -> None:
     with Memo(file) as memo:
         assert memo.get(b"key", lambda: pytest.fail("it is known")) == [1.5, "two"]
         assert memo.misses == 0
-
-
-def test_keys_differ_with_engine_and_samples() -> None:
-    pcm = np.arange(100, dtype=np.int16)
-    keys = {key_of(b"a", pcm), key_of(b"b", pcm), key_of(b"a", pcm[1:]), key_of(b"a", pcm + 1)}
-    assert len(keys) == 4
-    assert key_of(b"a", pcm) == key_of(b"a", np.stack((pcm, pcm), axis=1)[:, 0])
 
 
 def test_a_digest_follows_options_and_weights(tmp_path: Path) -> None:
