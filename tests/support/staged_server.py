@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 from app.compose import new_id
@@ -15,7 +14,6 @@ from pipeline.session import Session
 from tests.support.lexicons import with_words
 from tests.support.scripted import (
     LevelVad,
-    ScriptedConversation,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
@@ -24,30 +22,10 @@ from tests.support.scripted import (
 
 
 class CountedLlm(ScriptedLlm):
-    """One can wait until so many conversations are open."""
+    """Quick, unless told otherwise."""
 
     def __init__(self, first_s: float = 0.0, per_token_s: float = 0.0) -> None:
         super().__init__(first_s=first_s, per_token_s=per_token_s)
-        self._changed = asyncio.Event()
-
-    def open(self) -> ScriptedConversation:
-        self.open_conversations += 1
-        return CountedConversation(self)
-
-    def closed(self) -> None:
-        self._changed.set()
-
-    async def until_open(self, count: int) -> None:
-        while self.open_conversations != count:
-            self._changed.clear()
-            await self._changed.wait()
-
-
-class CountedConversation(ScriptedConversation):
-    def close(self) -> None:
-        super().close()
-        assert isinstance(self.llm, CountedLlm)
-        self.llm.closed()
 
 
 class StagedAssistant:
