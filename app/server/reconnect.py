@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from app.access.policy import Caller, digest
 from pipeline.conversation.memory import Memory
@@ -46,23 +45,11 @@ def identity_of(caller: Caller) -> Identity | None:
     return Identity(digest(b"\0".join(caller.keys)), str(caller.address))
 
 
-class Timer(Protocol):
-    def cancel(self) -> None: ...
-
-
-Later = Callable[[float, Callable[[], None]], Timer]
-"""``later(seconds, callback)``, as of an event loop."""
-
-
-def _on_this_loop(delay_s: float, callback: Callable[[], None]) -> Timer:
-    return asyncio.get_running_loop().call_later(delay_s, callback)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parked:
     memory: Memory
     tools: tuple[Tool, ...]
-    expiry: Timer
+    expiry: asyncio.TimerHandle
 
 
 class ParkedConversations:
@@ -71,9 +58,8 @@ class ParkedConversations:
     Connected clients are ``present``, so that an identity which several clients share is known.
     """
 
-    def __init__(self, keep_s: float, later: Later = _on_this_loop) -> None:
+    def __init__(self, keep_s: float) -> None:
         self._keep_s = keep_s
-        self._later = later
         self._present: Counter[Identity] = Counter()
         self._shared: dict[Identity, None] = {}
         self._parked: dict[Identity, _Parked] = {}
@@ -105,7 +91,8 @@ class ParkedConversations:
             return
         self._drop(who)
         self._make_room(who.address)
-        expiry = self._later(self._keep_s, lambda: self._drop(who))
+        loop = asyncio.get_running_loop()
+        expiry = loop.call_later(self._keep_s, self._drop, who)
         self._parked[who] = _Parked(memory, tools, expiry)
 
     def waits_for(self, who: Identity | None) -> bool:

@@ -301,7 +301,7 @@ def test_a_key_is_shown_once_and_kept_as_a_digest(run: Run, file: AccessFile) ->
     assert run("key", "rm", "nobody")[0] == 2
     assert run("key", "rm", "laptop")[0] == 0
     assert file.read().keys == ()
-    assert "There is none" in run("key", "list")[1]
+    assert "There is no key" in run("key", "list")[1]
 
 
 # --- settings ----------------------------------------------------------------------------------

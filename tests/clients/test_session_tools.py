@@ -28,7 +28,7 @@ from pipeline.items import FunctionCallItem, FunctionOutputItem, MessageItem, Te
 from pipeline.messages import Message, Tool, ToolChoice
 from pipeline.settings import SessionSettings
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 DANCE = Tool("dance", "Dance.", {"type": "object", "properties": {"name": {"type": "string"}}})
 CONFIG = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000), tools=(DANCE,))
@@ -42,110 +42,98 @@ def call_of(played: Scene) -> FunctionCallItem:
     return item
 
 
-def test_the_answer_to_a_call_reads_words_call_and_output_as_one_exchange() -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(answers=[SPOKEN_DANCE, ("Done.",)])
-        async with scene(config=CONFIG, llm=llm) as played:
-            await played.say(1.0)
-            await played.hear(6.0)
-            call = call_of(played)
-            await played.do(
-                AddItem(FunctionOutputItem("item_o", call.call_id, '{"ok": true}')),
-                CreateResponse(),
-            )
-            await played.hear(2.0)
-        said = {"name": "dance", "arguments": {"name": "waltz"}}
-        tool_call = {"id": call.call_id, "type": "function", "function": said}
-        assert llm.prompts[1][1:] == [
-            Message("user", "hello"),
-            Message("assistant", "I will dance for you now.", (tool_call,)),
-            Message("tool", '{"ok": true}', tool_call_id=call.call_id),
-        ]
-        assert [event.status for event in played.events(ReplyFinished)] == ["completed"] * 2
-
-    run_virtual(main())
+@in_virtual_time
+async def test_the_answer_to_a_call_reads_words_call_and_output_as_one_exchange() -> None:
+    llm = ScriptedLlm(answers=[SPOKEN_DANCE, ("Done.",)])
+    async with scene(config=CONFIG, llm=llm) as played:
+        await played.say(1.0)
+        await played.hear(6.0)
+        call = call_of(played)
+        await played.do(
+            AddItem(FunctionOutputItem("item_o", call.call_id, '{"ok": true}')),
+            CreateResponse(),
+        )
+        await played.hear(2.0)
+    said = {"name": "dance", "arguments": {"name": "waltz"}}
+    tool_call = {"id": call.call_id, "type": "function", "function": said}
+    assert llm.prompts[1][1:] == [
+        Message("user", "hello"),
+        Message("assistant", "I will dance for you now.", (tool_call,)),
+        Message("tool", '{"ok": true}', tool_call_id=call.call_id),
+    ]
+    assert [event.status for event in played.events(ReplyFinished)] == ["completed"] * 2
 
 
 @pytest.mark.parametrize("interrupt", ["speech", "client"])
-def test_an_interrupted_answer_never_makes_its_call(interrupt: str) -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(answers=[SPOKEN_DANCE], deltas=("Yes?",))
-        async with scene(config=CONFIG, llm=llm) as played:
+@in_virtual_time
+async def test_an_interrupted_answer_never_makes_its_call(interrupt: str) -> None:
+    llm = ScriptedLlm(answers=[SPOKEN_DANCE], deltas=("Yes?",))
+    async with scene(config=CONFIG, llm=llm) as played:
+        await played.say(1.0)
+        await played.hear(0.8)
+        assert played.events(ReplyAudio)
+        if interrupt == "speech":
             await played.say(1.0)
-            await played.hear(0.8)
-            assert played.events(ReplyAudio)
-            if interrupt == "speech":
-                await played.say(1.0)
-            else:
-                await played.do(CancelResponse())
-            await played.hear(3.0)
-        assert played.events(ReplyFinished)[0].status == "cancelled"
-        assert not played.events(ReplyArguments)
-        assert not any(isinstance(i, FunctionCallItem) for i in played.session.chat.items)
-
-    run_virtual(main())
+        else:
+            await played.do(CancelResponse())
+        await played.hear(3.0)
+    assert played.events(ReplyFinished)[0].status == "cancelled"
+    assert not played.events(ReplyArguments)
+    assert not any(isinstance(i, FunctionCallItem) for i in played.session.chat.items)
 
 
-def test_a_speculative_call_is_not_sent() -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(answers=[SILENT_DANCE], deltas=("All right.",))
-        stt = ScriptedStt(texts=("Dance", "Dance slowly"))
-        turn = ScriptedTurn(probability=0.4)
-        async with scene(config=CONFIG, llm=llm, stt=stt, turn=turn) as played:
-            await played.say(1.0)
-            await played.hear(0.19)  # the reply is done behind its gate
-            await played.say(0.5)
-            await played.hear(3.0)
-        assert played.events(SpeculationDiscarded)
-        assert not played.events(ReplyArguments)
-        assert [event.text for event in played.events(TranscriptReady)] == ["Dance slowly"]
-        assert len(played.events(SpeechStarted)) == len(played.events(InputCommitted)) == 1
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_speculative_call_is_not_sent() -> None:
+    llm = ScriptedLlm(answers=[SILENT_DANCE], deltas=("All right.",))
+    stt = ScriptedStt(texts=("Dance", "Dance slowly"))
+    turn = ScriptedTurn(probability=0.4)
+    async with scene(config=CONFIG, llm=llm, stt=stt, turn=turn) as played:
+        await played.say(1.0)
+        await played.hear(0.19)  # the reply is done behind its gate
+        await played.say(0.5)
+        await played.hear(3.0)
+    assert played.events(SpeculationDiscarded)
+    assert not played.events(ReplyArguments)
+    assert [event.text for event in played.events(TranscriptReady)] == ["Dance slowly"]
+    assert len(played.events(SpeechStarted)) == len(played.events(InputCommitted)) == 1
 
 
-def test_tools_and_choice_reach_the_model_from_session_and_response() -> None:
-    async def main() -> None:
-        llm = ScriptedLlm(SILENT_DANCE)
-        named = ToolChoice("named", "dance")
-        async with scene(config=replace(CONFIG, tool_choice=named), llm=llm) as played:
-            await played.do(CreateResponse())
-            await played.hear(1.0)
-            nothing = ResponseOptions(tools=(), tool_choice=ToolChoice("none"))
-            await played.do(CreateResponse(nothing))
-            await played.hear(1.0)
-        assert llm.offered == [((DANCE,), named), ((), ToolChoice("none"))]
-
-    run_virtual(main())
+@in_virtual_time
+async def test_tools_and_choice_reach_the_model_from_session_and_response() -> None:
+    llm = ScriptedLlm(SILENT_DANCE)
+    named = ToolChoice("named", "dance")
+    async with scene(config=replace(CONFIG, tool_choice=named), llm=llm) as played:
+        await played.do(CreateResponse())
+        await played.hear(1.0)
+        nothing = ResponseOptions(tools=(), tool_choice=ToolChoice("none"))
+        await played.do(CreateResponse(nothing))
+        await played.hear(1.0)
+    assert llm.offered == [((DANCE,), named), ((), ToolChoice("none"))]
 
 
-def test_instructions_about_tools_are_read_only_where_there_are_tools() -> None:
-    async def main() -> None:
-        llm = ScriptedLlm()
-        settings = SessionSettings(tool_instructions="Say what you do.")
-        async with scene(config=CONFIG, llm=llm, settings=settings) as played:
-            await played.do(CreateResponse())
-            await played.hear(1.0)
-            await played.do(CancelResponse(), CreateResponse(ResponseOptions(tools=())))
-            await played.hear(1.0)
-        assert llm.prompts[0] == [Message("system", "Be brief.\n\nSay what you do.")]
-        assert llm.prompts[1][0] == Message("system", "Be brief.")
-        assert llm.warmed[0] == llm.prompts[0]
-
-    run_virtual(main())
+@in_virtual_time
+async def test_instructions_about_tools_are_read_only_where_there_are_tools() -> None:
+    llm = ScriptedLlm()
+    settings = SessionSettings(tool_instructions="Say what you do.")
+    async with scene(config=CONFIG, llm=llm, settings=settings) as played:
+        await played.do(CreateResponse())
+        await played.hear(1.0)
+        await played.do(CancelResponse(), CreateResponse(ResponseOptions(tools=())))
+        await played.hear(1.0)
+    assert llm.prompts[0] == [Message("system", "Be brief.\n\nSay what you do.")]
+    assert llm.prompts[1][0] == Message("system", "Be brief.")
+    assert llm.warmed[0] == llm.prompts[0]
 
 
-def test_a_voice_that_fails_takes_the_call_with_it() -> None:
-    async def main() -> None:
-        from pipeline.errors import EngineError
+@in_virtual_time
+async def test_a_voice_that_fails_takes_the_call_with_it() -> None:
+    from pipeline.errors import EngineError
 
-        tts = ScriptedTts(error=EngineError("The voice broke"))
-        async with scene(config=CONFIG, llm=ScriptedLlm(SPOKEN_DANCE), tts=tts) as played:
-            await played.do(AddItem(MessageItem("u", "user", (TextPart("Dance"),))))
-            await played.do(CreateResponse())
-            await played.hear(1.0)
-        (finished,) = played.events(ReplyFinished)
-        assert finished.status == "failed"
-        assert not played.events(ReplyArguments)
-
-    run_virtual(main())
+    tts = ScriptedTts(error=EngineError("The voice broke"))
+    async with scene(config=CONFIG, llm=ScriptedLlm(SPOKEN_DANCE), tts=tts) as played:
+        await played.do(AddItem(MessageItem("u", "user", (TextPart("Dance"),))))
+        await played.do(CreateResponse())
+        await played.hear(1.0)
+    (finished,) = played.events(ReplyFinished)
+    assert finished.status == "failed"
+    assert not played.events(ReplyArguments)

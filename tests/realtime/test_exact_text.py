@@ -13,7 +13,7 @@ from pipeline.events import ReplyFinished, ReplyText
 from pipeline.messages import Message
 from pipeline.speaking.text_ahead import AHEAD_CHARS
 from tests.support.scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 ODD = (" Well", ",  here", " it is", ":\n\n", "1. *One*", "\n2. Two", "\n\nThat is", " all", ". \n")
 TEXT = "".join(ODD).strip()
@@ -27,47 +27,41 @@ def told(played: Scene) -> str:
     return "".join(event.text for event in played.events(ReplyText))
 
 
-def test_the_next_prompt_has_the_exact_words() -> None:
-    async def play() -> None:
+@in_virtual_time
+async def test_the_next_prompt_has_the_exact_words() -> None:
+    llm = ScriptedLlm(ODD)
+    async with scene(llm=llm) as played:
+        await played.do(CreateResponse())
+        await asyncio.sleep(30)
+        await played.do(CreateResponse())
+        assert told(played) == TEXT
+        assert last_words(llm.prompts[-1]) == TEXT
+
+
+@in_virtual_time
+async def test_what_was_heard_is_a_beginning_of_what_was_written() -> None:
+    for after_ms in range(300, 4000, 230):
         llm = ScriptedLlm(ODD)
         async with scene(llm=llm) as played:
             await played.do(CreateResponse())
-            await asyncio.sleep(30)
+            await asyncio.sleep(after_ms / 1000)
+            await played.do(CancelResponse())
             await played.do(CreateResponse())
-            assert told(played) == TEXT
-            assert last_words(llm.prompts[-1]) == TEXT
-
-    run_virtual(play())
-
-
-def test_what_was_heard_is_a_beginning_of_what_was_written() -> None:
-    async def play() -> None:
-        for after_ms in range(300, 4000, 230):
-            llm = ScriptedLlm(ODD)
-            async with scene(llm=llm) as played:
-                await played.do(CreateResponse())
-                await asyncio.sleep(after_ms / 1000)
-                await played.do(CancelResponse())
-                await played.do(CreateResponse())
-                await asyncio.sleep(0.01)
-                assert len(llm.prompts) == 2
-                if any(m.role == "assistant" for m in llm.prompts[-1]):
-                    assert TEXT.startswith(last_words(llm.prompts[-1]).removesuffix(CUT_OFF))
-
-    run_virtual(play())
+            await asyncio.sleep(0.01)
+            assert len(llm.prompts) == 2
+            if any(m.role == "assistant" for m in llm.prompts[-1]):
+                assert TEXT.startswith(last_words(llm.prompts[-1]).removesuffix(CUT_OFF))
 
 
-def test_words_behind_a_call_stand_apart() -> None:
-    async def play() -> None:
-        answer = ("One", " moment", ToolCall("dance", "{}"), "Look", " here.")
-        async with scene(llm=ScriptedLlm(answer)) as played:
-            await played.do(CreateResponse())
-            await asyncio.sleep(30)
-            assert told(played) == "One moment Look here."
-            (finished,) = played.events(ReplyFinished)
-            assert finished.status == "completed"
-
-    run_virtual(play())
+@in_virtual_time
+async def test_words_behind_a_call_stand_apart() -> None:
+    answer = ("One", " moment", ToolCall("dance", "{}"), "Look", " here.")
+    async with scene(llm=ScriptedLlm(answer)) as played:
+        await played.do(CreateResponse())
+        await asyncio.sleep(30)
+        assert told(played) == "One moment Look here."
+        (finished,) = played.events(ReplyFinished)
+        assert finished.status == "completed"
 
 
 class CountingLlm(ScriptedLlm):
@@ -85,29 +79,25 @@ class CountingConversation(ScriptedConversation):
             yield delta
 
 
-def test_the_model_waits_for_a_slow_voice() -> None:
-    async def play() -> None:
-        llm = CountingLlm(("Word after word. ",) * 200)
-        async with scene(llm=llm, tts=ScriptedTts(first_s=4)) as played:
-            await played.do(CreateResponse())
-            await asyncio.sleep(3.5)
-            assert AHEAD_CHARS <= llm.written <= AHEAD_CHARS + 100
-            await asyncio.sleep(20_000)
-            assert played.events(ReplyFinished)
-            assert told(played) == "".join(map(str, llm.deltas)).strip()
-
-    run_virtual(play())
+@in_virtual_time
+async def test_the_model_waits_for_a_slow_voice() -> None:
+    llm = CountingLlm(("Word after word. ",) * 200)
+    async with scene(llm=llm, tts=ScriptedTts(first_s=4)) as played:
+        await played.do(CreateResponse())
+        await asyncio.sleep(3.5)
+        assert AHEAD_CHARS <= llm.written <= AHEAD_CHARS + 100
+        await asyncio.sleep(20_000)
+        assert played.events(ReplyFinished)
+        assert told(played) == "".join(map(str, llm.deltas)).strip()
 
 
-def test_a_block_of_code_longer_than_the_model_may_run_ahead_does_not_stop_it() -> None:
-    async def play() -> None:
-        code = ("```\n", *["x = 1\n"] * (AHEAD_CHARS // 3), "```\n")
-        async with scene(llm=ScriptedLlm(("Look:\n", *code, "That is it."))) as played:
-            await played.do(CreateResponse())
-            await asyncio.sleep(60)
-            (finished,) = played.events(ReplyFinished)
-            assert finished.status == "completed"
-            assert isinstance(played.stages.tts, ScriptedTts)
-            assert played.stages.tts.said == ["Look:", "That is it."]
-
-    run_virtual(play())
+@in_virtual_time
+async def test_a_block_of_code_longer_than_the_model_may_run_ahead_does_not_stop_it() -> None:
+    code = ("```\n", *["x = 1\n"] * (AHEAD_CHARS // 3), "```\n")
+    async with scene(llm=ScriptedLlm(("Look:\n", *code, "That is it."))) as played:
+        await played.do(CreateResponse())
+        await asyncio.sleep(60)
+        (finished,) = played.events(ReplyFinished)
+        assert finished.status == "completed"
+        assert isinstance(played.stages.tts, ScriptedTts)
+        assert played.stages.tts.said == ["Look:", "That is it."]

@@ -10,7 +10,7 @@ import pytest
 from app.server.realtime_socket import protocol_for
 from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, Judgement, Pause, TurnRecord
 from tests.support.protocol_client import DEFAULTS, Client, finished, started
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 from tests.support.wired import wired
 
 JUDGED = Judgement(110.25, 0.93, 224, ("sound", "question"))
@@ -100,20 +100,18 @@ def test_what_was_said_is_not_in_it() -> None:
 
 
 @pytest.mark.parametrize("beta", [False, True])
-def test_a_whole_turn_tells_its_record(beta: bool) -> None:
-    async def main() -> None:
-        async with wired(beta=beta) as client:
-            metadata = {WANTED: "true"}
-            await client.send("response.create", response={"metadata": metadata})
-            await client.hear(4000)
-            [end] = client.events("response.done")
-        told = end["response"]["metadata"]
-        assert told[WANTED] == "true"
-        assert told["reachy_voice.outcome"] == "answered"
-        assert told["reachy_voice.origin"] == "request"
-        assert float(told["reachy_voice.first_audio_ms"]) > 100
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_whole_turn_tells_its_record(beta: bool) -> None:
+    async with wired(beta=beta) as client:
+        metadata = {WANTED: "true"}
+        await client.send("response.create", response={"metadata": metadata})
+        await client.hear(4000)
+        [end] = client.events("response.done")
+    told = end["response"]["metadata"]
+    assert told[WANTED] == "true"
+    assert told["reachy_voice.outcome"] == "answered"
+    assert told["reachy_voice.origin"] == "request"
+    assert float(told["reachy_voice.first_audio_ms"]) > 100
 
 
 def test_the_begin_of_a_response_tells_nothing_yet() -> None:

@@ -1,10 +1,8 @@
-"""A client that lost its connection goes on in its conversation, and nobody else ever does."""
+"""A client that lost its connection goes on in its conversation, and no other client ever does."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -14,50 +12,19 @@ from app.server.reconnect import Identity, ParkedConversations, identity_of
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
 from pipeline.messages import Tool
-from tests.support.scripted import ScriptedConversation, ScriptedLlm
+from tests.support.scripted import ScriptedLlm
+from tests.support.virtual_time import in_virtual_time
 
 WHO = Identity(b"digest", "192.168.1.7")
 TOOLS = (Tool("dance", "Dance.", {"type": "object"}),)
-
-
-@dataclass(eq=False)
-class FakeTimer:
-    at: float
-    callback: Callable[[], None]
-    cancelled: bool = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-@dataclass
-class FakeClock:
-    now: float = 0.0
-    timers: list[FakeTimer] = field(default_factory=list)
-
-    def later(self, delay_s: float, callback: Callable[[], None]) -> FakeTimer:
-        self.timers.append(FakeTimer(self.now + delay_s, callback))
-        return self.timers[-1]
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-        for timer in self.timers:
-            if timer.at <= self.now and not timer.cancelled:
-                timer.cancelled = True
-                timer.callback()
-
-    @property
-    def running(self) -> int:
-        return sum(not timer.cancelled for timer in self.timers)
 
 
 class Room:
     """Parked conversations, and how many of their LLM conversations are open."""
 
     def __init__(self, keep_s: float = 120.0) -> None:
-        self.clock = FakeClock()
         self.llm = ScriptedLlm()
-        self.parked = ParkedConversations(keep_s, self.clock.later)
+        self.parked = ParkedConversations(keep_s)
 
     def memory(self) -> Memory:
         return Memory(Chat(), self.llm.open())
@@ -76,28 +43,30 @@ class Room:
             return self.parked.take(who, tools)
 
 
-def test_what_was_parked_is_given_back_once() -> None:
+@in_virtual_time
+async def test_what_was_parked_is_given_back_once() -> None:
     room = Room()
     memory = room.loses()
     assert len(room.parked) == 1
-    room.clock.advance(119)
+    await asyncio.sleep(119)
     assert room.comes_back() is memory
     assert room.comes_back() is None
-    assert room.clock.running == 0
     assert room.llm.open_conversations == 1  # it is the taker's now
 
 
 @pytest.mark.parametrize(
     "other", [Identity(b"other", "192.168.1.7"), Identity(b"digest", "192.168.1.8"), None]
 )
-def test_another_client_does_not_get_it(other: Identity | None) -> None:
+@in_virtual_time
+async def test_another_client_does_not_get_it(other: Identity | None) -> None:
     room = Room()
     memory = room.loses()
     assert room.comes_back(other) is None
     assert room.comes_back() is memory
 
 
-def test_with_other_tools_it_is_another_conversation() -> None:
+@in_virtual_time
+async def test_with_other_tools_it_is_another_conversation() -> None:
     room = Room()
     room.loses()
     assert room.comes_back(tools=()) is None
@@ -105,44 +74,50 @@ def test_with_other_tools_it_is_another_conversation() -> None:
     assert room.llm.open_conversations == 0
 
 
-def test_tools_are_the_same_when_they_say_the_same() -> None:
+@in_virtual_time
+async def test_tools_are_the_same_when_they_say_the_same() -> None:
     room = Room()
     memory = room.loses(tools=(Tool("dance", "Dance.", {"type": "object"}),))
     assert room.comes_back(tools=(Tool("dance", "Dance.", {"type": "object"}),)) is memory
 
 
-def test_too_late() -> None:
+@in_virtual_time
+async def test_too_late() -> None:
     room = Room()
     room.loses()
-    room.clock.advance(120)
+    await asyncio.sleep(120)
     assert room.llm.open_conversations == 0
     assert room.comes_back() is None
 
 
-def test_a_second_loss_starts_the_time_anew() -> None:
+@in_virtual_time
+async def test_a_second_loss_starts_the_time_anew() -> None:
     room = Room()
     room.loses()
-    room.clock.advance(100)
+    await asyncio.sleep(100)
     memory = room.comes_back()
     assert memory is not None
     room.parked.keep(WHO, memory, TOOLS)
-    room.clock.advance(100)
+    await asyncio.sleep(100)
     assert room.comes_back() is memory
 
 
-def test_without_a_key_nothing_is_kept() -> None:
+@in_virtual_time
+async def test_without_a_key_nothing_is_kept() -> None:
     room = Room()
     room.loses(None)
     assert (len(room.parked), room.llm.open_conversations) == (0, 0)
 
 
-def test_zero_seconds_is_off() -> None:
+@in_virtual_time
+async def test_zero_seconds_is_off() -> None:
     room = Room(keep_s=0)
     room.loses()
     assert (len(room.parked), room.llm.open_conversations) == (0, 0)
 
 
-def test_two_clients_under_one_identity_are_never_mixed_up() -> None:
+@in_virtual_time
+async def test_two_clients_under_one_identity_are_never_mixed_up() -> None:
     """Two robots behind one router, with the same fixed key and the same tools."""
     room = Room()
     with room.parked.present(WHO):
@@ -156,7 +131,8 @@ def test_two_clients_under_one_identity_are_never_mixed_up() -> None:
     assert room.llm.open_conversations == 0
 
 
-def test_two_that_come_while_one_is_parked_get_nothing() -> None:
+@in_virtual_time
+async def test_two_that_come_while_one_is_parked_get_nothing() -> None:
     room = Room()
     room.loses()
     with room.parked.present(WHO), room.parked.present(WHO):
@@ -164,18 +140,20 @@ def test_two_that_come_while_one_is_parked_get_nothing() -> None:
     assert room.llm.open_conversations == 0
 
 
-def test_the_number_of_parked_conversations_is_bounded() -> None:
+@in_virtual_time
+async def test_the_number_of_parked_conversations_is_bounded() -> None:
     room = Room()
     everybody = [Identity(b"digest", f"10.0.0.{n}") for n in range(reconnect.MAX_PARKED + 1)]
     for who in everybody:
         room.loses(who)
-    assert len(room.parked) == room.llm.open_conversations == room.clock.running
+    assert len(room.parked) == room.llm.open_conversations
     assert len(room.parked) == reconnect.MAX_PARKED
     assert room.comes_back(everybody[0]) is None
     assert room.comes_back(everybody[1]) is not None
 
 
-def test_one_address_does_not_drive_out_the_others() -> None:
+@in_virtual_time
+async def test_one_address_does_not_drive_out_the_others() -> None:
     room = Room()
     memory = room.loses()
     for n in range(3 * reconnect.MAX_PARKED):
@@ -184,7 +162,8 @@ def test_one_address_does_not_drive_out_the_others() -> None:
     assert room.comes_back() is memory
 
 
-def test_the_address_with_most_conversations_makes_room() -> None:
+@in_virtual_time
+async def test_the_address_with_most_conversations_makes_room() -> None:
     room = Room()
     memory = room.loses()
     for n in range(reconnect.MAX_PARKED_EACH):
@@ -199,7 +178,10 @@ def test_the_address_with_most_conversations_makes_room() -> None:
     assert room.comes_back() is memory
 
 
-def test_what_is_known_of_shared_identities_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_virtual_time
+async def test_what_is_known_of_shared_identities_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reconnect, "MAX_SHARED", 2)
     room = Room()
     everybody = [Identity(b"digest", f"10.0.0.{n}") for n in range(3)]
@@ -213,11 +195,12 @@ def test_what_is_known_of_shared_identities_is_bounded(monkeypatch: pytest.Monke
     assert room.comes_back(everybody[2]) is None
 
 
-def test_at_the_end_everything_is_closed() -> None:
+@in_virtual_time
+async def test_at_the_end_everything_is_closed() -> None:
     room = Room()
     room.loses()
     room.parked.close()
-    assert (room.llm.open_conversations, room.clock.running) == (0, 0)
+    assert room.llm.open_conversations == 0
     room.loses()
     assert room.llm.open_conversations == 0
 
@@ -246,17 +229,3 @@ def test_the_identity_of_a_client() -> None:
 )
 def test_clients_without_identity(caller: Caller) -> None:
     assert identity_of(caller) is None
-
-
-async def test_a_parked_conversation_expires_on_the_event_loop() -> None:
-    llm = ScriptedLlm()
-    expired = asyncio.Event()
-
-    class Told(ScriptedConversation):
-        def close(self) -> None:
-            expired.set()
-
-    parked = ParkedConversations(0.001)
-    parked.keep(WHO, Memory(Chat(), Told(llm)), TOOLS)
-    await expired.wait()
-    assert len(parked) == 0
