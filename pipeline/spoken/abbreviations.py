@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pipeline.spoken.numbers import cardinal, ordinal
-from pipeline.spoken.rules import rule
+from pipeline.spoken.rules import full_stop, rule
 
 TITLES = {
     "Mr": "Mister",
@@ -75,19 +75,12 @@ def one_of(words: dict[str, str]) -> str:
     return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
 
 
-def _stop(match: re.Match[str]) -> str:
-    """The full stop of an abbreviation, if it also ends the sentence."""
-    after = match.string[match.end() :]
-    ends = not after.strip(" \"')") or re.match(r"[\"')]*\s+[A-Z]", after)
-    return "." if ends and match[0].endswith(".") else ""
-
-
 def _initials(match: re.Match[str]) -> str:
-    return " ".join(match[0].replace(".", " ").split()) + _stop(match)
+    return " ".join(match[0].replace(".", " ").split()) + full_stop(match)
 
 
 ABBREVIATIONS = (
-    rule(r"(?<!\w)PhD\b|(?<!\w)Ph\.\s?D\.", lambda m: "P H D" + _stop(m)),
+    rule(r"(?<!\w)PhD\b|(?<!\w)Ph\.\s?D\.", lambda m: "P H D" + full_stop(m)),
     rule(
         rf"(?<![\w.])({one_of(_ANYWHERE)})(?!\w)(,?)",
         lambda m: _ANYWHERE[m[1].lower()] + m[2],
@@ -107,7 +100,7 @@ ABBREVIATIONS = (
         lambda m: f"{_BEFORE_NUMBERS[m[1].lower()]} ",
         any_case=True,
     ),
-    rule(rf"(?<!\w)({one_of(_AT_ENDS)})", lambda m: _AT_ENDS[m[1]] + _stop(m)),
+    rule(rf"(?<!\w)({one_of(_AT_ENDS)})", lambda m: _AT_ENDS[m[1]] + full_stop(m)),
     rule(r"(?<![\w.])(?:[A-Z]\.){2,}(?:[A-Z]\b)?", _initials),
     rule(r"(?<![\w.])(?!I\.)([A-Z])\.(?=\s+(?:[A-Z][a-z]|[A-Z]\.))", r"\1"),
 )

@@ -28,7 +28,7 @@ from pipeline.spoken.phrases import (
 )
 
 MOST_UNIT_CHARS = 160
-"""Text without white space is cut here: some languages write none."""
+"""Text without white space is cut here: some languages do not use it."""
 
 
 class Border(IntEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pipeline.spoken.numbers import cardinal, number, ordinal, year
-from pipeline.spoken.rules import rule
+from pipeline.spoken.rules import full_stop, rule
 
 _MONTHS = [
     *("January", "February", "March", "April", "May", "June", "July", "August"),
@@ -137,19 +137,13 @@ def _clock(match: re.Match[str]) -> str:
             return f"{cardinal(hour)} o'clock"
         hour, half = hour - 12, "P"
     said = cardinal(hour) if full else f"{cardinal(hour)} {_minutes(minute)}"
-    return said + (f" {half} M" if half else "") + _stop(match)
+    return said + (f" {half} M" if half else "") + full_stop(match)
 
 
 def _hour(match: re.Match[str]) -> str:
     if int(match["hour"]) > 24:
         return match[0]
-    return f"{cardinal(int(match['hour']))} {match['half'].upper()} M{_stop(match)}"
-
-
-def _stop(match: re.Match[str]) -> str:
-    """ "p.m." may end the sentence with its own full stop."""
-    after = match.string[match.end() :].lstrip("\"')")
-    return "." if match[0].endswith(".") and re.match(r"\s*$|\s+[A-Z]", after) else ""
+    return f"{cardinal(int(match['hour']))} {match['half'].upper()} M{full_stop(match)}"
 
 
 def _with_seconds(match: re.Match[str]) -> str:

@@ -6,8 +6,6 @@ into words, the next ones leave alone.
 
 from __future__ import annotations
 
-import re
-
 from pipeline.spoken.abbreviations import ABBREVIATIONS, ROMAN_NUMERALS
 from pipeline.spoken.addresses import ADDRESSES, CODES, PHONES, VERSIONS
 from pipeline.spoken.arithmetic import FRACTIONS, MINUS, NUMBERS, RANGES, SUMS
@@ -58,25 +56,14 @@ _PAUSES = (
 )
 
 
+_RULES = (
+    *(_TYPOGRAPHY, ABBREVIATIONS, ROMAN_NUMERALS, ADDRESSES, DATES, VERSIONS, PHONES, MINUS, CODES),
+    *(YEARS, RANGES, TIMES, FRACTIONS, MONEY, UNITS, SUMS, NUMBERS, _SIGNS, _PAUSES),
+)
+
+
 def said(text: str) -> str:
     """``text``, without markup, in words. Words without signs and digits are not changed."""
-    text = apply(_TYPOGRAPHY, text)
-    text = apply(ABBREVIATIONS, text)
-    text = apply(ROMAN_NUMERALS, text)
-    text = apply(ADDRESSES, text)
-    text = apply(DATES, text)
-    text = apply(VERSIONS, text)
-    text = apply(PHONES, text)
-    text = apply(MINUS, text)
-    text = apply(CODES, text)
-    text = apply(YEARS, text)
-    text = apply(RANGES, text)
-    text = apply(TIMES, text)
-    text = apply(FRACTIONS, text)
-    text = apply(MONEY, text)
-    text = apply(UNITS, text)
-    text = apply(SUMS, text)
-    text = apply(NUMBERS, text)
-    text = apply(_SIGNS, text)
-    text = apply(_PAUSES, text).strip()
-    return re.sub(r"\s+", " ", text)
+    for rules in _RULES:
+        text = apply(rules, text)
+    return " ".join(text.split())

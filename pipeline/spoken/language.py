@@ -97,11 +97,11 @@ def language_of(text: str) -> str:
     for language, letters in _LETTERS.items():
         votes[language] += any(letter in text for letter in letters)
     (best, most), (_, second) = (*votes.most_common(2), ("", 0), ("", 0))[:2]
-    # A wrong language is worse than none: then it stays the one that was spoken before.
+    # Without a clear winner the language stays the one that was spoken before.
     return best if most > max(1, second) else ""
 
 
 def language_of_talk(texts: Sequence[str]) -> str:
-    """That of the newest text which tells, not far back; empty where none does."""
+    """The language of the newest text that shows one, not far back; empty if no text does."""
     found = map(language_of, reversed(texts[-LOOK_BACK:]))
     return next(filter(None, found), "")

@@ -8,7 +8,7 @@ from num2words.lang_EN import Num2Word_EN
 _ENGLISH = Num2Word_EN()
 
 MOST_DIGITS = 36
-"""Numbers with more digits than this are said digit by digit: nobody knows their names."""
+"""Numbers with more digits are said digit by digit; their names mean nothing to a listener."""
 
 NUMBER = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
 """A regular expression for what ``number`` reads: 1234.5, 1,234.5 or .5, without a sign."""

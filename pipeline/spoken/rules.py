@@ -41,3 +41,10 @@ def apply(rules: Sequence[Rule], text: str) -> str:
     for pattern, said in rules:
         text = pattern.sub(said, text)
     return text
+
+
+def full_stop(match: re.Match[str]) -> str:
+    """The full stop of an abbreviation, if it also ends the sentence."""
+    after = match.string[match.end() :]
+    ends = not after.strip(" \"')") or re.match(r"[\"')]*\s+[A-Z]", after)
+    return "." if ends and match[0].endswith(".") else ""

@@ -13,37 +13,24 @@ _NAMES = """
     g gram
     l,L liter
     ml,mL milliliter
-    cl centiliter
-    dl deciliter
     s,sec,secs second
     ms millisecond
     min,mins minute
     h,hr,hrs hour
     W watt
     V volt
-    mV millivolt
-    kV kilovolt
     mA milliampere
     mAh milliampere_hour
-    J joule
-    kJ kilojoule
     cal calorie
     kcal kilocalorie
-    N newton
     Hz hertz hertz
     dB decibel
-    Pa pascal
     hPa hectopascal
-    kPa kilopascal
-    psi p_s_i p_s_i
-    px pixel
     fps frame_per_second frames_per_second
     rpm r_p_m r_p_m
-    dpi d_p_i d_p_i
     km/h,kmh,kph kilometer_per_hour kilometers_per_hour
     mph mile_per_hour miles_per_hour
     m/s meter_per_second meters_per_second
-    ft/s foot_per_second feet_per_second
     m/s²,m/s^2 meter_per_second_squared meters_per_second_squared
     ft foot feet
     yd yard

@@ -17,7 +17,6 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pipeline.engines.by_url.addresses import joined
 from pipeline.engines.by_url.failures import (
     Place,
     TooSlow,
@@ -28,7 +27,7 @@ from pipeline.engines.by_url.failures import (
     too_slow,
     unreachable,
 )
-from pipeline.engines.by_url.options import UrlOptions
+from pipeline.engines.by_url.options import UrlOptions, joined
 from pipeline.engines.by_url.places import Places
 from pipeline.engines.by_url.pool import Answer, Broken, Pool, Request, multipart
 from pipeline.engines.by_url.sse import EventReader, ServerEvent, TooLong

@@ -1,9 +1,9 @@
 """One engine by URL: what an assistant has in a worker's place.
 
-``run`` waits until the server is well, then watches it: often while any engine by URL is used, so
-that a connection is open for the next request, seldom while none is. Who finds that it is gone says
-so (``doubt``): from then on requests fail at once, ``problem`` tells why, and it is asked again
-and again, ever more seldom, until it is back.
+``run`` waits until the server answers, then watches it: often while any engine by URL is used, so
+that a connection is open for the next request, and rarely otherwise. When a request finds the
+server gone, all requests fail at once, ``problem`` says why, and the server is probed at growing
+intervals until it is back.
 """
 
 from __future__ import annotations

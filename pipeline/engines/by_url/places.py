@@ -1,8 +1,7 @@
-"""So many requests at once at one server; who waits gets a place in the order of urgency.
+"""Limits the requests that one server works on; the most urgent waiting one goes next.
 
-Confirmed work goes before speculative work, that before reading ahead; among equals, the client
-that holds the fewest places, then who came first. Who waits is a task of a session each, so there
-is no queue of requests to fill.
+Confirmed work goes before speculative work, and that before reading ahead; among equals, the client
+that holds the fewest places, then the one that came first.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class _Waiter:
 
 
 class Places:
-    """Of one engine. Used on the event loop only."""
+    """One engine's. Used on the event loop only."""
 
     def __init__(self, count: int) -> None:
         self._count = self._free = count
@@ -54,7 +53,7 @@ class Places:
         except BaseException:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
-            else:  # it got the place in the moment in which its task was cancelled
+            else:  # it got the place at the moment its task was cancelled
                 self.give_back(work)
             raise
         finally:
@@ -68,7 +67,7 @@ class Places:
         self._serve()
 
     def resize(self, count: int) -> None:
-        """So many from now on; who holds a place keeps it."""
+        """Change the limit. Places that are held stay held."""
         self._free += count - self._count
         self._count = count
         self._serve()

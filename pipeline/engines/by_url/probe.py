@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-from pipeline.engines.by_url.addresses import joined
 from pipeline.engines.by_url.failures import (
     Misconfigured,
     Place,
@@ -16,7 +15,7 @@ from pipeline.engines.by_url.failures import (
     unreachable,
 )
 from pipeline.engines.by_url.families import Found, Listed, chosen, family_of, listed
-from pipeline.engines.by_url.options import UrlOptions
+from pipeline.engines.by_url.options import UrlOptions, joined
 from pipeline.engines.by_url.pool import Broken, Pool, Request
 from pipeline.engines.registry import Kind
 

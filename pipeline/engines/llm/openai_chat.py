@@ -45,8 +45,8 @@ from pipeline.work import Cancelled, Work
 log = logging.getLogger("reachy_voice.llm")
 
 REPLY_TOKENS = 512
-"""Room in the context that a prompt leaves for its answer; a server stops in the middle of a
-sentence where there is none."""
+"""Room in the context that a prompt leaves for its answer; without it a server stops in the middle
+of a sentence."""
 
 
 JUDGE_CONTEXT_TOKENS = 4096

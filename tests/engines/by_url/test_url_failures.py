@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines.by_url.addresses import base_url, joined
 from pipeline.engines.by_url.failures import (
     Misconfigured,
     Place,
@@ -18,6 +17,7 @@ from pipeline.engines.by_url.failures import (
     refused,
     without,
 )
+from pipeline.engines.by_url.options import base_url, joined
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError
 
