@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pipeline.engines.contract import FinishReason, TextDelta, ToolCall
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
-from pipeline.engines.llm.tool_calls.gemma_values import QUOTE
+from pipeline.engines.llm.tool_calls.gemma import QUOTE
 from pipeline.engines.llm.tool_calls.grammar import CallGrammars
 from pipeline.engines.llm.tool_calls.parser import CallParser, Part
 from pipeline.errors import EngineError
@@ -156,19 +156,21 @@ class Writer:
 
     def _take(self, token: int, text: str) -> tuple[list[int], list[Part]]:
         """Where a call begins in ``text``, what follows its mark is replaced by what has to."""
-        length = self._parser.opens(text) if self._tools else -1
-        if length < 0:
-            return [token], self._parser.feed(text)
-        parts = self._parser.feed(text[:length])
-        rest = self._tokens(self._parser.rest)
-        if self._parser.named:
-            name = self._parser.commit()
+        parser = self._parser
+        if not self._tools or parser.in_call:
+            return [token], parser.feed(text)
+        parts = parser.feed(text, pause=True)
+        if not parser.begun:
+            return [token], parts
+        unread = parser.drop_unread()
+        if parser.named:
+            name = parser.commit()
             self._bind([tool for tool in self._tools if tool.name == name], bare=True)
         else:
             self._bind(self._tools)
-        self._parser.feed(self._parser.rest)
-        marked = [token] if length == len(text) else self._tokens(text[:length])
-        return [*marked, *rest], parts
+        parser.feed(parser.rest)
+        marked = self._tokens(text.removesuffix(unread)) if unread else [token]
+        return [*marked, *self._tokens(parser.rest)], parts
 
     def _begun(self) -> list[int]:
         """The tokens that a call begins with, from now on."""

@@ -241,15 +241,18 @@ def test_where_the_name_is_known_the_call_begins() -> None:
     for family in FAMILIES:
         parser = CallParser(family, TOOLS)
         before = '[{ "name" : "stop"'
-        assert parser.opens(before + ', "argu') == len(before)
-        parser.feed(before)
+        assert parser.feed(before + ', "argu', pause=True) == []
+        assert parser.begun
+        assert parser.drop_unread() == ', "argu'
         assert parser.commit() == "stop"
         assert parser.in_call
         assert parser.feed(parser.rest) == []
         assert parser.feed("{}}, ") == [ToolCall("stop", "{}")]
         assert parser.feed("]Ok.") == [TextDelta("Ok.")]
-    assert CallParser(HERMES, TOOLS).opens('{"arguments": {}, "name": "stop"') == -1
-    assert CallParser(HERMES, TOOLS).opens('{"name": "stopp') == -1
+    for text in ('{"arguments": {}, "name": "stop"', '{"name": "stopp'):
+        parser = CallParser(HERMES, TOOLS)
+        parser.feed(text, pause=True)
+        assert not parser.begun
 
 
 # --- JSON that is no call ----------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_speech_and_a_call_and_the_next_turn(
     engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = engine.open()
-    mark = engine._parts.prompts.calls.syntax.openers[0].marker
+    mark = engine._parts.prompts.calls.syntax.marker
     with monkeypatch.context() as patch:
         nudge(patch, engine._parts.model, f"Of course.\n{mark}")
         steps = replies(session, ASKED, tools=SHORT_TOOLS, sampling=SAMPLING)
@@ -101,7 +101,7 @@ def test_none(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(item.text for item in found if isinstance(item, TextDelta))
     assert not calls(found)
     assert text.startswith("Well.")
-    assert not [o for o in syntax.openers if o.marker in text]
+    assert syntax.marker not in text
 
 
 def test_a_call_without_marks(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:

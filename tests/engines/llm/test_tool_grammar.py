@@ -166,7 +166,7 @@ def calls(
             data += model.piece(token) or model.piece(token, special=True)
         whole = syntax.begin + data.decode()
         assert whole.endswith(syntax.end + syntax.close)
-        body = whole.removesuffix(syntax.close).removeprefix(syntax.openers[0].marker)
+        body = whole.removesuffix(syntax.close).removeprefix(syntax.marker)
         call = syntax.read(body)
         assert call is not None, whole
         found.append(call)

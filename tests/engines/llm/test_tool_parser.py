@@ -118,16 +118,13 @@ def test_an_object_may_be_speech() -> None:
     assert read(LLAMA, [f"<|python_tag|>{text}"], bare=False) == [ToolCall("stop", "{}")]
 
 
-def test_where_a_call_begins() -> None:
+def test_reading_can_pause_where_a_call_begins() -> None:
     parser = CallParser(HERMES, TOOLS)
-    assert parser.opens("Yes.<tool_call>\n{") == len("Yes.<tool_call>")
-    parser.feed("Yes.<tool_")
-    assert parser.opens("call>\n{") == len("call>")
-    assert parser.opens("calls") == -1
-    assert parser.feed("call") == [], "asking changed nothing"
-    parser.feed(">")
-    assert parser.in_call
-    assert parser.opens("<tool_call>") == -1
+    assert parser.feed("Yes.<tool_", pause=True) == [TextDelta("Yes.")]
+    assert not parser.begun
+    assert parser.feed("call>\n{", pause=True) == []
+    assert parser.begun
+    assert parser.drop_unread() == "\n{"
     assert parser.rest == '\n{"name": "'
 
 
@@ -151,14 +148,14 @@ def test_the_log_has_nothing_of_what_was_said(caplog: pytest.LogCaptureFixture) 
 
 def test_no_mark_is_the_beginning_of_another() -> None:
     for syntax in FAMILIES:
-        marks = [*(o.marker for o in syntax.openers), *syntax.other_markers]
+        marks = [syntax.marker, *syntax.other_markers]
         assert not [(a, b) for a in marks for b in marks if a != b and b.startswith(a)]
 
 
 # --- any text at all ---------------------------------------------------------------------------
 
 _FRAGMENTS = [
-    *(o.marker for family in FAMILIES for o in family.openers),
+    *(family.marker for family in FAMILIES),
     *(marker for family in FAMILIES for marker in family.other_markers),
     *('"', "\\", "{", "}", "[", "]", ":", ",", "\n", " ", "<", "|", '<|"|>', "é", "word"),
     *('{"name": "stop", "arguments": {}}', "call:stop{}", '"name": "stop"', '"parameters": {'),
@@ -182,7 +179,7 @@ def test_any_cut_gives_the_same(syntax: Syntax, cut_text: tuple[str, list[str]])
     parts = read(syntax, [text])
     assert read(syntax, pieces) == parts
     spoken = [part.text for part in parts if isinstance(part, TextDelta)]
-    marks = [o.marker for o in syntax.openers] + list(syntax.other_markers)
+    marks = [syntax.marker, *syntax.other_markers]
     # What stood on both sides of a mark may look like another one when it is put together.
     assert not [one for one in spoken if one in text and any(mark in one for mark in marks)]
     for part in parts:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable
-from enum import Enum, auto
+from typing import Literal
 
 from pipeline.engines.llm.tool_calls.call_data import CallData
 from pipeline.engines.llm.tool_calls.syntax import BARE
 
 _OPENING = re.compile(r"(?P<fence>```\s*+(?:json\w*+)?\s*+)?(?P<list>\[\s*+)?\{", re.IGNORECASE)
 _BEGUN = re.compile(r"(?:`{1,2}|```\s*+(?:j|js|jso|json\w*+)?\s*+)?(?:\[\s*+)?", re.IGNORECASE)
+_CLOSERS = {"list": "]", "fence": "```"}
 _SPACE = re.compile(r"\s*")
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MOST_LEVELS = 50
@@ -25,43 +26,34 @@ _ARGUMENTS = ("arguments", "parameters")
 _KEYS = tuple(f'"{key}"' for key in ("name", *_ARGUMENTS, "type"))
 
 
-class Opening:
-    """What may stand in front of an answer's first call.
-
-    ``length``: up to the object, its brace excluded. ``closers``: what ends the list and the fence,
-    the outermost last. ``whole``: False while more text has to show whether it is one.
-    """
-
-    def __init__(self, text: str) -> None:
-        found = _OPENING.match(text)
-        self.whole = found is not None
-        self.possible = self.whole or _BEGUN.fullmatch(text) is not None
-        self.length = found.end() - 1 if found else 0
-        ends = {"list": "]", "fence": "```"}
-        self.closers = [end for part, end in ends.items() if found and found[part]]
+def opens(text: str) -> bool:
+    """Whether ``text`` begins as an answer that is a call: with an object, maybe inside of a list
+    or a fence."""
+    return _OPENING.match(text) is not None
 
 
-class _Part(Enum):
-    """What comes next in the object."""
-
-    KEY = auto()
-    COLON = auto()
-    VALUE = auto()
-    NEXT = auto()
+def may_open(text: str) -> bool:
+    """The same, or it does as soon as more text follows."""
+    return opens(text) or _BEGUN.fullmatch(text) is not None
 
 
 class BareCall:
-    """Looks at one object while it is being written; each sign is read about once."""
+    """Looks at one object while it is being written; each character is read about once.
 
-    def __init__(self, names: Iterable[str], opening: Opening) -> None:
-        """``names``: of the tools that may be called."""
-        self.start = opening.length
-        self.closers = opening.closers
+    ``names``: of the tools that may be called. ``text`` ``opens``. ``start``: where the object
+    begins in it; ``at``: how far it was read; ``closers``: what ends the list and the fence around
+    it, the outermost last; ``name``: of the tool, once it is known.
+    """
+
+    def __init__(self, names: Iterable[str], text: str) -> None:
+        opening = _OPENING.match(text)
+        assert opening
+        self.start = opening.end() - 1
+        self.at = opening.end()
+        self.closers = [end for part, end in _CLOSERS.items() if opening[part]]
         self.name = ""
-        """Once it is known."""
         self._names = tuple(json.dumps(name, ensure_ascii=False) for name in names)
-        self._at = self.start + 1
-        self._next = _Part.KEY
+        self._next: Literal["key", "colon", "value", "comma"] = "key"
         self._key = ""
         self._keys: set[str] = set()
         self._data: CallData | None = None
@@ -70,47 +62,46 @@ class BareCall:
     def named(self) -> bool:
         """Its name is known, and its arguments are what comes next."""
         has_arguments = not self._keys.isdisjoint(_ARGUMENTS)
-        return self._next is _Part.NEXT and "name" in self._keys and not has_arguments
+        return self._next == "comma" and "name" in self._keys and not has_arguments
 
-    def end(self, text: str) -> int | None:
+    def end(self, text: str, *, pause: bool = False) -> int | None:
         """Where the object ends in ``text``, which is all of it so far; -1: it is no call, however
-        it goes on; ``None``: not known yet."""
-        while True:
-            space = _SPACE.match(text, self._at)
-            at = space.end() if space else self._at
+        it goes on; ``None``: not known yet. ``pause``: read no further than to where it is
+        ``named``."""
+        while not (pause and self.named):
+            space = _SPACE.match(text, self.at)
+            at = space.end() if space else self.at
             if at == len(text):
                 return None
             after = self._step(text, at)
             if after is None or after < 0:
                 return after
-            self._at = after
-            if self._next is _Part.KEY and text[after - 1] == "}":
-                return after if self._is_whole else -1
-
-    @property
-    def _is_whole(self) -> bool:
-        return "name" in self._keys and not self._keys.isdisjoint(_ARGUMENTS)
+            self.at = after
+            if text[at] == "}" and self._next == "key":
+                whole = "name" in self._keys and not self._keys.isdisjoint(_ARGUMENTS)
+                return after if whole else -1
+        return None
 
     def _step(self, text: str, at: int) -> int | None:
         """Where the part ends that begins at ``at``; ``None`` and -1 as ``end`` has them."""
         match self._next:
-            case _Part.KEY:
+            case "key":
                 after = _one_of(_KEYS, text, at)
                 if after is not None and after > 0:
                     self._key = text[at + 1 : after - 1]
-                    self._next = _Part.COLON
-            case _Part.COLON:
+                    self._next = "colon"
+            case "colon":
                 after = _one_of([":"], text, at)
-                self._next = _Part.VALUE
-            case _Part.VALUE:
+                self._next = "value"
+            case "value":
                 after = self._value(text, at)
                 if after is not None and after > 0:
                     self._keys.add(self._key)
                     self._data = None
-                    self._next = _Part.NEXT
-            case _Part.NEXT:
+                    self._next = "comma"
+            case "comma":
                 after = _one_of([",", "}"], text, at)
-                self._next = _Part.KEY
+                self._next = "key"
         return after
 
     def _value(self, text: str, at: int) -> int | None:

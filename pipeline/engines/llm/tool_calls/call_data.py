@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.engines.llm.tool_calls.gemma_values import QUOTE
+from pipeline.engines.llm.tool_calls.gemma import QUOTE
 from pipeline.engines.llm.tool_calls.syntax import Syntax
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.engines.llm.recent import Recent
-from pipeline.engines.llm.tool_calls import gemma_grammar
+from pipeline.engines.llm.tool_calls import gemma
 from pipeline.engines.llm.tool_calls.schema_check import why_unusable
 from pipeline.engines.llm.tool_calls.syntax import Syntax
 from pipeline.engines.llm.vocabulary import Vocabulary
@@ -145,7 +145,7 @@ def _lark(syntax: Syntax, tools: Sequence[Tool], schemas: Sequence[Any], *, name
         begin = "" if named else f"{literal(syntax.spelled_name(tool.name) + syntax.middle)} "
         calls.append(f"{begin}arguments_{number}")
         if syntax.values == "gemma":
-            rules += gemma_grammar.rules(f"arguments_{number}", schema)
+            rules += gemma.rules(f"arguments_{number}", schema)
         else:
             text = json.dumps({**schema, "x-guidance": _JSON})
             rules.append(f"arguments_{number}: %json {text}")

@@ -10,14 +10,13 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from enum import Enum, auto
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.engines.contract import TextDelta, ToolCall
-from pipeline.engines.llm.tool_calls.bare import BareCall, Opening
+from pipeline.engines.llm.tool_calls.bare import BareCall, may_open, opens
 from pipeline.engines.llm.tool_calls.call_data import CallData
 from pipeline.engines.llm.tool_calls.schema_check import fits
-from pipeline.engines.llm.tool_calls.syntax import BLOCKS, STRAY, Syntax
+from pipeline.engines.llm.tool_calls.syntax import BLOCKS, Syntax
 from pipeline.messages import Tool
 
 log = logging.getLogger("reachy_voice.llm")
@@ -32,15 +31,9 @@ _MOST_AT_ONCE = 4096
 """Characters; each brace in what waits may cost as many steps."""
 
 
-class _State(Enum):
-    SPEECH = auto()
-    BARE = auto()
-    """In an object that may be a call without marks."""
-    BLOCK = auto()
-    """In thoughts, or in anything else that is not for others."""
-    CALL = auto()
-    CLOSING = auto()
-    """Behind a call's data, before its closing mark."""
+_State = Literal["speech", "object", "block", "call", "closing"]
+"""``object``: that may be a call without marks; ``block``: thoughts, or anything else that is not
+spoken; ``closing``: behind a call's data, before its closing mark."""
 
 
 class CallParser:
@@ -51,9 +44,12 @@ class CallParser:
     of ``tools`` and fits its schema; otherwise it is left out, and a line in the log says why.
 
     ``bare``: a call may stand without its marks where an answer begins, or behind another call
-    (``pipeline.engines.llm.tool_calls.bare``). It is held back while it may still be one; what is
-    none is speech, unchanged. ``anywhere``: and behind words, too, as calls of an unmarked syntax
-    may. ``thought_end``: the answer begins inside of a thought, which ends with it.
+    (``pipeline.engines.llm.tool_calls.bare``). It is held back while it may still be one; if it is
+    not, it is speech, unchanged. ``anywhere``: and behind words, too, as calls of an unmarked
+    syntax may. ``thought_end``: the answer begins inside of a thought, which ends with it.
+
+    ``calls``: how many have come out. ``rest``: what has to follow the marker that was read last,
+    up to the function's name; or the name of a call without marks, up to its arguments.
     """
 
     def __init__(
@@ -67,68 +63,65 @@ class CallParser:
     ) -> None:
         self._syntax = syntax
         self._schemas: Mapping[str, Mapping[str, Any]] = {t.name: t.parameters for t in tools}
-        self._openers = {o.marker: o for o in syntax.openers}
-        self._state = _State.BLOCK if thought_end else _State.SPEECH
-        self._block_end = thought_end
         self._may_be_bare = bare
         braces = ["{"] if bare and (anywhere or syntax.unmarked) else []
-        self._marks = _Marks([*self._openers, *syntax.other_markers, *braces])
+        marks = [syntax.marker, *syntax.other_markers, *braces]
+        self._mark = re.compile("|".join(map(re.escape, marks)))
+        self._beginnings = frozenset(m[:n] for m in marks for n in range(1, len(m)))
+        self._longest = max(map(len, self._beginnings))
+        self._state: _State = "block" if thought_end else "speech"
+        self._block_end = thought_end
         self._buffer = ""
         self._space = ""
         self._said = False
-        self._calls = 0
         self._spelling = syntax
         """Of the call that is being read."""
         self._data = CallData(syntax)
-        self._bare = BareCall((), Opening(""))
+        self._bare = BareCall((), "{")
         self._closers: list[str] = []
         """Of the list and the fence that the last call without marks stands in."""
+        self.calls = 0
         self.rest = ""
-        """What has to follow the opening mark that was read last, up to the function's name; or
-        the name of a call without marks, up to its arguments."""
 
     @property
     def in_call(self) -> bool:
         """A call has begun, and its closing mark has not been read."""
-        return self._state in (_State.CALL, _State.CLOSING)
+        return self._state in ("call", "closing")
 
     @property
     def named(self) -> bool:
         """Whether this may be a call without marks, whose name is known, and nothing behind it."""
-        return self._state is _State.BARE and self._bare.named
+        return self._state == "object" and self._bare.named
+
+    @property
+    def begun(self) -> bool:
+        return self.in_call or self.named
 
     @property
     def in_text(self) -> bool:
         """Inside of a quoted text of a call."""
-        return self._state is _State.CALL and self._data.quoted
+        return self._state == "call" and self._data.quoted
 
-    @property
-    def calls(self) -> int:
-        """How many calls have come out."""
-        return self._calls
-
-    def feed(self, text: str) -> list[Part]:
-        """What ``text`` adds."""
+    def feed(self, text: str, *, pause: bool = False) -> list[Part]:
+        """What ``text`` adds. ``pause``: read no further than to where a call has ``begun``."""
         parts: list[Part] = []
-        steps = {
-            _State.SPEECH: self._speech,
-            _State.BARE: self._object,
-            _State.BLOCK: self._block,
-            _State.CALL: self._call,
-            _State.CLOSING: self._closing,
-        }
         for start in range(0, len(text) or 1, _MOST_AT_ONCE):
             self._buffer += text[start : start + _MOST_AT_ONCE]
-            while steps[self._state](parts):
+            while not (pause and self.begun) and self._step(parts, pause):
                 pass
         return _joined(parts)
 
+    def drop_unread(self) -> str:
+        """Forget what was fed behind the place where a call has ``begun``, and give it."""
+        at = self._bare.at if self.named else 0
+        unread, self._buffer = self._buffer[at:], self._buffer[:at]
+        return unread
+
     def begin(self) -> str:
         """A call begins, and nothing else can come. Gives how it begins, up to its name."""
-        begin = self._syntax.begin
         self._enter_call(self._syntax)
-        self._buffer = begin.removeprefix(self._syntax.openers[0].marker)
-        return begin
+        self._buffer = self._syntax.rest
+        return self._syntax.begin
 
     def commit(self) -> str:
         """What is ``named`` is a call, and can be nothing else. Gives the name."""
@@ -138,62 +131,57 @@ class CallParser:
         return self._bare.name
 
     def finish(self) -> list[Part]:
-        """What is left at the end. A beginning of a mark is not speech, a single sign may be."""
+        """What is left at the end. A beginning of a mark is not speech, a single character may
+        be."""
         parts: list[Part] = []
-        while self._state is _State.BARE:
+        while self._state == "object":
             self._release(parts)
             parts += self.feed("")
-        waits = self._may_be_bare and not self._said and Opening(self._buffer).possible
-        if self._state is _State.SPEECH and (len(self._buffer) == 1 or waits):
+        waits = self._may_be_bare and not self._said and may_open(self._buffer)
+        if self._state == "speech" and (len(self._buffer) == 1 or waits):
             self._say(self._buffer, parts)
-        elif self._state is _State.CALL:
+        elif self._state == "call":
             log.warning("A tool call was cut off, and is left out")
         self._buffer = ""
         return _joined(parts)
 
-    def opens(self, text: str) -> int:
-        """How many characters of ``text`` a call needs to begin, one without marks up to its name;
-        -1: none begins in it."""
-        if self.in_call:
-            return -1
-        probe = self._probe()
-        for i, sign in enumerate(text):
-            probe.feed(sign)
-            if probe.in_call or probe.named:
-                return i + 1
-        return -1
-
     def suspects(self, text: str) -> bool:
-        """Whether after ``text`` a call would have begun, or a mark of more than one sign."""
-        if self._state not in (_State.SPEECH, _State.BARE):
+        """Whether after ``text`` a call would have begun, or a mark of more than one character."""
+        if self._state not in ("speech", "object"):
             return False
-        probe = self._probe()
-        for sign in text:
-            probe.feed(sign)
-            if probe.in_call:
-                return True
-        return probe._state in (_State.SPEECH, _State.BARE) and len(probe._buffer) > 1
-
-    def _probe(self) -> CallParser:
         probe = copy.copy(self)
-        probe._bare = copy.deepcopy(self._bare)
-        probe._closers = [*self._closers]
-        return probe
+        probe._bare, probe._closers = copy.deepcopy(self._bare), [*self._closers]
+        probe.feed(text, pause=True)
+        waits = probe._state in ("speech", "object") and len(probe._buffer) > 1
+        return probe.in_call or waits
 
-    # --- states; each returns whether there is more to do
+    # --- states
+
+    def _step(self, parts: list[Part], pause: bool) -> bool:
+        """Whether there is more to do."""
+        match self._state:
+            case "speech":
+                return self._speech(parts)
+            case "object":
+                return self._object(parts, pause)
+            case "block":
+                return self._block()
+            case "call":
+                return self._call(parts)
+            case "closing":
+                return self._closing()
 
     def _speech(self, parts: list[Part]) -> bool:
         if self._may_be_bare and not self._said:
             self._skip_closers()
-            opening = Opening(self._buffer)
-            if opening.whole:
-                self._enter_object(opening)
+            if opens(self._buffer):
+                self._enter_object()
                 return True
-            if opening.possible or self._closes:
+            if may_open(self._buffer) or self._closes:
                 return False
-        found = self._marks.find(self._buffer)
+        found = self._mark.search(self._buffer)
         if found is None:
-            kept = self._marks.tail(self._buffer)
+            kept = self._begun_mark()
             self._say(self._buffer[: len(self._buffer) - kept], parts)
             self._buffer = self._buffer[len(self._buffer) - kept :]
             return False
@@ -202,8 +190,13 @@ class CallParser:
         self._enter(found.group())
         return True
 
-    def _object(self, parts: list[Part]) -> bool:
-        end = self._bare.end(self._buffer)
+    def _begun_mark(self) -> int:
+        """How many characters at the end may be the beginning of a mark."""
+        lengths = range(min(self._longest, len(self._buffer)), 0, -1)
+        return next((n for n in lengths if self._buffer[-n:] in self._beginnings), 0)
+
+    def _object(self, parts: list[Part], pause: bool) -> bool:
+        end = self._bare.end(self._buffer, pause=pause)
         if end is None and len(self._buffer) <= _MOST_HELD:
             return False
         call: ToolCall | str = "it has other members"
@@ -214,17 +207,17 @@ class CallParser:
             return True
         self._buffer = self._buffer[end:]
         self._closers = [*self._bare.closers, *self._closers]
-        self._state = _State.SPEECH
+        self._state = "speech"
         self._give(call, parts)
         return True
 
-    def _block(self, _parts: list[Part]) -> bool:
+    def _block(self) -> bool:
         before, end, after = self._buffer.partition(self._block_end)
         if not end:
             self._buffer = before[-len(self._block_end) :]
             return False
         self._buffer = after
-        self._state = _State.SPEECH
+        self._state = "speech"
         return True
 
     def _call(self, parts: list[Part]) -> bool:
@@ -236,54 +229,51 @@ class CallParser:
         else:
             log.warning("A tool call is malformed, and is left out")
         self._buffer = self._buffer[end:]
-        self._state = _State.CLOSING if self._spelling.close else _State.SPEECH
+        self._state = "closing" if self._spelling.close else "speech"
         return True
 
-    def _closing(self, _parts: list[Part]) -> bool:
+    def _closing(self) -> bool:
         """Look for the closing mark. A model that forgets it may begin the next call."""
         close = self._syntax.close.strip()
         at = self._buffer.find(close)
-        begins = min((i for o in self._openers if (i := self._buffer.find(o)) >= 0), default=-1)
+        begins = self._buffer.find(self._syntax.marker)
         if begins >= 0 and (at < 0 or begins < at):
             self._buffer = self._buffer[begins:]
-            self._state = _State.SPEECH
+            self._state = "speech"
             return True
         if at < 0:
-            longest = max(len(close), *map(len, self._openers))
+            longest = max(len(close), len(self._syntax.marker))
             self._buffer = self._buffer[-longest:]
             return False
         self._buffer = self._buffer[at + len(close) :]
-        self._state = _State.SPEECH
+        self._state = "speech"
         return True
 
     # --- others
 
     def _enter(self, mark: str) -> None:
-        if opener := self._openers.get(mark):
+        if mark == self._syntax.marker:
             self._enter_call(self._syntax)
-            self.rest = opener.rest
+            self.rest = self._syntax.rest
         elif mark in BLOCKS:
-            self._state = _State.BLOCK
-            self._block_end = BLOCKS[mark]
+            self._state, self._block_end = "block", BLOCKS[mark]
         elif mark == "{":
             self._buffer = mark + self._buffer
-            self._enter_object(Opening(mark))
-        else:
-            assert mark in STRAY
+            self._enter_object()
 
     def _enter_call(self, spelling: Syntax) -> None:
-        self._state = _State.CALL
+        self._state = "call"
         self._spelling = spelling
         self._data = CallData(spelling)
 
-    def _enter_object(self, opening: Opening) -> None:
-        self._state = _State.BARE
-        self._bare = BareCall(self._schemas, opening)
+    def _enter_object(self) -> None:
+        self._state = "object"
+        self._bare = BareCall(self._schemas, self._buffer)
         self.rest = self._syntax.bare.middle.removeprefix('"')
 
     def _release(self, parts: list[Part]) -> None:
         """What was held back is no call. Behind its first sign, one may begin."""
-        self._state = _State.SPEECH
+        self._state = "speech"
         self._say(self._buffer[:1], parts)
         self._buffer = self._buffer[1:]
 
@@ -304,7 +294,7 @@ class CallParser:
 
     @property
     def _separators(self) -> str | None:
-        return _SEPARATORS if self._calls else None
+        return _SEPARATORS if self.calls else None
 
     def _say(self, text: str, parts: list[Part]) -> None:
         text = self._space + text
@@ -337,28 +327,9 @@ class CallParser:
         return ToolCall(name, text)
 
     def _give(self, call: ToolCall, parts: list[Part]) -> None:
-        self._calls += 1
+        self.calls += 1
         self._said, self._space = False, ""
         parts.append(call)
-
-
-class _Marks:
-    """Finds markers, and the beginnings of markers at the end of a text."""
-
-    def __init__(self, markers: Sequence[str]) -> None:
-        self._any = re.compile("|".join(map(re.escape, markers)))
-        self._beginnings = frozenset(m[:n] for m in markers for n in range(1, len(m)))
-        self._longest = max(map(len, markers)) - 1
-
-    def find(self, text: str) -> re.Match[str] | None:
-        return self._any.search(text)
-
-    def tail(self, text: str) -> int:
-        """How many signs at the end may be the beginning of a marker."""
-        for length in range(min(self._longest, len(text)), 0, -1):
-            if text[-length:] in self._beginnings:
-                return length
-        return 0
 
 
 def _json(arguments: Mapping[str, Any]) -> str | None:

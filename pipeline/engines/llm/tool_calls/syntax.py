@@ -11,38 +11,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipeline.engines.llm.tool_calls import gemma_values
-
-
-@dataclass(frozen=True, slots=True)
-class Opener:
-    """``marker`` begins a call. ``rest``: what comes between it and the function's name."""
-
-    marker: str
-    rest: str
+from pipeline.engines.llm.tool_calls import gemma
 
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """One family's spelling: ``begin`` name ``middle`` arguments ``end`` ``close``.
+    """One family's spelling: ``marker`` ``rest`` name ``middle`` arguments ``end`` ``close``.
 
-    ``openers``: the marks that a call may begin with. ``unmarked``: its calls need none, so that an
-    object anywhere in an answer may be one.
+    ``unmarked``: its calls need no marker, so that an object anywhere in an answer may be one.
     """
 
     name: str
-    openers: tuple[Opener, ...]
-    begin: str
+    marker: str
+    rest: str
     middle: str
     end: str
     close: str
     values: Literal["json", "gemma"] = "json"
     unmarked: bool = False
 
+    @property
+    def begin(self) -> str:
+        """How templates begin a call, up to the function's name."""
+        return self.rest if self.unmarked else self.marker + self.rest
+
     def written(self, name: str, arguments: Mapping[str, Any]) -> str:
         """A call as the family's templates write it into the history."""
         if self.values == "gemma":
-            values = gemma_values.written(arguments)
+            values = gemma.written(arguments)
         else:
             values = json.dumps(arguments, ensure_ascii=False)
         return f"{self.begin}{name}{self.middle}{values}{self.end}{self.close}"
@@ -53,7 +49,7 @@ class Syntax:
 
     def read(self, body: str) -> tuple[str, dict[str, Any]] | None:
         """Name and arguments of one call's data; ``None`` if that is not what it holds."""
-        return gemma_values.read_call(body) if self.values == "gemma" else _read_json(body)
+        return gemma.read_call(body) if self.values == "gemma" else _read_json(body)
 
     @property
     def bare(self) -> Syntax:
@@ -62,14 +58,14 @@ class Syntax:
 
     @property
     def other_markers(self) -> tuple[str, ...]:
-        """What is not speech, besides the openers; none is the beginning of another."""
+        """What is not speech, besides the marker; none is the beginning of another."""
         return tuple({*BLOCKS, *STRAY, self.close.strip()} - {""})
 
     @property
     def spelled(self) -> frozenset[str]:
         """Every mark that a control token may stand for."""
-        quotes = {gemma_values.QUOTE} if self.values == "gemma" else set()
-        return frozenset({o.marker for o in self.openers} | {*self.other_markers} | quotes)
+        quotes = {gemma.QUOTE} if self.values == "gemma" else set()
+        return frozenset({self.marker, *self.other_markers, *quotes})
 
 
 THOUGHTS: Mapping[str, str] = {
@@ -97,8 +93,8 @@ STRAY = (*BLOCKS.values(), "</tool_call>", "<tool_call|>")
 
 HERMES = Syntax(
     "hermes",
-    (Opener("<tool_call>", '\n{"name": "'),),
-    begin='<tool_call>\n{"name": "',
+    marker="<tool_call>",
+    rest='\n{"name": "',
     middle='", "arguments": ',
     end="}",
     close="\n</tool_call>",
@@ -106,21 +102,21 @@ HERMES = Syntax(
 
 LLAMA = Syntax(
     "llama",
-    (Opener("<|python_tag|>", '{"name": "'),),
-    begin='{"name": "',
+    marker="<|python_tag|>",
+    rest='{"name": "',
     middle='", "parameters": ',
     end="}",
     close="",
     unmarked=True,
 )
 
-BARE = Syntax("bare", (), '{"name": "', middle='", "arguments": ', end="}", close="", unmarked=True)
+BARE = Syntax("bare", "", '{"name": "', middle='", "arguments": ', end="}", close="", unmarked=True)
 """No family: what is left of Hermes' calls where a model leaves the marks out."""
 
 GEMMA = Syntax(
     "gemma",
-    (Opener("<|tool_call>", "call:"),),
-    begin="<|tool_call>call:",
+    marker="<|tool_call>",
+    rest="call:",
     middle="",
     end="",
     close="<tool_call|>",
@@ -132,10 +128,7 @@ FAMILIES = (HERMES, GEMMA, LLAMA)
 
 def recognise(rendered: str, name: str, arguments: Mapping[str, Any]) -> Syntax | None:
     """The family whose template rendered a call like this; ``None`` if it is not known here."""
-    for family in FAMILIES:
-        if family.written(name, arguments) in rendered:
-            return family
-    return None
+    return next((one for one in FAMILIES if one.written(name, arguments) in rendered), None)
 
 
 def _read_json(body: str) -> tuple[str, dict[str, Any]] | None:
