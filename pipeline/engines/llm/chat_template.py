@@ -117,15 +117,13 @@ class ChatTemplate:
             # The template has no switch, but an empty thought is what those that have one write.
             self._closing, self.thought_end = f"\n{self.thought_end}\n\n", ""
 
-    def render(
-        self, messages: Sequence[Message], tools: Sequence[Tool], *, generation_prompt: bool = True
-    ) -> list[Piece]:
-        """The prompt. ``generation_prompt``: end where the assistant begins to speak.
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Piece]:
+        """The prompt, up to where the assistant begins to speak.
 
         Raises ``EngineError`` with the template's reason if it refuses the conversation.
         """
         try:
-            return self._rendered(messages, tools, generation_prompt)
+            return self._rendered(messages, tools)
         except EngineError:
             # Many templates ask what the first message is, or want the user to begin.
             early = [m for m in messages if m.role == "system"]
@@ -133,11 +131,9 @@ class ChatTemplate:
             if any(m.role == "system" for m in others) or (others and others[0].role == "user"):
                 raise
             begun = [*early, Message("user", ""), *others]
-            return self._rendered(begun, tools, generation_prompt)
+            return self._rendered(begun, tools)
 
-    def _rendered(
-        self, messages: Sequence[Message], tools: Sequence[Tool], generation_prompt: bool
-    ) -> list[Piece]:
+    def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Piece]:
         spelled: list[str | Image] = []
         functions = [function_data(tool) for tool in tools]
         if self.knows_system and not self._knows_late_system:
@@ -150,15 +146,15 @@ class ChatTemplate:
         if not self.knows_system:
             messages = without_system(messages)
         shown = self._hide(functions, spelled) if self.knows_tools else []
-        text = self._text(self._hide(self._data(messages), spelled), shown, generation_prompt)
-        return _pieces(text + self._closing if generation_prompt else text, spelled)
+        text = self._text(self._hide(self._data(messages), spelled), shown)
+        return _pieces(text + self._closing, spelled)
 
-    def _text(self, messages: Any, tools: Any, generation_prompt: bool) -> str:
+    def _text(self, messages: Any, tools: Any) -> str:
         try:
             return self._render(
                 messages=messages,
                 tools=tools or self._no_tools,
-                add_generation_prompt=generation_prompt,
+                add_generation_prompt=True,
                 **self._fixed,
             )
         except Exception as problem:  # templates are programs: any exception may come out
@@ -248,7 +244,7 @@ class ChatTemplate:
         """A prompt with a tool, empty if the template refuses it."""
         tools = [function_data(_PROBE_TOOL)] if any(m.tool_calls for m in messages) else []
         try:
-            return self._text(self._data(messages), tools, True)
+            return self._text(self._data(messages), tools)
         except EngineError:
             return ""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from pipeline.engines.contract import Delta, EndOfTurn, Finished, Warmed
 from pipeline.engines.llm.prompts import known_texts
@@ -17,6 +18,7 @@ from pipeline.work import CancelToken
 
 log = logging.getLogger("reachy_voice.llm")
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 _REPLY_TOKENS = 128
 """Room that a prompt must leave for its answer (half a minute of speech), in tokens."""
@@ -25,6 +27,22 @@ _REPLY_TOKENS = 128
 def prompt_limit(room: int) -> int:
     """The longest prompt that can be answered in a context of ``room`` tokens."""
     return room - min(_REPLY_TOKENS, room // 4)
+
+
+def _without_failed_pictures(work: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]:
+    """Do it once more for each picture that the projector fails on: nothing is said before all are
+    seen, and the next prompt says that this one was not."""
+
+    @functools.wraps(work)
+    def again(*given: _P.args, **named: _P.kwargs) -> Iterator[_T]:
+        while True:
+            try:
+                yield from work(*given, **named)
+                return
+            except VisionFailed as problem:
+                log.warning("%s. It is left out", problem)
+
+    return again
 
 
 class LlamaSession:
@@ -38,6 +56,7 @@ class LlamaSession:
         """The tokens up to the last words that were looked at, and how likely they are complete."""
         self.closed = False
 
+    @_without_failed_pictures
     def warm(
         self,
         messages: Sequence[Message],
@@ -50,15 +69,6 @@ class LlamaSession:
         The instructions and tools are also saved to disk. Raises ``PromptTooLong``,
         ``EngineError``, ``Cancelled``.
         """
-        return _seeing(lambda: self._warm(messages, tools, said, cancel))
-
-    def _warm(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        said: str,
-        cancel: CancelToken,
-    ) -> Iterator[Warmed | None]:
         prompts = self._parts.prompts
         prefix = prompts.prefix(messages, tools)
         tokens, probe = prompts.ahead(messages, tools, said, self._known)
@@ -74,6 +84,7 @@ class LlamaSession:
         finally:
             run.close()
 
+    @_without_failed_pictures
     def reply(
         self,
         messages: Sequence[Message],
@@ -86,16 +97,6 @@ class LlamaSession:
 
         Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
         """
-        return _seeing(lambda: self._reply(messages, tools, tool_choice, sampling, cancel))
-
-    def _reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        cancel: CancelToken,
-    ) -> Iterator[Delta | None]:
         prompts = self._parts.prompts
         tokens = prompts.whole(messages, tools, self._known)
         prefix = prompts.prefix(messages, tools)
@@ -185,17 +186,6 @@ class LlamaSession:
         if writer.failure:
             raise writer.failure
         yield Finished(writer.ended or "stop", run.usage(writer.generated))
-
-
-def _seeing(work: Callable[[], Iterator[_T]]) -> Iterator[_T]:
-    """``work``, and once more for each picture that cannot be seen: nothing is said before all are
-    seen, and then the prompt says that this one was not."""
-    while True:
-        try:
-            yield from work()
-            return
-        except VisionFailed as problem:
-            log.warning("%s. It is left out", problem)
 
 
 def _cells(tokens: Sequence[int], pictures: Sequence[Picture]) -> int:

@@ -121,27 +121,23 @@ class Sampler:
         return self._candidates
 
     def _pick(self, candidates: NDArray[np.void], chain: Any) -> int | None:
-        array = self._array(candidates)
+        data = candidates.ctypes.data_as(self._api.llama_token_data_p)
+        array = self._api.llama_token_data_array(data, len(candidates), -1, False)
         self._api.llama_sampler_apply(chain, ctypes.byref(array))
         chosen = array.data[array.selected]
         return int(chosen.id) if array.selected >= 0 and chosen.logit > -np.inf else None
-
-    def _array(self, candidates: NDArray[np.void]) -> Any:
-        data = candidates.ctypes.data_as(self._api.llama_token_data_p)
-        return self._api.llama_token_data_array(data, len(candidates), -1, False)
 
     # --- llama.cpp's objects
 
     def _chain(self, *, penalties: bool) -> Any:
         api, sampling = self._api, self._sampling
-        chain = self._owned(api.llama_sampler_chain_init(api.llama_sampler_chain_default_params()))
+        chain = api.llama_sampler_chain_init(api.llama_sampler_chain_default_params())
+        weakref.finalize(self, api.llama_sampler_free, chain).atexit = False
         links = [api.llama_sampler_init_top_k(_TOP_K)]
         if penalties:
             repeat = sampling.repeat_penalty
-            vocabulary = self._model.vocab_tokens
-            links.append(
-                api.llama_sampler_init_penalties(vocabulary, _PENALTY_TOKENS, repeat, 0.0, 0.0)
-            )
+            given = self._model.vocab_tokens, _PENALTY_TOKENS, repeat, 0.0, 0.0
+            links.append(api.llama_sampler_init_penalties(*given))
         if sampling.temperature <= 0:
             links.append(api.llama_sampler_init_greedy())
         else:
@@ -154,7 +150,3 @@ class Sampler:
         for link in links:
             api.llama_sampler_chain_add(chain, link)
         return chain
-
-    def _owned(self, sampler: Any) -> Any:
-        weakref.finalize(self, self._api.llama_sampler_free, sampler).atexit = False
-        return sampler

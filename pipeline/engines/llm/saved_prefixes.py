@@ -18,9 +18,9 @@ from pathlib import Path
 
 log = logging.getLogger("reachy_voice.llm")
 
-_HEADER = struct.Struct("<8s32sQI")
-"""Magic, key, bytes of the state, CRC-32 of the state."""
-_MAGIC = b"RVPREFX1"
+_CHECKSUM = struct.Struct("<I")
+"""CRC-32 of the state, in front of it."""
+_FORMAT = b"2"
 _SLICE_BYTES = 4 * 2**20
 _ABANDONED_SECONDS = 3600
 """An unfinished file this old has been abandoned."""
@@ -36,7 +36,7 @@ class SavedPrefixes:
     def __init__(self, directory: Path, budget_bytes: int, identity: bytes) -> None:
         self._directory = directory
         self._budget_bytes = budget_bytes
-        self._identity = identity
+        self._identity = _FORMAT + identity
 
     def __contains__(self, tokens: object) -> bool:
         return isinstance(tokens, list) and self._path(tokens).exists()
@@ -46,7 +46,7 @@ class SavedPrefixes:
         path = self._path(tokens)
         try:
             with path.open("rb") as file:
-                state = yield from self._checked(file, self._key(tokens))
+                state = yield from _checked(file)
             if state is None:
                 log.warning("Deleting a damaged saved prefix: %s", path)
                 path.unlink(missing_ok=True)
@@ -65,11 +65,12 @@ class SavedPrefixes:
             return
         part: Path | None = None
         try:
-            self._make_directory()
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._directory.chmod(0o700)
             handle, name = tempfile.mkstemp(suffix=".part", dir=self._directory)
             part = Path(name)
             with os.fdopen(handle, "wb") as file:
-                file.seek(_HEADER.size)
+                file.seek(_CHECKSUM.size)
                 crc = 0
                 for start in range(0, len(state), _SLICE_BYTES):
                     piece = state[start : start + _SLICE_BYTES]
@@ -77,7 +78,7 @@ class SavedPrefixes:
                     file.write(piece)
                     yield
                 file.seek(0)
-                file.write(_HEADER.pack(_MAGIC, self._key(tokens), len(state), crc))
+                file.write(_CHECKSUM.pack(crc))
             # No fsync: after a power cut the checksum finds what did not reach the disk.
             part.replace(self._path(tokens))
             self._delete_old()
@@ -87,34 +88,9 @@ class SavedPrefixes:
             if part:
                 part.unlink(missing_ok=True)
 
-    def _checked(self, file: BufferedReader, key: bytes) -> Generator[None, None, bytearray | None]:
-        header = file.read(_HEADER.size)
-        if len(header) < _HEADER.size:
-            return None
-        magic, found_key, size, expected_crc = _HEADER.unpack(header)
-        whole = os.fstat(file.fileno()).st_size == _HEADER.size + size
-        if (magic, found_key) != (_MAGIC, key) or not whole:
-            return None
-        state = bytearray(size)
-        view = memoryview(state)
-        crc = 0
-        for start in range(0, size, _SLICE_BYTES):
-            piece = view[start : start + _SLICE_BYTES]
-            file.readinto(piece)
-            crc = zlib.crc32(piece, crc)
-            yield
-        return state if crc == expected_crc else None
-
-    def _key(self, tokens: Sequence[int]) -> bytes:
-        data = struct.pack(f"<{len(tokens)}i", *tokens)
-        return hashlib.sha256(self._identity + data).digest()
-
     def _path(self, tokens: Sequence[int]) -> Path:
-        return self._directory / f"{self._key(tokens).hex()}.kv"
-
-    def _make_directory(self) -> None:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._directory.chmod(0o700)
+        data = struct.pack(f"<{len(tokens)}i", *tokens)
+        return self._directory / f"{hashlib.sha256(self._identity + data).hexdigest()}.kv"
 
     def _delete_old(self) -> None:
         """Keep the most recently used states that fit into the budget."""
@@ -127,3 +103,16 @@ class SavedPrefixes:
             left -= stat.st_size
             if left < 0:
                 path.unlink(missing_ok=True)
+
+
+def _checked(file: BufferedReader) -> Generator[None, None, bytearray | None]:
+    """The state in a file; ``None`` if it is damaged."""
+    head = file.read(_CHECKSUM.size)
+    state = bytearray(max(0, os.fstat(file.fileno()).st_size - _CHECKSUM.size))
+    crc = 0
+    for start in range(0, len(state), _SLICE_BYTES):
+        piece = memoryview(state)[start : start + _SLICE_BYTES]
+        file.readinto(piece)
+        crc = zlib.crc32(piece, crc)
+        yield
+    return state if state and _CHECKSUM.unpack(head) == (crc,) else None

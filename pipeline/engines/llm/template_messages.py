@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from pipeline.engines.llm.pictures import joined
@@ -48,25 +49,25 @@ def as_text(message: Message) -> Message:
 
 def alternating(messages: Sequence[Message]) -> list[Message]:
     """Results in words are the user's; many templates refuse two messages of one side in a row."""
-    result: list[Message] = []
-    for message in messages:
-        last = result[-1] if result else None
-        if last and last.role == message.role and message.role in ("user", "assistant"):
-            result[-1] = joined(last, message, "\n")
-        else:
-            result.append(message)
-    return result
+    return _merged(messages, ("user", "assistant"), "\n")
 
 
 def late_system_as_user(messages: Sequence[Message]) -> list[Message]:
     """System messages behind the first ones are told by the user, with what the user says next."""
+    early = list(takewhile(lambda message: message.role == "system", messages))
+    late = [
+        Message("user", message.content) if message.role == "system" else message
+        for message in messages[len(early) :]
+    ]
+    return [*early, *_merged(late, ("user",), "\n\n")]
+
+
+def _merged(messages: Sequence[Message], roles: Collection[str], between: str) -> list[Message]:
+    """Neighbours of one of ``roles`` become one message."""
     result: list[Message] = []
     for message in messages:
-        early = all(before.role == "system" for before in result)
-        if message.role == "system" and not early:
-            message = Message("user", message.content)
-        if message.role == "user" and result and result[-1].role == "user":
-            result[-1] = joined(result[-1], message, "\n\n")
+        if result and result[-1].role == message.role and message.role in roles:
+            result[-1] = joined(result[-1], message, between)
         else:
             result.append(message)
     return result
@@ -78,10 +79,10 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
     others = [m for m in messages if m.role != "system"]
     if not texts:
         return list(messages)
-    if not others or others[0].role != "user":
-        return [Message("user", "\n\n".join(texts)), *others]
-    first = joined(Message("user", "\n\n".join(texts)), others[0], "\n\n")
-    return [first, *others[1:]]
+    told = Message("user", "\n\n".join(texts))
+    if others and others[0].role == "user":
+        return [joined(told, others[0], "\n\n"), *others[1:]]
+    return [told, *others]
 
 
 def _json(data: Any) -> str:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipeline.engines.contract import TextDelta, ToolCall
 from pipeline.engines.llm.tool_calls.parser import CallParser
 from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
-from pipeline.messages import Tool
 from tests.engines.llm.test_tool_parser import TOOLS, cut, joined, read, shown
 
 LOOK = {"name": "look", "arguments": {"direction": "left"}}
@@ -134,12 +129,6 @@ def test_it_is_the_same_at_every_cut(syntax: Syntax, case: str) -> None:
         assert fed(syntax, cut(text, [border])) == expected, f"cut at {border}"
 
 
-@given(st.sampled_from([*CALLS, *WORDS]), st.lists(st.integers(0, 300), max_size=12))
-def test_many_cuts_change_nothing(case: str, borders: list[int]) -> None:
-    text, expected = CALLS[case] if case in CALLS else (WORDS[case], [WORDS[case].strip()])
-    assert fed(HERMES, cut(text, [min(at, len(text)) for at in borders])) == expected
-
-
 @pytest.mark.parametrize("case", [*CALLS, *WORDS])
 def test_without_a_tool_to_call_all_of_it_is_words(case: str) -> None:
     text = CALLS[case][0] if case in CALLS else WORDS[case]
@@ -253,85 +242,3 @@ def test_where_the_name_is_known_the_call_begins() -> None:
         parser = CallParser(HERMES, TOOLS)
         parser.feed(text, pause=True)
         assert not parser.begun
-
-
-# --- JSON that is no call ----------------------------------------------------------------------
-
-_KEYS = ("name", "arguments", "parameters", "type", "city", "id", "tool", "function")
-_NAMES = ("look", "stop", "note", "Bob", "fly", "look_at", "")
-
-
-def _value(draw: random.Random, depth: int) -> Any:
-    kinds: list[Callable[[], Any]] = [
-        lambda: draw.choice((*_NAMES, 'a "b" {c}', "```", "é\n")),
-        lambda: draw.randint(-5, 5000),
-        lambda: draw.choice((None, True, False, 2.5)),
-    ]
-    if depth:
-        kinds += [
-            lambda: [_value(draw, depth - 1) for _ in range(draw.randint(0, 3))],
-            lambda: {
-                draw.choice(_KEYS): _value(draw, depth - 1) for _ in range(draw.randint(0, 4))
-            },
-        ]
-    return draw.choice(kinds)()
-
-
-def _near(draw: random.Random) -> dict[str, Any]:
-    """Much like a call: most of its members are there, and most of them are right."""
-    members: dict[str, Any] = {
-        "name": draw.choice(_NAMES),
-        draw.choice(("arguments", "parameters", "args")): draw.choice(
-            ({}, {"direction": "left"}, {"direction": "up"}, {"text": 1}, _value(draw, 2))
-        ),
-    }
-    if draw.random() < 0.4:
-        members[draw.choice(_KEYS)] = _value(draw, 1)
-    keys = draw.sample(sorted(members), draw.randint(1, len(members)))
-    return {key: members[key] for key in keys}
-
-
-def _is_call(value: Any) -> bool:
-    """By a plain reading of the rule, but for the schema of the arguments."""
-    if not isinstance(value, dict) or not {*value} <= {"name", "arguments", "parameters", "type"}:
-        return False
-    arguments = value.get("arguments", value.get("parameters"))
-    fit = {"look": arguments == {"direction": "left"}, "note": arguments != {"text": 1}}
-    name = str(value.get("name"))
-    return isinstance(arguments, dict) and name in ("look", "stop", "note") and fit.get(name, True)
-
-
-def no_calls(count: int) -> Iterator[str]:
-    """Answers that begin with JSON that is no call."""
-    draw = random.Random(18)
-    while count:
-        value = draw.choice((_near(draw), _near(draw), {draw.choice(_KEYS): _value(draw, 2)}))
-        whole: Any = draw.choice((value, [value, _value(draw, 1)]))
-        if any(map(_is_call, whole if isinstance(whole, list) else [whole])):
-            continue
-        text = json.dumps(whole, indent=draw.choice((None, 2)), ensure_ascii=draw.random() < 0.5)
-        if draw.random() < 0.2:
-            text = text[: draw.randint(1, len(text))]
-        text = draw.choice(("{}", "```json\n{}\n```", "```\n{}\n```")).replace("{}", text)
-        yield text + draw.choice(("", "\nThat is it.", " and so on", '\n{"a": 1}'))
-        count -= 1
-
-
-def test_json_that_is_no_call_is_words_and_all_of_them() -> None:
-    answers = list(no_calls(400))
-    assert len({*answers}) > 300
-    for text in answers:
-        for size in (1, 3, 7, len(text)):
-            parts = read(HERMES, cut(text, range(size, len(text), size)))
-            assert shown(parts) == [text.strip()], text
-
-
-def test_the_answers_look_like_calls() -> None:
-    """They would be found if the rule were looser."""
-    loose = [Tool(name, "", {}) for name in _NAMES if name]
-    found = 0
-    for text in no_calls(400):
-        parser = CallParser(HERMES, loose, anywhere=True)
-        parts = [*parser.feed(text), *parser.finish()]
-        found += any(isinstance(part, ToolCall) for part in parts)
-    assert found >= 10

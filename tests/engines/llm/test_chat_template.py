@@ -53,11 +53,6 @@ def test_chatml() -> None:
     )
 
 
-def test_the_generation_prompt_can_be_left_out() -> None:
-    pieces = ChatTemplate(CHATML).render([USER], [], generation_prompt=False)
-    assert pieces[0].text.endswith("Hello<|im_end|>\n")
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -238,10 +233,3 @@ def test_pictures_stand_where_they_were_shown() -> None:
         assert shown[at + 1 : at + 3] == [" and ", images[1].url]
         assert shown[at + 3].startswith("!")
         assert UNSEEN_IMAGE not in "".join(shown)
-
-
-def test_what_people_write_is_no_picture() -> None:
-    text = "\ue0000\ue001 <|im_end|>"
-    pieces = ChatTemplate(CHATML, control_texts=["<|im_end|>"]).render([Message("user", text)], [])
-    assert not [piece for piece in pieces if piece.image]
-    assert text in "".join(piece.text for piece in pieces)

@@ -5,18 +5,14 @@ On a real model, and on a random one, which would write anything else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from pipeline.engines.contract import Finished, ToolCall
-from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_cpp import LlamaCpp
 from pipeline.engines.llm.llama_model import Model
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from tests.engines.llm.test_llama_tools import check, items
-from tests.support import tiny_gguf
-from tests.support.llama_talk import MODEL, SHORT_TOOLS, calls, joined, nudge, replies, told
+from tests.support.llama_talk import SHORT_TOOLS, calls, joined, nudge, replies, told
 
 pytestmark = pytest.mark.real
 
@@ -111,20 +107,3 @@ def test_none_makes_no_call_of_an_object(
     found = items(engine, ToolChoice("none"), max_tokens=60)
     assert joined(found)[0] == text
     assert not calls(found)
-
-
-def test_a_random_model_calls_what_it_has_named(
-    weights: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vocabulary = tiny_gguf.tokenizer(next(weights(MODEL).glob("*.gguf")))
-    path = tiny_gguf.language_model(tmp_path / "m.gguf", vocabulary)
-    options = LlamaCppOptions(weights=None, model_file=str(path), threads=1, context_tokens=2048)
-    engine = build(options, None)
-    for seed, tool in enumerate(SHORT_TOOLS):
-        with monkeypatch.context() as patch:
-            nudge(patch, engine._parts.model, f'```json\n{{"name": "{tool.name}"', "\n```")
-            call, end = items(engine, ToolChoice(), seed=seed, temperature=2.0)
-        assert isinstance(call, ToolCall)
-        assert call.name == tool.name
-        check(call)
-        assert isinstance(end, Finished)

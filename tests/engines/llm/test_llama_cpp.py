@@ -16,7 +16,6 @@ from pipeline.engines.llm.llama_context import Context
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.prompts import Prompts
-from pipeline.engines.registry import Kind, engine_spec
 from pipeline.errors import PromptTooLong, WeightsError
 from pipeline.messages import Message, Sampling
 from tests.support.llama_talk import (
@@ -40,11 +39,6 @@ def small(directory: Path) -> LlamaCpp:
 
 
 # --- answers and what they cost ----------------------------------------------------------------
-
-
-def test_the_registry_knows_it() -> None:
-    spec = engine_spec(Kind.LLM, "llama-cpp")
-    assert spec.options(engine=spec.name) == LlamaCppOptions()
 
 
 def test_an_answer_and_its_usage(engine: LlamaCpp) -> None:
@@ -73,14 +67,6 @@ def test_warm_reads_and_reply_goes_on(engine: LlamaCpp) -> None:
     usage = answer(session, LONG)[1].usage
     assert usage.prompt == warmed.prompt
     assert usage.evaluated == 1
-
-
-def test_another_session_shares_the_instructions(engine: LlamaCpp) -> None:
-    first = engine.open()
-    warmed = warm(first, [SYSTEM], SHORT_TOOLS)
-    usage = warm(engine.open(), [SYSTEM, *FRANCE[1:]], SHORT_TOOLS)
-    assert usage.cached >= warmed.prompt
-    assert warm(first, [SYSTEM], SHORT_TOOLS).cached == warmed.prompt
 
 
 def test_every_step_is_one_slice(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,13 +192,3 @@ def test_missing_and_ambiguous_files(tmp_path: Path) -> None:
         build(LlamaCppOptions(), tmp_path)
     with pytest.raises(WeightsError, match=r"no c\.gguf"):
         build(LlamaCppOptions(model_file="c.gguf"), tmp_path)
-
-
-def test_an_own_file_by_its_path(directory: Path, alone: dict[str, str]) -> None:
-    path = next(directory.glob("*.gguf"))
-    options = LlamaCppOptions(
-        weights=None, model_file=str(path), threads=1, context_tokens=512, kv_type="q8_0"
-    )
-    engine = build(options, None)
-    assert engine.context_tokens == 512
-    assert answer(engine.open(), FRANCE)[0]

@@ -232,7 +232,9 @@ def test_reading_ahead_and_tools(engine: LlamaCpp) -> None:
 # --- sharing the engine ------------------------------------------------------------------------
 
 
-def test_cancelling_while_the_eyes_look(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelling_while_the_projector_works(
+    engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Media, "looked_at", lambda *_: False)
         token = Token()
@@ -265,7 +267,7 @@ def test_stepping_aside_in_the_middle_of_a_picture(
     assert outcomes[-1] is Outcome.DONE
 
 
-def test_two_who_show_something_at_once(engine: LlamaCpp) -> None:
+def test_two_sessions_show_pictures_at_once(engine: LlamaCpp) -> None:
     alone = [ask(engine.open(), shows(one)) for one in (ONE, OTHER)]
     sessions = [engine.open(), engine.open()]
     streams = [
@@ -279,7 +281,7 @@ def test_two_who_show_something_at_once(engine: LlamaCpp) -> None:
     assert [ask(s, shows(one)) for s, one in zip(sessions, (ONE, OTHER), strict=True)] == alone
 
 
-def test_eyes_that_fail(
+def test_a_projector_that_fails(
     engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The turn is answered all the same, and so are the next ones."""
@@ -342,7 +344,7 @@ def test_more_pictures_than_fit(made: Callable[..., LlamaCpp]) -> None:
     assert ask(engine.open(), shows(ONE))
 
 
-def test_without_eyes_there_is_a_sentence(made: Callable[..., LlamaCpp]) -> None:
+def test_without_a_projector_a_sentence_stands_for_a_picture(made: Callable[..., LlamaCpp]) -> None:
     engine = made("gemma3", mmproj=None)
     words = Message("user", f"{UNSEEN_IMAGE} What is that?")
     assert ask(engine.open(), shows(ONE)) == ask(engine.open(), words)
@@ -351,7 +353,7 @@ def test_without_eyes_there_is_a_sentence(made: Callable[..., LlamaCpp]) -> None
 # --- what does not fit together ----------------------------------------------------------------
 
 
-def test_eyes_of_another_model(
+def test_a_projector_of_another_model(
     made: Callable[..., LlamaCpp], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     narrow = tiny_gguf.projector(tmp_path / "mmproj.gguf", "gemma3", width=48)

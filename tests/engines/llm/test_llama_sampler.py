@@ -71,13 +71,6 @@ def test_a_token_can_be_refused(model: Model) -> None:
     assert sampler.sample(logits, refused=lambda token: token in best[:3]) == best[3]
 
 
-def test_a_grammar_lets_only_its_own_through(model: Model) -> None:
-    text = written(model, 'start: "{" /[a-c]{3}/ "né 🤖" "}"')
-    assert text[0] == "{"
-    assert set(text[1:4]) <= set("abc")
-    assert text[4:] == "né 🤖}"
-
-
 def test_a_grammar_can_be_left_and_begun_again(model: Model) -> None:
     sampler = Sampler(model, Sampling(temperature=0))
     (token,) = model.tokenize("7", special=False)
@@ -89,11 +82,6 @@ def test_a_grammar_can_be_left_and_begun_again(model: Model) -> None:
         assert sampler.sample(logits) == token
         sampler.release()
         assert sampler.sample(logits) == token
-
-
-def test_what_is_preferred_comes_as_soon_as_it_may(model: Model) -> None:
-    (end,) = model.tokenize("}", special=False)
-    assert written(model, 'start: "ab" /[a-z]{2,}/ "}"', preferred=[end])[-1] == "}"
 
 
 def test_a_grammar_that_lets_nothing_through(model: Model) -> None:

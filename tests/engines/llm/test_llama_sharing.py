@@ -167,7 +167,7 @@ def test_sessions_that_do_not_fit_together_take_turns(small: LlamaCpp) -> None:
     assert [joined(items)[0] for items in results] == expected
 
 
-def test_who_is_more_urgent_takes_the_cells(small: LlamaCpp) -> None:
+def test_the_more_urgent_session_takes_the_cells(small: LlamaCpp) -> None:
     expected = answer(small.open(), LONG)[0]
     slow = replies(small.open(), LONG)
     begin(slow)

@@ -127,7 +127,7 @@ def test_instructions_from_disk_that_others_share_in_part(
 
 
 @pytest.mark.parametrize("full", [True, False])
-def test_several_talk_while_cells_come_and_go(gemma: Path, full: bool) -> None:
+def test_several_sessions_in_a_full_context(gemma: Path, full: bool) -> None:
     """In a full context llama.cpp overwrites cells behind windows, whoever's they are."""
     made = engine(gemma, context_tokens=1024, swa_full=full)
     questions = [[SYSTEM, Message("user", f"{i}: {LONG[1].content}")] for i in range(4)]
@@ -157,22 +157,6 @@ def test_saved_instructions_fit_the_kind_of_cells(
     assert (text, end.usage.cached >= read.prompt - 1) == (expected, True)
     other = "f16" if kind["kv_type"] != "f16" else "q8_0"
     assert warm(made(kv_type=other).open(), [SYSTEM], SHORT_TOOLS).cached < 20
-
-
-@pytest.mark.parametrize("kind", KINDS[2:], ids=str)
-def test_half_of_a_conversation_is_forgotten(gemma: Path, kind: dict[str, Any]) -> None:
-    """No cell is ever moved to another position: what follows the gap is read again, from the
-    instructions on, whatever the cells are."""
-    made = engine(gemma, **kind)
-    session = made.open()
-    turns = [Message("user", f"{i}: {SPAIN[1].content}") for i in range(4)]
-    replies = [Message("assistant", f"Madrid, {i} times.") for i in range(4)]
-    history = [SYSTEM, *(m for pair in zip(turns, replies, strict=True) for m in pair)]
-    answer(session, [*history, FRANCE[1]], sampling=GREEDY)
-    shorter = [SYSTEM, *history[5:], FRANCE[1]]
-    text, end = answer(session, shorter, sampling=GREEDY)
-    assert text == answer(engine(gemma, **kind).open(), shorter, sampling=GREEDY)[0]
-    assert end.usage.cached < 60
 
 
 # --- what does not fit together ----------------------------------------------------------------

@@ -78,12 +78,6 @@ def test_nothing_goes_on_behind_a_required_call(model: Model, rest: str) -> None
     assert writer.generated < 50
 
 
-def test_the_same_required_call_again_is_the_end(model: Model) -> None:
-    parts, writer = written(model, CALL, *["\n<tool_call>", CALL] * 5)
-    assert count(parts) == 1
-    assert writer.ended == "stop"
-
-
 def test_not_too_many_calls(model: Model) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     calls = [f'act", "arguments": {{"n": {n}}}}}\n</tool_call>' for n in range(30)]
@@ -128,21 +122,6 @@ def test_a_failure_is_an_error_of_the_reply(weights: Callable[[str], Path]) -> N
     with pytest.raises(EngineError, match="no tool call that fits"):
         reply(REQUIRED, ODD, 100)
     assert count(reply(REQUIRED, {}, 40)) == 1
-
-
-def test_a_left_recursive_tool_leaves_the_others_as_they_are(model: Model) -> None:
-    refused = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}
-    move = {"type": "object", "properties": {"to": {"enum": ["left"]}}, "required": ["to"]}
-    tools = [Tool("move", "", move), Tool("odd", "", refused)]
-    writer = Writer(model, CallGrammars(model, HERMES), tools, REQUIRED, Sampling(seed=1), room=500)
-    writer.begin()
-    wish = iter(model.tokenize('move", "arguments": {"up": 1', special=False))
-    parts = list[Part]()
-    while writer.may_go_on():
-        logits = np.zeros(model.vocab_tokens, dtype=np.float32)
-        logits[next(wish, model.eos)] = 1_000
-        parts += writer.write(logits)[1]
-    assert parts == [ToolCall("move", '{"to": "left"}')]
 
 
 def test_a_prompt_that_is_far_too_long_is_not_read_to_its_end(

@@ -35,7 +35,6 @@ from tests.support.llama_talk import (
     replies,
     told,
 )
-from tests.support.robot_tools import robot_tools
 
 pytestmark = pytest.mark.real
 
@@ -91,26 +90,6 @@ def test_a_named_tool_is_called_once(engine: LlamaCpp, tool: Tool) -> None:
         assert end.reason == "stop"
 
 
-def test_one_call_where_several_are_not_wanted(engine: LlamaCpp) -> None:
-    found = items(engine, ToolChoice("required", parallel=False))
-    assert len(found) == 2
-    assert len(calls(found)) == 1
-
-
-def test_seventeen_tools(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their grammar alone, without the time that reading their descriptions takes."""
-    everything = robot_tools()
-    short = [Tool(tool.name, "", {}) for tool in everything[:1]]
-    whole = engine._parts.prompts.whole
-    monkeypatch.setattr(engine._parts.prompts, "whole", lambda m, *_: whole(m, short))
-    monkeypatch.setattr(engine._parts.prompts, "prefix", lambda *_: [])
-    for seed in range(4):
-        found = calls(items(engine, REQUIRED, tools=everything, seed=seed, temperature=2))
-        assert found
-        for call in found:
-            check(call, everything)
-
-
 def test_required_without_tools_is_an_answer(engine: LlamaCpp) -> None:
     assert answer(engine.open(), FRANCE, tool_choice=REQUIRED)[0]
 
@@ -121,24 +100,7 @@ def test_required_without_any_room(engine: LlamaCpp) -> None:
     assert (end.reason, end.usage.generated) == ("length", 0)
 
 
-def test_a_schema_that_cannot_be_used(engine: LlamaCpp, caplog: pytest.LogCaptureFixture) -> None:
-    odd = {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}
-    (call,) = calls(items(engine, ToolChoice("named", "act"), tools=[Tool("act", "", odd)]))
-    assert isinstance(json.loads(call.arguments), dict)
-    assert "act cannot be used" in caplog.text
-
-
 # --- may call ----------------------------------------------------------------------------------
-
-
-def test_speech_and_a_call(engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    nudge(monkeypatch, model, "Of course.\n<tool_call>")
-    found = items(engine, ToolChoice())
-    text, end = joined([item for item in found if not isinstance(item, ToolCall)])
-    assert text == "Of course."
-    assert isinstance(found[-2], ToolCall)
-    check(found[-2])
-    assert end.reason == "stop"
 
 
 def test_speech_comes_out_before_the_call_is_complete(
@@ -260,16 +222,6 @@ def test_a_call_that_will_not_end_is_made_to(
     assert set(text) == {"a"}
     assert isinstance(end, Finished)
     assert (end.reason, end.usage.generated <= 40) == ("stop", True)
-
-
-def test_a_call_that_is_cut_off_is_left_out(
-    engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "_CALL_TOKENS", 0)
-    monkeypatch.setattr(writer, "_CLOSING_TOKENS", 0)
-    (end,) = items(engine, REQUIRED, max_tokens=12)
-    assert isinstance(end, Finished)
-    assert end.reason == "length"
 
 
 def test_the_end_of_the_context_in_a_call(weights: Callable[[str], Path]) -> None:

@@ -86,22 +86,6 @@ def test_what_is_read_ahead_is_in_every_prompt_that_goes_on(
             assert whole[: len(ahead)] == ahead
 
 
-def test_only_the_end_of_the_message_is_missing(prompts: Prompts) -> None:
-    """Nothing of what was said is left for later, but for a token at its end."""
-    text = "Could you please bring me a cup of coffee"
-    whole = prompts.whole([*SPOKEN, Message("user", text)], SHORT_TOOLS)
-    ahead, _ = prompts.ahead(SPOKEN, SHORT_TOOLS, text)
-    nothing = prompts.whole([*SPOKEN, Message("user", "")], SHORT_TOOLS)
-    end = len(nothing) - common_prefix(nothing, prompts.ahead(SPOKEN, SHORT_TOOLS, "")[0])
-    assert len(whole) - len(ahead) <= end + 1
-
-
-def test_the_message_is_not_closed(prompts: Prompts) -> None:
-    ahead, _ = prompts.ahead(SPOKEN, [], "Could you please")
-    text = b"".join(prompts._model.piece(token, special=True) for token in ahead).decode()
-    assert text.endswith("Could you please")
-
-
 def test_after_an_answer_the_next_message_is_opened(prompts: Prompts) -> None:
     ahead, _ = prompts.ahead(SPOKEN, [], "")
     for text in ("Thanks.", "12 more", "<|im_end|>"):
@@ -122,7 +106,7 @@ def test_after_a_call_its_result_is_expected(prompts: Prompts, speech: str) -> N
     assert b"camera" in b"".join(map(prompts._model.piece, ahead))
 
 
-def test_whose_turn_it_is_not_gets_no_prompt_to_speak(prompts: Prompts) -> None:
+def test_the_assistants_turn_is_opened_only_when_it_has_come(prompts: Prompts) -> None:
     """Behind the assistant's last word, the user's turn comes; behind a result, the assistant's."""
     result = HISTORIES["a tool's result"]
     assert prompts.ahead(result, SHORT_TOOLS, "")[0] == prompts.whole(result, SHORT_TOOLS)
@@ -208,16 +192,6 @@ def test_reading_ahead_can_be_cut_off_and_goes_on_later(engine: LlamaCpp) -> Non
     usage = warm(session, SPOKEN, said=said)
     assert 0 < usage.cached < usage.prompt
     assert warm(session, SPOKEN, said=said).evaluated == 0
-
-
-def test_a_reply_that_dies_leaves_what_it_has_read(engine: LlamaCpp) -> None:
-    session = engine.open()
-    text = "Should we now perhaps go"
-    steps = replies(session, [*SPOKEN, Message("user", text)])
-    begin(steps)
-    steps.close()  # type: ignore[attr-defined]
-    usage = warm(session, SPOKEN, said=f"{text} somewhere")
-    assert usage.evaluated == 1
 
 
 def test_a_reply_counts_what_it_evaluated_itself(engine: LlamaCpp) -> None:
@@ -315,7 +289,7 @@ def test_it_is_known_when_the_words_were_read_ahead(engine: LlamaCpp) -> None:
     assert first == EndOfTurn(ahead.end_probability or 0)
 
 
-def test_nothing_is_told_of_words_that_are_not_the_users(engine: LlamaCpp) -> None:
+def test_only_the_users_words_are_judged(engine: LlamaCpp) -> None:
     session = engine.open()
     assert warmed(session, SPOKEN).end_probability is None
     assert warmed(session, SPOKEN, said=" ... ").end_probability is None

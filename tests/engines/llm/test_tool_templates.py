@@ -91,31 +91,6 @@ def test_history_with_calls_and_results(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
-def test_nothing_is_lost(family: str) -> None:
-    """Some templates drop speech next to a call, or refuse two calls in one message."""
-    text = "".join(piece.text for piece in template(family).render(CONVERSATION, [LOOK, STOP]))
-    said = text.index("Of course.")
-    syntax = template(family).syntax
-    positions = [
-        said,
-        text.index(syntax.written("look", {"direction": "left", "degrees": 12.5})),
-        text.index("There is a tree."),
-        text.index(syntax.written("look", {"direction": "right"})),
-        text.index(syntax.written("stop", {})),
-        text.rindex("stopped"),
-    ]
-    assert positions == sorted(positions)
-
-
-@pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
-def test_without_tools(family: str) -> None:
-    pieces = template(family).render([Message("system", "Be kind."), Message("user", "Hi")], [])
-    text = "".join(piece.text for piece in pieces)
-    assert "Be kind." in text
-    assert "Hi" in text
-
-
-@pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
 @pytest.mark.parametrize("tools", [[], [LOOK]], ids=["no tools", "tools"])
 def test_a_conversation_that_has_not_begun(family: str, tools: list[Tool]) -> None:
     """A client may ask for an answer before anybody has said anything."""

@@ -107,9 +107,8 @@ class CallParser:
         parts: list[Part] = []
         for start in range(0, len(text) or 1, _MOST_AT_ONCE):
             self._buffer += text[start : start + _MOST_AT_ONCE]
-            while not (pause and self.begun) and self._step(parts, pause):
-                pass
-        return _joined(parts)
+            self._read(parts, pause=pause)
+        return parts
 
     def drop_unread(self) -> str:
         """Forget what was fed behind the place where a call has ``begun``, and give it."""
@@ -136,14 +135,14 @@ class CallParser:
         parts: list[Part] = []
         while self._state == "object":
             self._release(parts)
-            parts += self.feed("")
+            self._read(parts)
         waits = self._may_be_bare and not self._said and may_open(self._buffer)
         if self._state == "speech" and (len(self._buffer) == 1 or waits):
             self._say(self._buffer, parts)
         elif self._state == "call":
             log.warning("A tool call was cut off, and is left out")
         self._buffer = ""
-        return _joined(parts)
+        return parts
 
     def suspects(self, text: str) -> bool:
         """Whether after ``text`` a call would have begun, or a mark of more than one character."""
@@ -156,6 +155,10 @@ class CallParser:
         return probe.in_call or waits
 
     # --- states
+
+    def _read(self, parts: list[Part], *, pause: bool = False) -> None:
+        while not (pause and self.begun) and self._step(parts, pause):
+            pass
 
     def _step(self, parts: list[Part], pause: bool) -> bool:
         """Whether there is more to do."""
@@ -304,7 +307,10 @@ class CallParser:
         self._space = text[len(spoken) :]
         if spoken:
             self._said = True
-            parts.append(TextDelta(spoken))
+            if parts and isinstance(last := parts[-1], TextDelta):
+                parts[-1] = TextDelta(last.text + spoken)
+            else:
+                parts.append(TextDelta(spoken))
 
     def _take(self, data: str, parts: list[Part]) -> None:
         call = self._checked(self._spelling, data)
@@ -340,15 +346,3 @@ def _json(arguments: Mapping[str, Any]) -> str | None:
     except (ValueError, RecursionError):  # half a surrogate pair is a ValueError, too
         return None
     return text
-
-
-def _joined(parts: Sequence[Part]) -> list[Part]:
-    """Neighbouring speech as one piece."""
-    result: list[Part] = []
-    for part in parts:
-        last = result[-1] if result else None
-        if isinstance(part, TextDelta) and isinstance(last, TextDelta):
-            result[-1] = TextDelta(last.text + part.text)
-        else:
-            result.append(part)
-    return result
