@@ -31,8 +31,8 @@ class Memory(Protocol):
 class Sequence:
     """One KV sequence. ``tokens``: exactly what its cells hold.
 
-    ``owner``: the session whose conversation it is. ``holder``: whoever works on it right now;
-    no other session may touch it then. ``shared_tokens``: how many of its first tokens are
+    ``owner``: the session whose conversation it is. ``holder``: the run that works on it right now;
+    no other one may touch it then. ``shared_tokens``: how many of its first tokens are
     not of the conversation (instructions and tools), and may outlive the session.
     """
 
@@ -107,7 +107,7 @@ class KvCache:
         return bool(idle)
 
     def revoke(self, holder: object) -> bool:
-        """Take the least recently used sequence from who works on it, except from ``holder``.
+        """Take the least recently used sequence from the run that holds it, except from ``holder``.
 
         The loser finds out by looking at ``Sequence.holder``. False: no other session has one.
         """

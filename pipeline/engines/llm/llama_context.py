@@ -43,11 +43,11 @@ class ContextShape:
     cells: int
     sequences: int
     slice_tokens: int
+    batch_tokens: int
+    """What one computation has room for: a slice, or a whole picture."""
     threads: int
-    kv_type: KvType = "f16"
-    flash: bool | None = False
-    batch_tokens: int = 0
-    """What one computation has room for, where that is more than a slice: a picture."""
+    kv_type: KvType
+    flash: bool | None
     swa_full: bool = True
     """Whether layers with a sliding window have room for all cells; without, only a few of the last
     tokens can be taken back."""
@@ -66,7 +66,7 @@ class Context:
         self._handle = self._open(model, shape)
         self._memory = self._api.llama_get_memory(self._handle)
         self._batch = _Batch(shape.slice_tokens)
-        self._batch_tokens = max(shape.slice_tokens, shape.batch_tokens)
+        self._batch_tokens = shape.batch_tokens
         self._abort = AbortSwitch(self._handle)
         self.slice_tokens = shape.slice_tokens
         self.forgets_partly = model.forgets_partly
@@ -218,7 +218,7 @@ class _Batch:
 def _parameters(api: Any, shape: ContextShape) -> Any:
     params = api.llama_context_default_params()
     params.n_ctx = shape.cells
-    params.n_batch = params.n_ubatch = max(shape.slice_tokens, shape.batch_tokens)
+    params.n_batch = params.n_ubatch = shape.batch_tokens
     params.n_seq_max = shape.sequences
     # The default reserves logits for a whole batch, 100 MB that are never read.
     params.n_outputs_max = max(shape.sequences, 2)

@@ -64,7 +64,8 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
             "model runs on the CPU, slowly. reachy-voice doctor says more",
             options.gpu_layers,
         )
-        options = options.model_copy(update={"gpu_layers": 0, "tensor_split": None})
+        none = {"gpu_layers": 0, "main_gpu": 0, "split_mode": "layer", "tensor_split": None}
+        options = options.model_copy(update=none)
     model = Model(path, options)
     shape = _shape(options, model)
     if options.context_tokens > model.trained_tokens:
@@ -89,6 +90,8 @@ def _shape(options: LlamaCppOptions, model: Model) -> ContextShape:
     flash = options.flash_attention
     if flash is None and options.kv_type == "q4_0":
         flash = True
+    # Some families read a picture in one pass.
+    picture_tokens = max(options.image_tokens, _PICTURE_TOKENS) if options.mmproj else 0
     return ContextShape(
         # One sequence more than conversations, to copy prefixes through when they are saved.
         cells=options.context_tokens,
@@ -97,8 +100,7 @@ def _shape(options: LlamaCppOptions, model: Model) -> ContextShape:
         threads=options.threads or max(1, _cores() - 1),
         kv_type=_kv_type(options.kv_type, model),
         flash=False if flash is None and not on_gpu else flash,
-        # Some families read a picture in one pass.
-        batch_tokens=max(options.image_tokens, _PICTURE_TOKENS) if options.mmproj else 0,
+        batch_tokens=max(slice_tokens, picture_tokens),
         swa_full=options.swa_full,
     )
 
@@ -113,7 +115,7 @@ def _vision(
         threads=shape.threads,
         on_gpu=options.gpu_layers != 0,
         most_tokens=options.image_tokens,
-        room_tokens=max(shape.slice_tokens, shape.batch_tokens),
+        room_tokens=shape.batch_tokens,
     )
 
 

@@ -126,7 +126,7 @@ class LlamaSession:
         self._parts.cache.disown(self)
 
     def _share(self, fixed_tokens: int) -> int:
-        """How long prompts may get, so that those who talk now all keep theirs in the cells.
+        """How long prompts may get, so that all present conversations keep theirs in the cells.
 
         A longer one is answered as well, but then each turn of one takes the cells of another.
         ``fixed_tokens``: of instructions and tools, which take cells once where they are the same.

@@ -209,10 +209,10 @@ class Run:
         return insist
 
     def _make_room(self) -> Iterator[None]:
-        """Free cells: those of idle sequences, else wait for who is at work, else take theirs.
+        """Free cells: those of idle sequences; else wait for the runs at work, else take theirs.
 
         When the scheduler comes back to us and no other run has worked in between, then we are
-        more urgent than whoever holds the rest, and waiting would last for ever.
+        more urgent than those that hold the rest, and waiting would last for ever.
         """
         if self._cache.evict():
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.engines.llm.llama_model import Model
-from tests.support.llama_talk import FRANCE, MODEL, SPAIN, answer, forget
+from tests.support.llama_talk import FRANCE, MODEL, SPAIN, answer, forget, nudge
+
+Says = Callable[..., None]
 
 
 @pytest.fixture(scope="package")
@@ -41,3 +44,9 @@ def alone(shared_engine: LlamaCpp) -> dict[str, str]:
     """What the model answers when it has no other work."""
     open = shared_engine.open
     return {"france": answer(open(), FRANCE)[0], "spain": answer(open(), SPAIN)[0]}
+
+
+@pytest.fixture
+def says(model: Model, monkeypatch: pytest.MonkeyPatch) -> Says:
+    """``says("One.", "Two.")``: the model says that, and then ends, where no grammar is set."""
+    return functools.partial(nudge, monkeypatch, model)

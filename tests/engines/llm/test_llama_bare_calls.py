@@ -11,6 +11,7 @@ from pipeline.engines.contract import Finished, ToolCall
 from pipeline.engines.llm.llama_cpp import LlamaCpp
 from pipeline.engines.llm.llama_model import Model
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from tests.engines.llm.conftest import Says
 from tests.engines.llm.test_llama_tools import check, items
 from tests.support.llama_talk import SHORT_TOOLS, calls, joined, nudge, replies, told
 
@@ -27,9 +28,9 @@ pytestmark = pytest.mark.real
     ],
 )
 def test_the_grammar_takes_over_where_the_name_is_known(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch, wish: str
+    engine: LlamaCpp, wish: str, says: Says
 ) -> None:
-    nudge(monkeypatch, model, wish)
+    says(wish)
     call, *_ = items(engine, ToolChoice(), max_tokens=60)
     assert isinstance(call, ToolCall)
     assert call.name == "head_tracking"
@@ -45,9 +46,9 @@ def test_the_grammar_takes_over_where_the_name_is_known(
     ],
 )
 def test_what_is_no_call_is_said_as_the_model_wants_it(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch, wish: str
+    engine: LlamaCpp, wish: str, says: Says
 ) -> None:
-    nudge(monkeypatch, model, wish)
+    says(wish)
     found = items(engine, ToolChoice(), max_tokens=60)
     assert (joined(found)[0], calls(found)) == (wish, [])
 
@@ -76,10 +77,8 @@ def test_a_model_that_writes_its_calls_without_marks_calls(engine: LlamaCpp) -> 
 
 
 @pytest.mark.parametrize("begin", ['{"name": "stop"', "<tool_call>"])
-def test_a_call_that_is_written_again_is_the_end(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch, begin: str
-) -> None:
-    nudge(monkeypatch, model, *[begin, "\n"] * 6, "Done.")
+def test_a_call_that_is_written_again_is_the_end(engine: LlamaCpp, begin: str, says: Says) -> None:
+    says(*[begin, "\n"] * 6, "Done.")
     *found, end = items(engine, ToolChoice(), tools=[STOP], max_tokens=400)
     assert found == [ToolCall("stop", "{}")]
     assert isinstance(end, Finished)
@@ -99,11 +98,9 @@ def test_calls_without_marks_where_one_is_wanted(
         assert joined(found)[0] == ("Done." if parallel else "")
 
 
-def test_none_makes_no_call_of_an_object(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_none_makes_no_call_of_an_object(engine: LlamaCpp, says: Says) -> None:
     text = '{"name": "camera", "arguments": {"question": "Who?"}}'
-    nudge(monkeypatch, model, text)
+    says(text)
     found = items(engine, ToolChoice("none"), max_tokens=60)
     assert joined(found)[0] == text
     assert not calls(found)

@@ -22,6 +22,7 @@ from pipeline.engines.llm.sampler import Sampler
 from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.work import Cancelled
+from tests.engines.llm.conftest import Says
 from tests.support.llama_talk import (
     FRANCE,
     MODEL,
@@ -31,7 +32,6 @@ from tests.support.llama_talk import (
     answer,
     calls,
     joined,
-    nudge,
     replies,
     told,
 )
@@ -103,10 +103,8 @@ def test_required_without_any_room(engine: LlamaCpp) -> None:
 # --- may call ----------------------------------------------------------------------------------
 
 
-def test_speech_comes_out_before_the_call_is_complete(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nudge(monkeypatch, model, "Of course.\n<tool_call>")
+def test_speech_comes_out_before_the_call_is_complete(engine: LlamaCpp, says: Says) -> None:
+    says("Of course.\n<tool_call>")
     steps = replies(
         engine.open(), ASKED, tools=SHORT_TOOLS, sampling=Sampling(seed=1, max_tokens=40)
     )
@@ -118,10 +116,8 @@ def test_speech_comes_out_before_the_call_is_complete(
     assert calls(told(steps))
 
 
-def test_two_calls_and_speech_around_them(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nudge(monkeypatch, model, "One.<tool_call>", "Two.\n", "<tool_call>", "Three.")
+def test_two_calls_and_speech_around_them(engine: LlamaCpp, says: Says) -> None:
+    says("One.<tool_call>", "Two.\n", "<tool_call>", "Three.")
     found = items(engine, ToolChoice(), max_tokens=200)
     kinds = [kind for kind, _ in itertools.groupby(map(type, found))]
     assert kinds == [TextDelta, ToolCall, TextDelta, ToolCall, TextDelta, Finished]
@@ -131,13 +127,13 @@ def test_two_calls_and_speech_around_them(
 
 
 def test_a_mark_that_ends_inside_of_a_token(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     """The model goes on in its own way, and is brought back to what the syntax wants."""
     (token,) = model.tokenize("></", special=False)
     tokens = [*model.tokenize("<tool_call", special=True), token]
     monkeypatch.setattr(Model, "tokenize", _knows_one_more(model, "MARK", tokens))
-    nudge(monkeypatch, model, "MARK")
+    says("MARK")
     (call,) = calls(items(engine, ToolChoice()))
     check(call)
 
@@ -149,20 +145,16 @@ def _knows_one_more(model: Model, text: str, tokens: list[int]) -> Any:
     )
 
 
-def test_not_parallel_ends_after_a_call(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nudge(monkeypatch, model, "<tool_call>", "\n<tool_call>")
+def test_not_parallel_ends_after_a_call(engine: LlamaCpp, says: Says) -> None:
+    says("<tool_call>", "\n<tool_call>")
     *found, end = items(engine, ToolChoice(parallel=False))
     assert [type(item) for item in found] == [ToolCall]
     assert isinstance(end, Finished)
     assert end.reason == "stop"
 
 
-def test_none_lets_no_call_begin(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nudge(monkeypatch, model, 'Well. <tool_call>\n{"name": "camera", "arguments": {}}')
+def test_none_lets_no_call_begin(engine: LlamaCpp, says: Says) -> None:
+    says('Well. <tool_call>\n{"name": "camera", "arguments": {}}')
     *found, end = items(engine, ToolChoice("none"))
     text = "".join(item.text for item in found if isinstance(item, TextDelta))
     assert not calls(found)
@@ -171,18 +163,14 @@ def test_none_lets_no_call_begin(
     assert isinstance(end, Finished)
 
 
-def test_marks_are_never_spoken(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nudge(monkeypatch, model, "<think>\nHm.\n</think>\n\nHello</tool_call> you.")
+def test_marks_are_never_spoken(engine: LlamaCpp, says: Says) -> None:
+    says("<think>\nHm.\n</think>\n\nHello</tool_call> you.")
     found = items(engine, ToolChoice())
     assert joined(found)[0] == "Hello you."
 
 
-def test_characters_arrive_whole(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nudge(monkeypatch, model, "né 🤖 日本")
+def test_characters_arrive_whole(engine: LlamaCpp, says: Says) -> None:
+    says("né 🤖 日本")
     found = items(engine, ToolChoice())
     assert joined(found)[0] == "né 🤖 日本"
     assert all("\ufffd" not in item.text for item in found if isinstance(item, TextDelta))
@@ -192,9 +180,9 @@ def test_characters_arrive_whole(
 
 
 def test_a_call_that_has_begun_is_brought_to_its_end(
-    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+    engine: LlamaCpp, model: Model, says: Says
 ) -> None:
-    nudge(monkeypatch, model, "<tool_call>")
+    says("<tool_call>")
     call, end = items(engine, ToolChoice(), max_tokens=len(model.tokenize(CALL, special=True)))
     assert isinstance(call, ToolCall)
     check(call)
