@@ -169,22 +169,15 @@ class WebSocketLink(WebSocketsSansIOProtocol):
             self._no_messages += 1
 
     def send_receive_event_to_app(self) -> None:
-        """uvicorn's, which logs a traceback for text that is not UTF-8."""
-        data = b"".join(self.frames)
-        self.frames = []
-        if self.close_sent:
-            return
-        if self.curr_msg_data_type == "text":
-            try:
-                self.queue.put_nowait({"type": "websocket.receive", "text": data.decode()})
-            except UnicodeDecodeError:
-                self._fail(CloseCode.INVALID_DATA, "not UTF-8")
-                return
+        """uvicorn logs a traceback for text that is not UTF-8."""
+        try:
+            if self.curr_msg_data_type == "text" and not self.close_sent:
+                b"".join(self.frames).decode()
+        except UnicodeDecodeError:
+            self.frames = []
+            self._fail(CloseCode.INVALID_DATA, "not UTF-8")
         else:
-            self.queue.put_nowait({"type": "websocket.receive", "bytes": data})
-        if not self.read_paused:
-            self.read_paused = True
-            self.transport.pause_reading()
+            super().send_receive_event_to_app()
 
     def _fail(self, code: CloseCode, reason: str) -> None:
         self.conn.fail(code, reason)
@@ -195,17 +188,6 @@ class WebSocketLink(WebSocketsSansIOProtocol):
             self.abort()
         else:
             super().handle_parser_exception()
-
-    def shutdown(self) -> None:
-        if self.handshake_complete or self.initial_response:
-            super().shutdown()
-            return
-        self.stop_keepalive()
-        response = self.conn.reject(503, "The server is shutting down.\n")
-        self.conn.send_response(response)
-        self.transport.write(b"".join(self.conn.data_to_send()))
-        self.handshake_complete = self.close_sent = True
-        self.transport.close()
 
     async def run_asgi(self) -> None:
         await super().run_asgi()

