@@ -1,4 +1,4 @@
-"""What an engine is: the protocols that engine authors implement, and the registry.
+"""What an engine is: the protocols that engine authors implement.
 
 Authors write plain blocking code. ``pipeline.workers.worker`` runs it in a thread or a child
 process, one step at a time, in priority order; ``pipeline.engines.stages`` gives the rest of the
@@ -198,7 +198,7 @@ class LlmSession(Protocol):
     ) -> Iterator[Warmed | None]:
         """Read the prompt without answering; ``None`` between slices, the result at the end.
 
-        ``said``: the words so far of a message that the user has not finished; empty: of none.
+        ``said``: the words so far of a message that the user has not finished; may be empty.
         Where ``messages`` end with the user's, they go on in it, behind a space. Only whole words
         that will not change: what is read is what every prompt shares that goes on from here.
         """
@@ -227,7 +227,7 @@ class Llm(Protocol):
 
 class Tts(Protocol):
     """May have ``languages: Sequence[str]``: those it speaks, ISO 639-1. A request names one of
-    them or none."""
+    them, or no language."""
 
     rate: int
     voices: Sequence[str]
@@ -246,8 +246,9 @@ Wrong = Literal["runaway", "repetition"]
 class NotSpeech(EngineError):
     """Raised by a voice that notices a faulty clause itself, before any of it is heard.
 
-    It is no speech from ``since_s`` seconds of its audio on. What is not sent by then
-    is dropped, and the rest is said again as take 1."""
+    From ``since_s`` seconds of its audio on it is no speech. What is not sent by then is dropped,
+    and the rest is said again as take 1.
+    """
 
     def __init__(self, fault: Wrong, since_s: float) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Who uses the engines now, so that one of them can be exchanged between two turns.
+"""Which engines are in use, so that one of them can be exchanged between two turns.
 
 A part of a turn that needs the same engines from its beginning to its end holds a lease: an
 utterance being recognised, an answer being generated and spoken. No session waits for another while

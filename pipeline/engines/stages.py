@@ -1,8 +1,8 @@
 """The engines as the session sees them: typed and awaitable.
 
-The ``*Stage`` protocols are what the session needs; the ``Remote*`` classes speak to a worker.
-Engines by URL (``pipeline.engines.by_url``) bring stages of their own, which run on the event loop.
-Tests in virtual time bring scripted stages instead.
+The ``*Stage`` protocols are what the session needs. A worker (``pipeline.workers.worker``) and an
+engine by URL (``pipeline.engines.by_url``) each have a ``stage``; tests in virtual time have
+scripted ones.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class TtsStage(Protocol):
 
 
 class Spoken:
-    """What one voice speaks, and what it was asked for in vain; that is told once."""
+    """Chooses a language that one voice speaks, and logs once each language that it does not."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()

@@ -8,7 +8,7 @@ An entry point of the group ``reachy_voice.<kind>`` names an object (a module, m
     run_in                      "thread" (as without it), "process" or "inline"; optional
     summary                     one line; optional
 
-or an ``EngineSpec`` or ``UrlEngineSpec`` itself. docs/engines.md tells the whole.
+or an ``EngineSpec`` or ``UrlEngineSpec`` itself. See docs/engines.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pipeline.errors import ConfigError
 
 
 class TheirOptions(EngineOptions):
-    """Base of the options of all of them. Made anew in a child process, which has no such class
+    """Base of the options of all of them. Unpickled by name: a child process has no such class
     before it has found the engine."""
 
     kind: ClassVar[Kind]
@@ -57,8 +57,8 @@ def names(kind: Kind) -> set[str]:
 
 
 def find(kind: Kind, name: str) -> AnyEngineSpec:
-    """The engine with that name. Raises ``ConfigError`` if it is of no use, ``LookupError`` if
-    there is none."""
+    """The engine with that name. Raises ``ConfigError`` if it cannot be used, ``LookupError``
+    if it is not installed."""
     points = importlib.metadata.entry_points(group=f"reachy_voice.{kind}", name=name)
     if not points:
         raise LookupError(name)
@@ -106,7 +106,7 @@ def _options(kind: Kind, name: str, theirs: Any, where: str) -> type[EngineOptio
 
 
 def _default(theirs: Any, key: str) -> Any:
-    """Of one attribute; ``...``: it has none. A dataclass keeps its defaults in its fields."""
+    """The default of one attribute, or ``...``. A dataclass keeps its defaults in its fields."""
     for field in dataclasses.fields(theirs) if dataclasses.is_dataclass(theirs) else ():
         if field.name == key:
             if field.default_factory is not dataclasses.MISSING:

@@ -191,5 +191,5 @@ def leave_now_if_threads_were_left(exit_code: int) -> None:
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
-            continue  # nothing reads it, or there is none
+            continue  # closed, or nothing reads it
     os._exit(exit_code)

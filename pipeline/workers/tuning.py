@@ -43,8 +43,7 @@ RESTART_DELAYS_S = (0.0, 1.0, 5.0, 30.0)
 STEADY_LIFE_S = 10.0
 """A child that was ready for so long ends the row of restarts."""
 PATIENCE_S = 5.0
-"""From its end, work waits so long for an engine that may be back by then. Who speaks to it hears
-nothing meanwhile."""
+"""After an engine's end, work waits so long for it to be back. The user hears nothing meanwhile."""
 HOPELESS_S = 15.0
 """What took longer to start is not waited for. The first start, of all engines at once, takes some
 times as long as a later one."""

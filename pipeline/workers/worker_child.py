@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int) -> None:
-    """``parent``: process id of who started us."""
+    """``parent``: id of the process that started this one."""
     # The parent decides when this child ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -48,7 +48,7 @@ def _end_with(parent: int) -> None:
 
 
 class Pipe:
-    """The way from and to the parent. One thread reads; any may send."""
+    """Messages from and to the parent. One thread reads; any may send."""
 
     def __init__(self) -> None:
         self._requests = Connection(os.dup(sys.stdin.fileno()), writable=False)

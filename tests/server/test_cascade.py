@@ -265,9 +265,9 @@ async def test_leaving_in_the_middle_of_a_reply_stops_the_engines(assistant: Ass
     workers: list[Any] = [assistant.engines[kind] for kind in Kind]
     async with asyncio.timeout(10):
         for worker in workers:
-            while worker._pending:
-                await next(iter(worker._pending.values())).changed.wait()
-    assert not any(worker._pending for worker in workers)
+            while worker._jobs:
+                await next(iter(worker._jobs.values())).changed.wait()
+    assert not any(worker._jobs for worker in workers)
 
 
 async def test_a_voice_that_dies_in_the_middle_comes_back(

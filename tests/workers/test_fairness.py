@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,112 +43,74 @@ from tests.support.virtual_time import run_virtual
 
 
 class Talker:
-    """Streams that note whose step it was; ``at`` steps into it, ``then`` happens."""
+    """An engine that notes whose steps it makes. ``then``: what happens at the n-th step."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
-        self.at = 0
+        self.then: dict[int, Callable[[], None]] = {}
+        self.strangers = 0
+        self.came = 0
         self.host = EngineHost(self, self._answered)
 
-    def _answered(self, answer: Answer) -> None:
-        pass
-
-    def talk(self, who: str, items: int, cancel: object) -> Iterator[int]:
-        for item in range(items):
-            self.steps.append(who)
-            if len(self.steps) == self.at:
-                self.arrive()
+    def talk(self, client: str, cancel: object) -> Iterator[int]:
+        for item in range(STREAM_CREDIT - 1):
+            self.steps.append(client)
+            self.then.get(len(self.steps), lambda: None)()
             yield item
-
-    def arrive(self) -> None:
-        """Somebody comes while the engine is at work."""
-
-    def submit(self, job: int, who: str, priority: Priority = Priority.CONFIRMED) -> None:
-        self.host.receive(
-            Submit(
-                job,
-                0,
-                "talk",
-                (who, STREAM_CREDIT - 1),
-                int(priority),
-                True,
-                client=1 if who == "greedy" else 2,
-            )
-        )
-
-
-class Guest(Talker):
-    """Finds the engine busy with one client's every reply."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.at = 5
-        for job in range(MAX_RUNNING):
-            self.submit(job, "greedy")
-
-    def arrive(self) -> None:
-        self.submit(100, "guest")
-
-
-def test_a_newcomer_is_served_at_once_and_then_every_round() -> None:
-    engine = Guest()
-    engine.host.run_until_idle()
-    mine = [at for at, who in enumerate(engine.steps) if who == "guest"]
-    waits = np.diff([engine.at, *mine])
-    assert len(mine) == STREAM_CREDIT - 1
-    assert max(waits) == 2, "every other step, however much the other one asks for"
-
-
-class PatientGuest(Guest):
-    """Comes with work that is not urgent yet, and becomes so in the middle."""
-
-    def arrive(self) -> None:
-        if self.at == 5:
-            self.submit(100, "guest", Priority.SPECULATIVE)
-            self.at = 50
-        else:
-            self.host.receive(Promote(100, int(Priority.CONFIRMED)))
-
-
-def test_work_that_becomes_urgent_waits_no_longer() -> None:
-    engine = PatientGuest()
-    engine.host.run_until_idle()
-    first = engine.steps.index("guest")
-    assert first == 50
-
-
-class Crowd(Talker):
-    """One client that is being served, and others that come one after the other for ever, each
-    with one short job."""
-
-    def __init__(self, strangers: int) -> None:
-        super().__init__()
-        self.strangers = strangers
-        self.came = 0
-        self.submit(0, "guest")
-        for _ in range(3):
-            self._another()
-
-    def _another(self) -> None:
-        self.came += 1
-        client = 10 + self.came % self.strangers
-        self.host.receive(
-            Submit(self.came, 0, "once", (), int(Priority.CONFIRMED), False, client=client)
-        )
 
     def once(self) -> None:
         self.steps.append("stranger")
 
+    def submit(self, job: int, name: str, priority: Priority = Priority.CONFIRMED) -> None:
+        number = {"greedy": 1, "guest": 2}[name]
+        self.host.receive(Submit(job, 0, "talk", (name,), int(priority), True, client=number))
+
+    def a_stranger_comes(self) -> None:
+        """A client with one short job."""
+        self.came += 1
+        client = 10 + self.came % self.strangers
+        self.host.receive(Submit(self.came, 0, "once", (), 0, False, client=client))
+
     def _answered(self, answer: Answer) -> None:
-        if isinstance(answer, Done) and answer.job and self.came < 600:
-            self._another()
+        if isinstance(answer, Done) and answer.job and 0 < self.came < 600:
+            self.a_stranger_comes()
+
+    def steps_of(self, name: str) -> list[int]:
+        self.host.run_until_idle()
+        return [at for at, each in enumerate(self.steps) if each == name]
+
+
+def busy_engine() -> Talker:
+    """Busy with every reply that one client may have at once."""
+    engine = Talker()
+    for job in range(MAX_RUNNING):
+        engine.submit(job, "greedy")
+    return engine
+
+
+def test_a_newcomer_is_served_at_once_and_then_every_round() -> None:
+    engine = busy_engine()
+    engine.then[5] = lambda: engine.submit(100, "guest")
+    mine = engine.steps_of("guest")
+    assert len(mine) == STREAM_CREDIT - 1
+    assert max(np.diff([5, *mine])) == 2, "every other step, however much the other client asks for"
+
+
+def test_work_that_becomes_urgent_waits_no_longer() -> None:
+    engine = busy_engine()
+    engine.then[5] = lambda: engine.submit(100, "guest", Priority.SPECULATIVE)
+    engine.then[50] = lambda: engine.host.receive(Promote(100, int(Priority.CONFIRMED)))
+    assert engine.steps_of("guest")[0] == 50
 
 
 @pytest.mark.parametrize("strangers", [600, 20])
-def test_newcomers_and_those_that_come_back_do_not_starve_who_is_served(strangers: int) -> None:
-    engine = Crowd(strangers)
-    engine.host.run_until_idle()
-    mine = [at for at, who in enumerate(engine.steps) if who == "guest"]
+def test_clients_that_come_and_go_do_not_starve_one_that_is_being_served(strangers: int) -> None:
+    engine = Talker()
+    engine.strangers = strangers
+    engine.submit(0, "guest")
+    for _ in range(3):
+        engine.a_stranger_comes()
+    mine = engine.steps_of("guest")
     assert len(mine) == STREAM_CREDIT - 1
     assert max(np.diff(mine)) <= 4, "three others wait at any time"
 

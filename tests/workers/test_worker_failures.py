@@ -319,6 +319,7 @@ async def test_what_is_awaited_is_said(caplog: pytest.LogCaptureFixture) -> None
         problems.append(worker.problem)
         await worker.back()
         assert worker.problem is None
+        assert await worker.engine.call("pid", work=Work()) == worker.pid
         worker.close()
     assert problems[0] == "is starting, for 0 s now"
     assert "it is being started again, for 0 s now" in str(problems[1])
@@ -341,16 +342,6 @@ async def test_a_dead_child_fails_its_calls_and_is_replaced() -> None:
         with pytest.raises(EngineCrashed):
             await opened.call("add", 1, work=Work())
         assert await engine.call("echo", 1, work=Work()) == 1
-
-
-async def test_work_waits_for_an_engine_that_will_be_back_soon() -> None:
-    worker = ProcessWorker(spec(), Options(), None)
-    async with running(worker):
-        send(worker, signal.SIGKILL)
-        with pytest.raises(EngineCrashed):
-            await worker.engine.call("pid", work=Work())
-        await worker.back()
-        assert await worker.engine.call("pid", work=Work()) == worker.pid
 
 
 async def test_callers_do_not_wait_for_a_slow_start(

@@ -113,8 +113,8 @@ class ParakeetUtterance:
         self._final_samples = 0
 
     def feed(self, pcm: Pcm) -> Partial:
-        """Take more audio. Empty where no pass has run: who reads the same text twice takes it that
-        two passes agree. Raises ``EngineError``."""
+        """Take more audio. Empty where no pass has run: two equal texts in a row mean that two
+        passes agree. Raises ``EngineError``."""
         self._pieces.append(pcm.copy())
         self._samples += len(pcm)
         return self._advance(self._stream) if self._stream else Partial()
@@ -176,7 +176,7 @@ def _model_path(options: ParakeetOptions, weights: Path | None) -> Path:
     if not found:
         raise WeightsError(
             "The speech recogniser's .nemo file is missing",
-            why=f"there is none in {weights}" if weights else "no weights were given",
+            why=f"{weights} has no such file" if weights else "no weights were given",
             fix="Run: reachy-voice models pull, or set stt.model_file to the path of one",
         )
     if len(found) > 1:

@@ -18,8 +18,8 @@ _SCHEMA = {
     "Tensor": "name:8:",
     "Value": "name:1: type:2:",
 }
-"""Message -> fields, as name:number:message (none: bytes), with a star if repeated. Numbers of
-https://github.com/onnx/onnx/blob/main/onnx/onnx.proto"""
+"""Message -> fields, as name:number:message (bytes if left out), with a star if repeated. Numbers
+of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto"""
 _FLOAT_TENSOR = b"\x0a\x02\x08\x01"
 """A ``TypeProto``: tensor_type (1) with elem_type (1) FLOAT (1), of any shape."""
 

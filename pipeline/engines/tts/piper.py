@@ -44,7 +44,7 @@ class PiperOptions(EngineOptions):
     weights: str = "piper-joe"
     """Catalogue entry with one or more voices, ``<language>-<name>-<quality>.onnx(.json)``."""
     voice: str | None = None
-    """Name of the voice that speaks when none, or an unknown one, is asked for; null: the first."""
+    """The voice for requests that name no voice, or an unknown one; null: the first."""
     speed: float = Field(default=1.0, ge=0.25, le=4)
     """1 is the voice's own pace, 2 is twice as fast."""
     sentence_silence_ms: int = Field(default=0, ge=0, le=5000)
@@ -68,7 +68,7 @@ class Piper:
         """int16 chunks at ``rate``, the first one after 0.2 s of audio. Raises ``Cancelled``.
 
         An unknown voice means the default one, or if that does not speak the language, the first
-        that does. Text without letters or digits is silent. Every take differs by itself: the
+        that does. Text without letters or digits is silent. Takes differ without our doing: the
         network draws new noise each time.
         """
         if not speakable(request.text):
@@ -136,7 +136,7 @@ class _Speaker:
 
     def __init__(self, voice: Any, vocoder: Vocoder | None, trial: Samples) -> None:
         """``voice``: a ``piper.PiperVoice`` whose network gives frames for ``vocoder``, or
-        samples where there is none. ``trial``: a sentence of it."""
+        samples if ``vocoder`` is ``None``. ``trial``: a sentence of it."""
         self.rate = int(voice.config.sample_rate)
         self._voice = voice
         self._vocoder = vocoder

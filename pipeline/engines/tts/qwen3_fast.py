@@ -1,8 +1,8 @@
 """Qwen3-TTS through ``faster_qwen3_tts``: the same model as CUDA graphs, some three times faster.
 
-NOT YET RUN: it needs a CUDA GPU, which none of the machines had that this was written on. It is
-written after the source of faster-qwen3-tts 0.5.4 (``FasterQwen3TTS.from_pretrained``, ``warmup``
-and ``generate_custom_voice_streaming``). What to know of that:
+NOT YET RUN: it needs a CUDA GPU, and was written without one, after the source of
+faster-qwen3-tts 0.5.4 (``FasterQwen3TTS.from_pretrained``, ``warmup`` and
+``generate_custom_voice_streaming``). What to know of that:
 
 - It gives samples and no codes, so only the sound is watched (``pipeline.speaking.clause_watch``).
 - Its graphs have one key-value cache, so a clause that was begun is finished before the next one:

@@ -150,7 +150,7 @@ class Official:
 
 
 def _give_frame(module: Any, arguments: Any, output: Any) -> None:
-    """Of the talker: its pass gives the codes of the frame before it, and none at first."""
+    """Hook of the talker: each pass but the first gives the codes of the frame before it."""
     steps = current()
     if steps and (codes := output.hidden_states[-1]) is not None:
         steps.give(codes)

@@ -1,4 +1,4 @@
-"""Code that runs to its end, one step at a time: in a thread that only moves when it is told to.
+"""Runs code that has no steps of its own one step at a time, in a thread that waits in between.
 
 ``qwen_tts`` gives speech when all of it is made. Hooks in its network hand over each frame and
 wait here until the next is wanted, so exactly one side runs at any time.

@@ -45,12 +45,12 @@ class Qwen3TtsOptions(EngineOptions):
     model_dir: str | None = None
     """Absolute path of a CustomVoice model's directory, as the hub has it."""
     voice: str | None = None
-    """Who speaks when none, or an unknown one, is asked for; null: ``ryan``, or else the first."""
+    """The voice for requests that name none, or an unknown one; null: ``ryan``, or the first."""
     language: str = Field(default="en", pattern=r"^[A-Za-z_]+$")
-    """Where the conversation's is not known, or none that it speaks: ISO 639-1, or ``auto``: found
-    out from each clause, which goes wrong with numbers."""
+    """Spoken where the conversation's language is unknown, or the model does not speak it: ISO
+    639-1, or ``auto``: found out from each clause, which goes wrong with numbers."""
     instruct: str = ""
-    """How to speak, in words: "warm and a little amused". The 0.6B model takes none."""
+    """How to speak, in words: "warm and a little amused". Not for the 0.6B model."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """``cuda``, ``cuda:1``, ``mps``, ``cpu``; ``auto``: the first NVIDIA GPU, or else the CPU."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"

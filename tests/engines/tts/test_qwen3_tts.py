@@ -201,7 +201,7 @@ def counted(module: Any) -> Iterator[list[int]]:
         hook.remove()
 
 
-@pytest.mark.parametrize("looks", [0, 1, 2, 5, 12, 19, 40])
+@pytest.mark.parametrize("looks", [0, 1, 5, 19, 40])
 def test_it_stops_within_a_frame(looks: int) -> None:
     """Each layer of the network looks before its pass: no pass follows the cancellation."""
     tts = engine(seed=4)
@@ -214,7 +214,7 @@ def test_it_stops_within_a_frame(looks: int) -> None:
     assert np.array_equal(say(tts), before)
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7])
+@pytest.mark.parametrize("steps", [1, 7])
 def test_a_clause_that_is_dropped_leaves_nothing_behind(steps: int) -> None:
     tts = engine(seed=4)
     stream: Any = tts.synthesize(SpeechRequest(TEXT), Uncancelled())
@@ -264,11 +264,6 @@ def test_a_clause_without_an_end_is_cut_at_its_limit() -> None:
     assert caught.value.fault == "runaway"
     frames = len(joined(made)) // FRAME_SAMPLES
     assert most_frames(TEXT) - 9 <= frames < most_frames(TEXT)
-
-
-def test_a_model_without_voices_is_refused() -> None:
-    with pytest.raises(WeightsError, match="no voices of its own"):
-        build(options(model_dir=str(directory(kind="base"))), None)
 
 
 def test_weights_that_are_damaged_are_refused(tmp_path: Any) -> None:
