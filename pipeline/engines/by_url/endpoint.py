@@ -30,7 +30,7 @@ from pipeline.engines.by_url.failures import (
 from pipeline.engines.by_url.options import UrlOptions, joined
 from pipeline.engines.by_url.places import Places
 from pipeline.engines.by_url.pool import Answer, Broken, Pool, Request, multipart
-from pipeline.engines.by_url.sse import EventReader, ServerEvent, TooLong
+from pipeline.engines.by_url.sse import EventReader, TooLong
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled, Work
 
@@ -96,9 +96,9 @@ class Exchange:
                 self._alive()
                 yield piece
 
-    async def events(self) -> AsyncGenerator[ServerEvent, None]:
-        """The body as server-sent events. Comments, which some servers send to keep a connection
-        open, are no sign of life."""
+    async def events(self) -> AsyncGenerator[str, None]:
+        """The data of the body's server-sent events. Comments, which some servers send to keep a
+        connection open, are no sign of life."""
         if self.content_type != "text/event-stream":
             kind = self.content_type or "something without a type"
             raise garbled(self._place, f"a stream of events was asked for, {kind} came")

@@ -1,12 +1,11 @@
-"""Server-sent events out of bytes, however they are cut. Sans-I/O.
+"""The data of server-sent events out of bytes, however they are cut. Sans-I/O.
 
-The format is that of the HTML standard, section 9.2; ``id`` and ``retry`` are of no use here.
+The format is that of the HTML standard, section 9.2; only ``data`` is of use here.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 MOST_BYTES = 4 * 1024 * 1024
 """Of one event. A whole answer, as ``response.completed`` repeats it, is far below."""
@@ -19,58 +18,43 @@ class TooLong(ValueError):
     """An event that never ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerEvent:
-    """``name``: of the ``event`` field, mostly empty. ``data``: its lines, joined."""
-
-    name: str
-    data: str
-
-
 class EventReader:
     """One stream."""
 
     def __init__(self) -> None:
         self._buffer = b""
-        self._name = ""
         self._data: list[str] = []
         self._bytes = 0
         self._began = False
 
-    def feed(self, piece: bytes) -> list[ServerEvent]:
+    def feed(self, piece: bytes) -> list[str]:
         """The events that ``piece`` completes. Raises ``TooLong``."""
         self._buffer += piece
         if not self._began and len(self._buffer) >= len(_BOM):
             self._began = True
             self._buffer = self._buffer.removeprefix(_BOM)
         *lines, self._buffer = _LINE_END.split(self._buffer)
-        events = []
-        for line in lines:
-            if event := self._line(line):
-                events.append(event)
+        events = [event for line in lines if (event := self._line(line)) is not None]
         if self._bytes + len(self._buffer) > MOST_BYTES:
             raise TooLong(f"an event of more than {MOST_BYTES} bytes")
         return events
 
-    def finish(self) -> list[ServerEvent]:
+    def finish(self) -> list[str]:
         """What the end completes; not all servers write the empty line behind the last event."""
         last, self._buffer = self._buffer.rstrip(b"\r"), b""
         ended = (self._line(last), self._line(b""))
-        return [event for event in ended if event]
+        return [event for event in ended if event is not None]
 
-    def _line(self, line: bytes) -> ServerEvent | None:
+    def _line(self, line: bytes) -> str | None:
         if not line:
             return self._dispatch()
         field, _, value = line.partition(b":")
-        text = value.removeprefix(b" ").decode("utf-8", "replace")
         if field == b"data":
-            self._data.append(text)
+            self._data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
             self._bytes += len(value)
-        elif field == b"event":
-            self._name = text
         return None
 
-    def _dispatch(self) -> ServerEvent | None:
-        event = ServerEvent(self._name, "\n".join(self._data)) if self._data else None
-        self._name, self._data, self._bytes = "", [], 0
+    def _dispatch(self) -> str | None:
+        event = "\n".join(self._data) if self._data else None
+        self._data, self._bytes = [], 0
         return event

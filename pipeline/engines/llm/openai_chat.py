@@ -256,7 +256,7 @@ class UrlConversation:
         try:
             async with aclosing(exchange.events()) as events:
                 async for event in events:
-                    if text := reader.feed(event.data):
+                    if text := reader.feed(event):
                         yield text
                     if reader.ended:
                         exchange.linger(LINGER_S)
