@@ -87,23 +87,6 @@ def test_speech_and_a_call_and_the_next_turn(
     assert usage.cached >= found[-1].usage.prompt - 12
 
 
-def test_none(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
-    syntax = engine._parts.prompts.calls.syntax
-    nudge(monkeypatch, engine._parts.model, f"Well. {syntax.written('camera', {})}")
-    steps = replies(
-        engine.open(),
-        ASKED,
-        tools=SHORT_TOOLS,
-        tool_choice=ToolChoice("none"),
-        sampling=SAMPLING,
-    )
-    found = told(steps)
-    text = "".join(item.text for item in found if isinstance(item, TextDelta))
-    assert not calls(found)
-    assert text.startswith("Well.")
-    assert syntax.marker not in text
-
-
 def test_a_call_without_marks(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
     """In JSON, whatever notation the family has."""
     nudge(monkeypatch, engine._parts.model, '```json\n{"name": "head_tracking"', "\n```\nDone.")
