@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, samples_of
+from pipeline.audio import LISTEN_RATE, samples_of
 from pipeline.bus import Bus
 from pipeline.commands import (
     AddItem,
@@ -41,7 +41,7 @@ from pipeline.conversation.warm_up import WarmUp
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.events import DirectionHeard, IdleTimeout, InputCleared, TranscriptReady
-from pipeline.hearing.arrivals import Arrivals
+from pipeline.hearing.arrivals import Arrivals, PushToTalkBuffer
 from pipeline.hearing.client import EchoHearing, Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
@@ -93,7 +93,7 @@ class Session:
         bus.tap(self._hearing.note)
         self._directions = Directions(settings.accept)
         self._listener = Listener(stages, self._hearing, context.endpointing, self._directions)
-        self._buffer = _PushToTalkBuffer(settings.endpointing.max_utterance_s)
+        self._buffer = PushToTalkBuffer(settings.endpointing.max_utterance_s)
 
         chat = self._memory.chat
         self._editor = ItemEditor(context, chat, self._committing)
@@ -403,29 +403,3 @@ class Session:
         self._editor.commit(item_id, silence)
         self._bus.publish(TranscriptReady(item_id, "", silence.seconds))
         self._replies.break_silence()
-
-
-class _PushToTalkBuffer:
-    """What a client without turn detection has appended and not yet committed."""
-
-    def __init__(self, capacity_s: float) -> None:
-        self.samples = 0
-        self.overflowed = False
-        """Whether a piece of what was appended last did not fit; then the rest is left out."""
-        self._capacity_samples = int(capacity_s * LISTEN_RATE)
-        self._pieces: list[Pcm] = []
-
-    def append(self, pcm: Pcm) -> bool:
-        """False when it is full; nothing is taken then."""
-        self.overflowed = self.samples + len(pcm) > self._capacity_samples
-        if not self.overflowed:
-            self._pieces.append(pcm)
-            self.samples += len(pcm)
-        return not self.overflowed
-
-    def take(self) -> Pcm:
-        """All of it; the buffer is empty then."""
-        pcm = np.concatenate((EMPTY, *self._pieces))
-        self._pieces.clear()
-        self.samples = 0
-        return pcm

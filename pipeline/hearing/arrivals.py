@@ -1,8 +1,12 @@
-"""How unevenly a client's audio arrives: what its network, or the client, holds back. Pure."""
+"""How a client's audio arrives: how unevenly, and what of it waits to be committed. Pure."""
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
+
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 
 _EPOCH_S = 5.0
 """Jitter is that of the newest one to two epochs; clocks that drift apart do not add up."""
@@ -11,7 +15,7 @@ _MUTED_S = 1.0
 
 
 class Arrivals:
-    """Times are seconds of one clock."""
+    """What the network, or the client, holds back. Times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._due = -math.inf
@@ -38,3 +42,29 @@ class Arrivals:
             self._due = now
         late_s = now - self._due
         self._least_s, self._most_s = min(self._least_s, late_s), max(self._most_s, late_s)
+
+
+class PushToTalkBuffer:
+    """What a client without turn detection has appended and not yet committed."""
+
+    def __init__(self, capacity_s: float) -> None:
+        self.samples = 0
+        self.overflowed = False
+        """Whether a piece of what was appended last did not fit; then the rest is left out."""
+        self._capacity_samples = int(capacity_s * LISTEN_RATE)
+        self._pieces: list[Pcm] = []
+
+    def append(self, pcm: Pcm) -> bool:
+        """False when it is full; nothing is taken then."""
+        self.overflowed = self.samples + len(pcm) > self._capacity_samples
+        if not self.overflowed:
+            self._pieces.append(pcm)
+            self.samples += len(pcm)
+        return not self.overflowed
+
+    def take(self) -> Pcm:
+        """All of it; the buffer is empty then."""
+        pcm = np.concatenate((EMPTY, *self._pieces))
+        self._pieces.clear()
+        self.samples = 0
+        return pcm

@@ -17,54 +17,28 @@ from pipeline.audio import EMPTY, Pcm, Resampler
 from pipeline.engines.stages import TtsStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.messages import SpeechRequest
-from pipeline.speaking.delivery import Delivery, ReplyPlan
 from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S, APOLOGY_MOST_S
 from pipeline.work import Cancelled, Priority, Work
 
 log = logging.getLogger("reachy_voice.tts")
 
 
-async def say_notice(
-    request: SpeechRequest,
-    plan: ReplyPlan,
-    tts: TtsStage,
-    delivery: Delivery,
-    work: Work,
-    sending: asyncio.Event,
-) -> None:
-    """Say it in place of a spoken answer to the conversation, at the same pace. Says nothing if the
-    voice fails, and waits while ``sending`` is not set."""
-    if not request.text or plan.config.modality == "text" or not plan.in_conversation:
-        return
+async def notice(request: SpeechRequest, rate: int, tts: TtsStage, work: Work) -> Pcm:
+    """The sentence as speech, at ``rate`` Hz; nothing if the voice fails or is too slow."""
+    resampler = Resampler(tts.rate, rate)
+    made: list[Pcm] = [EMPTY]
     try:
-        async with asyncio.timeout(APOLOGY_MOST_S):
-            pcm = await _spoken(request, plan, tts, work)
+        async with (
+            asyncio.timeout(APOLOGY_MOST_S),
+            aclosing(tts.synthesize(request, work)) as chunks,
+        ):
+            async for pcm in chunks:
+                made.append(resampler.feed(pcm))
     except (ReachyVoiceError, Cancelled, TimeoutError):
-        return
+        return EMPTY
     except Exception:
         log.exception("a notice failed")
-        return
-    if not len(pcm):
-        return
-    size = plan.config.output_format.rate * plan.settings.chunk_ms // 1000
-    now = asyncio.get_running_loop().time
-    delivery.notify(request.text)
-    for start in range(0, len(pcm), size):
-        seconds = plan.settings.chunk_ms / 1000
-        if plan.lead and (delay := delivery.playback.delay(seconds, plan.lead, now())):
-            await asyncio.sleep(delay)
-        await sending.wait()
-        delivery.speak(pcm[start : start + size], now())
-    delivery.end_notice()
-
-
-async def _spoken(request: SpeechRequest, plan: ReplyPlan, tts: TtsStage, work: Work) -> Pcm:
-    """All of it, at the rate of the plan's format."""
-    resampler = Resampler(tts.rate, plan.config.output_format.rate)
-    made: list[Pcm] = [EMPTY]
-    async with aclosing(tts.synthesize(request, work)) as chunks:
-        async for pcm in chunks:
-            made.append(resampler.feed(pcm))
+        return EMPTY
     return np.concatenate((*made, resampler.flush()))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pipeline.audio import EMPTY, Pcm, Recording
-from pipeline.commands import SessionConfig
+from pipeline.commands import ResponseOptions, SessionConfig
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import cut, heard_text, require_sent
 from pipeline.conversation.item_editor import ItemEditor
@@ -30,6 +30,7 @@ from pipeline.items import AudioPart, FunctionCallItem, ItemStatus, MessageItem,
 from pipeline.messages import Sampling
 from pipeline.settings import SessionSettings
 from pipeline.speaking.playback import Lead, PlaybackClock
+from pipeline.speaking.tuning import FIRST_LEAD_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,29 @@ class ReplyPlan:
     metadata: Mapping[str, str] | None = None
     continues: Continuation | None = None
     """Said instead of an answer: the rest of one that was interrupted by mistake."""
+
+
+def plan_reply(
+    context: SessionContext, options: ResponseOptions, number: int, jitter_s: float
+) -> ReplyPlan:
+    """``number``: of answers that were given before; ``jitter_s``: of the client's network."""
+    config, settings = context.config.with_options(options), context.settings
+    limit = config.max_output_tokens or settings.sampling.max_tokens
+    spoken = config.modality == "audio" and options.in_conversation
+    lead_s, chunk_s = settings.lead_ms / 1000, settings.chunk_ms / 1000
+    first_s = max(FIRST_LEAD_S, 2 * chunk_s) + jitter_s
+    paced = config.interruptible and options.in_conversation
+    return ReplyPlan(
+        reply_id=context.new_id("resp"),
+        item_id=context.new_id("item"),
+        config=config,
+        settings=settings,
+        sampling=replace(settings.sampling, max_tokens=None if limit == "inf" else limit),
+        in_conversation=options.in_conversation,
+        filler=settings.filler.sentence(number) if spoken else "",
+        lead=Lead(min(first_s, lead_s), lead_s) if paced else None,
+        metadata=options.metadata,
+    )
 
 
 @dataclass(slots=True)

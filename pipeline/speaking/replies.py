@@ -25,9 +25,7 @@ from pipeline.events import CancelReason, ReplyHeld, ReplyWentOn
 from pipeline.hearing.arrivals import Arrivals
 from pipeline.items import Item, MessageItem
 from pipeline.messages import Message
-from pipeline.speaking import tuning
-from pipeline.speaking.delivery import Continuation, ReplyPlan
-from pipeline.speaking.playback import Lead
+from pipeline.speaking.delivery import Continuation, ReplyPlan, plan_reply
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.reply import PromptSource, Reply
 from pipeline.work import Work
@@ -274,7 +272,7 @@ class Replies:
     def spoken(self) -> str:
         """What has been heard lately of the answer that speech would interrupt."""
         heard = self._held or self._heard_now
-        return heard.spoken_lately if heard else ""
+        return heard.delivery.spoken_lately if heard else ""
 
     @property
     def _heard_now(self) -> Reply | None:
@@ -330,8 +328,8 @@ class Replies:
     def truncate(self, item_id: str, heard_s: float) -> bool:
         """``conversation.item.truncate`` of an answer that is still being given; False if it is
         not. Raises ``TooShort``."""
-        running = list(self._running.values())
-        return any(r.truncate(item_id, heard_s) for r in running if r.plan.in_conversation)
+        given = (reply for reply in self._running.values() if reply.plan.in_conversation)
+        return any(reply.delivery.truncate(item_id, heard_s) for reply in given)
 
     def close(self) -> None:
         for reply in list(self._running.values()):
@@ -405,26 +403,7 @@ class Replies:
         return reply
 
     def _plan(self, options: ResponseOptions) -> ReplyPlan:
-        config, settings = self._context.config.with_options(options), self._context.settings
-        limit = config.max_output_tokens or settings.sampling.max_tokens
-        spoken = config.modality == "audio" and options.in_conversation
-        return ReplyPlan(
-            reply_id=self._context.new_id("resp"),
-            item_id=self._context.new_id("item"),
-            config=config,
-            settings=settings,
-            sampling=replace(settings.sampling, max_tokens=None if limit == "inf" else limit),
-            in_conversation=options.in_conversation,
-            filler=settings.filler.sentence(self._answers) if spoken else "",
-            lead=self._lead() if config.interruptible and options.in_conversation else None,
-            metadata=options.metadata,
-        )
-
-    def _lead(self) -> Lead:
-        settings = self._context.settings
-        lead_s, chunk_s = settings.lead_ms / 1000, settings.chunk_ms / 1000
-        first_s = max(tuning.FIRST_LEAD_S, 2 * chunk_s) + self._arrivals.jitter_s
-        return Lead(min(first_s, lead_s), lead_s)
+        return plan_reply(self._context, options, self._answers, self._arrivals.jitter_s)
 
     def _confirm(self, reply: Reply, options: ResponseOptions) -> None:
         if options.in_conversation and options.input is None:

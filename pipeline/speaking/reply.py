@@ -16,6 +16,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
+from pipeline.audio import Pcm
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import BARELY_HEARD_S
 from pipeline.conversation.item_editor import ItemEditor
@@ -32,7 +33,7 @@ from pipeline.events import (
 from pipeline.items import MessageItem
 from pipeline.messages import Message, SpeechRequest
 from pipeline.speaking.answering import NOTHING_HEARD, Answering
-from pipeline.speaking.apology import say_notice
+from pipeline.speaking.apology import notice
 from pipeline.speaking.chunker import Piece, SpeechChunker
 from pipeline.speaking.clause_speech import ClauseSpeech, Sound
 from pipeline.speaking.delivery import Clause, Delivery, ReplyPlan
@@ -92,7 +93,7 @@ class Reply:
         self._equipped = asyncio.Event()
         """Set when the engines are sure to stay."""
         self._bus = context.bus
-        self._delivery = Delivery(context, plan, editor)
+        self.delivery = Delivery(context, plan, editor)
         self._forget = forget
         self._gate = asyncio.Event()
         self._sending = asyncio.Event()
@@ -102,10 +103,10 @@ class Reply:
         self._chunker = SpeechChunker(plan.config.language)
         self._text = TextAhead(self._chunker, self._ramp)
         self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
-        self._answer = Answering(plan, conversation, work, self._text, self._pieces.put, self.mark)
-        self._speech = ClauseSpeech(
-            plan, self._ramp, work, self._pieces.put, self._delivery.publish
+        self.answering = Answering(
+            plan, conversation, work, self._text, self._pieces.put, self.mark
         )
+        self._speech = ClauseSpeech(plan, self._ramp, work, self._pieces.put, self.delivery.publish)
         self._taken = ""
         """Text that the voice was given."""
         self._marks: dict[str, float] = {}
@@ -143,10 +144,10 @@ class Reply:
         if self.cancelled:
             # A TaskGroup that fails in the same instant swallows the cancellation.
             return
-        answer = self._answer
+        answer = self.answering
         answer.prompt_read.set()
         await self._gate.wait()
-        if not error and not self._delivery.playback.sent_seconds:
+        if not error and not self.delivery.playback.sent_seconds:
             answer.unheard()
         if answer.silent and not answer.cut_short:  # else the client is told that it was cut
             error = error or NOTHING_HEARD
@@ -163,9 +164,21 @@ class Reply:
         self._finish("completed")
 
     async def _say_notice(self, sentence: str, tts: TtsStage) -> None:
+        """Say it in our own name, in place of a spoken answer to the conversation."""
         plan, config = self.plan, self.plan.config
+        if not sentence or config.modality == "text" or not plan.in_conversation:
+            return
         asked = SpeechRequest(sentence, config.voice, config.speed, self._chunker.language)
-        await say_notice(asked, plan, tts, self._delivery, self.work, self._sending)
+        pcm = await notice(asked, config.output_format.rate, tts, self.work)
+        if not len(pcm):
+            return
+        self.delivery.notify(sentence)
+        size = config.output_format.rate * plan.settings.chunk_ms // 1000
+        for start in range(0, len(pcm), size):
+            piece = pcm[start : start + size]
+            await self._may_leave(piece)
+            self.delivery.speak(piece, self._now())
+        self.delivery.end_notice()
 
     def _release(self) -> None:
         if self._lease:
@@ -206,7 +219,7 @@ class Reply:
         """End it now. After this call nothing of it is published but its closing events."""
         if self.status == "finished":
             return
-        self._delivery.revoke()
+        self.delivery.revoke()
         self.work.cancel()
         if self._task:
             self._task.cancel()
@@ -215,65 +228,45 @@ class Reply:
         self.status = "finished"
 
     @property
-    def prompt_taken(self) -> asyncio.Event:
-        """Set when the language model has read the prompt, or never will."""
-        return self._answer.prompt_read
-
-    @property
-    def end_probability(self) -> float | None:
-        """How likely the user's last words are complete, by the model that read them; ``None``:
-        unknown."""
-        return self._answer.end_probability
-
-    @property
     def cancelled(self) -> bool:
         return self.work.cancelled
 
     @property
     def unheard_s(self) -> float:
         """Seconds of what was sent that the listener has still to hear."""
-        playback = self._delivery.playback
+        playback = self.delivery.playback
         return playback.sent_seconds - playback.heard_seconds(self._now())
 
     @property
     def heard(self) -> MessageItem | None:
         """Its message cut to what the listener has heard by now."""
-        return self._delivery.heard(self._now())
+        return self.delivery.heard(self._now())
 
     @property
     def barely_heard(self) -> bool:
         """Whether it is being given or still played, and next to nothing of it has been heard."""
         given = self.status == "active" or (self.unheard_s > 0 and not self.cancelled)
-        if not given or self._delivery.called:
+        if not given or self.delivery.called:
             return False
-        seconds = self._delivery.playback.heard_seconds(self._now())
-        return not self._delivery.written and seconds <= BARELY_HEARD_S
+        seconds = self.delivery.playback.heard_seconds(self._now())
+        return not self.delivery.written and seconds <= BARELY_HEARD_S
 
     def audible(self, since_s: float) -> bool:
         """Whether the listener hears it, has for longer than so many seconds, and will not just be
         done."""
-        heard_s = self._delivery.playback.heard_seconds(self._now())
+        heard_s = self.delivery.playback.heard_seconds(self._now())
         if self.cancelled or self.plan.config.modality == "text" or heard_s <= since_s:
             return False
         return self.status == "active" or self.unheard_s > NEARLY_HEARD_S
-
-    @property
-    def spoken_lately(self) -> str:
-        """Its latest words that the listener has heard, or is about to hear."""
-        return self._delivery.spoken_lately
 
     def unsaid(self, heard: str) -> str:
         """The rest of its text behind ``heard``; of an answer that the model had not finished, up
         to its last whole sentence. Empty if there is none, or if it calls a function."""
         text = self._taken + self._chunker.held
-        if not text.startswith(heard) or self._answer.calls or self.plan.notice:
+        if not text.startswith(heard) or self.answering.calls or self.plan.notice:
             return ""
         rest = text[len(heard) :]
-        return rest if self._answer.complete else rest[: _last_sentence_end(rest)]
-
-    def truncate(self, item_id: str, heard_s: float) -> bool:
-        """See ``Delivery.truncate``."""
-        return self._delivery.truncate(item_id, heard_s)
+        return rest if self.answering.complete else rest[: _last_sentence_end(rest)]
 
     # -- think
 
@@ -285,7 +278,7 @@ class Reply:
                 await self._equip()
             self._find_language(messages)
             try:
-                await self._answer.answer(messages, self._chunker.language)
+                await self.answering.answer(messages, self._chunker.language)
                 break
             except PromptTooLong:
                 if not self._forget():
@@ -294,10 +287,10 @@ class Reply:
                 self._release()
             except EngineCrashed:
                 # The next engine may be asked the same, once, as long as nothing was answered.
-                if crashed or self._answer.begun:
+                if crashed or self.answering.begun:
                     raise
                 crashed = True
-        await self._answer.end()
+        await self.answering.end()
 
     def _find_language(self, messages: Sequence[Message]) -> None:
         """Where none is set, the answer is in the language of what it answers."""
@@ -308,7 +301,7 @@ class Reply:
     async def _pass_the_time(self) -> None:
         await self._gate.wait()
         after_s = (self.plan.settings.filler.after_ms or 0) / 1000
-        await self._answer.pass_the_time(self.began_at + after_s)
+        await self.answering.pass_the_time(self.began_at + after_s)
 
     # -- speak
 
@@ -317,7 +310,7 @@ class Reply:
         while piece := await self._next_piece():
             self._taken += piece.text
             clause = Clause(piece.text, self._ramp.speech_s(spoken_letters(piece.spoken)))
-            self._answer.held.append(clause)
+            self.answering.held.append(clause)
             if piece.spoken:
                 await self._put_clauses()
                 await self._speech.say(piece, clause, self._tts)
@@ -326,7 +319,7 @@ class Reply:
         await self._pieces.put(None)
 
     async def _put_clauses(self) -> None:
-        held = self._answer.held
+        held = self.answering.held
         while held:
             self.mark("first_clause")
             await self._pieces.put(held.pop(0))
@@ -337,7 +330,7 @@ class Reply:
 
     def _buffered_s(self) -> float:
         """Seconds of speech that the listener has still to hear."""
-        return self._speech.made_s - self._delivery.playback.heard_seconds(self._now())
+        return self._speech.made_s - self.delivery.playback.heard_seconds(self._now())
 
     # -- play
 
@@ -348,24 +341,27 @@ class Reply:
             if isinstance(piece, Clause):
                 await self._sending.wait()
                 if not piece.left_out:
-                    self._delivery.say(piece)
+                    self.delivery.say(piece)
             else:
                 await self._send_audio(piece)
         await self._sending.wait()
-        for call in self._answer.calls:
-            self._delivery.call(call)
+        for call in self.answering.calls:
+            self.delivery.call(call)
 
     async def _send_audio(self, sound: Sound) -> None:
+        await self._may_leave(sound.pcm)
+        if sound.leave():
+            self.mark("first_audio")
+            self.delivery.speak(sound.pcm, self._now())
+
+    async def _may_leave(self, pcm: Pcm) -> None:
+        """Wait until the player needs it, and while the reply is held."""
         if self.plan.lead:
-            seconds = len(sound.pcm) / self.plan.config.output_format.rate
-            delay = self._delivery.playback.delay(seconds, self.plan.lead, self._now())
+            seconds = len(pcm) / self.plan.config.output_format.rate
+            delay = self.delivery.playback.delay(seconds, self.plan.lead, self._now())
             if delay:
                 await asyncio.sleep(delay)
         await self._sending.wait()
-        if not sound.leave():
-            return
-        self.mark("first_audio")
-        self._delivery.speak(sound.pcm, self._now())
 
     # -- beginning and end
 
@@ -374,7 +370,7 @@ class Reply:
             return
         self.status = "active"
         plan = self.plan
-        self._delivery.publish(
+        self.delivery.publish(
             ReplyStarted(
                 plan.reply_id,
                 plan.config.modality,
@@ -399,8 +395,8 @@ class Reply:
             return
         self.status = "finished"
         self.failed = status == "failed"
-        items = self._delivery.close("completed" if status == "completed" else "incomplete")
-        if outcome := self._answer.silence:
+        items = self.delivery.close("completed" if status == "completed" else "incomplete")
+        if outcome := self.answering.silence:
             self._bus.publish(SilentAnswer(self.plan.reply_id, outcome))
         self._bus.publish(self._timeline())
         self._bus.publish(
@@ -408,7 +404,7 @@ class Reply:
                 self.plan.reply_id,
                 status,
                 items,
-                self._answer.usage,
+                self.answering.usage,
                 "max_output_tokens" if status == "incomplete" else reason,
                 error,
                 self.work.engine_seconds,

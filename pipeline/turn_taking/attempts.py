@@ -174,16 +174,16 @@ class Attempts:
         until = attempt.paused_at + self._context.endpointing.likely_wait_ms / 1000
         try:
             async with asyncio.timeout_at(until):
-                await speculative.reply.prompt_taken.wait()
+                await speculative.reply.answering.prompt_read.wait()
         except TimeoutError:
             speculative.late = True
             attempt.news.set()
-            await speculative.reply.prompt_taken.wait()
+            await speculative.reply.answering.prompt_read.wait()
         attempt.news.set()
 
     def _decide(self, turn: UserTurn, attempt: Attempt) -> Decision:
         """How long the pause must last, by what is known now."""
-        complete = attempt.reply.end_probability if attempt.reply else None
+        complete = attempt.reply.answering.end_probability if attempt.reply else None
         endpointing, lexicon = self._context.endpointing, self._context.lexicon
         scale = scale_of(self._stages.word_scales, lexicon.language)
         evidence = Evidence(

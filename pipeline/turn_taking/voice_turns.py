@@ -237,7 +237,7 @@ class VoiceTurns:
         if turn.cut is None or attempt.error:
             return False
         speech_ms = ms_of(attempt.speech_end - turn.onset)
-        return ignored(self._judge(speech_ms, True, attempt.said, turn.cut.spoken_lately))
+        return ignored(self._judge(speech_ms, True, attempt.said, turn.cut.delivery.spoken_lately))
 
     def _judge(self, speech_ms: int, ended: bool, text: str | None, spoken: str) -> Verdict:
         overlap = Overlap(speech_ms, ended, text, spoken, self._listener.hears_itself)
