@@ -29,7 +29,6 @@ from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.hearing.client import EchoHearing
 from pipeline.hearing.listening import Ended, Listener, Started, TurnTaker
-from pipeline.hearing.onset import RecentScores
 from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
 from pipeline.settings import Echo, Endpointing
 from tests.support.recordings import Uncancelled, recording
@@ -60,36 +59,31 @@ def begin(scores: Sequence[float], levels: Sequence[int] | None = None) -> int |
 # --- one score list each -----------------------------------------------------------------------
 
 
-def test_a_sharp_onset_begins_where_it_is_noticed() -> None:
-    assert begin([*ROOM, 0.9, 0.9]) == 60
+PAUSE = [0.02] * (400 // 32)
+LONG_SILENCE = [0.01] * (GAP_MS // 32 + 1)
+NOISY = [0.14] * 300
 
 
-def test_scores_that_climb_belong_to_the_word() -> None:
-    assert begin([*ROOM, 0.1, 0.2, 0.4, 0.9, 0.9]) == 60
-
-
-def test_a_short_word_before_a_pause_is_not_lost() -> None:
-    pause = [0.02] * (400 // 32)
-    assert begin([*ROOM, 0.3, 0.8, 0.4, *pause, 0.9, 0.9]) == 60
-
-
-def test_a_word_that_dips_is_one_word() -> None:
-    assert begin([*ROOM, 0.6, 0.4, 0.6, 0.4, 0.6, 0.6]) == 60
-
-
-def test_what_lies_before_a_long_silence_is_something_else() -> None:
-    silence = [0.01] * (GAP_MS // 32 + 1)
-    assert begin([*ROOM, 0.4, 0.4, *silence, 0.9, 0.9]) == 60 + 2 + len(silence)
-
-
-def test_in_a_room_that_scores_high_only_more_than_that_counts() -> None:
-    noisy = [0.14] * 300
-    assert begin([*noisy, 0.9, 0.9]) == 300
-    assert begin([*noisy, 0.35, 0.35, 0.9, 0.9]) == 300
-
-
-def test_a_loud_moment_does_not_pass_for_the_room() -> None:
-    assert begin([*ROOM, *[0.4] * 8, 0.9, 0.9]) == 60
+@pytest.mark.parametrize(
+    ("scores", "begins"),
+    [
+        pytest.param([*ROOM, 0.9, 0.9], 60, id="a sharp onset"),
+        pytest.param([*ROOM, 0.1, 0.2, 0.4, 0.9, 0.9], 60, id="scores that climb"),
+        pytest.param([*ROOM, 0.3, 0.8, 0.4, *PAUSE, 0.9, 0.9], 60, id="a word, then a pause"),
+        pytest.param([*ROOM, 0.6, 0.4, 0.6, 0.4, 0.6, 0.6], 60, id="a word that dips"),
+        pytest.param(
+            [*ROOM, 0.4, 0.4, *LONG_SILENCE, 0.9, 0.9], 62 + len(LONG_SILENCE), id="long silence"
+        ),
+        pytest.param([*NOISY, 0.9, 0.9], 300, id="a noisy room"),
+        pytest.param([*NOISY, 0.35, 0.35, 0.9, 0.9], 300, id="a soft onset in a noisy room"),
+        pytest.param([*ROOM, *[0.4] * 8, 0.9, 0.9], 60, id="a loud moment is not the room"),
+        pytest.param([0.9, 0.9], 0, id="the first frames"),
+        pytest.param([0.2, 0.9, 0.9], 0, id="the first frames, climbing"),
+        pytest.param([*ROOM, *[0.3] * 100, 0.9, 0.9], 160 - MAX_BACK_MS // 32, id="the bound"),
+    ],
+)
+def test_where_a_turn_begins(scores: list[float], begins: int) -> None:
+    assert begin(scores) == begins
 
 
 def test_what_is_far_weaker_is_an_echo_and_not_the_speaker() -> None:
@@ -97,15 +91,6 @@ def test_what_is_far_weaker_is_an_echo_and_not_the_speaker() -> None:
     levels = [QUIET] * 60 + [LOUD // 10] * 10 + [LOUD] * 2
     assert begin(scores, levels) == 70
     assert begin(scores, [QUIET] * 60 + [LOUD // 3] * 10 + [LOUD] * 2) == 60
-
-
-def test_the_first_frames_of_a_session_have_nothing_before_them() -> None:
-    assert begin([0.9, 0.9]) == 0
-    assert begin([0.2, 0.9, 0.9]) == 0
-
-
-def test_it_goes_back_no_further_than_the_bound() -> None:
-    assert begin([*ROOM, *[0.3] * 100, 0.9, 0.9]) == 160 - MAX_BACK_MS // 32
 
 
 def test_a_turn_does_not_reach_into_the_speech_of_the_turn_before() -> None:
@@ -120,15 +105,6 @@ def test_a_turn_does_not_reach_into_the_speech_of_the_turn_before() -> None:
 # --- whatever the scores -----------------------------------------------------------------------
 
 SCORES = st.lists(st.floats(0, 1), max_size=150)
-
-
-@given(SCORES, st.integers(0, 149))
-def test_the_beginning_is_bounded(scores: list[float], noticed: int) -> None:
-    recent = RecentScores()
-    for number, score in enumerate(scores):
-        recent.note(score, frame(number), 0.5)
-    found = recent.beginning(noticed * WINDOW, 0.5)
-    assert noticed * WINDOW - MAX_BACK_MS * LISTEN_RATE // 1000 <= found <= noticed * WINDOW
 
 
 @given(SCORES)

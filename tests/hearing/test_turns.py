@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipeline.audio import AudioFrame
 from pipeline.hearing.listening import Ended, Paused, Resumed, Signal, Started, TurnTaker
@@ -77,23 +75,3 @@ def test_a_turn_that_never_ends_is_cut_at_the_limit() -> None:
     taker = TurnTaker(Endpointing(max_utterance_s=1.0))
     signals = feed(taker, [0.9] * 40)
     assert signals[1:3] == [Paused(32 * WINDOW, 32 * WINDOW), Ended(32 * WINDOW)]
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.none() | st.integers(0, 2000)), max_size=200))
-def test_signals_alternate_whatever_is_heard(steps: list[tuple[float, int | None]]) -> None:
-    taker = TurnTaker(Endpointing())
-    may_follow = {
-        None: {Started},
-        Started: {Paused},
-        Paused: {Resumed, Ended},
-        Resumed: {Paused},
-        Ended: {Started},
-    }
-    last: type[Signal] | None = None
-    for n, (score, wait_ms) in enumerate(steps):
-        signals = taker.feed(score, AudioFrame(SILENCE, 16_000, n * WINDOW))
-        if wait_ms is not None:
-            signals += taker.judge(wait_ms)
-        for signal in signals:
-            assert type(signal) in may_follow[last]
-            last = type(signal)
