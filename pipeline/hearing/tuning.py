@@ -51,7 +51,7 @@ HARDLY_SPEECH_DB = 15.0
 CLOSURE_MS = 192
 """A voice that has faded for this long and still scores as speech has only become softer."""
 
-# --- speech under the robot's own voice (``listening``, ``vad_memory``; benchmarks.echo.sessions) -
+# --- speech under the robot's own voice (``speech_scores``; benchmarks.echo.sessions) ------------
 
 NO_SPEECH = 0.25
 """The highest score of a window that the echo explains; and at most half of the threshold."""

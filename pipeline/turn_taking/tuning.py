@@ -51,7 +51,7 @@ LIKELY = 0.5
 """Probability from which a turn counts as likely over: then a reply begins even on a tight
 budget."""
 
-# --- speech over an answer (``barge_in``, ``overlaps``; benchmarks.interruptions) -----------------
+# --- speech over an answer (``barge_in``; benchmarks.interruptions) -------------------------------
 
 LONGEST_BACKCHANNEL_WORDS = 4
 SEVERAL_WORDS, SEVERAL_WORDS_MS = 3, 480

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.audio import AudioFormat
 from pipeline.commands import (
     AddItem,
     CancelResponse,
@@ -17,7 +16,6 @@ from pipeline.commands import (
     CreateResponse,
     DeleteItem,
     ResponseOptions,
-    SessionConfig,
 )
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.events import (
@@ -44,25 +42,22 @@ from pipeline.items import AudioPart, MessageItem, TextPart
 from pipeline.messages import Message
 from tests.support.scripted import (
     AT_ONCE,
+    PUSH_TO_TALK,
+    VOICE,
     Scene,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
     ScriptedTurn,
     scene,
+    text_item,
 )
 from tests.support.virtual_time import in_virtual_time
 
-VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
-PUSH_TO_TALK = replace(VOICE, turn_detection=None)
 INTERNAL = (
     *(SpeechPaused, SpeechRejected, SpeechResumed, TurnJudged),
     *(SpeculationDiscarded, Timeline, TurnUnderWay),
 )
-
-
-def user_text(text: str) -> MessageItem:
-    return MessageItem("item_x", "user", (TextPart(text),))
 
 
 def audio_seconds(played: Scene) -> float:
@@ -173,7 +168,9 @@ async def test_a_manual_commit_ends_an_open_voice_turn_without_a_reply() -> None
 async def test_a_text_turn_is_answered_in_text() -> None:
     llm, tts = ScriptedLlm(), ScriptedTts()
     async with scene(llm=llm, tts=tts) as played:
-        await played.do(AddItem(user_text("hi")), CreateResponse(ResponseOptions(modality="text")))
+        await played.do(
+            AddItem(text_item("item_x", "hi")), CreateResponse(ResponseOptions(modality="text"))
+        )
         await asyncio.sleep(1.0)
     assert "".join(event.text for event in played.events(ReplyText)) == "".join(llm.deltas)
     assert tts.said == []
@@ -183,7 +180,9 @@ async def test_a_text_turn_is_answered_in_text() -> None:
 @in_virtual_time
 async def test_a_second_response_is_refused_while_one_is_active() -> None:
     async with scene() as played:
-        await played.do(AddItem(user_text("hi")), CreateResponse(), CreateResponse(event_id="e"))
+        await played.do(
+            AddItem(text_item("item_x", "hi")), CreateResponse(), CreateResponse(event_id="e")
+        )
         await asyncio.sleep(5)
     [refused] = played.events(Refused)
     assert (refused.event_id, refused.code) == ("e", "conversation_already_has_active_response")
@@ -197,7 +196,7 @@ async def test_an_out_of_band_response_runs_beside_the_spoken_one_and_leaves_no_
         aside = ResponseOptions(
             modality="text", in_conversation=False, input=(), instructions="Summarise."
         )
-        await played.do(AddItem(user_text("hi")), CreateResponse(), CreateResponse(aside))
+        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse(), CreateResponse(aside))
         await asyncio.sleep(5)
         assert llm.open_conversations == 1
     assert len(played.events(ReplyFinished)) == 2
@@ -209,7 +208,7 @@ async def test_an_out_of_band_response_runs_beside_the_spoken_one_and_leaves_no_
 async def test_cancel_without_a_response_is_refused_and_with_one_ends_it() -> None:
     async with scene() as played:
         await played.do(CancelResponse(event_id="e1"))
-        await played.do(AddItem(user_text("hi")), CreateResponse())
+        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse())
         await asyncio.sleep(0.5)
         await played.do(CancelResponse())
         await asyncio.sleep(2)
@@ -251,7 +250,7 @@ async def test_cancel_sweep(step: int) -> None:
 async def test_a_token_limit_makes_the_response_incomplete() -> None:
     async with scene() as played:
         options = ResponseOptions(max_output_tokens=3)
-        await played.do(AddItem(user_text("hi")), CreateResponse(options))
+        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse(options))
         await asyncio.sleep(3)
     [finished] = played.events(ReplyFinished)
     assert (finished.status, finished.reason) == ("incomplete", "max_output_tokens")
@@ -265,7 +264,7 @@ async def test_a_failing_engine_fails_the_response_and_the_session_goes_on(broke
     llm = ScriptedLlm(errors=[trouble] if broken == "llm" else [])
     tts = ScriptedTts(error=trouble if broken == "tts" else None)
     async with scene(llm=llm, tts=tts) as played:
-        await played.do(AddItem(user_text("hi")), CreateResponse())
+        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse())
         await asyncio.sleep(2)
         tts.error = None
         await played.do(CreateResponse())
@@ -306,7 +305,7 @@ async def test_a_prompt_that_is_too_long_forgets_the_oldest_half() -> None:
 async def test_a_prompt_that_can_never_fit_fails_clearly() -> None:
     llm = ScriptedLlm(errors=[PromptTooLong(9000, 8192)] * 5)
     async with scene(llm=llm) as played:
-        await played.do(AddItem(user_text("hi")), CreateResponse())
+        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse())
         await asyncio.sleep(2)
     [finished] = played.events(ReplyFinished)
     assert finished.status == "failed"
@@ -333,7 +332,9 @@ async def test_turning_turn_detection_off_in_the_middle_closes_the_open_pair() -
 @in_virtual_time
 async def test_items_can_be_deleted_and_bad_ids_are_refused() -> None:
     async with scene() as played:
-        await played.do(AddItem(user_text("hi")), AddItem(user_text("again"), event_id="e1"))
+        await played.do(
+            AddItem(text_item("item_x", "hi")), AddItem(text_item("item_x", "again"), event_id="e1")
+        )
         await played.do(AddItem(MessageItem("b", "user"), after="nowhere", event_id="e2"))
         await played.do(DeleteItem("item_x"), DeleteItem("item_x", event_id="e3"))
     assert [(r.event_id, r.code) for r in played.events(Refused)] == [

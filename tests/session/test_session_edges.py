@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.audio import AudioFormat
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -16,7 +15,6 @@ from pipeline.commands import (
     CreateResponse,
     DeleteItem,
     ResponseOptions,
-    SessionConfig,
     TruncateItem,
 )
 from pipeline.events import (
@@ -32,15 +30,15 @@ from pipeline.events import (
 from pipeline.items import FunctionCallItem, MessageItem, TextPart
 from pipeline.messages import Message
 from pipeline.settings import Endpointing, SessionSettings
-from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTurn, scene
+from tests.support.scripted import (
+    PUSH_TO_TALK,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTurn,
+    scene,
+    text_item,
+)
 from tests.support.virtual_time import in_virtual_time
-
-VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
-PUSH_TO_TALK = replace(VOICE, turn_detection=None)
-
-
-def user_text(text: str) -> MessageItem:
-    return MessageItem("item_x", "user", (TextPart(text),))
 
 
 @in_virtual_time
@@ -99,7 +97,7 @@ async def test_a_warm_up_that_a_reply_displaced_goes_on_after_it() -> None:
     async with scene(llm=llm, config=PUSH_TO_TALK) as played:
         llm.warm_s = 5.0
         await played.do(Configure(replace(PUSH_TO_TALK, instructions="Long.")))
-        await played.do(AddItem(user_text("hi")), CreateResponse())
+        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse())
         await asyncio.sleep(20)
     assert llm.warm_ups_finished == 2
     assert llm.warmed[-1][0].content == "Long."
@@ -129,7 +127,7 @@ async def test_an_id_stolen_from_running_speech_does_not_end_the_session() -> No
 async def test_a_bug_in_a_reply_fails_it_and_not_the_session() -> None:
     llm = ScriptedLlm(errors=[ZeroDivisionError("bug")])
     async with scene(llm=llm) as played:
-        await played.do(AddItem(user_text("hi")), CreateResponse())
+        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse())
         await asyncio.sleep(1)
         await played.do(CreateResponse())
         await asyncio.sleep(5)
@@ -139,7 +137,7 @@ async def test_a_bug_in_a_reply_fails_it_and_not_the_session() -> None:
 @in_virtual_time
 async def test_an_item_deleted_while_it_is_spoken_stays_away() -> None:
     async with scene() as played:
-        await played.do(AddItem(user_text("hi")), CreateResponse())
+        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse())
         await asyncio.sleep(0.5)
         speaking = played.session.chat.items[-1].id
         await played.do(DeleteItem(speaking))
@@ -150,7 +148,9 @@ async def test_an_item_deleted_while_it_is_spoken_stays_away() -> None:
 @in_virtual_time
 async def test_only_spoken_answers_can_be_truncated() -> None:
     async with scene() as played:
-        await played.do(AddItem(user_text("hi there")), TruncateItem("item_x", 0, 10, "e1"))
+        await played.do(
+            AddItem(text_item("item_x", "hi there")), TruncateItem("item_x", 0, 10, "e1")
+        )
         await played.do(CreateResponse())
         await asyncio.sleep(4)
         answer = played.session.chat.items[-1].id
@@ -192,7 +192,7 @@ async def test_a_burst_of_audio_lets_others_run() -> None:
 async def test_an_out_of_band_response_survives_a_barge_in() -> None:
     async with scene() as played:
         aside = ResponseOptions(modality="text", in_conversation=False)
-        await played.do(AddItem(user_text("hi")), CreateResponse(aside))
+        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse(aside))
         await played.say(0.3)
         await played.hear(3)
     aside_end = played.events(ReplyFinished)[0]

@@ -16,7 +16,6 @@ from pipeline.commands import (
     ItemReference,
     ResponseOptions,
     RetrieveItem,
-    SessionConfig,
     TruncateItem,
     TurnDetection,
 )
@@ -42,16 +41,18 @@ from pipeline.events import (
 from pipeline.items import UNSEEN_IMAGE, AudioPart, ImagePart, MessageItem, TextPart
 from pipeline.messages import Message
 from pipeline.settings import Endpointing, Policy, SessionSettings
-from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTurn, scene
+from tests.support.scripted import (
+    PUSH_TO_TALK,
+    VOICE,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTurn,
+    scene,
+    text_item,
+)
 from tests.support.virtual_time import in_virtual_time
 
-VOICE = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000))
-PUSH_TO_TALK = replace(VOICE, turn_detection=None)
 SECOND = np.full(16_000, 1000, dtype=np.int16)
-
-
-def text_item(item_id: str, text: str) -> MessageItem:
-    return MessageItem(item_id, "user", (TextPart(text),))
 
 
 # --- items -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.audio import AudioFormat, Recording, Resampler
+from pipeline.audio import Recording, Resampler
 from pipeline.commands import (
     AddItem,
     AppendAudio,
@@ -19,7 +19,6 @@ from pipeline.commands import (
     CreateResponse,
     DeleteItem,
     ResponseOptions,
-    SessionConfig,
     TruncateItem,
     TurnDetection,
 )
@@ -48,24 +47,16 @@ from pipeline.items import (
     FunctionOutputItem,
     Item,
     MessageItem,
-    TextPart,
 )
 from pipeline.messages import Message, Sampling
 from pipeline.settings import SessionSettings
 from pipeline.work import Cancelled
-from tests.support.scripted import ScriptedLlm, ScriptedStt, scene
+from tests.support.scripted import PUSH_TO_TALK, VOICE, ScriptedLlm, ScriptedStt, scene, text_item
 from tests.support.virtual_time import in_virtual_time
-
-VOICE = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000))
-PUSH_TO_TALK = replace(VOICE, turn_detection=None)
 
 
 def noise(seconds: float, rate: int) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
     return np.random.default_rng(1).integers(-9000, 9000, int(seconds * rate)).astype(np.int16)
-
-
-def text_item(item_id: str, text: str, role: str = "user") -> MessageItem:
-    return MessageItem(item_id, role, (TextPart(text),))  # type: ignore[arg-type]
 
 
 # --- audio in ----------------------------------------------------------------------------------

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.audio import AudioFormat
 from pipeline.commands import (
     AddItem,
     CreateResponse,
     ResponseOptions,
     RetrieveItem,
-    SessionConfig,
     TruncateItem,
 )
 from pipeline.errors import EngineError
@@ -29,7 +27,7 @@ from pipeline.events import (
     ReplyStarted,
     ReplyText,
 )
-from pipeline.items import AudioPart, MessageItem, TextPart
+from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
 from pipeline.speaking.apology import KeptSentence
@@ -38,19 +36,22 @@ from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled, Work
 from tests.support.gated import gated
 from tests.support.moody_voice import MoodyTts, speechlike
-from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
+from tests.support.scripted import (
+    VOICE,
+    Scene,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    scene,
+    text_item,
+)
 from tests.support.virtual_time import in_virtual_time
 from tests.support.wired import Cast, wired
 
 SORRY = "Sorry, please say that again."
 SORRY_S = 5 * 0.3
-CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 APOLOGISING = SessionSettings(apology=SORRY)
 BROKEN = EngineError("It broke")
-
-
-def user_text(text: str) -> MessageItem:
-    return MessageItem("u", "user", (TextPart(text),))
 
 
 def audio_s(played: Scene) -> float:
@@ -64,8 +65,8 @@ def words(played: Scene) -> list[str]:
 @in_virtual_time
 async def test_a_language_model_that_fails_is_told_and_the_response_fails() -> None:
     llm = ScriptedLlm(errors=[BROKEN])
-    async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
-        await it.do(AddItem(user_text("Hi")), CreateResponse())
+    async with scene(config=VOICE, settings=APOLOGISING, llm=llm) as it:
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
         await asyncio.sleep(5)
         assert it.names(ReplyText, ReplyAudio) == [
             "ItemAdded",
@@ -96,12 +97,12 @@ async def test_a_language_model_that_fails_is_told_and_the_response_fails() -> N
 async def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
     llm = ScriptedLlm(["Hello there, my friend. ", "And ", "so ", "on."])
     async with scene(
-        config=CONFIG,
+        config=VOICE,
         settings=APOLOGISING,
         llm=llm,
         tts=_fails_at(2),
     ) as it:
-        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
         await asyncio.sleep(8)
     (finished,) = it.events(ReplyFinished)
     assert finished.status == "failed"
@@ -135,7 +136,7 @@ def _fails_at(call: int) -> ScriptedTts:
 @in_virtual_time
 async def test_a_recogniser_that_fails_is_told() -> None:
     stt = ScriptedStt(error=EngineError("no ears"))
-    async with scene(config=CONFIG, settings=APOLOGISING, stt=stt) as it:
+    async with scene(config=VOICE, settings=APOLOGISING, stt=stt) as it:
         await it.say(1.0)
         await it.hear(5.0)
     assert words(it) == [SORRY]
@@ -152,12 +153,12 @@ async def test_a_voice_that_fails_says_the_sentence_that_was_kept(kept: bool) ->
         await voice.keep()
     tts.error = BROKEN
     async with scene(
-        config=CONFIG,
+        config=VOICE,
         settings=APOLOGISING,
         tts=tts,
         kept=voice,
     ) as it:
-        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
         await asyncio.sleep(5)
     assert audio_s(it) == pytest.approx(SORRY_S if kept else 0.0)
     assert (SORRY in words(it)) == kept
@@ -173,9 +174,9 @@ async def test_an_answer_in_the_words_of_the_apology_is_not_the_apology() -> Non
     tts.error = BROKEN
     silent = SessionSettings(apology="")
     async with scene(
-        config=CONFIG, settings=silent, llm=ScriptedLlm([SORRY]), tts=tts, kept=kept
+        config=VOICE, settings=silent, llm=ScriptedLlm([SORRY]), tts=tts, kept=kept
     ) as it:
-        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
         await asyncio.sleep(5)
     assert audio_s(it) == 0.0
     assert it.events(ReplyFinished)[0].status == "failed"
@@ -188,12 +189,12 @@ async def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
     await voice.keep()
     tts.moods = ["stuck"] * 9
     async with scene(
-        config=CONFIG,
+        config=VOICE,
         settings=APOLOGISING,
         tts=tts,
         kept=voice,
     ) as it:
-        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
         await asyncio.sleep(30)
     assert words(it)[-1] == SORRY
     assert it.time_of(ReplyAudio) < 10.5 + APOLOGY_KEPT_AFTER_S
@@ -232,8 +233,8 @@ async def test_no_apology_without_a_listener(
     options: ResponseOptions, settings: SessionSettings, error: Exception
 ) -> None:
     llm = ScriptedLlm(errors=[error])
-    async with scene(config=CONFIG, settings=settings, llm=llm) as it:
-        await it.do(AddItem(user_text("Hi")), CreateResponse(options))
+    async with scene(config=VOICE, settings=settings, llm=llm) as it:
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse(options))
         await asyncio.sleep(5)
     assert words(it) == []
     assert it.events(ReplyFinished)[0].status == "failed"
@@ -242,8 +243,8 @@ async def test_no_apology_without_a_listener(
 @in_virtual_time
 async def test_a_bug_is_told_too() -> None:
     llm = ScriptedLlm(errors=[ZeroDivisionError("bug")])
-    async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
-        await it.do(AddItem(user_text("Hi")), CreateResponse())
+    async with scene(config=VOICE, settings=APOLOGISING, llm=llm) as it:
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
         await asyncio.sleep(5)
     assert words(it) == [SORRY]
     assert it.events(ReplyFinished)[0].status == "failed"
@@ -268,8 +269,8 @@ async def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
 @in_virtual_time
 async def test_who_speaks_over_it_ends_it() -> None:
     llm = ScriptedLlm(errors=[BROKEN])
-    async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
-        await it.do(AddItem(user_text("Hi")), CreateResponse())
+    async with scene(config=VOICE, settings=APOLOGISING, llm=llm) as it:
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
         await it.hear(0.6)
         await it.say(0.5)
         ended_at = it.time_of(ReplyFinished)
@@ -283,8 +284,8 @@ async def test_who_speaks_over_it_ends_it() -> None:
 @in_virtual_time
 async def test_a_client_can_do_with_it_what_it_can_do_with_any_item() -> None:
     llm = ScriptedLlm(errors=[BROKEN])
-    async with scene(config=CONFIG, settings=APOLOGISING, llm=llm) as it:
-        await it.do(AddItem(user_text("Hi")), CreateResponse())
+    async with scene(config=VOICE, settings=APOLOGISING, llm=llm) as it:
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
         await asyncio.sleep(5)
         said = it.session.chat.items[-1].id
         await it.do(TruncateItem(said, 0, 700), RetrieveItem(said))
@@ -328,7 +329,7 @@ async def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
     tts = Listening()
     voice = KeptSentence(tts, SORRY)
     await voice.keep()
-    config = replace(CONFIG, voice="ann", speed=1.2)
+    config = replace(VOICE, voice="ann", speed=1.2)
     llm = ScriptedLlm(errors=[BROKEN])
     async with scene(
         config=config,
@@ -337,7 +338,7 @@ async def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
         tts=tts,
         kept=voice,
     ) as it:
-        await it.do(AddItem(user_text("Hi")), CreateResponse())
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
         await asyncio.sleep(5)
     assert asked == [(SORRY, "", 1.0), (SORRY, "ann", 1.2)]
     heard = np.concatenate([event.pcm for event in it.events(ReplyAudio)])

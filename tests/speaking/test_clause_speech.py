@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.audio import AudioFormat
-from pipeline.commands import AddItem, CancelResponse, CreateResponse, SessionConfig
+from pipeline.commands import AddItem, CancelResponse, CreateResponse
 from pipeline.errors import EngineError
 from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished, ReplyText
 from pipeline.items import MessageItem, TextPart
@@ -21,10 +20,9 @@ from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled
 from tests.support.gated import gated
 from tests.support.moody_voice import S_PER_CHAR, Mood, MoodyTts
-from tests.support.scripted import Scene, ScriptedLlm, scene
+from tests.support.scripted import VOICE, Scene, ScriptedLlm, scene, text_item
 from tests.support.virtual_time import in_virtual_time
 
-CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 WATCHED = SessionSettings(watched=True)
 ANSWER = (
     "I know a good story. ",
@@ -41,7 +39,7 @@ def brain() -> ScriptedLlm:
 
 
 async def asked(played: Scene, seconds: float = 40.0) -> None:
-    await played.do(AddItem(MessageItem("u", "user", (TextPart("Hi"),))), CreateResponse())
+    await played.do(AddItem(text_item("u", "Hi")), CreateResponse())
     await asyncio.sleep(seconds)
 
 
@@ -65,7 +63,7 @@ def finished(played: Scene) -> ReplyFinished:
 @in_virtual_time
 async def test_a_voice_that_is_fine_is_left_alone() -> None:
     tts = MoodyTts()
-    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
         await asked(it)
     assert faults(it) == []
     assert [attempt for _, attempt in tts.said] == [0] * len(tts.said)
@@ -91,11 +89,11 @@ async def test_a_faulty_clause_is_said_again_and_the_unsent_rest_dropped(
     mood: Mood, at: int
 ) -> None:
     healthy = MoodyTts()
-    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=healthy) as it:
+    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=healthy) as it:
         await asked(it)
     usual_s = heard_s(it)
     tts = MoodyTts([*["fine"] * at, mood])
-    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
         await asked(it)
     assert faults(it) == [(KINDS[mood], 0, False)]
     if mood != "endless":  # until it is known, all of the clause has been heard
@@ -114,7 +112,7 @@ async def test_a_faulty_clause_is_said_again_and_the_unsent_rest_dropped(
 @in_virtual_time
 async def test_a_clause_that_fails_twice_is_left_out_and_the_reply_goes_on() -> None:
     tts = MoodyTts(["fine", "silent", "hum"])
-    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
         await asked(it)
     (first, *_), (lost, attempt), (again, second) = tts.said[:3]
     assert (lost, attempt, again, second) == (lost, 0, lost, 1)
@@ -131,7 +129,7 @@ async def test_words_that_were_not_told_yet_and_cannot_be_said_are_never_told() 
     tts = MoodyTts(["fine", "empty", "empty"])
     # While the first clause is heard, the second one fails twice.
     llm = ScriptedLlm((ANSWER[1], *ANSWER[:1], ANSWER[2]), per_token_s=0.6)
-    async with scene(config=CONFIG, settings=WATCHED, llm=llm, tts=tts) as it:
+    async with scene(config=VOICE, settings=WATCHED, llm=llm, tts=tts) as it:
         await asked(it)
     lost = tts.said[1][0]
     assert lost == tts.said[2][0]
@@ -145,7 +143,7 @@ async def test_words_that_were_not_told_yet_and_cannot_be_said_are_never_told() 
 @in_virtual_time
 async def test_only_what_was_not_heard_is_said_again() -> None:
     tts = MoodyTts(["fine", "hum"], fine_s=1.5, rtf=0.95)
-    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
         await asked(it)
     (whole, _), (rest, attempt) = tts.said[1:3]
     assert attempt == 1
@@ -158,7 +156,7 @@ async def test_only_what_was_not_heard_is_said_again() -> None:
 @in_virtual_time
 async def test_a_voice_that_says_nothing_useful_fails_the_reply() -> None:
     tts = MoodyTts(["hum", "silent"] * 20)
-    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
         await asked(it)
     assert finished(it).status == "failed"
     assert len(tts.said) == 6  # three clauses, twice each
@@ -168,7 +166,7 @@ async def test_a_voice_that_says_nothing_useful_fails_the_reply() -> None:
 @in_virtual_time
 async def test_a_short_answer_of_which_nothing_was_said_fails() -> None:
     tts = MoodyTts(["empty", "empty"])
-    async with scene(config=CONFIG, settings=WATCHED, llm=ScriptedLlm(["Yes."]), tts=tts) as it:
+    async with scene(config=VOICE, settings=WATCHED, llm=ScriptedLlm(["Yes."]), tts=tts) as it:
         await asked(it)
     assert finished(it).status == "failed"
 
@@ -176,7 +174,7 @@ async def test_a_short_answer_of_which_nothing_was_said_fails() -> None:
 @in_virtual_time
 async def test_a_voice_that_is_stuck_is_asked_again_and_goes_on() -> None:
     tts = MoodyTts(["fine", "stuck"])
-    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
         await asked(it)
     assert faults(it) == [("late", 0, False)]
     assert written(it) == WORDS
@@ -186,7 +184,7 @@ async def test_a_voice_that_is_stuck_is_asked_again_and_goes_on() -> None:
 @in_virtual_time
 async def test_a_voice_that_stays_stuck_fails_the_reply_in_time() -> None:
     tts = MoodyTts(["stuck"] * 9)
-    async with scene(config=CONFIG, llm=brain(), tts=tts) as it:
+    async with scene(config=VOICE, llm=brain(), tts=tts) as it:
         began = it.loop.time()
         await asked(it)
     took_s = it.time_of(ReplyFinished) - began
@@ -216,8 +214,8 @@ async def test_no_timeout_while_the_user_does_not_wait() -> None:
 @in_virtual_time
 async def test_a_barge_in_during_a_second_take_leaves_nothing(mood: Mood, after_s: float) -> None:
     tts = MoodyTts(["fine", mood, mood, mood], rtf=0.7)
-    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
-        await it.do(AddItem(MessageItem("u", "user", (TextPart("Hi"),))), CreateResponse())
+    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
         await it.hear(after_s)
         await it.say(1.5)
         ended_at = it.time_of(ReplyFinished)
@@ -232,7 +230,7 @@ async def test_a_barge_in_during_a_second_take_leaves_nothing(mood: Mood, after_
 @in_virtual_time
 async def test_a_client_that_cancels_while_a_clause_is_said_again_hears_no_more() -> None:
     tts = MoodyTts(["hum", "hum"], rtf=0.5)
-    config = replace(CONFIG, turn_detection=None)
+    config = replace(VOICE, turn_detection=None)
     async with scene(config=config, settings=WATCHED, llm=brain(), tts=tts) as it:
         await asked(it, 1.0)
         assert [attempt for _, attempt in tts.said] == [0, 1]
@@ -250,7 +248,7 @@ async def test_an_engine_that_breaks_while_a_clause_is_said_again_fails_the_repl
     error: Exception,
 ) -> None:
     tts = MoodyTts(["fine", "hum", "broken"], error=error)
-    async with scene(config=CONFIG, settings=WATCHED, llm=brain(), tts=tts) as it:
+    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
         await asked(it)
     assert finished(it).status == "failed"
     assert tts.running == 0
@@ -259,7 +257,7 @@ async def test_an_engine_that_breaks_while_a_clause_is_said_again_fails_the_repl
 @in_virtual_time
 async def test_nothing_is_cut_without_the_watch() -> None:
     tts = MoodyTts(["hum"])
-    async with scene(config=CONFIG, llm=ScriptedLlm(["Yes."]), tts=tts) as it:
+    async with scene(config=VOICE, llm=ScriptedLlm(["Yes."]), tts=tts) as it:
         await asked(it)
     assert faults(it) == []
     assert heard_s(it) == pytest.approx(30.0)
@@ -290,7 +288,7 @@ async def test_of_many_clauses_one_in_twenty_fails_and_none_is_lost(fine_s: floa
     tts = MoodyTts(["fine", *moods], fine_s=fine_s, rtf=0.21)
     rounds = 4
     async with scene(
-        config=CONFIG,
+        config=VOICE,
         settings=WATCHED,
         llm=ScriptedLlm(LONG, per_token_s=0.3),
         tts=tts,

@@ -12,7 +12,7 @@ from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
 from pipeline.work import Work
 from tests.speaking.test_clause_speech import (
-    CONFIG,
+    VOICE,
     WATCHED,
     WORDS,
     asked,
@@ -50,7 +50,7 @@ class SelfAwareTts(MoodyTts):
 async def test_it_is_said_again_then_left_out(wrong: Wrong, times: int, watched: bool) -> None:
     tts = SelfAwareTts(wrong, times)
     settings = WATCHED if watched else SessionSettings(watched=False)
-    async with scene(config=CONFIG, settings=settings, llm=brain(), tts=tts) as it:
+    async with scene(config=VOICE, settings=settings, llm=brain(), tts=tts) as it:
         await asked(it)
     assert faults(it) == [(wrong, at, at == 1) for at in range(times)]
     again = [take for text, take in tts.said if "robot" in text]

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.audio import AudioFormat
 from pipeline.commands import (
     AddItem,
     CancelResponse,
@@ -31,13 +30,14 @@ from pipeline.events import (
     SilentAnswer,
     SpeculationDiscarded,
 )
-from pipeline.items import MessageItem, TextPart
+from pipeline.items import MessageItem
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.settings import Filler, SessionSettings
 from pipeline.speaking.answering import ALOUD, NOTHING_HEARD, aloud, left
 from pipeline.work import Work
 from tests.support.gated import gated
 from tests.support.scripted import (
+    VOICE,
     Scene,
     ScriptedConversation,
     ScriptedLlm,
@@ -45,13 +45,13 @@ from tests.support.scripted import (
     ScriptedTts,
     ScriptedTurn,
     scene,
+    text_item,
 )
 from tests.support.virtual_time import in_virtual_time, run_virtual
 from tests.support.wired import Cast, wired
 
 SORRY = "Sorry, please say that again."
 DANCE = Tool("dance", "Dance.", {"type": "object", "properties": {}})
-CONFIG = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000))
 SETTINGS = SessionSettings(apology=SORRY)
 ALOUD_NOW: tuple[str, ...] = ("It ", "is ", "noon.")
 Answer = Sequence[str | ToolCall]
@@ -75,7 +75,7 @@ SILENT_TEXTS = pytest.mark.parametrize("cause", SILENT)
 def play(
     *answers: Answer,
     options: ResponseOptions | None = None,
-    config: SessionConfig = CONFIG,
+    config: SessionConfig = VOICE,
     settings: SessionSettings = SETTINGS,
     llm: ScriptedLlm | None = None,
     **engines: Any,
@@ -85,7 +85,7 @@ def play(
     async def main() -> Scene:
         asked = llm or ScriptedLlm(ALOUD_NOW, answers=[*answers])
         async with scene(config=config, settings=settings, llm=asked, **engines) as it:
-            hi = MessageItem("u", "user", (TextPart("Hi"),))
+            hi = text_item("u", "Hi")
             await it.do(AddItem(hi), CreateResponse(options or ResponseOptions()))
             await asyncio.sleep(12)
         return it
@@ -161,7 +161,7 @@ async def test_the_sound_of_the_second_attempt_reaches_the_client() -> None:
 
 
 def test_the_call_of_the_second_attempt_is_made() -> None:
-    config = replace(CONFIG, tools=(DANCE,))
+    config = replace(VOICE, tools=(DANCE,))
     it = play(SILENT["emoji"], ("👍", ToolCall("dance", "{}")), config=config)
     assert finished(it).status == "completed"
     assert len(it.events(ReplyArguments)) == 1
@@ -178,7 +178,7 @@ def test_out_of_band_sound_too() -> None:
 @in_virtual_time
 async def test_push_to_talk_too() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[()])
-    config = replace(CONFIG, turn_detection=None)
+    config = replace(VOICE, turn_detection=None)
     async with scene(config=config, settings=SETTINGS, llm=llm) as it:
         await it.say(1.0)
         await it.do(CommitAudio(), CreateResponse())
@@ -231,8 +231,8 @@ def test_what_is_silent_twice_is_told_and_fails(cause: str) -> None:
 def test_the_next_prompt_has_nothing_of_it() -> None:
     async def main() -> list[Message]:
         llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"], SILENT["code"]])
-        async with scene(config=CONFIG, settings=SETTINGS, llm=llm) as it:
-            await it.do(AddItem(MessageItem("u", "user", (TextPart("Hi"),))), CreateResponse())
+        async with scene(config=VOICE, settings=SETTINGS, llm=llm) as it:
+            await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
             await asyncio.sleep(5)
             await it.do(CreateResponse())
             await asyncio.sleep(5)
@@ -314,7 +314,7 @@ def test_text_need_not_be_heard(cause: str, in_conversation: bool) -> None:
 
 @pytest.mark.parametrize("choice", [ToolChoice("required"), ToolChoice("named", "dance")])
 def test_an_answer_that_had_to_be_a_call_has_a_failure_of_its_own(choice: ToolChoice) -> None:
-    config = replace(CONFIG, tools=(DANCE,), tool_choice=choice)
+    config = replace(VOICE, tools=(DANCE,), tool_choice=choice)
     it = play((), config=config)
     assert (finished(it).status, len(prompts(it)), outcomes(it)) == ("completed", 1, [])
     it = play(llm=ScriptedLlm(errors=[EngineError("No call")]), config=config)
@@ -322,7 +322,7 @@ def test_an_answer_that_had_to_be_a_call_has_a_failure_of_its_own(choice: ToolCh
 
 
 def test_a_call_needs_no_words() -> None:
-    config = replace(CONFIG, tools=(DANCE,))
+    config = replace(VOICE, tools=(DANCE,))
     it = play(("😀", ToolCall("dance", "{}")), config=config)
     assert finished(it).status == "completed"
     assert words(it) == "😀"
@@ -356,7 +356,7 @@ def test_an_answer_that_is_cut_off_before_it_is_heard_is_told_and_incomplete() -
 @in_virtual_time
 async def test_cancelling_either_attempt(after_s: float) -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"]])
-    async with scene(config=CONFIG, settings=SETTINGS, llm=llm) as it:
+    async with scene(config=VOICE, settings=SETTINGS, llm=llm) as it:
         await it.do(CreateResponse())
         await asyncio.sleep(after_s)
         await it.do(CancelResponse())
@@ -371,7 +371,7 @@ async def test_cancelling_either_attempt(after_s: float) -> None:
 @in_virtual_time
 async def test_who_speaks_before_anything_is_heard_is_answered() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["code"]], first_s=1.0)
-    async with scene(config=CONFIG, settings=SETTINGS, llm=llm) as it:
+    async with scene(config=VOICE, settings=SETTINGS, llm=llm) as it:
         await it.say(1.0)
         await it.hear(1.4)  # the second attempt has begun
         assert len(llm.prompts) == 2
@@ -387,7 +387,7 @@ async def test_a_silent_speculative_reply_is_not_sent() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[("😀",), ("👍",)])
     stt = ScriptedStt(texts=("What", "What time is it"))
     turn = ScriptedTurn(probability=0.4)
-    async with scene(config=CONFIG, settings=SETTINGS, llm=llm, stt=stt, turn=turn) as it:
+    async with scene(config=VOICE, settings=SETTINGS, llm=llm, stt=stt, turn=turn) as it:
         await it.say(1.0)
         await it.hear(0.24)
         await it.say(0.5)

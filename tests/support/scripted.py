@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ from pipeline.engines.contract import (
 from pipeline.engines.stages import Stages, TtsStage, VadStage
 from pipeline.events import Event
 from pipeline.hearing.client import Hearing
+from pipeline.items import MessageItem, MessageRole, TextPart
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.recording.writing import RecordedSession, Recorder
 from pipeline.session import Session
@@ -39,9 +40,16 @@ from tests.support.lexicons import with_words
 
 E = TypeVar("E")
 
+VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
+PUSH_TO_TALK = replace(VOICE, turn_detection=None)
+
 
 AT_ONCE = SessionSettings(barge_in=BargeIn(policy="any-speech"), echo=Echo(cancel="never"))
 """All speech interrupts, without a look at its words or at what was sent."""
+
+
+def text_item(item_id: str, text: str, role: MessageRole = "user") -> MessageItem:
+    return MessageItem(item_id, role, (TextPart(text),))
 
 
 class Noise:
@@ -306,7 +314,7 @@ async def scene(
     begin = partial(RecordedSession, recorder) if recorder else Session
     session = begin(
         stages,
-        config or SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000)),
+        config or VOICE,
         with_words(settings),
         bus,
         lambda prefix: f"{prefix}_{next(counter)}",

@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.audio import AudioFormat
-from pipeline.commands import ClearAudio, CommitAudio, SessionConfig, TurnDetection
+from pipeline.commands import ClearAudio, CommitAudio, TurnDetection
 from pipeline.errors import EngineError
 from pipeline.events import (
     InputCommitted,
@@ -25,7 +24,7 @@ from pipeline.events import (
 )
 from pipeline.settings import BargeIn, PolicyName, SessionSettings
 from pipeline.turn_record import TurnRecord
-from tests.support.scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, scene
+from tests.support.scripted import AT_ONCE, VOICE, Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import in_virtual_time
 
 _WORDS = """
@@ -34,7 +33,6 @@ _WORDS = """
 """
 STORY = tuple(f"{word} " for word in _WORDS.split())
 """9 s of speech."""
-CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 QUESTION_S = 1.024
 HEARD_S = 3.0
 """The user speaks over the answer this long after the question."""
@@ -112,7 +110,7 @@ async def test_commands_and_backchannels_of_the_conversations_language(
     language: str, heard: str, status: str
 ) -> None:
     stt = ScriptedStt(texts=("Erzähl mir eine Geschichte.", heard))
-    config = replace(CONFIG, language=language)
+    config = replace(VOICE, language=language)
     async with scene(stt=stt, llm=story(), config=config) as played:
         await over_the_answer(played, 0.4)
         await played.hear(9.0)
@@ -207,7 +205,7 @@ async def test_an_answer_just_begun_or_about_to_end_stops_at_once(
 @in_virtual_time
 async def test_without_interruption_nothing_is_held_back() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "What about tea?"))
-    config = replace(CONFIG, turn_detection=TurnDetection(interrupt_response=False))
+    config = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
     async with scene(stt=stt, llm=story(), config=config) as played:
         await over_the_answer(played, 0.5)
         await played.hear(1.0)
@@ -308,7 +306,7 @@ async def test_events_say_why_an_answer_was_cut(
 ) -> None:
     settings = SessionSettings(barge_in=BargeIn(policy=policy))
     stt = ScriptedStt(texts=("Tell me a story.", said))
-    async with scene(config=CONFIG, llm=story(), stt=stt, settings=settings) as played:
+    async with scene(config=VOICE, llm=story(), stt=stt, settings=settings) as played:
         await over_the_answer(played, seconds)
         await played.hear(3.0)
     assert played.events(SpeechStarted)[1].interrupts == why
@@ -319,7 +317,7 @@ async def test_events_say_why_an_answer_was_cut(
 
 @in_virtual_time
 async def test_a_commit_by_the_client_is_why_a_turn_is_over() -> None:
-    async with scene(config=CONFIG, llm=story()) as played:
+    async with scene(config=VOICE, llm=story()) as played:
         await played.say(QUESTION_S)
         await played.do(CommitAudio())
         await played.hear(1.0)

@@ -28,11 +28,11 @@ from pipeline.items import MessageItem, TextPart
 from pipeline.settings import Filler, SessionSettings
 from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
 from tests.support.virtual_time import in_virtual_time
-from tests.turn_taking.test_overlaps import CONFIG, QUESTION_S, audio, first_answer, sent_s, story
+from tests.turn_taking.test_overlaps import QUESTION_S, VOICE, audio, first_answer, sent_s, story
 
 QUESTION = "Tell me a story."
-HEARD = replace(CONFIG, turn_detection=TurnDetection())
-DEAF = replace(CONFIG, turn_detection=TurnDetection(interrupt_response=False))
+HEARD = replace(VOICE, turn_detection=TurnDetection())
+DEAF = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
 
 
 @in_virtual_time
@@ -75,7 +75,7 @@ async def test_words_that_were_heard_meanwhile_are_told_with_the_others() -> Non
     words = ["what", "about", "some", "tea", "please", "now", "or", "later", "my", "friend"]
     growing = tuple(" ".join(words[: n // 4 + 1]) for n in range(60))
     stt = ScriptedStt(texts=(QUESTION, " ".join(words)))
-    config = replace(CONFIG, partials=True)
+    config = replace(VOICE, partials=True)
     async with scene(stt=stt, llm=story(), config=config) as played:
         await played.say(QUESTION_S)
         await played.hear(3.0)
@@ -149,7 +149,7 @@ async def test_who_goes_on_after_agreeing_is_let_speak_at_once() -> None:
 @in_virtual_time
 async def test_what_is_said_while_the_client_ends_the_answer_is_a_turn() -> None:
     stt = ScriptedStt(texts=(QUESTION, "okay"))
-    async with scene(stt=stt, llm=story(), config=CONFIG) as played:
+    async with scene(stt=stt, llm=story(), config=VOICE) as played:
         await played.say(QUESTION_S)
         await played.hear(3.0)
         await played.say(0.3)
@@ -163,7 +163,7 @@ async def test_what_is_said_while_the_client_ends_the_answer_is_a_turn() -> None
 async def test_what_is_still_weighed_is_told_before_who_speaks_next() -> None:
     """The recogniser is slow: the first words are not read yet when others interrupt."""
     stt = ScriptedStt(texts=(QUESTION, "what about tea"))
-    async with scene(stt=stt, llm=story(), config=CONFIG) as played:
+    async with scene(stt=stt, llm=story(), config=VOICE) as played:
         await played.say(QUESTION_S)
         await played.hear(3.0)
         stt.takes_s = 4.0
