@@ -14,7 +14,7 @@ def user(item_id: str, text: str = "hi") -> MessageItem:
     return MessageItem(item_id, "user", (TextPart(text),))
 
 
-def test_items_keep_their_order_and_know_who_is_before_them() -> None:
+def test_items_keep_their_order_and_know_the_one_before() -> None:
     chat = Chat()
     assert chat.add(user("a")) is None
     assert chat.add(user("c")) == "a"

@@ -71,7 +71,7 @@ def test_a_closed_mouth_in_a_word_is_no_pause_of_the_speaker(speaking: TurnTaker
     assert feed(speaking, loud, first=18) == [Resumed(18 * WINDOW)]
 
 
-def test_a_speaker_who_goes_on_softly_is_heard_out(speaking: TurnTaker) -> None:
+def test_a_speaker_may_go_on_softly(speaking: TurnTaker) -> None:
     soft = [(0.9, sound(ROOM * 2))] * 30
     signals = feed(speaking, soft, first=15)
     # Once taken for an end, and no second time.

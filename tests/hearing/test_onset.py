@@ -266,7 +266,7 @@ async def test_no_range_begins_before_what_is_closed(pieces: list[tuple[int, boo
 
 
 @in_virtual_time
-async def test_who_speaks_while_an_answer_is_playing_is_heard_from_the_first_word() -> None:
+async def test_speech_over_an_answer_is_heard_from_the_first_word() -> None:
     async with scene(llm=ScriptedLlm(deltas=("And then I went on. ",) * 20)) as played:
         await played.do(CreateResponse())
         await played.hear(2.0)
@@ -345,7 +345,7 @@ def test_a_short_first_word_that_silero_does_not_count_is_kept(vad: SileroVad, s
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", ["goforward", "librivox-0870", "beckett"])
-def test_who_starts_while_the_robot_speaks_is_read_from_the_first_phoneme(
+def test_speech_over_the_robot_is_recognised_from_the_first_phoneme(
     vad: SileroVad, weights: Callable[[str], Path], name: str
 ) -> None:
     """The range is the same as in silence: playback gates nothing."""

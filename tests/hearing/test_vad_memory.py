@@ -77,23 +77,23 @@ def test_the_vad_of_the_room_never_hears_what_is_left_of_an_echo() -> None:
     assert heard_by(script) == [20, 20, 20]
 
 
-def test_who_speaks_when_an_echo_begins_is_heard_out_by_who_has_heard_the_beginning() -> None:
+def test_vad_state_survives_echo_onset() -> None:
     """So is the echo itself, before it is known to be one."""
     script = [(False, 0.9)] * 10 + [(True, 0.1)] * 20 + [(False, 0.0)] * 10
     assert heard_by(script) == [30, 20, 10]
 
 
-def test_so_is_who_speaks_when_an_echo_ends() -> None:
+def test_vad_state_survives_echo_end() -> None:
     talks_on = [(True, 0.9)] * 20 + [(False, 0.9)] * 30 + [(False, 0.1)] * 8
     assert heard_by([(False, 0.0)] * 10 + talks_on + [(False, 0.0)] * 5) == [15, 58, 58]
 
 
-def test_who_speaks_from_one_echo_to_the_next_is_heard_by_both_all_the_time() -> None:
+def test_speech_from_one_echo_to_the_next_is_scored_by_both() -> None:
     talks = [(True, 0.9)] * 20 + [(False, 0.9)] * 30 + [(True, 0.9)] * 20
     assert heard_by([(False, 0.0)] * 10 + talks) == [10, 70, 70]
 
 
-def test_who_speaks_long_after_an_echo_is_heard_on_as_the_room() -> None:
+def test_speech_long_after_an_echo_makes_its_vad_that_of_the_room() -> None:
     talks = [(True, 0.9)] * 20 + [(False, 0.9)] * 150
     next_echo = [(False, 0.0)] * 8 + [(True, 0.0)] * 5
     assert heard_by([(False, 0.0)] * 10 + talks + next_echo) == [10, 178, 114, 5, 5]

@@ -37,7 +37,7 @@ async def test_an_observer_that_falls_behind_loses_the_oldest_and_knows_it() -> 
 
 
 @in_virtual_time
-async def test_a_lossless_reader_that_falls_behind_is_told_so() -> None:
+async def test_a_lossless_reader_that_falls_behind_gets_an_error() -> None:
     bus = Bus()
     wire = bus.subscribe(capacity=2, lossless=True)
     for n in range(3):

@@ -48,7 +48,7 @@ def test_a_clear_end_hides_the_work_in_the_silence() -> None:
     """)
 
 
-def test_who_hesitates_is_not_cut_off_and_sees_nothing_of_the_answer_that_died() -> None:
+def test_a_hesitation_is_waited_for_and_the_discarded_answer_stays_unseen() -> None:
     story = perform(
         """
         0    768 I want the
@@ -199,7 +199,7 @@ SLOW_LAST_MS = 1_720
 """As ``LAST_MS``, from that voice."""
 
 
-def test_who_goes_on_over_an_answer_that_has_just_begun_is_answered_once() -> None:
+def test_speech_over_an_answer_just_begun_is_answered_once() -> None:
     story = perform("0 1024 I have a dog.\n1696 1024 What does he eat?", slow_speaker())
     first, second = story.end_ms(0), story.end_ms(1)
     audio = max(second, 2995)

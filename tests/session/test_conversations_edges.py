@@ -57,7 +57,7 @@ def test_a_gate_that_opens_late_makes_no_longer_gaps() -> None:
     assert max(gaps(sure_of_more(TIME)), default=0) <= max(gaps(Engines()), default=0)
 
 
-def test_turns_stand_in_the_conversation_in_the_order_in_which_they_were_spoken() -> None:
+def test_turns_are_committed_in_the_order_spoken() -> None:
     story = perform(
         """
         0    640 I have a dog.

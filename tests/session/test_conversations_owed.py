@@ -37,7 +37,7 @@ def test_an_answer_that_was_sent_but_not_played_yet_is_given_again() -> None:
     assert story.prompt() == [("user", TIME)]
 
 
-def test_an_answer_that_a_client_asked_for_is_given_again_too() -> None:
+def test_a_requested_answer_is_given_again() -> None:
     create = '> response.create {"response": {"instructions": "Greet."}}'
     story = perform(f"0 {create}\n160 320 ~", Engines(voice=Voice(seconds_per_word=SLOW)))
     # Nothing was said, so there is nothing to answer: a greeting is let go.

@@ -168,7 +168,7 @@ async def test_the_first_answer_of_a_session_can_be_interrupted(
 
 
 @in_virtual_time
-async def test_who_speaks_over_the_echo_is_heard(vad: InlineVad) -> None:
+async def test_speech_over_the_echo_is_heard(vad: InlineVad) -> None:
     said = to_float(recording("beckett").pcm[: 3 * LISTEN_RATE]) * 0.5
     begin = 20.0
     stt = ScriptedStt(texts=("something else that nobody has said here",))

@@ -114,7 +114,7 @@ async def test_cleared_speech_does_not_come_back_as_padding() -> None:
 
 
 @in_virtual_time
-async def test_an_update_in_the_middle_of_speech_loses_none_of_it() -> None:
+async def test_an_update_during_speech_loses_no_audio() -> None:
     async with scene() as played:
         await played.say(0.5)
         detection = TurnDetection(silence_duration_ms=200)
@@ -237,7 +237,7 @@ async def test_a_voice_turn_waits_for_recordings_that_are_being_read() -> None:
     assert "spoken" in llm.prompts[-1][-1].content
 
 
-def test_nothing_in_the_context_is_worse_than_little() -> None:
+def test_forgetting_never_empties_the_context() -> None:
     call = FunctionCallItem("c", "call_1", "look", "{}")
     outputs = [FunctionOutputItem(f"o{n}", "call_1", "{}") for n in range(3)]
     for items in (

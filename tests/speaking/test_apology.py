@@ -63,7 +63,7 @@ def words(played: Scene) -> list[str]:
 
 
 @in_virtual_time
-async def test_a_language_model_that_fails_is_told_and_the_response_fails() -> None:
+async def test_after_a_failing_language_model_the_apology_is_said() -> None:
     llm = ScriptedLlm(errors=[BROKEN])
     async with scene(config=VOICE, settings=APOLOGISING, llm=llm) as it:
         await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
@@ -134,7 +134,7 @@ def _fails_at(call: int) -> ScriptedTts:
 
 
 @in_virtual_time
-async def test_a_recogniser_that_fails_is_told() -> None:
+async def test_after_a_failing_recogniser_the_apology_is_said() -> None:
     stt = ScriptedStt(error=EngineError("no ears"))
     async with scene(config=VOICE, settings=APOLOGISING, stt=stt) as it:
         await it.say(1.0)
@@ -203,7 +203,7 @@ async def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
 
 
 @in_virtual_time
-async def test_a_sentence_that_cannot_be_kept_is_none() -> None:
+async def test_a_sentence_that_cannot_be_kept_is_tried_again() -> None:
     for error in (BROKEN, Cancelled()):
         tts = ScriptedTts(error=error)
         voice = KeptSentence(tts, SORRY)
@@ -241,7 +241,7 @@ async def test_no_apology_without_a_listener(
 
 
 @in_virtual_time
-async def test_a_bug_is_told_too() -> None:
+async def test_after_a_bug_the_apology_is_said() -> None:
     llm = ScriptedLlm(errors=[ZeroDivisionError("bug")])
     async with scene(config=VOICE, settings=APOLOGISING, llm=llm) as it:
         await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
@@ -267,7 +267,7 @@ async def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
 
 
 @in_virtual_time
-async def test_who_speaks_over_it_ends_it() -> None:
+async def test_speech_over_the_apology_ends_it() -> None:
     llm = ScriptedLlm(errors=[BROKEN])
     async with scene(config=VOICE, settings=APOLOGISING, llm=llm) as it:
         await it.do(AddItem(text_item("u", "Hi")), CreateResponse())

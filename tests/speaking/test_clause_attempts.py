@@ -71,7 +71,7 @@ async def sounds(kind: type[Worker], build: Any, *takes: int) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", [InlineWorker, ThreadWorker, ProcessWorker])
-async def test_an_engine_is_told_which_take_it_is(kind: type[Worker]) -> None:
+async def test_the_engine_gets_the_number_of_the_take(kind: type[Worker]) -> None:
     assert await sounds(kind, build_seeded, 0, 1) == [0, 1]
 
 

@@ -52,7 +52,7 @@ def test_a_slow_answer_begins_with_a_few_words() -> None:
     assert item.parts[0].transcript == "Hmm, let me see. It is noon."
 
 
-def test_a_fast_answer_needs_none() -> None:
+def test_a_fast_answer_has_no_filler() -> None:
     assert said(play(ScriptedLlm(deltas=SLOW, first_s=0.9))) == ["It is noon."]
 
 
@@ -60,7 +60,7 @@ def test_off_unless_it_is_asked_for() -> None:
     assert said(play(ScriptedLlm(deltas=SLOW, first_s=3.0), SessionSettings())) == ["It is noon."]
 
 
-def test_they_take_turns() -> None:
+def test_fillers_take_turns() -> None:
     async def main() -> Scene:
         async with scene(llm=ScriptedLlm(deltas=SLOW, first_s=3.0), settings=FILLED) as played:
             for _ in range(3):
@@ -72,30 +72,30 @@ def test_they_take_turns() -> None:
     assert begun == [SENTENCES[0], SENTENCES[1], SENTENCES[0]]
 
 
-def test_a_call_without_a_word_has_one_before_it() -> None:
+def test_a_call_without_words_has_a_filler_before_it() -> None:
     played = play(ScriptedLlm(deltas=(ToolCall("look", "{}"),)))
     assert said(played) == ["Hmm, let me see."]
     kinds = [type(e.item).__name__ for e in played.events(ReplyItemFinished)]
     assert kinds == ["MessageItem", "FunctionCallItem"]
 
 
-def test_a_call_after_words_has_none() -> None:
+def test_a_call_after_words_has_no_filler() -> None:
     played = play(ScriptedLlm(deltas=("Let me look. ", ToolCall("look", "{}"))))
     assert said(played) == ["Let me look."]
 
 
-def test_it_is_never_written() -> None:
+def test_a_written_answer_has_no_filler() -> None:
     options = ResponseOptions(modality="text")
     played = play(ScriptedLlm(deltas=SLOW, first_s=3.0), options=options)
     assert "".join(event.text for event in played.events(ReplyText)) == "It is noon."
 
 
-def test_it_is_not_said_out_of_band() -> None:
+def test_a_response_out_of_band_has_no_filler() -> None:
     options = ResponseOptions(in_conversation=False)
     assert said(play(ScriptedLlm(deltas=SLOW, first_s=3.0), options=options)) == ["It is noon."]
 
 
-def test_it_is_not_all_that_is_said() -> None:
+def test_a_filler_is_not_a_whole_answer() -> None:
     """Two answers of nothing end before it is time; the second one may end behind it."""
     for first_s, spoken in ((0.4, []), (0.8, ["Hmm, let me see."])):
         played = play(ScriptedLlm(deltas=(), first_s=first_s))
@@ -104,7 +104,7 @@ def test_it_is_not_all_that_is_said() -> None:
 
 
 @in_virtual_time
-async def test_speech_in_between_ends_it() -> None:
+async def test_speech_before_the_filler_cancels_it() -> None:
     async with scene(llm=ScriptedLlm(deltas=SLOW, first_s=5.0), settings=FILLED) as played:
         await played.do(CreateResponse())
         await played.hear(0.5)

@@ -130,7 +130,7 @@ def told(tts: PacedTts, *, token_s: float = 0.02, answer: str = ANSWER) -> Told:
 
 @pytest.mark.parametrize("token_s", [0.005, 0.05, 0.25])
 @pytest.mark.parametrize(("rtf", "joints"), [(0.05, 1), (0.2, 1), (0.5, 10), (0.8, 20)])
-def test_no_gap_where_none_need_be(rtf: float, joints: int, token_s: float) -> None:
+def test_no_avoidable_gap(rtf: float, joints: int, token_s: float) -> None:
     """A voice that gives whole pieces at once; the faster it is, the longer they are."""
     result = told(PacedTts(rtf=rtf), token_s=token_s)
     if token_s < 0.25:
@@ -149,7 +149,7 @@ def test_a_voice_that_streams_gets_whole_sentences(rtf: float) -> None:
     assert len(result.said) <= 7
 
 
-def test_where_the_voice_is_too_slow_pieces_are_short_and_gaps_are_too() -> None:
+def test_a_voice_that_is_too_slow_makes_short_pieces_and_short_gaps() -> None:
     result = told(PacedTts(rtf=1.2))
     text_s = SECONDS_PER_CHAR * len(ANSWER)
     assert 0 < sum(result.gaps_s) < 0.35 * text_s
@@ -202,7 +202,7 @@ def test_what_was_learned_serves_the_next_answer() -> None:
     assert ramp.longest_letters(1.0) < before / 2
 
 
-def test_the_fixed_cost_is_told_from_the_cost_per_second() -> None:
+def test_the_fixed_cost_is_separated_from_the_cost_per_second() -> None:
     ramp = Ramp()
     for chars in (10, 80, 20, 60, 40, 15, 70):
         audio_s = chars * SECONDS_PER_CHAR

@@ -169,14 +169,14 @@ def test_the_call_of_the_second_attempt_is_made() -> None:
     assert outcomes(it) == ["asked_again"]
 
 
-def test_out_of_band_sound_too() -> None:
+def test_a_silent_answer_out_of_band_is_asked_again() -> None:
     it = play(SILENT["code"], options=ResponseOptions(in_conversation=False))
     assert words(it) == "It is noon."
     assert outcomes(it) == ["asked_again"]
 
 
 @in_virtual_time
-async def test_push_to_talk_too() -> None:
+async def test_a_silent_answer_to_push_to_talk_is_asked_again() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[()])
     config = replace(VOICE, turn_detection=None)
     async with scene(config=config, settings=SETTINGS, llm=llm) as it:
@@ -214,7 +214,7 @@ def test_a_filler_is_no_answer() -> None:
 
 
 @SILENT_TEXTS
-def test_what_is_silent_twice_is_told_and_fails(cause: str) -> None:
+def test_after_two_silent_answers_the_apology_is_said(cause: str) -> None:
     it = play(SILENT[cause], SILENT["emoji"])
     end = finished(it)
     assert (end.status, end.error) == ("failed", NOTHING_HEARD)
@@ -267,7 +267,7 @@ def test_a_model_that_breaks_when_it_is_asked_again(problem: Exception) -> None:
     assert words(it) == SORRY
 
 
-def test_a_voice_that_makes_no_sound_is_told() -> None:
+def test_after_a_voice_without_sound_the_apology_is_said() -> None:
     class Mute(ScriptedTts):
         async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
             if request.text == SORRY:
@@ -337,7 +337,7 @@ def test_what_is_for_eyes_stands_where_it_was_written() -> None:
     assert outcomes(it) == []
 
 
-def test_an_answer_that_is_cut_off_before_it_is_heard_is_told_and_incomplete() -> None:
+def test_an_answer_cut_off_before_it_is_heard_is_incomplete() -> None:
     """Its tokens are spent, so it is not asked again."""
     options = ResponseOptions(max_output_tokens=2)
     it = play(("<think>", "Well, ", "I ", "wonder.", "</think>", "Hi!"), options=options)
@@ -369,7 +369,7 @@ async def test_cancelling_either_attempt(after_s: float) -> None:
 
 
 @in_virtual_time
-async def test_who_speaks_before_anything_is_heard_is_answered() -> None:
+async def test_speech_before_anything_is_heard_is_answered() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["code"]], first_s=1.0)
     async with scene(config=VOICE, settings=SETTINGS, llm=llm) as it:
         await it.say(1.0)

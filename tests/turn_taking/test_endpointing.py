@@ -70,7 +70,7 @@ def test_hesitation_waits_longer_than_a_plain_end() -> None:
     assert decide(plain, SETTINGS, ENGLISH).wait_ms == SETTINGS.unsure_wait_ms
 
 
-def test_who_pauses_long_is_given_longer() -> None:
+def test_speakers_who_pause_long_get_more_time() -> None:
     def wait_ms(*pauses_ms: int) -> int:
         return decide(
             Evidence(0.7, "I think so.", own_pauses_ms=pauses_ms), SETTINGS, ENGLISH

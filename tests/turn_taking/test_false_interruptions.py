@@ -111,7 +111,7 @@ def test_of_an_unfinished_answer_the_rest_ends_with_a_whole_sentence() -> None:
 
 
 @in_virtual_time
-async def test_a_second_false_interruption_is_taken_back_too() -> None:
+async def test_a_second_false_interruption_is_taken_back() -> None:
     looks = (FIRST_LOOK, "Mm-hmm.") * 2
     stt = ScriptedStt(texts=("Tell me a story.", *looks))
     async with scene(config=VOICE, stt=stt, llm=story()) as played:

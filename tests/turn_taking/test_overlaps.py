@@ -132,7 +132,7 @@ async def test_nothing_is_sent_from_the_onset_to_the_verdict() -> None:
 
 
 @in_virtual_time
-async def test_an_interruption_is_told_from_its_beginning() -> None:
+async def test_an_interruption_is_published_from_its_beginning() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "What", "What about tea?"))
     async with scene(stt=stt, llm=story()) as played:
         await over_the_answer(played, 1.0)
@@ -150,7 +150,7 @@ async def test_an_interruption_is_told_from_its_beginning() -> None:
 
 
 @in_virtual_time
-async def test_a_short_interruption_is_told_in_the_pause_after_it() -> None:
+async def test_a_short_interruption_is_published_in_the_pause_after_it() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Stop."))
     settings = SessionSettings(barge_in=BargeIn(first_look_ms=1000))
     async with scene(stt=stt, llm=story(), settings=settings) as played:
@@ -163,7 +163,7 @@ async def test_a_short_interruption_is_told_in_the_pause_after_it() -> None:
 
 
 @in_virtual_time
-async def test_a_listener_who_goes_on_to_ask_interrupts_with_all_of_it() -> None:
+async def test_a_backchannel_that_becomes_a_question_interrupts_whole() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Yeah.", "Yeah. But why?"))
     settings = SessionSettings(barge_in=BargeIn(first_look_ms=1000))
     async with scene(stt=stt, llm=story(), settings=settings) as played:

@@ -55,7 +55,7 @@ async def test_an_answer_that_may_not_be_interrupted_any_more_goes_on() -> None:
     ("said", "statuses"), [("Mm-hmm.", ["completed"]), ("What about tea?", ["cancelled"])]
 )
 @in_virtual_time
-async def test_an_answer_to_other_words_than_the_conversation_is_one_too(
+async def test_an_answer_to_given_input_can_be_interrupted(
     said: str, statuses: Sequence[str]
 ) -> None:
     asked = MessageItem("x", "user", (TextPart("Tell me a story."),))
@@ -71,7 +71,7 @@ async def test_an_answer_to_other_words_than_the_conversation_is_one_too(
 
 
 @in_virtual_time
-async def test_words_that_were_heard_meanwhile_are_told_with_the_others() -> None:
+async def test_words_recognised_while_weighed_are_published_with_the_rest() -> None:
     words = ["what", "about", "some", "tea", "please", "now", "or", "later", "my", "friend"]
     growing = tuple(" ".join(words[: n // 4 + 1]) for n in range(60))
     stt = ScriptedStt(texts=(QUESTION, " ".join(words)))
@@ -105,7 +105,7 @@ async def test_a_recogniser_that_hangs_does_not_hold_everything_up() -> None:
 
 
 @in_virtual_time
-async def test_fillers_take_turns_where_tools_are_called_too() -> None:
+async def test_fillers_take_turns_with_tool_calls() -> None:
     filler = Filler(after_ms=1000, sentences=("One.", "Two."))
     llm = ScriptedLlm(deltas=(ToolCall("look", "{}"),), first_s=2.0)
     tts = ScriptedTts()
@@ -127,7 +127,7 @@ class GrowingStt(ScriptedStt):
 
 
 @in_virtual_time
-async def test_who_goes_on_after_agreeing_is_let_speak_at_once() -> None:
+async def test_speech_that_goes_on_after_a_backchannel_holds_the_answer_at_once() -> None:
     unsure = ScriptedTurn(probability=0.02)
     begun = scene(stt=GrowingStt(), turn=unsure, llm=story(), config=HEARD)
     async with begun as played:
@@ -160,7 +160,7 @@ async def test_what_is_said_while_the_client_ends_the_answer_is_a_turn() -> None
 
 
 @in_virtual_time
-async def test_what_is_still_weighed_is_told_before_who_speaks_next() -> None:
+async def test_speech_still_weighed_is_published_before_the_next() -> None:
     """The recogniser is slow: the first words are not read yet when others interrupt."""
     stt = ScriptedStt(texts=(QUESTION, "what about tea"))
     async with scene(stt=stt, llm=story(), config=VOICE) as played:

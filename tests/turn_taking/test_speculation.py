@@ -70,7 +70,7 @@ def test_long_audio_is_not_taken_for_a_slow_machine() -> None:
         ("never", True, False),
     ],
 )
-def test_who_asks_for_partials(on_partials: str, cheap: bool, wanted: bool) -> None:
+def test_when_partials_are_wanted(on_partials: str, cheap: bool, wanted: bool) -> None:
     settings = Speculation.model_validate({"on_partials": on_partials})
     assert Budget(settings).wants_partials(cheap) is wanted
 
