@@ -24,7 +24,7 @@ from benchmarks.harness.acoustics import (
 )
 from benchmarks.harness.heard_speech import Voices
 from benchmarks.harness.rooms import LOUDSPEAKERS, draw_room, played, through
-from benchmarks.harness.scene import load
+from benchmarks.harness.scene import load_people
 from pipeline.audio import LISTEN_RATE, Pcm
 
 FIRST_REPORTED_SEED = 1000
@@ -222,9 +222,7 @@ def clips_of_people(corpora: Sequence[Path]) -> list[Clip]:
     """Every recording of a person that has neither noise nor a room put on it."""
     found: dict[str, Clip] = {}
     for corpus in corpora:
-        for scene in load(corpus):
-            if not scene.real or scene.snr_db is not None or scene.rt60_s is not None:
-                continue
+        for scene in load_people(corpus):
             speech = to_signal(scene.pcm[scene.onset - _FRAME : scene.end + 2 * _FRAME])
             speech = speech[: int(_LONGEST_S * LISTEN_RATE)]
             name = f"{scene.source.removeprefix('real:')} {scene.id}"

@@ -48,9 +48,16 @@ from benchmarks.harness.ears import ears_of, opened_memo
 from benchmarks.harness.played_scene import session_settings
 from benchmarks.harness.played_session import played_session
 from benchmarks.harness.program import arguments, finish, load, weights
-from benchmarks.harness.rooms import LOUDSPEAKERS, Loudspeaker, bent, draw_room, in_band
-from benchmarks.harness.virtual_engines import EMBEDDED, Computer, HeardStt, HeardTurn, ScriptedLlm
-from benchmarks.onsets.play import InlineVad
+from benchmarks.harness.room_client import PIECE, RoomClient
+from benchmarks.harness.rooms import LOUDSPEAKERS, bent, draw_room, in_band
+from benchmarks.harness.virtual_engines import (
+    EMBEDDED,
+    Computer,
+    HeardStt,
+    HeardTurn,
+    InlineVad,
+    ScriptedLlm,
+)
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
@@ -62,7 +69,6 @@ from pipeline.messages import SpeechRequest
 from pipeline.work import Work
 from tests.support.virtual_time import run_virtual
 
-PIECE = LISTEN_RATE // 50
 SER_DB = (6, 0, -6)
 DOWN_S = (0.03, 0.3)
 UP_S = 0.02
@@ -121,57 +127,6 @@ class TellingLlm(ScriptedLlm):
         text = " ".join(FRESH_TEXTS[first : first + SENTENCES])
         self.answer = tuple(f"{word} " for word in text.split())
         return super().reply(*asked)
-
-
-@dataclass
-class RoomClient:
-    """Plays what it is sent, and hears it again. Samples are counted from the session's begin."""
-
-    response: Signal
-    loudspeaker: Loudspeaker
-    floor: Signal
-    down_s: float
-    gain: float = 1.0
-    played: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
-    said: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
-
-    def play(self, pcm: Pcm, at_s: float) -> None:
-        start = max(round((at_s + self.down_s) * LISTEN_RATE), len(self.played))
-        silence = np.zeros(start - len(self.played), np.float32)
-        loud = bent(to_signal(pcm), self.loudspeaker)
-        self.played = np.concatenate((self.played, silence, loud))
-
-    def flush(self, at_s: float) -> None:
-        self.played = self.played[: round((at_s + self.down_s) * LISTEN_RATE)]
-
-    def say(self, signal: Signal, at: int) -> None:
-        if len(self.said) < at + len(signal):
-            grown = np.zeros(at + len(signal), np.float32)
-            grown[: len(self.said)] = self.said
-            self.said = grown
-        self.said[at : at + len(signal)] += signal
-
-    def hear(self, start: int) -> Pcm:
-        """The piece that begins there."""
-        end = start + PIECE
-        first = max(0, start - len(self.response) + 1)
-        source = self.played[first:end]
-        sound = self.floor[start % len(self.floor) :][:PIECE].copy()
-        sound = np.pad(sound, (0, PIECE - len(sound)))
-        if len(source) and np.any(source):
-            size = 1 << (end - first + len(self.response)).bit_length()
-            spectrum = np.fft.rfft(source, size) * self._spectrum(size)
-            echo = np.fft.irfft(spectrum, size)[start - first : end - first]
-            sound += self.gain * echo.astype(np.float32)
-        said = self.said[start:end]
-        sound[: len(said)] += said
-        return to_pcm(sound)
-
-    def _spectrum(self, size: int) -> Any:
-        held = self.__dict__.setdefault("_spectra", {})
-        if size not in held:
-            held[size] = np.fft.rfft(self.response, size)
-        return held[size]
 
 
 @dataclass

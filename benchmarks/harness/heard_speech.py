@@ -17,14 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
 import soxr
 from numpy.typing import NDArray
 
-from benchmarks.harness.scene import load
+from benchmarks.harness.scene import load_people
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
 from pipeline.engines.tts import piper
 from pipeline.messages import SpeechRequest
@@ -246,7 +245,7 @@ def phrases_of_people(corpora: Sequence[Path]) -> list[Speech]:
             phrase = _beginning(f"real: {each.source}", text, each.pcm[start:end])
             if phrase.onset:  # it must begin within the clip
                 found.append(phrase)
-    for scene in _real_scenes(corpora):
+    for scene in itertools.chain.from_iterable(map(load_people, corpora)):
         pcm = scene.pcm[max(0, scene.onset - _LEAD_SAMPLES) : scene.end]
         text = scene.text if scene.text_by == "source" else ""
         found.append(_beginning(scene.source.replace("real:", "real: "), text, pcm))
@@ -258,13 +257,6 @@ _LEAD_SAMPLES = LISTEN_RATE * 4 // 10
 
 def _beginning(source: str, text: str, pcm: Pcm) -> Speech:
     return cut(source, text, pcm[: int(MAX_SECONDS * LISTEN_RATE)])
-
-
-def _real_scenes(corpora: Sequence[Path]) -> Iterator[Any]:
-    """Those without noise or room."""
-    for scene in itertools.chain.from_iterable(load(corpus) for corpus in corpora):
-        if scene.real and scene.snr_db is None and scene.rt60_s is None:
-            yield scene
 
 
 def _parts(pcm: Pcm) -> list[tuple[int, int]]:

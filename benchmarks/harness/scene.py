@@ -140,6 +140,13 @@ def load(directory: Path) -> Iterator[Scene]:
         yield Scene(**fields, pcm=pcm, pauses=pauses)
 
 
+def load_people(directory: Path) -> Iterator[Scene]:
+    """Those of real speakers without noise or room. Raises what ``load`` raises."""
+    for scene in load(directory):
+        if scene.real and scene.snr_db is None and scene.rt60_s is None:
+            yield scene
+
+
 def _described(scene: Scene) -> dict[str, Any]:
     fields = {name: value for name, value in vars(scene).items() if name != "pcm"}
     return {**fields, "pauses": [asdict(pause) for pause in scene.pauses]}

@@ -26,7 +26,7 @@ from pipeline.engines.contract import (
 )
 from pipeline.engines.contract import Utterance as UtteranceEngine
 from pipeline.engines.stt.moonshine import Moonshine
-from pipeline.engines.vad.silero import WINDOW_SAMPLES
+from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroVad
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import Cancelled, Priority, Work
 from tests.support.recordings import Uncancelled
@@ -159,6 +159,28 @@ class ScoredVad:
     async def score(self, pcm: Pcm) -> float:
         self._next += 1
         return float(self.scores[self._next - 1]) if self._next <= len(self.scores) else 0.0
+
+    def close(self) -> None:
+        pass
+
+
+class InlineVad:
+    """Silero without a worker: virtual time has no threads."""
+
+    def __init__(self, vad: SileroVad) -> None:
+        self._vad = vad
+        self.window_samples = vad.window_samples
+
+    async def open(self) -> InlineVadStream:
+        return InlineVadStream(self._vad)
+
+
+class InlineVadStream:
+    def __init__(self, vad: SileroVad) -> None:
+        self._stream = vad.open()
+
+    async def score(self, pcm: Pcm) -> float:
+        return self._stream.score(pcm)
 
     def close(self) -> None:
         pass

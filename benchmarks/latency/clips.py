@@ -19,7 +19,7 @@ import soxr
 from app.talk.realtime_client import RATE
 from benchmarks.harness import acoustics, energy
 from benchmarks.harness.acoustics import Signal
-from benchmarks.harness.scene import Scene, load
+from benchmarks.harness.scene import Scene, load, load_people
 from hardware.wav import speech_end
 from pipeline.audio import LISTEN_RATE, Pcm
 from tests.support.recordings import real_recordings
@@ -93,10 +93,9 @@ def recordings_of_corpus(directory: Path) -> Iterator[Recorded]:
 
     Raises ``FileNotFoundError`` if there is none.
     """
-    for scene in load(directory):
-        clean = scene.snr_db is None and scene.rt60_s is None
+    for scene in load_people(directory):
         natural = all(pause.kind == "natural" for pause in scene.pauses)
-        if scene.real and clean and natural and _short(scene):
+        if natural and _short(scene):
             plainly = scene.kind in ("question", "command", "statement") and not scene.pauses
             yield _of_scene(scene, plainly)
 

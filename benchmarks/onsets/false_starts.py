@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.harness.acoustics import Signal, gained, noise, rms_dbfs, room_tone, to_pcm
-from benchmarks.onsets.play import InlineVad
+from benchmarks.harness.virtual_engines import InlineVad
 from benchmarks.onsets.scenes import NOISES, noise_of
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.sent import ClientEcho

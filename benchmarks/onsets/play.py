@@ -12,6 +12,7 @@ from unittest.mock import patch
 import soxr
 
 from benchmarks.harness.played_session import played_session
+from benchmarks.harness.virtual_engines import InlineVad
 from benchmarks.onsets.scenes import OnsetScene
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Published
@@ -41,28 +42,6 @@ def fixed_padding_only() -> Iterator[None]:
         patch.object(SecondOpinion, "together", lambda opinion, plain, *others: plain),
     ):
         yield
-
-
-class InlineVad:
-    """Silero without a worker: virtual time has no threads."""
-
-    def __init__(self, vad: SileroVad) -> None:
-        self._vad = vad
-        self.window_samples = vad.window_samples
-
-    async def open(self) -> InlineVadStream:
-        return InlineVadStream(self._vad)
-
-
-class InlineVadStream:
-    def __init__(self, vad: SileroVad) -> None:
-        self._stream = vad.open()
-
-    async def score(self, pcm: Pcm) -> float:
-        return self._stream.score(pcm)
-
-    def close(self) -> None:
-        pass
 
 
 AT_ONCE = BargeIn(policy="any-speech")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.acoustics import gained, noise, to_pcm
-from benchmarks.onsets.play import InlineVad
+from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm
 from pipeline.echo.path import EchoWindow
 from pipeline.engines.stages import Stages

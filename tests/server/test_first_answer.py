@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.echo.sessions import PIECE, RoomClient
-from benchmarks.onsets.play import InlineVad
+from benchmarks.harness.room_client import PIECE, RoomClient
+from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes, pcm_to_bytes, to_float
 from pipeline.engines.vad.silero import SileroOptions, build
 from tests.session.test_echo_session import SILENT_SAMPLES, STORY, RecordedTts

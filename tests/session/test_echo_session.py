@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from benchmarks.echo.sessions import PIECE, RoomClient
-from benchmarks.onsets.play import InlineVad
+from benchmarks.harness.room_client import PIECE, RoomClient
+from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, to_float
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDetection

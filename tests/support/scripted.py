@@ -27,7 +27,6 @@ from pipeline.engines.contract import (
     Warmed,
 )
 from pipeline.engines.stages import Stages, TtsStage, VadStage
-from pipeline.events import Event
 from pipeline.hearing.client import Hearing
 from pipeline.items import MessageItem, MessageRole, TextPart
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
@@ -339,6 +338,3 @@ async def scene(
         await logging
     if not running.cancelled() and (error := running.exception()):
         raise error
-
-
-__all__ = ["Event", "Scene", "ScriptedLlm", "ScriptedStt", "ScriptedTts", "ScriptedTurn", "scene"]

@@ -1,0 +1,66 @@
+"""A client in a simulated room: it plays what it is sent, and hears it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.acoustics import Signal, to_pcm, to_signal
+from benchmarks.harness.rooms import Loudspeaker, bent
+from pipeline.audio import LISTEN_RATE, Pcm
+
+PIECE = LISTEN_RATE // 50
+"""Samples of its microphone in one message: 20 ms."""
+
+
+@dataclass
+class RoomClient:
+    """Plays what it is sent, and hears it again. Samples are counted from the session's begin."""
+
+    response: Signal
+    loudspeaker: Loudspeaker
+    floor: Signal
+    down_s: float
+    gain: float = 1.0
+    played: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
+    said: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
+
+    def play(self, pcm: Pcm, at_s: float) -> None:
+        start = max(round((at_s + self.down_s) * LISTEN_RATE), len(self.played))
+        silence = np.zeros(start - len(self.played), np.float32)
+        loud = bent(to_signal(pcm), self.loudspeaker)
+        self.played = np.concatenate((self.played, silence, loud))
+
+    def flush(self, at_s: float) -> None:
+        self.played = self.played[: round((at_s + self.down_s) * LISTEN_RATE)]
+
+    def say(self, signal: Signal, at: int) -> None:
+        if len(self.said) < at + len(signal):
+            grown = np.zeros(at + len(signal), np.float32)
+            grown[: len(self.said)] = self.said
+            self.said = grown
+        self.said[at : at + len(signal)] += signal
+
+    def hear(self, start: int) -> Pcm:
+        """The piece that begins there."""
+        end = start + PIECE
+        first = max(0, start - len(self.response) + 1)
+        source = self.played[first:end]
+        sound = self.floor[start % len(self.floor) :][:PIECE].copy()
+        sound = np.pad(sound, (0, PIECE - len(sound)))
+        if len(source) and np.any(source):
+            size = 1 << (end - first + len(self.response)).bit_length()
+            spectrum = np.fft.rfft(source, size) * self._spectrum(size)
+            echo = np.fft.irfft(spectrum, size)[start - first : end - first]
+            sound += self.gain * echo.astype(np.float32)
+        said = self.said[start:end]
+        sound[: len(said)] += said
+        return to_pcm(sound)
+
+    def _spectrum(self, size: int) -> Any:
+        held = self.__dict__.setdefault("_spectra", {})
+        if size not in held:
+            held[size] = np.fft.rfft(self.response, size)
+        return held[size]
