@@ -92,10 +92,17 @@ def _read(folder: Path) -> RecordedRun:
             fix="Replay it with the version of reachy-voice that recorded it (its first line)",
         )
     head = lines[0]
-    config, items = from_plain(head["config"]), from_plain(head["items"])
-    run = RecordedRun(folder.name, str(head.get("reachy_voice", "unknown")), config, items)
-    for line in lines[1:]:
-        _take(run, folder, line)
+    try:
+        config, items = from_plain(head["config"]), from_plain(head["items"])
+        run = RecordedRun(folder.name, str(head.get("reachy_voice", "unknown")), config, items)
+        for line in lines[1:]:
+            _take(run, folder, line)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordingError(
+            f"{folder / LINES} is damaged",
+            why=f"{type(error).__name__}: {error}",
+            fix="Remove the lines that were changed, or replay another session",
+        ) from error
     return run
 
 
@@ -126,7 +133,8 @@ def _take(run: RecordedRun, folder: Path, line: Mapping[str, Any]) -> None:
 def _samples(folder: Path, file: str, start: int, count: int) -> Pcm:
     try:
         offset = WAV_HEADER_BYTES + 2 * start
-        return np.fromfile(folder / file, "<i2", count, offset=offset).astype(np.int16)
+        sound = folder / Path(file).name  # in this folder, whatever a line says
+        return np.fromfile(sound, "<i2", count, offset=offset).astype(np.int16)
     except OSError as error:
         raise RecordingError(
             f"Cannot read {folder / file}", why=error.strerror or str(error), fix="Restore it"

@@ -165,6 +165,16 @@ def test_what_is_no_recording_of_today(name: str, content: str, why: str, tmp_pa
     assert raised.value.fix
 
 
+@pytest.mark.parametrize("line", [{"event": {"is": "TurnRecord"}}, {"at": 1, "audio": 3}])
+def test_lines_that_were_changed_are_told(line: dict[str, Any], tmp_path: Path) -> None:
+    session = record(tmp_path, question)
+    command = {"command": to_plain(commands.CommitAudio())} if "audio" in line else {}
+    with (session / "session.jsonl").open("a") as file:
+        file.write(json.dumps({**command, **line}) + "\n")
+    with pytest.raises(RecordingError, match="is damaged"):
+        read_recording(session)
+
+
 EVERYTHING: list[Any] = [
     commands.Configure(
         SessionConfig(
