@@ -203,12 +203,12 @@ def table(report: object) -> Iterator[str]:
         yield f"{part}: {_at(of_part, 'scenes')} scenes of {_at(of_part, 'sources')} sources"
         for name, path, unit in _LINES:
             if text := _text(_at(of_part, path), unit):
-                yield f"  {name:<48}{text}"
+                yield f"  {name:<54}{text}"
         for title, path in _BREAKDOWNS:
             rates = _at(of_part, path)
             assert isinstance(rates, dict)
             for name, rate in rates.items():
-                yield f"    {title} {name:<{45 - len(title)}}{_text(rate, '%')}"
+                yield f"    {title} {name:<{51 - len(title)}}{_text(rate, '%')}"
 
 
 _LINES = (
