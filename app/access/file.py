@@ -32,10 +32,6 @@ _OTHERS_MAY_WRITE = 0o022
 logger = logging.getLogger(__name__)
 
 
-class AccessFileError(ConfigError):
-    """The list cannot be read, or must not be believed."""
-
-
 class WrongAccess(ReachyVoiceError):
     """A mistake in what a person asked for."""
 
@@ -141,7 +137,7 @@ class AccessFile:
         self._reading = threading.Lock()
 
     def read(self) -> AccessList:
-        """What the file says; an absent one says nothing. Raises ``AccessFileError``."""
+        """What the file says; an absent one says nothing. Raises ``ConfigError``."""
         try:
             state = self.path.stat()
             text = self.path.read_text(encoding="utf-8")
@@ -168,7 +164,7 @@ class AccessFile:
             if signature != self._signature:
                 try:
                     self._last = self.read()
-                except AccessFileError as error:
+                except ConfigError as error:
                     logger.error("%s", error)
                     self._last = AccessList()
                 self._signature = signature
@@ -177,7 +173,7 @@ class AccessFile:
     def change(self, edit: Callable[[AccessList], AccessList]) -> AccessList:
         """Write what ``edit`` makes of the list, under a lock.
 
-        Raises ``AccessFileError``, and what ``edit`` raises; the file is then as it was.
+        Raises ``ConfigError``, and what ``edit`` raises; the file is then as it was.
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -211,5 +207,5 @@ class AccessFile:
             return ()
         return (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
-    def _error(self, what: str, why: str, fix: str) -> AccessFileError:
-        return AccessFileError(f"The list of who may connect {what}", why=why, fix=fix)
+    def _error(self, what: str, why: str, fix: str) -> ConfigError:
+        return ConfigError(f"The list of who may connect {what}", why=why, fix=fix)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.access.file import AccessFile, AccessFileError, AccessList
+from app.access.file import AccessFile, AccessList
 from app.access.policy import Network, parse_address, parse_network
 from app.pairing import own_server
 from app.pairing.conversation_app import reach_app, reach_restarted
@@ -24,7 +24,7 @@ from app.pairing.robot_programs import (
 from app.pairing.steps import Outcome, PairError, Robot, State, Step, Times, in_url, plain
 from app.pairing.way_back import Evidence, arrived, firewall_advice, turned_down, why_not
 from app.server.callers import Knocks
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import ConfigError, ReachyVoiceError
 
 NOTE = "Reachy Mini, by reachy-voice pair"
 BY_HAND = "In the app: Settings -> Connection"
@@ -126,7 +126,7 @@ class Pairing:
         )
 
     def _add(self, network: Network) -> bool:
-        """Whether it was not admitted before. Raises ``AccessFileError``."""
+        """Whether it was not admitted before. Raises ``ConfigError``."""
         new = False
         address = parse_address(str(network.network_address))
 
@@ -148,7 +148,7 @@ class Pairing:
         try:
             await asyncio.to_thread(self.file.change, lambda known: known.without_address(network))
             self._say("undone", f"{address} is off the list again")
-        except AccessFileError as error:
+        except ConfigError as error:
             fix = f"reachy-voice allow --remove {address}"
             self._say("left", f"{address} is still allowed to connect", error.why, fix)
 

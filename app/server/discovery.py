@@ -61,10 +61,6 @@ class Found:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-class CannotAnnounce(ReachyVoiceError):
-    """Clients cannot find this server by mDNS; everything else works."""
-
-
 # --- looking -----------------------------------------------------------------------------------
 
 
@@ -206,7 +202,7 @@ async def announce(
     """``_reachy-voice._tcp`` for as long as the context lasts.
 
     ``host`` is the address that the server listens on. A name that another machine has already gets
-    a number. The goodbye is sent in the end. Raises ``CannotAnnounce``.
+    a number. The goodbye is sent in the end. Raises ``ReachyVoiceError``.
     """
     try:
         addresses = await asyncio.to_thread(_listening, host)
@@ -241,7 +237,7 @@ async def stay_announced(port: int, host: str, tls: bool) -> None:
                     while set(addresses) == set(await asyncio.to_thread(_listening, host)):
                         await changed.wait()
                         changed.clear()
-            except (CannotAnnounce, OSError) as error:
+            except (ReachyVoiceError, OSError) as error:
                 log.warning("%s", error)
                 await changed.wait()  # with another address it may go
                 changed.clear()
@@ -255,8 +251,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _cannot(error: Exception) -> CannotAnnounce:
-    return CannotAnnounce(
+def _cannot(error: Exception) -> ReachyVoiceError:
+    return ReachyVoiceError(
         "This server is not announced by mDNS",
         why=str(error) or type(error).__name__,
         fix="Robots still reach it by its address; server.announce: false stops trying",

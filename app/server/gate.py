@@ -150,7 +150,7 @@ class Access:
 
 
 def access_for(settings: Settings, environ: Mapping[str, str], tell: Tell) -> Access:
-    """Who may use a server with these settings. Raises ``AccessFileError``."""
+    """Who may use a server with these settings. Raises ``ConfigError``."""
     given = settings.access
     file = AccessFile(settings.paths.access(environ))
     file.read()  # a bad one is better known now than when the robot stays out

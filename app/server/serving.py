@@ -211,7 +211,7 @@ async def local_server(
 
 
 def tls_for(settings: Settings, environ: Mapping[str, str]) -> ServerTls | None:
-    """What ``server.tls`` says. Raises ``TlsError``."""
+    """What ``server.tls`` says. Raises ``ConfigError``."""
     given = settings.server.tls
     if given is None:
         return None
@@ -223,7 +223,7 @@ def tls_for(settings: Settings, environ: Mapping[str, str]) -> ServerTls | None:
 def browser_tls_for(
     settings: Settings, environ: Mapping[str, str], tls: ServerTls | None
 ) -> ServerTls | None:
-    """For ``server.browser_port``: ``tls`` where there is one, else ours. Raises ``TlsError``."""
+    """For ``server.browser_port``: ``tls`` if there is one, else ours. Raises ``ConfigError``."""
     if settings.server.browser_port is None:
         return None
     return tls or _own_tls(settings, environ)

@@ -22,10 +22,6 @@ RETRY_S = 60
 logger = logging.getLogger(__name__)
 
 
-class TlsError(ConfigError):
-    """There is no certificate that can be used."""
-
-
 @dataclass(frozen=True, slots=True)
 class ServerTls:
     """What a server needs for TLS. ``files`` are read again once a day."""
@@ -50,7 +46,7 @@ class ServerTls:
                 await asyncio.to_thread(_load, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files)
                 _load(self.context, files)
                 told = ""
-            except (TlsError, OSError, ValueError) as error:
+            except (ConfigError, OSError, ValueError) as error:
                 wait_s = min(every_s, RETRY_S)
                 if str(error) != told:
                     told = str(error)
@@ -58,7 +54,7 @@ class ServerTls:
 
 
 def tls_from_files(files: TlsFiles) -> ServerTls:
-    """Raises ``TlsError``."""
+    """Raises ``ConfigError``."""
     paths = (files.certificate.expanduser(), files.key.expanduser())
     return _server_tls(lambda: paths, paths[0])
 
@@ -68,7 +64,7 @@ def tls_generated(
 ) -> ServerTls:
     """A certificate for ``names`` (host names and addresses), kept in ``directory``.
 
-    What is there is used if it has these names and a month to go. Raises ``TlsError``.
+    What is there is used if it has these names and a month to go. Raises ``ConfigError``.
     """
     both = directory / own_certificate.SERVER
 
@@ -78,7 +74,9 @@ def tls_generated(
                 own_certificate.make(directory, names, now())
         except OSError as error:
             fix = "Make the cache directory writable (paths.cache_dir)"
-            raise TlsError("The certificate cannot be written", why=str(error), fix=fix) from error
+            raise ConfigError(
+                "The certificate cannot be written", why=str(error), fix=fix
+            ) from error
         return both, both
 
     return _server_tls(files, directory / own_certificate.TRUSTED)
@@ -95,7 +93,7 @@ def _server_tls(files: Callable[[], tuple[Path, Path]], certificate: Path) -> Se
         fingerprint = _fingerprint(pair[0].read_text(encoding="ascii", errors="replace"))
     except (OSError, ValueError) as error:  # SSLError is an OSError
         why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        raise TlsError(f"TLS cannot use {pair[0]} with {pair[1]}", why=why, fix=fix) from error
+        raise ConfigError(f"TLS cannot use {pair[0]} with {pair[1]}", why=why, fix=fix) from error
     return ServerTls(context, files, fingerprint, certificate)
 
 

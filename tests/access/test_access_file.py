@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from app.access.file import AccessFile, AccessFileError, AccessList, new_key
+from app.access.file import AccessFile, AccessList, new_key
 from app.access.policy import digest, parse_network
 from app.cli import __main__ as cli
 from app.settings.check import SettingsError
 from app.settings.load import load_settings
+from pipeline.errors import ConfigError
 
 KEY = "a-key-of-sixteen-or-more"
 
@@ -132,12 +133,12 @@ def test_a_broken_file_admits_no_client_and_is_not_overwritten(
     file.change(lambda known: known.with_address(parse_network("10.0.0.1"), ""))
     assert file.current().addresses
     file.path.write_text(text)
-    with pytest.raises(AccessFileError, match="cannot be understood") as error:
+    with pytest.raises(ConfigError, match="cannot be understood") as error:
         file.read()
     assert str(file.path) in error.value.fix
     assert file.current() == file.current() == AccessList()
     assert len(caplog.records) == 1
-    with pytest.raises(AccessFileError):
+    with pytest.raises(ConfigError):
         file.change(lambda known: known.with_key("laptop", KEY))
     assert file.path.read_text() == text
 
@@ -145,7 +146,7 @@ def test_a_broken_file_admits_no_client_and_is_not_overwritten(
 def test_a_file_that_others_may_write_is_not_believed(file: AccessFile) -> None:
     file.change(lambda known: known.with_address(parse_network("10.0.0.1"), ""))
     file.path.chmod(0o622)
-    with pytest.raises(AccessFileError, match="other users") as error:
+    with pytest.raises(ConfigError, match="other users") as error:
         file.read()
     assert "chmod 600" in error.value.fix
     assert file.current() == AccessList()
@@ -156,7 +157,7 @@ def test_a_file_that_others_may_write_is_not_believed(file: AccessFile) -> None:
 def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(AccessFileError, match="cannot be written"):
+    with pytest.raises(ConfigError, match="cannot be written"):
         AccessFile(blocked / "access.json").change(lambda known: known.with_key("a", KEY))
 
 

@@ -15,8 +15,9 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.access.file import AccessFile, AccessFileError, AccessList
+from app.access.file import AccessFile, AccessList
 from app.pairing.steps import PairError, Step
+from pipeline.errors import ConfigError
 from tests.support.fake_robot import ADDRESS, HOSTED, Manner, fake_robot
 from tests.support.pair_scene import PATIENT, QUICK, Scene, scene
 
@@ -244,7 +245,7 @@ async def test_cancelled_while_the_list_is_written(here: Scene) -> None:
 async def test_a_list_that_cannot_be_read(here: Scene) -> None:
     await asyncio.to_thread(here.file.path.write_text, "{")
     async with fake_robot() as robot:
-        with pytest.raises(AccessFileError):
+        with pytest.raises(ConfigError):
             await here.pair(robot)
         assert robot.mode == HOSTED
 

@@ -23,7 +23,6 @@ from zeroconf.const import _CLASS_IN, _FLAGS_AA, _FLAGS_QR_RESPONSE, _TYPE_PTR
 from app.server import discovery
 from app.server.address_changes import address_changes
 from app.server.discovery import (
-    CannotAnnounce,
     addresses_of,
     announce,
     find,
@@ -34,6 +33,7 @@ from app.server.discovery import (
 )
 from app.server.gate import access_for
 from app.settings.load import load_settings
+from pipeline.errors import ReachyVoiceError
 
 HERE = ["127.0.0.1"]
 LOOK_S = 20.0
@@ -220,7 +220,7 @@ async def test_no_interface_has_an_address(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("ifaddr.get_adapters", list)
     assert await find(SERVICE, 60) == []
     assert await addresses_of("reachy-mini.local", 60) == []
-    with pytest.raises(CannotAnnounce):
+    with pytest.raises(ReachyVoiceError):
         async with announce(8765, "0.0.0.0"):
             pass
 
@@ -263,7 +263,7 @@ async def test_a_failure_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(discovery, "_open", _no_network)
-    with pytest.raises(CannotAnnounce):
+    with pytest.raises(ReachyVoiceError):
         async with announce(8765, "0.0.0.0"):
             pass
     tries = asyncio.Queue[str]()

@@ -18,9 +18,10 @@ from websockets.exceptions import InvalidMessage
 from app.server.listening import Listener, bind
 from app.server.own_certificate import DAY_S, RENEW_DAYS, VALID_DAYS
 from app.server.serving import browser_tls_for, tls_for
-from app.server.tls import RETRY_S, ServerTls, TlsError, tls_from_files, tls_generated
+from app.server.tls import RETRY_S, ServerTls, tls_from_files, tls_generated
 from app.settings.load import load_settings
 from app.settings.model import TlsFiles
+from pipeline.errors import ConfigError
 from tests.support.scripted_server import Serve
 
 NAMES = ["localhost", "127.0.0.1", "::1", "Box", "box.local", "not a name", "fe80::1%eth0"]
@@ -150,7 +151,7 @@ async def test_a_failed_renewal_is_tried_again_in_a_minute(
 
     def files() -> tuple[Path, Path]:
         if len(slept) == 1:
-            raise TlsError("not yet")
+            raise ConfigError("not yet")
         return generated.files()
 
     monkeypatch.setattr("app.server.tls.asyncio.sleep", sleep)
@@ -264,7 +265,7 @@ def test_an_authority_that_may_not_vouch_for_a_new_name_is_replaced(tmp_path: Pa
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TlsError, match="cannot be written"):
+    with pytest.raises(ConfigError, match="cannot be written"):
         tls_generated(tmp_path / "file" / "tls", NAMES)
 
 
@@ -299,7 +300,7 @@ def test_files_that_cannot_be_used_say_why(generated: ServerTls, tmp_path: Path)
         "mismatch": TlsFiles(certificate=good.certificate, key=other.key),
     }
     for why, files in wrong.items():
-        with pytest.raises(TlsError) as error:
+        with pytest.raises(ConfigError) as error:
             tls_from_files(files)
         assert why.lower() in error.value.why.lower(), error.value.why
         assert "server.tls" in error.value.fix
