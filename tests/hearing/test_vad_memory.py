@@ -18,6 +18,7 @@ from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm
 from pipeline.echo.path import EchoWindow
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
+from pipeline.errors import EngineError
 from pipeline.hearing.speech_scores import SpeechScores
 from tests.support.recordings import recording
 
@@ -114,6 +115,21 @@ def test_an_exchanged_vad_takes_all_streams_of_the_old_one_with_it() -> None:
 
     asyncio.run(hear())
     assert [stream.closed for stream in new.streams] == [True] * 2
+
+
+async def test_a_vad_that_cannot_be_opened_is_tried_again_at_the_next_window() -> None:
+    class Restarting(ScriptedVad):
+        async def open(self) -> Heard:
+            if not self.streams:
+                self.streams.append(Heard(self, closed=True))
+                raise EngineError("It is being restarted")
+            return await super().open()
+
+    scores = SpeechScores(cast(Stages, SimpleNamespace(vad=Restarting(says=0.9))))
+    window = EchoWindow(AudioFrame(SILENCE, LISTEN_RATE, 0))
+    assert await scores.score(window, False, 0.5) == 0.0
+    assert await scores.score(window, False, 0.5) == 0.9
+    scores.close()
 
 
 @pytest.mark.real
