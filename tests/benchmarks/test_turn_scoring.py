@@ -30,7 +30,7 @@ from tests.benchmarks.turn_scenes import (
     settings,
     waits,
 )
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 
 # --- a session is played and scored ------------------------------------------------------------
 
@@ -173,7 +173,8 @@ def test_what_is_played_goes_on_with_the_room() -> None:
 # --- the virtual computer ----------------------------------------------------------------------
 
 
-def test_one_engine_does_one_thing_at_a_time() -> None:
+@in_virtual_time
+async def test_one_engine_does_one_thing_at_a_time() -> None:
     computer = Computer(Delays(slowed=(("stt", "turn", 2.0),)))
     ends: dict[str, float] = {}
 
@@ -181,13 +182,10 @@ def test_one_engine_does_one_thing_at_a_time() -> None:
         await computer.work(engine, seconds, Work())
         ends[name] = asyncio.get_running_loop().time()
 
-    async def main() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(job("turn", "turn", 0.3))
-            group.create_task(job("beside", "stt", 0.1))
-            group.create_task(job("behind", "stt", 0.2))
-
-    run_virtual(main())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(job("turn", "turn", 0.3))
+        group.create_task(job("beside", "stt", 0.1))
+        group.create_task(job("behind", "stt", 0.2))
     # The third begins beside the detector, too.
     assert ends == pytest.approx({"turn": 0.3, "beside": 0.2, "behind": 0.6})
 

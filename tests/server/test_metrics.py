@@ -25,7 +25,7 @@ from pipeline.messages import Usage
 from pipeline.turn_record import Ignored, Judgement, Origin, Outcome, Pause, TurnRecord
 from tests.support.scripted_server import Serve, Served, refusal, talking
 from tests.support.staged_server import StagedAssistant
-from tests.support.virtual_time import VirtualLoop, run_virtual
+from tests.support.virtual_time import VirtualLoop, in_virtual_time
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -163,19 +163,17 @@ def test_sessions_engines_and_the_process() -> None:
 # --- the event loop ----------------------------------------------------------------------------
 
 
-def test_the_loop_is_late_by_what_holds_it_up() -> None:
+@in_virtual_time
+async def test_the_loop_is_late_by_what_holds_it_up() -> None:
     lags: list[float] = []
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        watching = asyncio.create_task(watch_lag(lags.append))
-        await asyncio.sleep(2.5 * LAG_PERIOD_S)
-        loop.now += 0.1  # something computes for 100 ms without an await
-        await asyncio.sleep(LAG_PERIOD_S)
-        watching.cancel()
-
-    run_virtual(main())
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    watching = asyncio.create_task(watch_lag(lags.append))
+    await asyncio.sleep(2.5 * LAG_PERIOD_S)
+    loop.now += 0.1  # something computes for 100 ms without an await
+    await asyncio.sleep(LAG_PERIOD_S)
+    watching.cancel()
     assert lags == pytest.approx([0, 0, 0.1 - 0.5 * LAG_PERIOD_S], abs=1e-6)
 
 

@@ -13,7 +13,7 @@ from pipeline.hearing.direction import Directions
 from pipeline.settings import Sector, SessionSettings
 from tests.support.protocol_client import Client
 from tests.support.scripted import Scene, scene
-from tests.support.virtual_time import in_virtual_time, run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 FRONT = SessionSettings(accept=Sector(90, 60))
 
@@ -85,16 +85,14 @@ async def test_an_open_turn_is_heard_to_its_end_from_wherever() -> None:
     assert stopped.audio_ms >= 2500
 
 
-def test_a_turn_ends_when_the_microphone_is_gone_and_the_array_is_not() -> None:
-    async def main() -> Scene:
-        async with scene() as played:
-            await speak(played, 90.0, 1.0)
-            for _ in range(40):
-                await played.do(NoteDirection(Direction(90.0, speech=False)))
-                await played.sleep_until(played.loop.time() + 0.1)
-        return played
-
-    assert len(run_virtual(main()).events(ReplyFinished)) == 1
+@in_virtual_time
+async def test_a_turn_ends_when_the_microphone_is_gone_and_the_array_is_not() -> None:
+    async with scene() as played:
+        await speak(played, 90.0, 1.0)
+        for _ in range(40):
+            await played.do(NoteDirection(Direction(90.0, speech=False)))
+            await played.sleep_until(played.loop.time() + 0.1)
+    assert len(played.events(ReplyFinished)) == 1
 
 
 def test_the_wire_has_it_where_it_is_known() -> None:

@@ -60,15 +60,13 @@ def test_off_unless_it_is_asked_for() -> None:
     assert said(play(ScriptedLlm(deltas=SLOW, first_s=3.0), SessionSettings())) == ["It is noon."]
 
 
-def test_fillers_take_turns() -> None:
-    async def main() -> Scene:
-        async with scene(llm=ScriptedLlm(deltas=SLOW, first_s=3.0), settings=FILLED) as played:
-            for _ in range(3):
-                await played.do(CreateResponse())
-                await played.hear(8.0)
-        return played
-
-    begun = said(run_virtual(main()))[::2]
+@in_virtual_time
+async def test_fillers_take_turns() -> None:
+    async with scene(llm=ScriptedLlm(deltas=SLOW, first_s=3.0), settings=FILLED) as played:
+        for _ in range(3):
+            await played.do(CreateResponse())
+            await played.hear(8.0)
+    begun = said(played)[::2]
     assert begun == [SENTENCES[0], SENTENCES[1], SENTENCES[0]]
 
 

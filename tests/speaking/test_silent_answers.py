@@ -228,17 +228,15 @@ def test_after_two_silent_answers_the_apology_is_said(cause: str) -> None:
     assert texts(it) == ["Hi", SORRY]
 
 
-def test_the_next_prompt_has_nothing_of_it() -> None:
-    async def main() -> list[Message]:
-        llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"], SILENT["code"]])
-        async with scene(config=VOICE, settings=SETTINGS, llm=llm) as it:
-            await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-            await asyncio.sleep(5)
-            await it.do(CreateResponse())
-            await asyncio.sleep(5)
-        return llm.prompts[-1]
-
-    assert run_virtual(main()) == [Message("system", "Be brief."), Message("user", "Hi")]
+@in_virtual_time
+async def test_the_next_prompt_has_nothing_of_it() -> None:
+    llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"], SILENT["code"]])
+    async with scene(config=VOICE, settings=SETTINGS, llm=llm) as it:
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
+        await asyncio.sleep(5)
+        await it.do(CreateResponse())
+        await asyncio.sleep(5)
+    assert (llm.prompts[-1]) == [Message("system", "Be brief."), Message("user", "Hi")]
 
 
 @dataclass

@@ -27,7 +27,7 @@ from pipeline.turn_record import (
 )
 from tests.support.scripted import ScriptedStt, scene
 from tests.support.turn_records import records_of, user_text
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 GOLDEN: list[tuple[float, Event]] = [
     (1.0, events.SpeechStarted("item_1", 700)),
@@ -217,17 +217,15 @@ def test_what_waits_is_bounded() -> None:
 # --- as metadata -----------------------------------------------------------------------------
 
 
-def test_metadata_fits_the_api_and_has_no_words_in_it() -> None:
-    async def main() -> None:
-        async with scene(stt=ScriptedStt(texts=("my secret is tea",))) as played:
-            await played.say(1.024)
-            await played.hear(6.0)
-        [record] = records_of(played)
-        shown = as_metadata(record)
-        assert len(shown) <= MAX_METADATA_PAIRS
-        assert all(len(key) <= 64 and len(value) <= 512 for key, value in shown.items())
-        assert shown["reachy_voice.outcome"] == "answered"
-        assert shown["reachy_voice.first_audio_ms"] == f"{record.first_audio_ms:g}"
-        assert not any("tea" in value or "friend" in value for value in shown.values())
-
-    run_virtual(main())
+@in_virtual_time
+async def test_metadata_fits_the_api_and_has_no_words_in_it() -> None:
+    async with scene(stt=ScriptedStt(texts=("my secret is tea",))) as played:
+        await played.say(1.024)
+        await played.hear(6.0)
+    [record] = records_of(played)
+    shown = as_metadata(record)
+    assert len(shown) <= MAX_METADATA_PAIRS
+    assert all(len(key) <= 64 and len(value) <= 512 for key, value in shown.items())
+    assert shown["reachy_voice.outcome"] == "answered"
+    assert shown["reachy_voice.first_audio_ms"] == f"{record.first_audio_ms:g}"
+    assert not any("tea" in value or "friend" in value for value in shown.values())

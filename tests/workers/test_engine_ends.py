@@ -29,7 +29,7 @@ from tests.support.scripted import (
     ScriptedUtterance,
     scene,
 )
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time
 
 CRASHED = EngineCrashed("The engine's process ended")
 SORRY = "Sorry, please say that again."
@@ -57,20 +57,18 @@ class MortalVad(LevelVad):
         return await super().score(pcm)
 
 
-def test_a_session_outlives_its_voice_detector() -> None:
-    async def main() -> None:
-        vad = MortalVad()
-        vad.dead_from, vad.dead_to = 1.0, 4.0
-        async with scene(vad=vad) as it:
-            await it.say(2.0)
-            await it.hear(6.0)
-            # What was heard of it before counts as a turn, for the rest is silence.
-            assert endings(it) == ["completed"]
-            await it.say(1.0)
-            await it.hear(5.0)
-            assert endings(it) == ["completed", "completed"]
-
-    run_virtual(main())
+@in_virtual_time
+async def test_a_session_outlives_its_voice_detector() -> None:
+    vad = MortalVad()
+    vad.dead_from, vad.dead_to = 1.0, 4.0
+    async with scene(vad=vad) as it:
+        await it.say(2.0)
+        await it.hear(6.0)
+        # What was heard of it before counts as a turn, for the rest is silence.
+        assert endings(it) == ["completed"]
+        await it.say(1.0)
+        await it.hear(5.0)
+        assert endings(it) == ["completed", "completed"]
 
 
 # --- recognising -------------------------------------------------------------------------------
@@ -119,60 +117,54 @@ class MortalUtterance(ScriptedUtterance):
         (set(), {1, 2}, ["failed"]),
     ],
 )
-def test_a_recogniser_that_ends_hears_all_of_it_again_once(
+@in_virtual_time
+async def test_a_recogniser_that_ends_hears_all_of_it_again_once(
     feeds: set[int], finishes: set[int], ends: list[str]
 ) -> None:
-    async def main() -> None:
-        stt = MortalStt(ends_in_feed=feeds, ends_in_finish=finishes)
-        async with scene(stt=stt, settings=APOLOGISING) as it:
-            await it.say(1.0)
-            await it.hear(6.0)
-            assert endings(it) == ends
-            if ends == ["completed"]:
-                said = it.events(TranscriptReady)[0]
-                loud = np.abs(stt.finished[0].astype(int)) > 500
-                assert loud.sum() >= 0.95 * LISTEN_RATE
-                assert said.seconds == pytest.approx(len(loud) / LISTEN_RATE)
-            else:
-                assert SORRY in [event.text for event in it.events(ReplyText)]
-            await it.say(1.0)
-            await it.hear(6.0)
-            assert endings(it) == [*ends, "completed"]
-        assert stt.open_utterances == 0
-
-    run_virtual(main())
+    stt = MortalStt(ends_in_feed=feeds, ends_in_finish=finishes)
+    async with scene(stt=stt, settings=APOLOGISING) as it:
+        await it.say(1.0)
+        await it.hear(6.0)
+        assert endings(it) == ends
+        if ends == ["completed"]:
+            said = it.events(TranscriptReady)[0]
+            loud = np.abs(stt.finished[0].astype(int)) > 500
+            assert loud.sum() >= 0.95 * LISTEN_RATE
+            assert said.seconds == pytest.approx(len(loud) / LISTEN_RATE)
+        else:
+            assert SORRY in [event.text for event in it.events(ReplyText)]
+        await it.say(1.0)
+        await it.hear(6.0)
+        assert endings(it) == [*ends, "completed"]
+    assert stt.open_utterances == 0
 
 
-def test_words_that_were_told_are_not_told_again() -> None:
-    async def main() -> None:
-        stt = MortalStt(partials=["hello"] * 40, ends_in_feed={30}, streams=True)
-        settings = SessionSettings(partials=True)
-        async with scene(stt=stt, settings=settings) as it:
-            await it.say(1.5)
-            await it.hear(5.0)
-            assert endings(it) == ["completed"]
-        assert stt.with_partials == [True, False]
-        assert "".join(event.text for event in it.events(TranscriptPartial)).count("hello") <= 1
-
-    run_virtual(main())
+@in_virtual_time
+async def test_words_that_were_told_are_not_told_again() -> None:
+    stt = MortalStt(partials=["hello"] * 40, ends_in_feed={30}, streams=True)
+    settings = SessionSettings(partials=True)
+    async with scene(stt=stt, settings=settings) as it:
+        await it.say(1.5)
+        await it.hear(5.0)
+        assert endings(it) == ["completed"]
+    assert stt.with_partials == [True, False]
+    assert "".join(event.text for event in it.events(TranscriptPartial)).count("hello") <= 1
 
 
-def test_two_who_wait_for_the_same_words_both_get_them() -> None:
-    async def main() -> None:
-        stt = MortalStt(ends_in_finish={1, 2})
-        stages = Stages(LevelVad(), ScriptedTurn(), stt, ScriptedLlm(), ScriptedTts())
-        recognition = Recognition(stages, "")
-        recognition.append(np.full(1600, 900, np.int16))
-        running = asyncio.create_task(recognition.run())
-        texts = await asyncio.gather(*(recognition.transcript(Work()) for _ in range(2)))
-        assert [said.text for said in texts] == ["hello", "hello"]
-        running.cancel()
-        await asyncio.wait({running})
-        stt.ends_in_finish = {stt.asked + 1}
-        with pytest.raises(EngineCrashed):
-            await recognition.transcript(Work())
-
-    run_virtual(main())
+@in_virtual_time
+async def test_two_who_wait_for_the_same_words_both_get_them() -> None:
+    stt = MortalStt(ends_in_finish={1, 2})
+    stages = Stages(LevelVad(), ScriptedTurn(), stt, ScriptedLlm(), ScriptedTts())
+    recognition = Recognition(stages, "")
+    recognition.append(np.full(1600, 900, np.int16))
+    running = asyncio.create_task(recognition.run())
+    texts = await asyncio.gather(*(recognition.transcript(Work()) for _ in range(2)))
+    assert [said.text for said in texts] == ["hello", "hello"]
+    running.cancel()
+    await asyncio.wait({running})
+    stt.ends_in_finish = {stt.asked + 1}
+    with pytest.raises(EngineCrashed):
+        await recognition.transcript(Work())
 
 
 # --- answering ---------------------------------------------------------------------------------
@@ -204,58 +196,52 @@ class LateLlm(ScriptedLlm):
 @pytest.mark.parametrize(
     ("ends", "words", "ending"), [(1, 0, "completed"), (2, 0, "failed"), (1, 3, "failed")]
 )
-def test_a_language_model_that_ends_is_asked_again_once_if_nothing_was_answered(
+@in_virtual_time
+async def test_a_language_model_that_ends_is_asked_again_once_if_nothing_was_answered(
     ends: int, words: int, ending: str
 ) -> None:
-    async def main() -> None:
-        llm = LateLlm()
-        llm.ends, llm.words = ends, words
-        # Nothing is begun before the turn is over: it would be thrown away, and hide it.
-        async with scene(llm=llm, settings=APOLOGISING) as it:
-            llm.ends = 0
-            await it.say(1.0)
-            await it.hear(6.0)
-            llm.ends = ends
-            from pipeline.commands import CreateResponse
+    llm = LateLlm()
+    llm.ends, llm.words = ends, words
+    # Nothing is begun before the turn is over: it would be thrown away, and hide it.
+    async with scene(llm=llm, settings=APOLOGISING) as it:
+        llm.ends = 0
+        await it.say(1.0)
+        await it.hear(6.0)
+        llm.ends = ends
+        from pipeline.commands import CreateResponse
 
-            await it.do(CreateResponse())
-            await it.hear(8.0)
-            assert endings(it) == ["completed", ending]
-            await it.say(1.0)
-            await it.hear(6.0)
-            assert endings(it) == ["completed", ending, "completed"]
-        said = [event.text for event in it.events(ReplyText)]
-        assert (SORRY in said) == (ending == "failed")
-
-    run_virtual(main())
+        await it.do(CreateResponse())
+        await it.hear(8.0)
+        assert endings(it) == ["completed", ending]
+        await it.say(1.0)
+        await it.hear(6.0)
+        assert endings(it) == ["completed", ending, "completed"]
+    said = [event.text for event in it.events(ReplyText)]
+    assert (SORRY in said) == (ending == "failed")
 
 
 @pytest.mark.parametrize(("ends", "ending"), [({2}, "completed"), ({2, 3}, "failed")])
-def test_a_voice_that_ends_says_the_rest_of_its_clause(ends: set[int], ending: str) -> None:
-    async def main() -> None:
-        class Mortal(ScriptedTts):
-            async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
-                self.error = CRASHED if len(self.said) + 1 in ends else None
-                async for pcm in super().synthesize(request, work):
-                    yield pcm
+@in_virtual_time
+async def test_a_voice_that_ends_says_the_rest_of_its_clause(ends: set[int], ending: str) -> None:
+    class Mortal(ScriptedTts):
+        async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
+            self.error = CRASHED if len(self.said) + 1 in ends else None
+            async for pcm in super().synthesize(request, work):
+                yield pcm
 
-        tts = Mortal()
-        llm = ScriptedLlm(["Hello there, my friend. ", "How are you today? ", "I am fine."])
-        async with scene(llm=llm, tts=tts) as it:
-            await it.say(1.0)
-            await it.hear(9.0)
-            assert endings(it) == [ending]
-            await it.say(1.0)
-            await it.hear(9.0)
-            assert endings(it)[-1] == "completed"
-        if ending == "completed":
-            assert tts.said[1] == tts.said[2]
-            first = [
-                e
-                for e in it.events(ReplyAudio)
-                if e.reply_id == it.events(ReplyFinished)[0].reply_id
-            ]
-            spoken_s = sum(len(event.pcm) / event.rate for event in first)
-            assert spoken_s == pytest.approx(0.3 * 11, abs=0.3)
-
-    run_virtual(main())
+    tts = Mortal()
+    llm = ScriptedLlm(["Hello there, my friend. ", "How are you today? ", "I am fine."])
+    async with scene(llm=llm, tts=tts) as it:
+        await it.say(1.0)
+        await it.hear(9.0)
+        assert endings(it) == [ending]
+        await it.say(1.0)
+        await it.hear(9.0)
+        assert endings(it)[-1] == "completed"
+    if ending == "completed":
+        assert tts.said[1] == tts.said[2]
+        first = [
+            e for e in it.events(ReplyAudio) if e.reply_id == it.events(ReplyFinished)[0].reply_id
+        ]
+        spoken_s = sum(len(event.pcm) / event.rate for event in first)
+        assert spoken_s == pytest.approx(0.3 * 11, abs=0.3)

@@ -37,7 +37,7 @@ from tests.support.scripted import (
     ScriptedTts,
     ScriptedTurn,
 )
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import in_virtual_time, run_virtual
 
 # --- in an engine ------------------------------------------------------------------------------
 
@@ -185,21 +185,19 @@ async def submit_all(session: Session, *commands: Command) -> None:
         await session.submit(command)
 
 
-def test_minutes_of_audio_at_once_do_not_hold_up_the_other() -> None:
+@in_virtual_time
+async def test_minutes_of_audio_at_once_do_not_hold_up_the_other() -> None:
     """Computing takes no virtual time, so progress is measured by how far the other one gets."""
 
-    async def main() -> None:
-        vad = CountingVad()
-        async with House(ScriptedLlm(first_s=0.0, per_token_s=0.0)) as house:
-            greedy, guest = house.session("greedy", vad), house.session("guest", CountingVad())
-            minute = AppendAudio(np.zeros(60 * LISTEN_RATE, np.int16), LISTEN_RATE)
-            house.begin(submit_all(greedy, *[minute] * 10))
-            await vad.busy.wait()
-            await guest.submit(CreateResponse())
-            await house.until_finished("guest")
-            assert vad.seconds < 60, "of ten minutes"
-
-    run_virtual(main())
+    vad = CountingVad()
+    async with House(ScriptedLlm(first_s=0.0, per_token_s=0.0)) as house:
+        greedy, guest = house.session("greedy", vad), house.session("guest", CountingVad())
+        minute = AppendAudio(np.zeros(60 * LISTEN_RATE, np.int16), LISTEN_RATE)
+        house.begin(submit_all(greedy, *[minute] * 10))
+        await vad.busy.wait()
+        await guest.submit(CreateResponse())
+        await house.until_finished("guest")
+        assert vad.seconds < 60, "of ten minutes"
 
 
 class SerialLlm(ScriptedLlm):
