@@ -25,7 +25,7 @@ from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.engines.stages import TtsStage
 from pipeline.errors import ReachyVoiceError
-from pipeline.hearing.client import EchoHearing, Hearing
+from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.messages import SpeechRequest
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.writing import RecordedSession, Recorder

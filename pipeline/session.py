@@ -42,7 +42,7 @@ from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.events import DirectionHeard, IdleTimeout, InputCleared, TranscriptReady
 from pipeline.hearing.arrivals import Arrivals, PushToTalkBuffer
-from pipeline.hearing.client import EchoHearing, Hearing
+from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition

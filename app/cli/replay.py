@@ -21,7 +21,7 @@ from app.settings.load import load_settings
 from pipeline.bus import Bus
 from pipeline.conversation.memory import Memory
 from pipeline.errors import ReachyVoiceError
-from pipeline.hearing.client import Hearing
+from pipeline.hearing.client_echo import Hearing
 from pipeline.recording.plain import RecordingError
 from pipeline.recording.reading import RecordedRun, read_recording
 from pipeline.recording.replay import Replayed, replay

@@ -33,7 +33,7 @@ from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import Event
 from pipeline.hearing.card import ChipHearing, EchoMode, HalfDuplexHearing
-from pipeline.hearing.client import Hearing
+from pipeline.hearing.client_echo import Hearing
 
 ALL_ZERO = (
     "The microphone gives nothing but zeros. Is it muted or switched off, or not allowed for this "

@@ -17,7 +17,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroVad
-from pipeline.hearing.client import EchoHearing
+from pipeline.hearing.client_echo import EchoHearing
 from pipeline.hearing.listening import Ended, Listener, Paused, Started
 from pipeline.settings import Echo, Endpointing
 

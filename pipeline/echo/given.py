@@ -43,7 +43,7 @@ class GivenReference(Reference):
 
 
 class CardEcho(EchoPath):
-    """What a session hears through the sound card of this machine (``hearing.client.Hearing``): the
+    """What a session hears through the sound card of this machine (``hearing.client_echo.Hearing``): the
     echo path of its own loudspeaker."""
 
     def __init__(

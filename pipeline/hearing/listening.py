@@ -27,7 +27,7 @@ from pipeline.audio import (
 from pipeline.commands import MAX_PREFIX_PADDING_MS
 from pipeline.engines.stages import Stages
 from pipeline.hearing import tuning
-from pipeline.hearing.client import Hearing
+from pipeline.hearing.client_echo import Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.fading import Fading
 from pipeline.hearing.onset import RecentScores

@@ -22,7 +22,7 @@ from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.events import Event, InputCommitted, ReplyItemStarted
-from pipeline.hearing.client import EchoHearing, Hearing
+from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.items import FunctionCallItem, FunctionOutputItem
 from pipeline.recording.reading import RecordedRun
 from pipeline.session import Session

@@ -35,7 +35,7 @@ from pipeline.commands import AppendAudio, Command, NoteDirection, SessionConfig
 from pipeline.conversation.memory import Memory
 from pipeline.engines.stages import Stages
 from pipeline.events import RecordingBegun, ReplyAudio, TurnUnderWay
-from pipeline.hearing.client import Hearing
+from pipeline.hearing.client_echo import Hearing
 from pipeline.items import Item
 from pipeline.recording.plain import RecordingError, to_plain
 from pipeline.session import Session

@@ -20,7 +20,7 @@ from pipeline.commands import (
 )
 from pipeline.echo.sent import ClientEcho, SentSound
 from pipeline.events import ReplyFinished
-from pipeline.hearing.client import EchoHearing
+from pipeline.hearing.client_echo import EchoHearing
 from pipeline.settings import Echo, SessionSettings
 from tests.support.scripted import ScriptedLlm, scene
 from tests.support.virtual_time import in_virtual_time

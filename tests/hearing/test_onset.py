@@ -27,7 +27,7 @@ from pipeline.engines.stt.moonshine import MoonshineOptions
 from pipeline.engines.stt.moonshine import build as build_moonshine
 from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
-from pipeline.hearing.client import EchoHearing
+from pipeline.hearing.client_echo import EchoHearing
 from pipeline.hearing.listening import Ended, Listener, Started, TurnTaker
 from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
 from pipeline.settings import Echo, Endpointing

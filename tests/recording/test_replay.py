@@ -17,7 +17,7 @@ from pipeline.engines.contract import ToolCall
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError
 from pipeline.events import ReplyItemFinished
-from pipeline.hearing.client import Hearing
+from pipeline.hearing.client_echo import Hearing
 from pipeline.items import FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.messages import Tool
 from pipeline.recording.reading import RecordedRun

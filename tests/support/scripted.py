@@ -27,7 +27,7 @@ from pipeline.engines.contract import (
     Warmed,
 )
 from pipeline.engines.stages import Stages, TtsStage, VadStage
-from pipeline.hearing.client import Hearing
+from pipeline.hearing.client_echo import Hearing
 from pipeline.items import MessageItem, MessageRole, TextPart
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.recording.writing import RecordedSession, Recorder
