@@ -1,2 +1,2 @@
-"""Echo of one's own voice, solved in software: ``canceller`` cleans, ``detector`` decides,
-``delay`` finds how long a remote client's echo takes. Pure; numpy; 16 kHz mono."""
+"""Software echo cancellation: ``canceller`` removes the echo of the robot's own voice, ``detector``
+finds speech over it, ``delay`` measures a remote client's delay. Pure; numpy; 16 kHz mono."""

@@ -1,4 +1,4 @@
-"""What the loudspeaker of this machine was given, sample for sample beside its microphone. Pure."""
+"""What this machine's loudspeaker was given to play, aligned with its microphone. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SILENT_PEAK = 2
 
 
 class GivenReference(Reference):
-    """The reference of a sound card: known, and not guessed."""
+    """A sound card's reference: known exactly."""
 
     plays_on = True
-    """Its stream goes on in silence."""
+    """The stream continues through silence."""
 
     def __init__(self, kept_samples: int) -> None:
         super().__init__(kept_samples)
@@ -28,11 +28,11 @@ class GivenReference(Reference):
         self._ahead = np.concatenate((self._ahead, pcm))
 
     def arrives(self, end: int, now: float) -> None:
-        """Of more than what has arrived nothing is kept, so that a mistake does not last."""
+        """Drop anything beyond ``end``, so that a misalignment does not last."""
         self._ahead = self._ahead[: max(0, end - self._past.end)]
 
     def pass_to(self, end: int) -> None:
-        """Where nothing was told, silence was given."""
+        """Fill with silence where nothing was reported."""
         count = end - self._past.end
         piece, self._ahead = self._ahead[:count], self._ahead[count:]
         loud = np.flatnonzero((piece > _SILENT_PEAK) | (piece < -_SILENT_PEAK))
@@ -43,8 +43,7 @@ class GivenReference(Reference):
 
 
 class CardEcho(EchoPath):
-    """What a session hears through the sound card of this machine (``hearing.client_echo.Hearing``): the
-    echo path of its own loudspeaker."""
+    """The echo path of this machine's sound card, as a ``hearing.client_echo.Hearing``."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class CardEcho(EchoPath):
         room: Room | None = None,
         keep: Callable[[Room | None], None] = lambda room: None,
     ) -> None:
-        """As ``EchoPath`` has them."""
+        """See ``EchoPath``."""
         self._card = GivenReference(KEPT_SAMPLES)
         super().__init__(window_samples, self._card, room, keep)
 
@@ -68,4 +67,4 @@ class CardEcho(EchoPath):
         return self.found
 
     def note(self, published: object) -> None:
-        """The card itself tells what it was given."""
+        """Nothing: the card reports what it was given."""
