@@ -9,7 +9,7 @@ class ReachyVoiceError(Exception):
     """A failure with a next step.
 
     ``what`` and ``why`` are sentences without a full stop; ``fix`` is an instruction, often a
-    command. ``exit_code`` is what the command line returns (see the README's table).
+    command. ``exit_code`` is what the command line returns (``docs/commands.md``).
     """
 
     exit_code = 1

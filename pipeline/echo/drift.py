@@ -1,7 +1,7 @@
 """Two clocks: the loudspeaker's and the microphone's run apart by up to some 100 ppm.
 
 ``PlayedSound`` reads the reference at the microphone's pace; ``Drift`` tells by how much the pace
-is wrong, from the phase that a learnt room turns by. Constants: ``docs/echo.md``. Pure; numpy.
+is wrong, from the phase that a learnt room turns by. Constants: ``tuning``. Pure; numpy.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A filter never takes all of an echo off. Here the rest is estimated from the echo itself: in each
 frequency a correction that follows within 70 ms (a person moves), in each of 20 mel bands a leakage
-that follows slowly. What is louder than that is near-end speech. Constants: ``docs/echo.md``.
+that follows slowly. What is louder than that is near-end speech. Constants: ``tuning``.
 Pure; numpy; about 0.05 ms of CPU per block of 10 ms.
 """
 

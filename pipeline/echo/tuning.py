@@ -25,7 +25,7 @@ FILTER_CONSTRAINED, FILTER_CONSTRAINED_EVERY = 4, 2
 # --- the canceller (benchmarks.echo.canceller) ---------------------------------------------------
 
 CANCELLER_REALIGNED_MS = 300
-"""How long the gate stays closed after a gap (``docs/echo.md``)."""
+"""How long the gate stays closed after a gap."""
 CANCELLER_ANEW_BLOCKS = 100
 """A new filter needs about a second before its residual means anything."""
 CANCELLER_SURE = 0.7
