@@ -3,7 +3,7 @@
 A VAD takes residual echo for speech; a likelihood ratio takes a burst of it for a speaker.
 They are seldom wrong together. Their evidence is added up, so that one that is sure makes up for
 one that hesitates: in 5.1 h of simulated robot speech that was wrong a third as often as a vote of
-each, and noticed 15 to 20 points more of the interruptions within 250 ms (``docs/echo.md``).
+each, and noticed 15 to 20 points more of the interruptions within 250 ms.
 """
 
 from __future__ import annotations

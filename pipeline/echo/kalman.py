@@ -3,7 +3,7 @@
 Partitioned-block frequency-domain Kalman filter after Enzner and Vary 2006 and Kuech et al. 2014,
 with two references: the loudspeaker's signal, and its cube for what a small loudspeaker bends.
 16 kHz mono, blocks of 160 samples, a room of 320 ms. Constants are those that were measured for
-this project (``docs/echo.md``). Pure; numpy; about 0.1 ms of CPU per block of 10 ms.
+this project (``tuning``). Pure; numpy; about 0.1 ms of CPU per block of 10 ms.
 """
 
 from __future__ import annotations
