@@ -1,6 +1,6 @@
-"""Errors of a step after which an engine cannot be trusted with the next one. Pure.
+"""Errors after which an engine cannot be trusted with another step. Pure.
 
-Known by names and texts, so that no engine's libraries are needed here.
+They are recognised by name and text, so that this module needs no engine's libraries.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _DEVICE_IS_LOST = (
     "hardware stack error",
     "cudaerrorassert",
 )
-"""Texts of CUDA errors that stay with the process: "To continue using CUDA, the process must be
-terminated and relaunched" (CUDA Runtime API, error codes 700 to 720), lower-case."""
+"""Texts, in lower case, of CUDA errors that a process cannot recover from: "To continue using CUDA,
+the process must be terminated and relaunched" (CUDA Runtime API, error codes 700 to 720)."""
 
 _OUT_OF_MEMORY = (
     "memoryerror",
@@ -29,11 +29,11 @@ _OUT_OF_MEMORY = (
     "failed to allocate",
     "cannot allocate memory",
 )
-"""What Python, torch, C++, ggml and the system write, lower-case."""
+"""How Python, torch, C++, ggml and the system report it, lower-case."""
 
 
 def lost_its_device(error: BaseException) -> bool:
-    """Whether no call of this process to the GPU will succeed any more."""
+    """Whether every further GPU call of this process will fail."""
     return any(part in _text(error) for part in _DEVICE_IS_LOST)
 
 
@@ -42,7 +42,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _text(error: BaseException | None) -> str:
-    """Of the error and of what caused it, lower-case."""
+    """The error and its chain of causes, lower-case."""
     texts = []
     while error:
         texts.append(f"{type(error).__name__}: {error}")

@@ -1,8 +1,8 @@
 """Where engines run: a host takes messages, runs jobs one step at a time, and answers.
 
-A host owns one engine and the objects that were opened on it, and runs in exactly one thread:
-in the server's process or in a child's main thread, with the same messages. The most urgent job
-goes first; equals take turns. A generator (any iterator) is a job of many steps, so work is
+A host owns one engine and the objects opened on it. It runs in exactly one thread, in the server's
+process or as a child's main thread, with the same messages. The most urgent job goes first; jobs of
+equal urgency take turns. A generator (any iterator) is a job of many steps, so that work can be
 preempted between its slices; ``CancelToken.preempted`` asks a long slice to end early.
 """
 
@@ -32,7 +32,7 @@ log = logging.getLogger("reachy_voice.worker")
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Call ``method`` of object ``target`` (0: the engine). ``keep_as`` stores the result there."""
+    """Call ``method`` of object ``target`` (0: the engine). ``keep_as``: where to keep its result."""
 
     job: int
     target: int
@@ -43,7 +43,7 @@ class Submit:
     """Whether the method takes a ``CancelToken`` as its last argument."""
     keep_as: int | None = None
     client: int = 0
-    """For whom: equals take turns by client first."""
+    """Which client it is for: clients take turns before their jobs do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Close and forget an object that was kept."""
+    """Close and forget a stored object."""
 
     target: int
 
@@ -84,7 +84,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The job's one end; ``error`` is set if it failed, ``Cancelled`` if it was stopped."""
+    """The end of a job; ``error`` is set if it failed, and is ``Cancelled`` if it was stopped."""
 
     job: int
     value: Any
@@ -98,7 +98,7 @@ Answer = Item | Done
 def build_engine(
     spec: EngineSpec, options: EngineOptions, weights: Path | None
 ) -> tuple[Any, EngineInfo]:
-    """Build an engine, and ask what it can do. Raises only errors that a person can read."""
+    """Build an engine and ask what it can do. Raises only user-readable errors."""
     try:
         engine = spec.build(options, weights)
         return engine, info_of(spec.kind, engine)
@@ -110,7 +110,7 @@ def build_engine(
 
 
 def readable(problem: Exception, what: str) -> ReachyVoiceError:
-    """Ours as they are, others as text, so that they can cross a process border."""
+    """Our own errors unchanged, others as text, so that they can cross a process boundary."""
     if isinstance(problem, ReachyVoiceError):
         return problem
     error = EngineError(what, why=f"{type(problem).__name__}: {problem}")
@@ -143,8 +143,8 @@ class EngineHost:
     """Runs one engine's jobs. ``receive`` may be called from any thread, ``run`` from one.
 
     ``receive`` takes no lock, so it cannot block an event loop. ``send`` is called from the
-    host's thread with each answer. ``hang_timeout_s`` (child processes only): a step that lasts
-    longer dumps its traceback and ends the process; and ``run`` returns when the engine is broken.
+    host's thread with each answer. ``hang_timeout_s`` (child processes only): a step that takes
+    longer dumps its traceback and ends the process, and ``run`` returns if the engine breaks.
     """
 
     def __init__(
@@ -158,16 +158,16 @@ class EngineHost:
         self._drops: list[int] = []
         self._turns = itertools.count()
         self._served: dict[int, int] = {}
-        """Client -> when it was served last, for those with jobs. A newcomer takes its place behind
-        all that wait: before them, an endless row of newcomers would starve them."""
+        """Client -> when it was last served, for clients with jobs. New clients queue behind all
+        waiting ones: otherwise a steady flow of new clients would starve them."""
         self._running: _Job | None = None
         self._closed = False
         self._short_of_memory = False
-        """Since the last job that ended well."""
+        """Whether it ran out of memory since the last job that succeeded."""
         self.broken: str | None = None
-        """Why the engine cannot go on after an error of one of its steps."""
+        """Why the engine cannot continue after a failed step."""
         self.step_began: float | None = None
-        """``time.monotonic()`` when the step that now runs began."""
+        """``time.monotonic()`` when the current step began."""
 
     # -- any thread
 
@@ -188,7 +188,7 @@ class EngineHost:
     # -- the host's thread
 
     def run(self) -> None:
-        """Work until ``close``, or until the engine is broken."""
+        """Work until ``close``, or until the engine breaks."""
         while not (self.broken and self._hang_timeout_s):
             while not (self._choose() or self._drops):
                 if self._closed:
@@ -197,18 +197,18 @@ class EngineHost:
             self._work()
 
     def let_go(self) -> None:
-        """Close and forget the engine and all that was opened on it, after ``run``. Others may
-        still hold this host; the engine is freed all the same."""
+        """After ``run``: close and forget the engine and everything opened on it, so that it is
+        freed even if something still holds this host."""
         self._drops = [*reversed(self._objects)]
         self._drop_objects()
 
     def run_until_idle(self) -> None:
-        """Work until nothing can be done now (the inline host)."""
+        """Work until nothing is runnable (inline engines)."""
         while self._choose() or self._drops:
             self._work()
 
     def _take(self, request: Request | None) -> None:
-        """Do what a request asks, except for the work; ``None`` is the end."""
+        """Record a request without running its job; ``None`` closes the host."""
         match request:
             case None:
                 self._closed = True
@@ -234,7 +234,7 @@ class EngineHost:
             if job:
                 job.preempted = False
             self._running = job
-            # What came before the line above found no job to interrupt, and is in the inbox.
+            # A request that arrived before the line above found no job to interrupt: read it now.
             if self._inbox.empty():
                 break
         if job:
@@ -242,7 +242,7 @@ class EngineHost:
         return job is not None
 
     def _urgency(self, job: _Job) -> tuple[bool, int, int, int]:
-        """The least is served first. Work that is to stop comes first of all: it frees what others
+        """The lowest is served first. Cancelled jobs come before all others: they free what others
         need."""
         served = self._served[job.submit.client]
         return not job.cancelled, job.priority, served, job.turn
@@ -261,8 +261,8 @@ class EngineHost:
             try:
                 _close(self._objects.pop(target, None))
             except Exception:
-                # Its caller has gone, and the engine itself may go on.
-                log.exception("an engine failed to close what was opened on it")
+                # Its caller has gone, and the engine itself may still work.
+                log.exception("an engine failed to close an object")
 
     def _step(self, job: _Job) -> None:
         began = self.step_began = time.monotonic()
@@ -293,17 +293,17 @@ class EngineHost:
             self._send(Item(job.submit.job, value))
 
     def _look_at(self, problem: Exception) -> None:
-        """Memory that is short once may be there for the next, smaller job. Twice in a row, only a
-        new process gets it back."""
+        """After one memory error the next, smaller job may still fit. After two in a row, only a
+        new process frees the memory."""
         why = None
         if lost_its_device(problem):
-            why = "its device is lost to this process"
+            why = "its process has lost the GPU"
         elif is_out_of_memory(problem):
             why = "it ran out of memory twice in a row" if self._short_of_memory else None
             self._short_of_memory = True
         if why and not self.broken:
             self.broken = why
-            log.error("an engine must be built anew: %s", why)
+            log.error("an engine must be rebuilt: %s", why)
 
     def _forget(self, client: int) -> None:
         if all(job.submit.client != client for job in self._jobs.values()):
@@ -334,14 +334,14 @@ class EngineHost:
     def _call(self, job: _Job) -> Any:
         submit = job.submit
         if submit.target not in self._objects:
-            raise EngineError("The engine no longer has the object that this call is for")
+            raise EngineError("The engine no longer has the object this call belongs to")
         method = getattr(self._objects[submit.target], submit.method)
         args = (*submit.args, job) if submit.cancellable else submit.args
         return method(*args)
 
 
 def _interrupt(running: _Job, request: Request) -> None:
-    """Tell the step that runs now; the host reads the request itself after the step."""
+    """Signal the current step; the host reads the request itself after the step."""
     match request:
         case Cancel() | Promote() if request.job == running.submit.job:
             _change(running, request)

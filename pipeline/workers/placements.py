@@ -1,4 +1,4 @@
-"""Engines in this process: in a thread of their own, or on the event loop itself."""
+"""Engines in this process: in their own thread, or on the event loop itself."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _left: list[threading.Thread] = []
 
 
 class ThreadWorker(Worker):
-    """Runs the engine in a thread of its own: for native code that releases the GIL.
+    """Runs the engine in its own thread: for native code that releases the GIL.
 
-    A thread cannot be killed. One that hangs fails what waits for it, and works again if its step
-    ever ends; one that does not end in time is left behind, and dies with the process.
+    A thread cannot be killed. If it hangs, its jobs fail, and it works again if its step ever ends.
+    If it does not stop in time, it is left running and dies with the process.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ThreadWorker(Worker):
             return
         self._loop = asyncio.get_running_loop()
         self._built = self._loop.create_future()
-        # A daemon, because the end of the loop's own threads is waited for.
+        # A daemon, because the interpreter waits for the loop's own threads at exit.
         thread = threading.Thread(target=self._thread, name=self.name, daemon=True)
         thread.start()
         try:
@@ -101,7 +101,7 @@ class ThreadWorker(Worker):
         self._tell(self._heard, answer)
 
     def _tell(self, function: Callable[..., None], *args: Any) -> None:
-        """Call it on the loop, which the thread may outlive."""
+        """Call ``function`` on the loop, which the thread may outlive."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *args)
 
@@ -115,7 +115,7 @@ class ThreadWorker(Worker):
                 self._built.set_result(None)
 
     async def _until_closed(self) -> None:
-        """The thread cannot be asked whether it hangs; the age of its step is the answer."""
+        """A hanging thread cannot answer a ping, so watch the age of its step instead."""
         while not self._closed.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(tuning.QUIET_S):
@@ -126,8 +126,8 @@ class ThreadWorker(Worker):
                 self._give_up()
 
     def _give_up(self) -> None:
-        self.problem = "hangs; if that lasts, start the server again"
-        log.error("the %s engine hangs: a step of it does not end", self.name)
+        self.problem = "hangs; restart the server if this persists"
+        log.error("the %s engine hangs: one of its steps does not end", self.name)
         for number in self._jobs:
             self.post(Cancel(number))
         self._fail_jobs(EngineCrashed(f"The {self.name} engine hangs"))
@@ -139,18 +139,18 @@ class ThreadWorker(Worker):
         self._answer(answer)
 
     async def _end(self, thread: threading.Thread) -> None:
-        # One that is still being built has nothing to bring to an end.
+        # An engine that is still being built has nothing to finish.
         if self._host:
             await asyncio.to_thread(thread.join, self._stop_timeout_s)
             if thread.is_alive():
-                log.error("the %s engine does not end; leaving it behind", self.name)
+                log.error("the %s engine does not end; leaving its thread running", self.name)
         if thread.is_alive():
             _left.append(thread)
 
 
 class InlineWorker(ThreadWorker):
-    """Builds the engine in a thread, and runs each call on the loop itself: for engines that take
-    less than a context switch."""
+    """Builds the engine in a thread, and runs each call on the loop itself: for engines whose calls
+    are shorter than a context switch."""
 
     def post(self, request: Request) -> None:
         super().post(request)
@@ -182,8 +182,8 @@ def worker_for(spec: EngineSpec, options: EngineOptions, weights: Path | None) -
 
 
 def leave_now_if_threads_were_left(exit_code: int) -> None:
-    """End the process, if an engine's thread still runs. The interpreter's own end takes away what
-    such a thread uses: the libraries that it loads print errors, or crash."""
+    """End the process at once if an engine's thread still runs. A normal exit tears down what the
+    thread uses, so that its libraries print errors or crash."""
     if not any(thread.is_alive() for thread in _left):
         return
     logging.shutdown()

@@ -1,8 +1,8 @@
-"""An engine in a child process: its own GIL, its own crash, and a licence of its own.
+"""An engine in a child process: it has its own GIL and licence, and a crash stays in the child.
 
-Parent and child speak in length-prefixed pickles over the child's stdin and stdout. The child
-ends soon after its stdin closes, and on Linux at once with its parent, however that ends. What it
-started itself ends with it.
+Parent and child exchange length-prefixed pickles over the child's stdin and stdout. The child
+ends soon after its stdin closes, and on Linux as soon as its parent ends for any reason. Processes
+that it started end with it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _CHILD = (
     "import sys; sys.path[:] = sys.argv[3:]; "
     "from pipeline.workers.worker_child import main; main(int(sys.argv[1]))"
 )
-"""The child finds what the parent finds, wherever it is started. Without this, ``-m`` would take
-the packages of the current folder, and a parent's own additions to ``sys.path`` were lost."""
+"""Gives the child the parent's ``sys.path``, in any working directory. With ``-m``, it would import
+packages from the current folder and lose the parent's additions to ``sys.path``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Last message from a child whose engine cannot go on."""
+    """Last message from a child whose engine cannot continue."""
 
     why: str
 
 
 class Ping:
-    """Does the child still run? The thread that reads its pipe sends it back, whatever the engine
-    does."""
+    """Asks whether the child is alive. Its reading thread sends it back even while the engine
+    works."""
 
 
 def encode(message: object) -> bytes:
@@ -82,7 +82,7 @@ class ProcessWorker(Worker):
         stop_timeout_s: float = tuning.STOP_TIMEOUT_S,
         answer_s: float = tuning.ANSWER_S,
     ) -> None:
-        """``hang_timeout_s``: of one step, unset: as the spec says; the others: see ``tuning``."""
+        """``hang_timeout_s``: limit for one step, by default the spec's. Others: see ``tuning``."""
         super().__init__(spec, options, weights)
         self._start_quiet_s = start_quiet_s
         own_s = spec.longest_step_s or tuning.LONGEST_STEP_S[spec.kind]
@@ -91,15 +91,15 @@ class ProcessWorker(Worker):
         self._answer_s = answer_s
         self._child: Process | None = None
         self._heard_at = 0.0
-        """When the child said something last, in the loop's time."""
+        """When the last message from the child arrived, in loop time."""
         self._ready_at: float | None = None
         """When this child became ready."""
         self._start_s: float | None = None
         """How long the last start took."""
         self._failures = 0
-        """Ends in a row."""
+        """Failures in a row."""
         self._why = ""
-        """Why this child ends, where we know better than its exit code."""
+        """Why this child ended, if we know more than its exit code shows."""
         self._life: asyncio.Timeout | None = None
         self._closing = asyncio.Event()
 
@@ -121,14 +121,14 @@ class ProcessWorker(Worker):
                 break
             delay = self._delay_s()
             self._failures = 1 if self._was_steady() else self._failures + 1
-            log.error("the %s engine: %s; starting it again in %g s", self.name, how, delay)
-            self.wait_for(f"{how}; it is started again after {delay:g} s")
+            log.error("the %s engine: %s; restarting it in %g s", self.name, how, delay)
+            self.wait_for(f"{how}; it restarts after {delay:g} s")
             await self._pause(delay)
-            self.wait_for(f"{how}; it is being started again{self._last_start}")
+            self.wait_for(f"{how}; it is restarting{self._last_start}")
         self.problem = "is closed"
 
     def close(self) -> None:
-        """End the child's life, whatever it does now; ``run`` then returns within seconds."""
+        """End the child, whatever it is doing; ``run`` then returns within seconds."""
         if not self._closing.is_set():
             self._closing.set()
             if self._life:
@@ -163,7 +163,7 @@ class ProcessWorker(Worker):
     # -- one child
 
     async def _live(self, ready: Callable[[], None]) -> str:
-        """One child's life: start, build, answer until it ends or ``close``. How it ended."""
+        """Start a child and serve it until it ends or ``close``. Returns how it ended."""
         began = asyncio.get_running_loop().time()
         self._child = child = await self._start()
         exit_code = asyncio.create_task(child.wait())
@@ -182,7 +182,7 @@ class ProcessWorker(Worker):
         return self._why or _how(exit_code.result())
 
     def _gone(self) -> None:
-        """The child does not answer any more."""
+        """The child no longer answers."""
         if self._closing.is_set():
             self.problem = "is closed"
             self._fail_jobs(Cancelled())
@@ -191,23 +191,23 @@ class ProcessWorker(Worker):
         if self._ready_at is not None and self._start_s is not None:
             hopeless = self._delay_s() >= tuning.PATIENCE_S or self._start_s > tuning.HOPELESS_S
             self.back_by = None if hopeless else now + tuning.PATIENCE_S
-        self.wait_for(f"{self._why or 'its process ended'}; it is being started again")
+        self.wait_for(f"{self._why or 'its process ended'}; it is restarting")
         what = f"The {self.name} engine's process ended"
         self._fail_jobs(EngineCrashed(what, why=self._why))
 
     async def _start(self) -> Process:
         path = [str(entry) for entry in sys.path if entry]
         try:
-            # The environment is given, because without it the fork reads the C one, which native
-            # libraries change in other threads while they load ("Bad address").
+            # Pass the environment: otherwise the fork reads the C one, which native libraries may
+            # be changing in other threads while they load ("Bad address").
             return await asyncio.create_subprocess_exec(
-                # Its name is for people, who look for it with ps or nvidia-smi.
+                # The name is for people who look at ps or nvidia-smi.
                 *(sys.executable, "-P", "-c", _CHILD, str(os.getpid()), self.name, *path),
                 stdin=PIPE,
                 stdout=PIPE,
                 env=dict(os.environ),
-                # Ctrl-C goes to the terminal's group, and must not end a child that still starts.
-                # What the child starts is in its group, and ends with it.
+                # Ctrl-C goes to the terminal's group and must not end a child that is starting.
+                # Processes that the child starts are in its group, and end with it.
                 process_group=0,
             )
         except OSError as error:
@@ -225,7 +225,7 @@ class ProcessWorker(Worker):
         try:
             message = encode(build)
         except Exception as problem:  # pickle raises many kinds
-            what = f"The {self.name} engine cannot be handed to a process"
+            what = f"The {self.name} engine cannot be sent to a process"
             raise readable(problem, what) from problem
         child.stdin.write(message)
         await self._await_built(child, began)
@@ -246,7 +246,7 @@ class ProcessWorker(Worker):
             watching.cancel()
 
     async def _watch(self, child: Process) -> None:
-        """End a child that has work and does not even answer a question."""
+        """Kill a child that has work but does not answer a ping."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(tuning.QUIET_S)
@@ -257,13 +257,13 @@ class ProcessWorker(Worker):
             await asyncio.sleep(self._answer_s)
             late_s = loop.time() - asked_at - self._answer_s
             if self._jobs and self._heard_at < asked_at and late_s < tuning.OWN_DELAY_S:
-                self._why = "its process hangs and was ended"
+                self._why = "its process hung and was killed"
                 _kill(child)
                 return
 
     async def _await_built(self, child: Process, began: float) -> None:
-        """A big model takes minutes to load on a busy machine, and how many is not known before: a
-        child may take as long as it gets on. Raises ``EngineError``."""
+        """A big model may take minutes to load on a busy machine, so a child may take as long as it
+        keeps making progress. Raises ``EngineError``."""
         reading = asyncio.create_task(self._read())
         before = (0, 0, 0)
         try:
@@ -304,17 +304,17 @@ class ProcessWorker(Worker):
         return pickle.loads(body)
 
     async def _reap(self, child: Process, exit_code: asyncio.Task[int]) -> None:
-        """Wait for the child's end; kill it if it does not end by itself."""
+        """Wait for the child to end; kill it if it does not."""
         assert child.stdin
         child.stdin.close()
-        # One that is still being built reads nothing, and has nothing to bring to an end.
+        # A child that is still building its engine reads nothing, and has nothing to finish.
         patience_s = 0.0 if self._ready_at is None else self._stop_timeout_s
         try:
             async with asyncio.timeout(patience_s):
-                # Reads what is left, so that a child in the middle of an answer can end.
+                # Read the rest, so that a child in the middle of an answer can end.
                 await child.communicate()
         except TimeoutError:
-            log.info("the %s engine is busy; its process is ended", self.name)
+            log.info("the %s engine is busy; killing its process", self.name)
         finally:
             if child.returncode is None:
                 _kill(child)
@@ -323,7 +323,7 @@ class ProcessWorker(Worker):
 
 
 def _kill(child: Process) -> None:
-    """It, and what it has started."""
+    """Kill the child and every process in its group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
 
@@ -332,8 +332,8 @@ Used = tuple[int, int, int]
 
 
 def _used(pid: int, quiet_s: float) -> Used:
-    """What a process and its children have used so far: processor time, in units of the least
-    for ``quiet_s``; MiB read from disk; MiB of memory. One that hangs uses nothing more."""
+    """What a process and its children have used so far: CPU time, in units of the minimum for
+    ``quiet_s``; MiB read from disk; MiB of memory. If the process hangs, none of them grows."""
     cpu, read, memory = 0.0, 0, 0
     with suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -348,12 +348,12 @@ def _used(pid: int, quiet_s: float) -> Used:
 
 
 def _how(exit_code: int) -> str:
-    """What became of a process that ended with it."""
+    """How a process with this exit code ended."""
     if exit_code >= 0:
         return f"its process ended with code {exit_code}"
     name = next(
         (known.name for known in signal.Signals if known == -exit_code), "an unknown signal"
     )
     if name == "SIGKILL":
-        return "its process was killed (SIGKILL: by hand, or because the memory was full)"
+        return "its process was killed (SIGKILL: by hand, or because memory ran out)"
     return f"its process crashed ({name})"

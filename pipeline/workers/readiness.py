@@ -1,4 +1,4 @@
-"""Whether an engine is ready, and if not, why, and whether it is worth waiting for it."""
+"""Whether an engine is ready; if not, why, and whether it is worth waiting for."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import suppress
 
 
 class Readiness:
-    """One engine's. Used on the event loop only."""
+    """One engine's readiness. Used on the event loop only."""
 
     def __init__(self) -> None:
         self.ready = asyncio.Event()
         """Set while it is ready."""
         self.problem = "is starting"
         self.back_by: float | None = None
-        """Until when it is worth waiting for an engine that is restarted, in the loop's time."""
+        """Until when it is worth waiting for an engine that is restarting, in loop time."""
 
     @property
     def problem(self) -> str | None:
-        """Why it is not ready, and since when that is waited for; or ``None``."""
+        """Why the engine is not ready and for how long it has been waiting, or ``None``."""
         if self._waiting_since is None:
             return self._problem
         seconds = asyncio.get_running_loop().time() - self._waiting_since
@@ -34,12 +34,12 @@ class Readiness:
             self.ready.set()
 
     def wait_for(self, what: str) -> None:
-        """It is not ready until that is over."""
+        """The engine is not ready while ``what`` lasts."""
         self.problem = what
         self._waiting_since = asyncio.get_running_loop().time()
 
     async def back(self) -> None:
-        """Wait for an engine that is being restarted, if it is likely to be ready soon."""
+        """Wait for an engine that is restarting, if it is likely to be ready soon."""
         if self.back_by is None or self.ready.is_set():
             return
         with suppress(TimeoutError):

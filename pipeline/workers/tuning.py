@@ -1,7 +1,7 @@
 """The numbers of workers, each with its unit and its reason.
 
 Measured on two busy cores, with the engines of config/default.yaml and of the profile ``reachy``.
-``python -m benchmarks.exchanges`` and ``python -m benchmarks.soak`` show what they come to.
+``python -m benchmarks.exchanges`` and ``python -m benchmarks.soak`` measure their effect.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pipeline.engines.registry import Kind
 # --- steps ---------------------------------------------------------------------------------------
 
 STREAM_CREDIT = 16
-"""How many items of a stream may be on their way before the reader must take one."""
+"""How many items of a stream may be in flight before the reader must take one."""
 LONGEST_STEP_S = {
     Kind.VAD: 3.0,
     Kind.TURN: 5.0,
@@ -19,31 +19,31 @@ LONGEST_STEP_S = {
     Kind.LLM: 30.0,
     Kind.TTS: 15.0,
 }
-"""A step in a child that lasts longer hangs: ten times what the slowest ones took, and no longer
-than a user waits for an answer. The child then ends itself, with a traceback on stderr."""
+"""A step in a child that takes longer counts as hung: ten times the slowest step measured, and no
+longer than a user waits for an answer. The child then exits, with a traceback on stderr."""
 LONGEST_THREAD_STEP_S = 30.0
-"""The same in a thread, which cannot be ended."""
+"""The same for a thread, which cannot be killed."""
 QUIET_S, ANSWER_S = 1.0, 4.0
-"""A worker that has work and is silent for so long is asked whether it still runs, and ended if it
-does not answer. Native code may hold the interpreter for a moment, and a machine be very busy."""
+"""A worker that has work but is silent for ``QUIET_S`` gets a ping, and is killed if it does not
+answer. Native code may hold the GIL for a moment, and the machine may be very busy."""
 OWN_DELAY_S = 1.0
-"""A timer that is so late: we slept ourselves, and the child's answer may wait to be read."""
+"""If a timer is this late, the parent was stalled, and the child's answer may still be unread."""
 
 # --- starts and ends -----------------------------------------------------------------------------
 
 START_QUIET_S, START_S = 60.0, 1800.0
-"""A child that builds its engine is given up when it has done nothing for so long, and whatever it
-does after the second. NeMo took up to 270 s."""
+"""A child that is building its engine is killed after ``START_QUIET_S`` without progress, and after
+``START_S`` in any case. NeMo took up to 270 s."""
 LEAST_CPU = 0.01
-"""Of one core: a child that uses less does nothing."""
+"""Share of one core: a child that uses less makes no progress."""
 STOP_TIMEOUT_S = 3.0
-"""How long an engine may go on with its step once it is told to end."""
+"""How long an engine may continue its step after it was asked to stop."""
 RESTART_DELAYS_S = (0.0, 1.0, 5.0, 30.0)
 """Wait before the n-th restart in a row; the last one repeats."""
 STEADY_LIFE_S = 10.0
-"""A child that was ready for so long ends the row of restarts."""
+"""A child that was ready for this long resets the count of restarts."""
 PATIENCE_S = 5.0
-"""After an engine's end, work waits so long for it to be back. The user hears nothing meanwhile."""
+"""How long work waits for an engine that ended to return. The user hears nothing meanwhile."""
 HOPELESS_S = 15.0
-"""What took longer to start is not waited for. The first start, of all engines at once, takes some
-times as long as a later one."""
+"""Work does not wait for an engine that took longer than this to start. The first start, of all
+engines at once, takes several times as long as a later one."""

@@ -1,7 +1,7 @@
 """An engine's blocking code as sessions see it: awaitable, bounded, cancellable, restartable.
 
-A worker runs one engine inline, in a thread or in a child process. ``run()`` is its life: it
-belongs into a TaskGroup and returns after ``close()``. ``stage`` is what sessions call; each call
+A worker runs one engine inline, in a thread or in a child process. ``run()`` is its whole life: it
+belongs in a TaskGroup and returns after ``close()``. ``stage`` is what sessions call; each call
 becomes a job of the ``EngineHost`` that runs where the engine is.
 """
 
@@ -28,7 +28,7 @@ from pipeline.workers.readiness import Readiness
 
 
 class _Job:
-    """One job seen from the loop: a bounded stream of items and one end."""
+    """One job seen from the loop: a bounded stream of items, then one result."""
 
     def __init__(self, number: int, work: Work) -> None:
         self.number = number
@@ -42,7 +42,7 @@ class _Job:
         await self.changed.wait()
 
     async def result(self) -> Any:
-        """Wait for its end. Raises what the engine raised."""
+        """Wait for the job to end. Raises what the engine raised."""
         while self.done is None:
             await self.change()
         if self.done.error:
@@ -57,9 +57,9 @@ class Worker(Readiness):
         super().__init__()
         self.name = f"{spec.kind} {spec.name}"
         self.generation = 0
-        """How often an engine was built."""
+        """How many times the engine was built."""
         self.info: EngineInfo | None = None
-        """What the engine can do, once it was ready."""
+        """What the engine can do; set when it is first ready."""
         self.engine = Remote(self, 0, 0)
         self.stage: Any = _STAGES[spec.kind](self)
         """See ``pipeline.engines.stages``."""
@@ -78,7 +78,7 @@ class Worker(Readiness):
         raise NotImplementedError
 
     def post(self, request: Request) -> None:
-        """Send it to the engine's host."""
+        """Send ``request`` to the engine's host."""
         raise NotImplementedError
 
     @property
@@ -90,16 +90,16 @@ class Worker(Readiness):
 
     @property
     def identity(self) -> str:
-        """Tells engines of other weights or options apart, over restarts, too. Reads the disk."""
-        told = [self.name, self._options.model_dump_json()]
+        """Stable over restarts; differs if weights or options differ. Reads the disk."""
+        parts = [self.name, self._options.model_dump_json()]
         paths = sorted(self._weights.iterdir()) if self._weights else []
         if own := getattr(self._options, "model_file", None):
             paths = [(self._weights or Path()) / Path(own).expanduser()]
         for path in paths:
             with suppress(OSError):
                 stat = path.stat()
-                told += [path.name, str(stat.st_size), str(stat.st_mtime_ns)]
-        return "\n".join(told)
+                parts += [path.name, str(stat.st_size), str(stat.st_mtime_ns)]
+        return "\n".join(parts)
 
     # -- jobs
 
@@ -116,7 +116,7 @@ class Worker(Readiness):
         cancellable: bool,
         keep: int | None = None,
     ) -> Iterator[_Job]:
-        """Submit a job (see ``Submit``); it is stopped when the block is left before its end."""
+        """Submit a job (see ``Submit``). Leaving the block before the job ends cancels it."""
         if self.problem:
             raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem)
         number = self.new_id()
@@ -157,7 +157,7 @@ class Worker(Readiness):
 
 
 class Remote:
-    """An object inside a worker: the engine itself (``target`` 0), or one that was opened on it.
+    """An object inside a worker: the engine itself (``target`` 0), or an object opened on it.
 
     Each call raises what the method raises, ``Cancelled``, or ``EngineCrashed``.
     """
@@ -169,7 +169,7 @@ class Remote:
 
     @property
     def alive(self) -> bool:
-        """False once the engine was restarted: what was opened on the old one is gone."""
+        """False after an engine restart: objects opened on the old engine are gone."""
         return self._target == 0 or self._generation == self._worker.generation
 
     @property
@@ -178,7 +178,7 @@ class Remote:
         return self.alive and self._worker.problem is None
 
     async def call(self, method: str, *args: Any, work: Work, cancellable: bool = False) -> Any:
-        """Run a method to its end. ``cancellable``: it takes a ``CancelToken`` at the end."""
+        """Run a method to its end. ``cancellable``: its last argument is a ``CancelToken``."""
         with self._job(method, args, work, cancellable) as job:
             return await job.result()
 
@@ -197,7 +197,7 @@ class Remote:
                 await job.change()
 
     async def last(self, method: str, *args: Any, work: Work) -> Any:
-        """What a generator method yields last."""
+        """The last item that a generator method yields."""
         async with aclosing(self.stream(method, *args, work=work)) as items:
             values = [item async for item in items]
         return values[-1] if values else None
@@ -210,24 +210,24 @@ class Remote:
             with self._job(method, args, work, False, target) as job:
                 await job.result()
         except BaseException:
-            # Cancelled by now: nothing is kept that this drop could come too early for.
+            # The job is already cancelled, so it cannot store the object after this drop.
             self._worker.post(Drop(target))
             raise
         return Remote(self._worker, target, generation)
 
     def close(self) -> None:
-        """Let go of the object; it is closed when the engine gets to it."""
+        """Release the object; the engine closes it when it has time."""
         if self.alive:
             self._worker.post(Drop(self._target))
 
     async def _back(self) -> None:
-        """Wait for an engine that is being restarted; what was opened on it does not come back."""
+        """Wait for an engine that is restarting; objects opened on it do not come back."""
         if self._target == 0:
             await self._worker.back()
 
     def _job(self, method: str, args: tuple[Any, ...], work: Work, *how: Any) -> Any:
         if not self.alive:
-            raise EngineCrashed(f"The {self._worker.name} engine was restarted under this call")
+            raise EngineCrashed(f"The {self._worker.name} engine was restarted during this call")
         return self._worker.job(self._target, method, args, work, *how)
 
 
@@ -235,8 +235,8 @@ class Remote:
 
 
 class _VadStream:
-    """Opened when first used, and again after an engine restart: the window that was lost with the
-    old one is scored by the new one."""
+    """Opened on first use, and again after an engine restart: the new engine then scores the window
+    that was lost with the old one."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -307,7 +307,7 @@ class _Stt(_Stage):
 
 
 class _Conversation:
-    """Opened when first used, and again after an engine restart."""
+    """Opened on first use, and again after an engine restart."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -338,15 +338,15 @@ class _Conversation:
                 yield delta
 
     def close(self) -> None:
-        """For good; an opening that is under way ends with ``Cancelled``."""
+        """Close for good; an ``open`` in progress ends with ``Cancelled``."""
         self._closed = True
         if self._remote:
             self._remote.close()
             self._remote = None
 
     async def _until_ready(self, work: Work) -> None:
-        """Reading ahead has time: an engine that is restarted finds it waiting, and has read the
-        conversation when it is asked. Raises ``Cancelled``."""
+        """Reading ahead is not urgent: it waits for a restart, so that the new engine has read the
+        conversation by the time it must reply. Raises ``Cancelled``."""
         if self._worker.ready.is_set():
             return
         stopped = asyncio.Event()
@@ -363,7 +363,7 @@ class _Conversation:
             raise Cancelled
 
     async def _opened(self, work: Work) -> Remote:
-        # A warm-up and a reply may come at once; they share one object.
+        # A warm-up and a reply may arrive together; they share one object.
         async with self._opening:
             if self._remote is None or not self._remote.usable:
                 self._remote = await self._worker.engine.open("open", work=work)

@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int) -> None:
-    """``parent``: id of the process that started this one."""
+    """``parent``: process id of the parent."""
     # The parent decides when this child ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -37,28 +37,28 @@ def main(parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Have the kernel end this process with its parent, even in the middle of a native step.
+    """Have the kernel kill this process when its parent ends, even in the middle of a native step.
 
-    Strictly, with the thread that has started it: that of the parent's event loop. Elsewhere than
-    on Linux a child ends when it finds its stdin closed."""
+    Strictly, when the thread that started it ends: the parent's event loop. On systems other than
+    Linux, a child ends when its stdin closes."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        os._exit(1)  # it was faster
+        os._exit(1)  # the parent has already ended
 
 
 class Pipe:
-    """Messages from and to the parent. One thread reads; any may send."""
+    """Messages from and to the parent. One thread reads; any thread may send."""
 
     def __init__(self) -> None:
         self._requests = Connection(os.dup(sys.stdin.fileno()), writable=False)
         self._answers = Connection(os.dup(sys.stdout.fileno()), readable=False)
-        # Libraries that print must not print into the pipe.
+        # Libraries must not print into the pipe.
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         self._writing = threading.Lock()
 
     def read(self) -> Any:
-        """The next message, or ``None`` when the parent has closed its end."""
+        """The next message, or ``None`` once the parent has closed its end."""
         try:
             message = self._requests.recv_bytes()
         except (EOFError, OSError):
@@ -87,7 +87,7 @@ def _serve(build: Build, pipe: Pipe) -> None:
     host.run()
     if host.broken:
         pipe.send(Broken(host.broken))
-        os._exit(1)  # its libraries may not be able to end in order
+        os._exit(1)  # its libraries may not survive a normal exit
 
 
 def _receive(pipe: Pipe, built: Future[EngineHost], stop_timeout_s: float) -> None:
@@ -98,9 +98,9 @@ def _receive(pipe: Pipe, built: Future[EngineHost], stop_timeout_s: float) -> No
             else:
                 built.result().receive(request)
     except Exception:
-        log.exception("a request could not be read; this engine's process ends")
+        log.exception("a request could not be read; ending this engine's process")
     if built.done():
         built.result().close()
-    # The parent is gone, or waits for us: neither a long step nor a build may hold us.
+    # The parent is gone or waits for this process: a long step or build must not delay the exit.
     time.sleep(stop_timeout_s)
     os._exit(1)

@@ -182,7 +182,7 @@ class Listening:
     def _job(self, work: Work) -> AbstractContextManager[Job]:
         assert not self.closed, "used after its end"
         if self.generation != self.ears.generation:
-            raise EngineCrashed("The engine was restarted under this call")
+            raise EngineCrashed("The engine was restarted during this call")
         return self.ears.job(work)
 
     def _text(self, *, whole: bool = False) -> str:

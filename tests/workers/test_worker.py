@@ -106,7 +106,7 @@ async def test_a_failing_build_is_the_workers_failure(
     ("build", "says"),
     [
         (build_crash, "ended while it was starting"),
-        (lambda options, weights: None, "cannot be handed to a process"),
+        (lambda options, weights: None, "cannot be sent to a process"),
     ],
 )
 async def test_a_child_that_cannot_start_says_why(build: Any, says: str) -> None:
