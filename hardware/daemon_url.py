@@ -1,4 +1,4 @@
-"""Where a robot's daemon is, as people write it."""
+"""The address of a robot's daemon, as people write it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAEMON_PORT = 8000
 def daemon_url(text: str) -> str:
     """``HOST``, ``HOST:PORT`` or an ``http(s)://`` URL as a URL without a slash at its end.
 
-    Raises ``ValueError`` with what is wrong with it.
+    Raises ``ValueError``, saying what is wrong with it.
     """
     written = text.strip()
     try:
@@ -20,9 +20,9 @@ def daemon_url(text: str) -> str:
         port = parts.port
         (parts.hostname or "").encode("idna")  # as looking it up would
     except ValueError as error:
-        raise ValueError(f"robot.url is no URL: {error}") from error
+        raise ValueError(f"robot.url is not a URL: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("robot.url is no http:// URL with a host")
+        raise ValueError("robot.url is not an http:// URL with a host")
     place = parts.netloc
     if port is None and "://" not in written:
         place = f"{place.rstrip(':')}:{DAEMON_PORT}"

@@ -1,4 +1,4 @@
-"""What the YAML says about the body: sound devices, the microphone array, the robot."""
+"""The YAML's sections for the body: sound devices, the microphone array, the robot."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Array(BaseModel):
     @classmethod
     def _without_lights(cls, written: Any) -> Any:
         if isinstance(written, dict) and written.pop("lights", None) is not None:
-            log.warning("array.lights does nothing any more: remove it")
+            log.warning("array.lights no longer does anything: remove it")
         return written
 
     @property

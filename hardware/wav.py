@@ -1,4 +1,4 @@
-"""Recordings as a microphone, and files as a loudspeaker."""
+"""Recordings in place of a microphone, and files in place of a loudspeaker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIX = "Give a WAV, FLAC, OGG or MP3 recording; any rate, width and number of ch
 def read_recording(path: Path, rate: int) -> Pcm:
     """The whole recording as mono int16 at ``rate`` Hz; channels are averaged.
 
-    Raises ``AudioFormatError`` when there is no such file, no audio in it, or no sound file.
+    Raises ``AudioFormatError`` if the file is missing, empty, or not a sound file.
     """
     import soundfile
 
@@ -38,7 +38,7 @@ def read_recording(path: Path, rate: int) -> Pcm:
 
 
 def write_recording(path: Path, pcm: Pcm, rate: int) -> None:
-    """Write mono 16-bit audio; the ending of ``path`` names the format.
+    """Write mono 16-bit audio; the extension of ``path`` names the format.
 
     Raises ``AudioFormatError`` when the file cannot be written.
     """
@@ -53,14 +53,14 @@ def write_recording(path: Path, pcm: Pcm, rate: int) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Find out before there is something to write. Raises ``AudioFormatError``."""
+    """Check a path before there is audio to write. Raises ``AudioFormatError``."""
     import soundfile
 
     kind = path.suffix.removeprefix(".").upper()
     if not soundfile.check_format(kind or "?", "PCM_16"):
-        why = f"{path.suffix or 'no ending'} is no format for 16-bit audio"
+        why = f"{path.suffix or 'no ending'} is not a format for 16-bit audio"
     elif not os.access(path.parent, os.W_OK):
-        why = f"the folder {path.parent} is not there, or not yours"
+        why = f"the folder {path.parent} does not exist, or you may not write to it"
     else:
         return
     raise AudioFormatError(

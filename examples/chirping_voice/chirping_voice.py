@@ -21,7 +21,7 @@ class ChirpingVoice:
         self.options = options
 
     def synthesize(self, request, cancel):
-        """One piece of int16 sound for each word; stops as soon as it is no longer wanted."""
+        """Yields int16 audio, one chunk per word; stops as soon as it is cancelled."""
         octave = 2 if request.voice == "mouse" else 1
         seconds = 60 / (self.options.words_per_minute * request.speed)
         for word in request.text.split():

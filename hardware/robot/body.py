@@ -16,18 +16,18 @@ from pipeline.commands import Direction
 from pipeline.events import Event
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 10.0
-"""Before it looks again for an absent daemon; doubled each time."""
+"""Delay before it looks for an absent daemon again; doubles each time."""
 STEADY_S = 1.0
-"""A connection that held so long ends the trouble before it."""
+"""A connection that lasts this long resets the delay and the reported troubles."""
 
 
 class RobotBody:
-    """Moves with a conversation, while ``run`` runs; without a robot the conversation goes on.
+    """Moves with a conversation while ``run`` runs; without a robot the conversation goes on.
 
     ``note``, ``heard`` and ``played`` are called from the event loop that ``run`` runs on; they
-    never wait. ``notify`` gets, from ``run``, each trouble once until it is over.
-    ``array_in_head``: the microphone array turns with the head, as the Reachy Mini's own does; set
-    it to false for an array that stands still, looking where the robot looks.
+    never wait. ``run`` calls ``notify`` once for each trouble until it is over.
+    ``array_in_head``: the microphone array turns with the head, like the Reachy Mini's; false for
+    an array that stands still and faces the same way as the robot.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class RobotBody:
         self._moved_at: float | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled; then the robot is led to rest, which takes up to 4 s. Returns at
-        once where ``moves`` is false or ``url`` is null."""
+        """Run until cancelled, then bring the robot to rest, which takes up to 4 s. Returns at
+        once if ``moves`` is false or ``url`` is null."""
         if not self._settings.moves or self._settings.url is None:
             return
         wait_s = FIRST_WAIT_S
@@ -85,11 +85,11 @@ class RobotBody:
             self._told.add("not found")  # that it is gone says it
 
     def note(self, event: Event) -> None:
-        """Something happened in the conversation, just now."""
+        """Something has just happened in the conversation."""
         self._posture.note(event, asyncio.get_running_loop().time())
 
     def heard(self, direction: Direction) -> None:
-        """What the array hears, just now; about 10 times a second."""
+        """The array's latest reading; about 10 times a second."""
         now = asyncio.get_running_loop().time()
         if not self.array_in_head:
             self._posture.heard(direction, now, 0.0)
@@ -101,13 +101,13 @@ class RobotBody:
                 self._posture.heard(direction, now, head_yaw)
 
     def unturned(self, direction: Direction) -> Direction:
-        """The direction against the robot's foot instead of its head; while the head turns, by the
-        pose it was told last."""
+        """The direction relative to the robot's foot instead of its head; while the head turns, by
+        the last pose sent."""
         if not self.array_in_head or self._presence is None:
             return direction
         return unturned(direction, self._presence.yaw)
 
     def played(self, pcm: Pcm, rate: int, at: float) -> None:
-        """``pcm`` (int16, mono, shape ``(n,)``, ``rate`` Hz) is heard from the loudspeaker from
-        ``at`` on, in seconds of the loop's clock; may be told up to a minute ahead."""
+        """The loudspeaker plays ``pcm`` (int16, mono, shape ``(n,)``, ``rate`` Hz) from ``at`` on,
+        in seconds of the loop's clock; call this up to a minute ahead."""
         self._posture.played(pcm, rate, at)

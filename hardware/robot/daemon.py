@@ -1,7 +1,6 @@
-"""The daemon of a Reachy Mini, as far as a body needs it: reachy-mini 1.13.0.
+"""The part of a Reachy Mini's daemon that a body needs: reachy-mini 1.13.0.
 
-REST under ``/api`` with JSON, and one WebSocket that takes targets. Angles in radians, lengths in
-metres.
+REST with JSON under ``/api``, and one WebSocket for targets. Angles in radians, lengths in metres.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
 ANSWER_S = 2.0
-"""The longest wait for an answer, for a connection, or for room in it."""
+"""The longest wait for an answer, for a connection, or for space in its send buffer."""
 PING_S = 2.0
-"""A daemon that has vanished without a word (Wi-Fi, power) is missed after twice this."""
+"""A daemon that vanishes silently (Wi-Fi, power) is noticed after twice this."""
 
 _OTHER = "what answers there is no daemon of a Reachy Mini"
 
@@ -33,9 +32,9 @@ MotorMode = Literal["enabled", "disabled", "gravity_compensation"]
 
 @asynccontextmanager
 async def open_daemon(url: str) -> AsyncIterator[Daemon]:
-    """The daemon at ``url`` (``http://HOST:PORT``, or ``HOST:PORT``); asks it nothing yet.
+    """The daemon at ``url`` (``http://HOST:PORT``, or ``HOST:PORT``); sends nothing yet.
 
-    Raises ``RobotError`` for what is no such URL.
+    Raises ``RobotError`` for any other URL.
     """
     try:
         base = daemon_url(url)
@@ -60,12 +59,12 @@ def _client(base: str) -> httpx.AsyncClient:
             base_url=f"{base}/api/", timeout=ANSWER_S, trust_env=False, verify=verify
         )
     except httpx.InvalidURL as error:
-        raise ValueError(f"robot.url is no URL: {error}") from error
+        raise ValueError(f"robot.url is not a URL: {error}") from error
 
 
 class Daemon:
-    """Every call raises ``RobotError``: not found (no answer), not ready, lost (too late, or broken
-    off), or refuses."""
+    """Every call may raise ``RobotError``: not found (no answer), not ready, lost (too late, or
+    disconnected), or refuses."""
 
     def __init__(self, url: str, base: str, client: httpx.AsyncClient) -> None:
         self.url = url
@@ -73,12 +72,12 @@ class Daemon:
         self._client = client
 
     async def check(self) -> None:
-        """Whether this is a daemon of a Reachy Mini, and its robot runs."""
+        """Raise unless this is a Reachy Mini's daemon and its robot is running."""
         answer = await self._get("daemon/status")
         if not isinstance(answer, dict) or "state" not in answer:
             raise self.error("not found", "what answers there is no daemon of a Reachy Mini")
         if answer["state"] != "running":
-            why = answer.get("error") or f"it says that it is {answer['state']}"
+            why = answer.get("error") or f"its state is {answer['state']}"
             raise self.error("not ready", str(why))
 
     async def pose(self) -> Pose:
@@ -109,7 +108,7 @@ class Daemon:
         await self._ask("POST", f"motors/set_mode/{mode}")
 
     async def holder(self) -> str | None:
-        """The app or the distant client that has the robot to itself, by name, if any."""
+        """The name of the app or remote client that holds the robot exclusively, if any."""
         lock = await self._get("daemon/robot-app-lock-status", none_if_unknown=True)
         if lock is not None:
             with self._known_form("app"):
@@ -122,12 +121,12 @@ class Daemon:
             return None if app["state"] in ("done", "error") else str(app["info"]["name"])
 
     async def plays_a_move(self) -> bool:
-        """Whether it is on a way of its own (a dance, a goto); it ignores targets meanwhile."""
+        """Whether it is playing a move (a dance, a goto); it ignores targets meanwhile."""
         return bool(await self._get("move/running"))
 
     @asynccontextmanager
     async def targets(self) -> AsyncIterator[Targets]:
-        """A stream of poses to be in, at once."""
+        """A stream of target poses, effective at once."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import WebSocketException
 
@@ -157,7 +156,7 @@ class Daemon:
         try:
             yield
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self.error("refuses", f"it tells its {what} in a form unknown to us") from error
+            raise self.error("refuses", f"its {what} has an unknown format") from error
 
     async def _get(self, path: str, *, none_if_unknown: bool = False) -> Any:
         return await self._ask("GET", path, none_if_unknown=none_if_unknown)
@@ -189,14 +188,14 @@ _HEAD_KEYS = ("roll", "pitch", "yaw", "x", "y", "z")
 
 
 class Targets:
-    """The stream. The daemon does what it is told last; it answers only what it cannot read."""
+    """The stream. The daemon follows the latest target; it answers only what it cannot read."""
 
     def __init__(self, daemon: Daemon, socket: ClientConnection) -> None:
         self._error = daemon.error
         self._socket = socket
 
     async def send(self, pose: Pose) -> None:
-        """Raises ``RobotError`` when the connection is gone, or has no room for 2 s."""
+        """Raises ``RobotError`` if the connection is lost, or its buffer stays full for 2 s."""
         from websockets.exceptions import ConnectionClosed
 
         target = {
@@ -211,7 +210,7 @@ class Targets:
             raise self._error("lost", f"the connection broke off ({_said(error)})") from error
 
     async def watch(self) -> None:
-        """Never returns: raises ``RobotError`` with what the daemon cannot read, or when the
+        """Never returns: raises ``RobotError`` if the daemon cannot read a target, or when the
         connection ends."""
         from websockets.exceptions import ConnectionClosed
 

@@ -11,33 +11,33 @@ from hardware.robot.poses import clamp
 from pipeline.commands import Direction
 
 FARTHEST_RAD = math.radians(75)
-"""Looks no further to the side: there a linear array is at its least exact."""
+"""The furthest it looks to the side: beyond that a linear array is least exact."""
 NEEDED, KEPT = 3, 5
-"""Readings before it turns, and those whose median it takes: outliers are common."""
+"""Readings before it turns, and readings in the median: outliers are common."""
 WINDOW_S = 0.8
 HYSTERESIS_RAD = math.radians(10)
-"""It does not follow a smaller change."""
+"""Smaller changes are ignored."""
 FORGOTTEN_S = 30.0
-"""So long after the last voice it looks to the front again."""
+"""This long after the last voice it looks to the front again."""
 
 
 def yaw_of(direction: Direction) -> float:
-    """The head's yaw, in rad, against the array. What may be behind a linear array is taken for
-    the front: it cannot tell them apart."""
+    """The head's yaw, in rad, relative to the array. A linear array cannot tell front from back, so
+    everything is taken to be in front."""
     azimuth = direction.azimuth_deg % 360
     front = azimuth if azimuth <= 180 else 360 - azimuth
     return math.radians(90 - front)
 
 
 def unturned(direction: Direction, array_yaw: float) -> Direction:
-    """As an array would hear it that looks to the front. ``array_yaw``: where this one looks, in
-    rad."""
+    """The direction as seen by an array that faces the front. ``array_yaw``: where this one faces,
+    in rad."""
     azimuth_deg = 90 - math.degrees(array_yaw + yaw_of(direction))
     return replace(direction, azimuth_deg=azimuth_deg % 360)
 
 
 class Gaze:
-    """A fold of directions; times are seconds of one clock."""
+    """Folds over directions; times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._yaw = 0.0
@@ -61,11 +61,11 @@ class Gaze:
             self._yaw = middle
 
     def forget_readings(self) -> None:
-        """What was heard from here on is another voice, or was heard while the head turned."""
+        """Start over: another voice follows, or the head has been turning."""
         self._readings.clear()
 
     def yaw(self, now: float) -> float:
-        """In rad, against the robot's foot; 0 when no speech was heard for long."""
+        """In rad, relative to the robot's foot; 0 after a long time without speech."""
         if now - self._heard_at > FORGOTTEN_S:
             self._yaw = 0.0
         return self._yaw

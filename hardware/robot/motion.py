@@ -1,4 +1,4 @@
-"""From the pose that is wanted to the poses on the way there: smooth, and never too fast."""
+"""Interpolates from the current pose to the wanted one: smooth, and never too fast."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ PACE = 8.0
 """1/s: how quickly a wanted pose is approached. A small step is 90 % done after 0.49 s."""
 
 LONGEST_STEP_S = 0.1
-"""After a longer pause the way goes on from where it was, instead of jumping."""
+"""After a longer pause the movement continues from where it was instead of jumping."""
 
 
 class Motion:
     """Follows wanted poses, axis by axis, as a critically damped spring would.
 
-    The pull of the spring is cut at what makes ``SPEED_LIMITS`` its final speed, so that no axis
-    ever exceeds them, whatever is wanted and however often that changes. No axis leaves
-    ``LIMITS``, but that the way may begin outside, and lead to one of ``others``: a robot without
-    power lies folded, and is folded again before its power is switched off.
+    The spring's pull is clipped so that its final speed is ``SPEED_LIMITS``: no axis ever exceeds
+    them, whatever pose is wanted and however often it changes. No axis leaves ``LIMITS``, except
+    that the path may begin outside them and lead to one of ``others``: a robot without power lies
+    folded, and is folded again before its power is switched off.
     """
 
     def __init__(self, start: Pose, *others: Pose) -> None:
@@ -34,7 +34,7 @@ class Motion:
         return self._speeds.yaw
 
     def step(self, wanted: Pose, seconds: float) -> Pose:
-        """The pose ``seconds`` later, on the way to ``wanted``."""
+        """Returns the pose ``seconds`` later, on the way to ``wanted``."""
         seconds = max(0.0, min(seconds, LONGEST_STEP_S))
         steps = [
             _step(at, speed, max(lowest, min(highest, goal)), seconds, fastest)

@@ -1,4 +1,4 @@
-"""Where a Reachy Mini can hold its head, antennas and body.
+"""Poses that a Reachy Mini's head, antennas and body can take.
 
 The frame is the daemon's: x to the front, y to the left, z up, in metres from where the upright
 head rests; angles in radians, roll, pitch and yaw about these axes. A positive pitch looks down, a
@@ -16,10 +16,9 @@ ANTENNA_REST_RAD = math.radians(10)
 
 
 class Pose(NamedTuple):
-    """Where the robot is, as numbers that do not depend on each other: ``neck_yaw`` is the head's
-    turn against the body, ``body_yaw`` that of the foot's turntable; antennas are 0 upright, and
-    go away from the head with opposite signs. Also used for what a pose may be, and how fast it
-    may change, axis by axis."""
+    """The robot's pose as independent numbers: ``neck_yaw`` is the head's turn relative to the
+    body, ``body_yaw`` that of the foot's turntable; antennas are 0 upright, and lean away from the
+    head with opposite signs. Also used for the limits of a pose and of its speed, axis by axis."""
 
     roll: float = 0.0
     pitch: float = 0.0
@@ -50,7 +49,7 @@ LIMITS = Pose(
     right_antenna=3.05,
     left_antenna=3.05,
 )
-"""What we ask for at most, either way. The robot's own limits are wider: roll and pitch 40°, head
+"""Limits of the poses we send, either way. The robot's own are wider: roll and pitch 40°, head
 against body 65°, body 160° (SDK's "Core concepts"; ``max_relative_yaw`` and ``max_body_yaw`` in
 ``kinematics/analytical_kinematics.py``, 1.13.0); antennas: its folded ones. It names
 no limits for x, y and z, nor for all axes at once: with these, its kinematics (1.13.0) reaches
@@ -76,13 +75,13 @@ def clamp(value: float, limit: float) -> float:
 
 
 def within_limits(pose: Pose) -> Pose:
-    """The nearest pose that keeps to ``LIMITS``."""
+    """The nearest pose within ``LIMITS``."""
     return Pose(*map(clamp, pose, LIMITS))
 
 
 def swayed(pose: Pose, sway: Pose) -> Pose:
-    """The pose with ``sway`` added, as far as ``LIMITS`` (or, for one that is outside of them, its
-    own place) allow."""
+    """The pose with ``sway`` added, clipped to ``LIMITS`` (or to its current value on an axis that
+    is outside them)."""
     return Pose(
         *(
             max(min(-limit, at), min(max(limit, at), at + more))
@@ -97,7 +96,7 @@ def near(pose: Pose, other: Pose) -> bool:
 
 
 def far(pose: Pose, other: Pose) -> bool:
-    """Whether they differ by more than a robot lags behind what it is told."""
+    """Whether they differ by more than a robot lags behind its target."""
     angle, length, antenna = math.radians(25), 0.02, 1.0
     return not _differ_by_less(pose, other, [*[angle] * 4, *[length] * 3, *[antenna] * 2])
 

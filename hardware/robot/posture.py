@@ -1,4 +1,4 @@
-"""What the robot's body does at which moment of a conversation: events in, poses out."""
+"""The robot's body language in a conversation: events in, poses out."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from pipeline.items import FunctionCallItem
 Mode = Literal["idle", "listening", "pausing", "thinking", "speaking"]
 
 THINKS_S = 20.0
-"""Longer than any answer takes; then nothing comes any more."""
+"""Longer than any answer takes; after this it stops waiting."""
 DEAF_S = 0.3
-"""After the robot's own voice, the array may still hear the room's answer to it."""
+"""After the robot's own voice, the array may still hear its reverberation."""
 
 BREATH_HZ, BREATH_M = 0.2, 0.003
 ANTENNA_BREATH_RAD = 0.05
@@ -37,14 +37,14 @@ PONDER_HZ, PONDER_RAD = 0.2, math.radians(3)
 _OPEN_RAD = 0.55
 """Of the antennas, while it listens."""
 _DOWN_RAD = -0.8
-"""Of the antenna that shows that the robot takes the turn."""
+"""Of the antenna that shows that the robot is taking the turn."""
 
 
 class Posture:
-    """A fold of what happens; times are seconds of one clock and never fall.
+    """Folds over events; times are seconds of one clock and never fall.
 
     An answer begins with its first audio and ends with its ``ReplyFinished``, or when the last
-    that was told by ``played`` has been heard, whichever is later.
+    audio passed to ``played`` has been heard, whichever is later.
     """
 
     def __init__(self) -> None:
@@ -103,26 +103,26 @@ class Posture:
             self._become("idle", now)
 
     def heard(self, direction: Direction, now: float, array_yaw: float) -> None:
-        """The array hears from there; ``array_yaw``: where its own front points, in rad. Not to
-        be told while the array turns."""
+        """The array heard something there; ``array_yaw``: where its front points, in rad. Do not
+        call this while the array turns."""
         if self.mode(now) != "speaking" and now - self._silent_since >= DEAF_S:
             self.gaze.heard(direction, now, array_yaw)
         else:
             self.gaze.forget_readings()
 
     def played(self, pcm: Pcm, rate: int, at: float) -> None:
-        """``pcm`` (int16, mono, ``rate`` Hz) is heard from the loudspeaker from ``at`` on."""
+        """The loudspeaker plays ``pcm`` (int16, mono, ``rate`` Hz) from ``at`` on."""
         self.wobble.played(pcm, rate, at)
 
     def wanted(self, now: float) -> Pose:
-        """Where to be, within ``LIMITS``; may jump from one call to the next."""
+        """The wanted pose, within ``LIMITS``; may jump from one call to the next."""
         stance = _stance(self.mode(now), now - self._since, now)
         neck_yaw, body_yaw = facing(self.gaze.yaw(now))
         looking = stance._replace(neck_yaw=neck_yaw + stance.neck_yaw, body_yaw=body_yaw)
         return within_limits(looking)
 
     def sway(self, now: float) -> Pose:
-        """To be added to the pose as it is: the voice's wobble."""
+        """The voice's wobble, to be added to the current pose."""
         offset, _ = self.wobble.offset(now)
         return offset
 
@@ -140,8 +140,8 @@ def _stance(mode: Mode, since_s: float, now: float) -> Pose:
     """Head and antennas, looking to the front."""
     match mode:
         case "listening" | "pausing":
-            # Quite still: motors are heard by the microphones beside them. At the first silent
-            # frames one antenna goes down, where it is while the robot thinks.
+            # Quite still: the microphones hear the motors beside them. At the first silent
+            # frames one antenna goes down to its thinking position.
             right = _DOWN_RAD if mode == "pausing" else -_OPEN_RAD
             return Pose(
                 roll=math.radians(4),

@@ -1,4 +1,4 @@
-"""One connection to the robot: wakes it, moves it, keeps out of others' way, lets it rest."""
+"""One connection to the robot: wakes it, moves it, yields to other programs, puts it to rest."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from hardware.robot.posture import Posture
 PERIOD_S = 0.02
 """As often as the daemon's own control loop looks at its target (50 Hz)."""
 LOOK_S = 1.0
-"""How often it asks who else moves the robot. The daemon sends no event for that."""
+"""How often it asks whether another program moves the robot. The daemon sends no event for it."""
 REST_S = 4.0
-"""The longest way back to rest; then the robot stays as it is."""
+"""The longest time to come to rest; after it the robot stays as it is."""
 AFTER_APP_S = 30.0
 """Longer than a daemon takes to fold the robot after an app: a grace of 15 s, and 9 s of moving
 (``IDLE_RESET_HANDOFF_GRACE_S`` and ``goto_sleep`` in ``daemon/backend/abstract.py``, 1.13.0)."""
 TURNING_RAD_PER_S, SETTLED_S = 0.15, 0.3
-"""While the head turns faster, and so long after it, the array's directions are blurred."""
+"""While the head turns faster than this, and for a while after, the array's directions blur."""
 
 
 @dataclass
 class Found:
-    """How the robot was before anything was done to it; outlives a broken connection."""
+    """The robot's state before we changed it; survives a broken connection."""
 
     motors_off: bool = False
     let_go: bool = False
-    """Its motors were switched off meanwhile."""
+    """Its motors have been switched off meanwhile."""
     pose: Pose = NEUTRAL
 
 
 class Presence:
-    """Moves the robot for as long as the connection lasts. ``notify`` gets what a person should
-    know, once each time it begins."""
+    """Moves the robot while the connection lasts. ``notify`` receives each problem that a user
+    should know, once each time it begins."""
 
     def __init__(
         self, daemon: Daemon, posture: Posture, found: Found, notify: Callable[[RobotError], None]
@@ -53,24 +53,24 @@ class Presence:
         """``None`` while it keeps still."""
         self._told: str | None = None
         self._app_seen_at: float | None = None
-        """The last time an app had it, until that is over and done with."""
+        """The last time an app held the robot, until the daemon has finished with that app."""
         self._turned_at = float("-inf")
         self._last_step = self._clock()
 
     @property
     def yaw(self) -> float:
-        """Where the head was told to look, in rad; 0 while it is not ours."""
+        """The yaw last sent to the head, in rad; 0 while another program moves it."""
         return 0.0 if self._motion is None else self._motion.pose.yaw
 
     def head_yaw(self) -> float | None:
-        """Where the head looks, in rad; ``None`` while it turns or is not ours."""
+        """Where the head looks, in rad; ``None`` while it turns or another program moves it."""
         if self._motion is None or self._clock() - self._turned_at < SETTLED_S:
             return None
         return self._motion.pose.yaw
 
     async def run(self, targets: Targets) -> None:
-        """Until it is cancelled: then the robot goes to rest. Raises ``RobotError`` when the
-        connection does not hold."""
+        """Run until cancelled, then bring the robot to rest. Raises ``RobotError`` if the
+        connection breaks."""
         try:
             await self._look(waking=True)
             works = self._move(targets), self._keep_looking(), targets.watch()
@@ -87,7 +87,7 @@ class Presence:
             await self._look(waking=False)
 
     async def _look(self, *, waking: bool) -> None:
-        """Whether the robot is ours; if it has just become so, goes on from where it is."""
+        """Whether we may move the robot; if that has just begun, continue from where it is."""
         why = await self._obstacle(waking=waking)
         if why is not None:
             self._motion = None
@@ -108,7 +108,7 @@ class Presence:
         mode, plays = await self._daemon.motors(), await self._daemon.plays_a_move()
         if self._app_seen_at is not None:
             # Seconds after an app the daemon folds the robot and switches its motors off, which
-            # it does not show as a move; to move meanwhile would be a fight.
+            # it does not show as a move; moving meanwhile would fight it.
             over = mode == "disabled" and not plays
             if not over and self._clock() - self._app_seen_at < AFTER_APP_S:
                 return self._told
@@ -125,7 +125,7 @@ class Presence:
         if mode == "enabled":
             return None
         by_hand = "its motors were switched off"
-        return by_hand if mode == "disabled" else "it is moved by hand"
+        return by_hand if mode == "disabled" else "it is being moved by hand"
 
     async def _move(self, targets: Targets) -> None:
         due = self._clock()
@@ -147,8 +147,8 @@ class Presence:
         return pose
 
     async def _rest(self, targets: Targets) -> None:
-        """Back to neutral; or to where it was found without power, and without power again.
-        What another program holds is left as it is."""
+        """Return to neutral; or, if it was found without power, fold it and switch its power off
+        again. Leaves alone a robot that another program holds."""
         home = self._found.pose if self._found.motors_off else NEUTRAL
         self._posture.wobble.hush(self._clock())
         while self._motion is not None:
@@ -163,8 +163,8 @@ class Presence:
 
 
 async def _until_one_fails(*works: Coroutine[Any, Any, None]) -> None:
-    """Runs all, which never end, until one fails; raises its error. A task group would let that win
-    over a cancellation in the same moment, and nothing could end what goes on after an error."""
+    """Run all of these endless tasks until one fails; raise its error. In a task group that error
+    would win over a simultaneous cancellation, and the caller could no longer be cancelled."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)

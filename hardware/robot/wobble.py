@@ -1,4 +1,4 @@
-"""The small movements of a head that speaks, driven by what the loudspeaker plays just then."""
+"""The small head movements of a speaker, driven by what the loudspeaker is playing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pipeline.audio import Pcm
 
 HOP_S = 0.02
 HELD_HOPS = 3000
-"""A minute; what is told further ahead pushes the oldest out."""
+"""A minute; audio further ahead pushes the oldest out."""
 QUIET_DB, LOUD_DB = -50.0, -18.0
-"""Below the first (dBFS) nothing moves, at the second everything does."""
+"""Below the first (dBFS) nothing moves; at the second the movement is full."""
 RISE_PER_S, FALL_PER_S = 10.0, 4.0
-"""How fast the movement grows with the voice, and dies away after it."""
+"""Attack and decay of the movement as it follows the voice."""
 
 SWINGS = {
     "pitch": (math.radians(2.5), 1.9),
@@ -32,14 +32,14 @@ STILL = Pose(right_antenna=0.0, left_antenna=0.0)
 
 
 class Wobble:
-    """Holds how loud it will be and when; ``offset`` is asked with rising times.
+    """Holds the loudness to come; ``offset`` is called with rising times.
 
     Times are seconds of one clock, the same for ``played`` and ``offset``.
     """
 
     def __init__(self) -> None:
         self.over_at = -math.inf
-        """When the last of what was told will have been heard."""
+        """When the last known audio will have been heard."""
         self._hops: deque[tuple[float, float, float]] = deque(maxlen=HELD_HOPS)
         """Begin, end and loudness (0 to 1)."""
         self._loudness = 0.0
@@ -48,7 +48,7 @@ class Wobble:
         self._asked_at: float | None = None
 
     def played(self, pcm: Pcm, rate: int, at: float) -> None:
-        """``pcm`` (int16, mono, shape ``(n,)``, at ``rate`` Hz) is heard from the time ``at``."""
+        """The loudspeaker plays ``pcm`` (int16, mono, shape ``(n,)``, ``rate`` Hz) from ``at``."""
         hop = max(1, round(HOP_S * rate))
         starts = np.arange(0, len(pcm), hop)
         if not len(starts):
@@ -64,13 +64,13 @@ class Wobble:
         self.over_at = max(self.over_at, float(ends[-1]))
 
     def hush(self, now: float) -> None:
-        """What was to be heard later will not be."""
+        """Drop the audio that has not been played yet."""
         self._hops = deque((hop for hop in self._hops if hop[0] <= now), maxlen=HELD_HOPS)
         self.over_at = min(self.over_at, now)
         self._until = min(self._until, now)
 
     def offset(self, now: float) -> tuple[Pose, float]:
-        """To be added to the robot's pose, and how much of the movement there is (0 to 1)."""
+        """Returns the offset for the robot's pose, and the strength of the movement (0 to 1)."""
         while self._hops and self._hops[0][0] <= now:
             _, self._until, self._loudness = self._hops.popleft()
         wanted = self._loudness if now < self._until else 0.0

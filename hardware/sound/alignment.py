@@ -1,6 +1,6 @@
-"""What was heard and what was played then, sample for sample on one counter.
+"""The captured audio and what was played at the same time, sample for sample on one counter.
 
-Pure. The counter is the microphone's, at 16 kHz: what it lost is counted, never closed up. The
+Pure. The counter is the microphone's, at 16 kHz: lost samples are counted, never closed up. The
 loudspeaker's samples have their own counter; their place on the microphone's is a whole number,
 found from both clocks, and moved when one of the streams jumps or when the clocks have drifted
 apart by a block.
@@ -25,7 +25,7 @@ canceller wants the echo 6 to 300 ms after ``played``, and stamps are wrong by a
 either way. A driver that does not report all of its delay makes it more."""
 _SETTLED_S = 0.3
 _PATIENCE_SAMPLES = 3 * BLOCK_SAMPLES
-"""How long a block may wait for its reference where the loudspeaker's driver is late."""
+"""How long a block may wait for its reference if the loudspeaker's driver is late."""
 _MOST_OFF_SAMPLES = 1.2 * BLOCK_SAMPLES
 """While something is played the reference is moved by whole blocks, and seldom."""
 _OFF_IN_SILENCE_SAMPLES = BLOCK_SAMPLES // 2
@@ -94,34 +94,34 @@ class Alignment:
         """Samples of silence in the reference that the loudspeaker's counter knows nothing of."""
         self._held = EMPTY
         self._number = 0
-        """Of the first held sample, lost ones counted as the microphone's stream counts them."""
+        """Number of the first held sample; lost ones count, as in the microphone's stream."""
         self._lost = 0
         self._offset: int | None = None
         self._moved: int | None = None
         self._silent_samples = 0
 
     def played(self, piece: Piece) -> None:
-        """What the loudspeaker's driver has taken."""
+        """The loudspeaker's driver has taken these samples."""
         pcm, missed, jumped = self._played.take(piece)
         if missed > 0:
             self._reference.append(np.zeros(missed, np.int16))
         if jumped and self._offset is not None:
             self._gap()
             if jumped > 0:
-                # The device made silence of its own.
+                # The device inserted silence.
                 self._insert(jumped)
             else:
                 self._offset -= jumped
         self._reference.append(pcm)
 
     def speaker_reopened(self) -> None:
-        """Its stream is another one from now on; nothing was being played."""
+        """The loudspeaker has a new stream from now on; nothing was being played."""
         self._played = _Stream(self._speaker_hz)
         self._reference = AudioHistory(round(_KEPT_S * LISTEN_RATE))
         self._inserted, self._offset, self._reopened = 0, None, True
 
     def heard(self, piece: Piece) -> Iterator[SoundBlock]:
-        """What the microphone's driver brings. Yields the blocks that are whole."""
+        """Take the microphone driver's samples. Yields the complete blocks."""
         pcm, missed, jumped = self._heard.take(piece)
         if missed > 0:
             self._lose(missed, counted=True)
@@ -172,7 +172,7 @@ class Alignment:
         return round(self._off(0))
 
     def _off(self, offset: int) -> float:
-        """By how many samples more the reference ought to be ahead."""
+        """How many samples further ahead the reference should be."""
         at_s = self._heard.time_of(self._number) + LEAD_S
         number = self._number + offset - self._inserted
         return (at_s - self._played.time_of(number)) * LISTEN_RATE
@@ -200,7 +200,7 @@ class Alignment:
         return there
 
     def _move(self, off: float) -> int:
-        """By how many samples the reference is moved, because it is off by so many."""
+        """How many samples to move the reference by, if it is off by this many."""
         silent = self._silent_samples >= _SILENCE_SAMPLES
         if abs(off) <= (_OFF_IN_SILENCE_SAMPLES if silent else _MOST_OFF_SAMPLES):
             return 0

@@ -25,10 +25,10 @@ from pipeline.audio import LISTEN_RATE, Pcm
 _FIRST_S = 5.0
 """For the first sound: an idle PulseAudio sink takes 1.7 s to start."""
 _STALLED_S = 1.0
-"""A driver that is silent for so long has lost its device."""
+"""A driver that is silent for this long has lost its device."""
 _LATE_S, _STOOD_STILL_S = 0.05, 5.0
-"""When this program was late itself by more than the first, it has not yet seen what the drivers
-did; by more than the second, the streams are reopened."""
+"""If this program itself was late by more than the first, it may not have seen the drivers' calls
+yet; by more than the second, the streams are reopened."""
 _SOUNDING_S = 0.3
 _RETRY_S = 0.5
 _MOST_RETRY_S = 5.0
@@ -66,7 +66,7 @@ class _Opening:
         self.began_s = loop.time()
         """Of the loudspeaker's stream."""
         self.late_s = self.began_s
-        """When we were late ourselves; from then on a driver has its time again."""
+        """When we were late ourselves; a driver's timeout restarts then."""
         self.late_before = False
         self.first = True
         self._loop = loop
@@ -83,7 +83,7 @@ class _Opening:
 
 
 class SoundCard:
-    """Two devices as one: what is heard, with what was played then.
+    """Two devices as one: the captured audio, with what was played at that time.
 
     Methods are called on the event loop's thread; so is ``notify``, which must not wait.
     """
@@ -110,8 +110,8 @@ class SoundCard:
     async def run(self) -> None:
         """Open the devices, deliver, and open them again when they are lost; until cancelled.
 
-        Raises ``SoundError`` when they cannot be opened at the very start, and when a driver hangs
-        for half a minute: no call to it helps then, only a new process.
+        Raises ``SoundError`` if they cannot be opened at the very start, or if a driver hangs for
+        half a minute: then only a new process helps.
         """
         try:
             devices = await self._driver.devices()
@@ -132,30 +132,30 @@ class SoundCard:
             self._driver.end()
 
     def blocks(self) -> AsyncIterator[SoundBlock]:
-        """What is heard, 10 ms each, for one reader; ends when ``run`` does. Where the reader is
-        more than 2 s late the oldest are dropped, and counted."""
+        """The captured audio in blocks of 10 ms, for one reader; ends when ``run`` does. If the
+        reader is more than 2 s late, the oldest blocks are dropped and counted."""
         return self._inbox.blocks()
 
     def forget(self) -> None:
-        """What was heard without a listener, as while engines are loaded, is dropped and not
-        counted as lost."""
+        """Drop, without counting it as lost, the audio captured while nothing was listening, such
+        as while engines load."""
         self._inbox.forget()
 
     def play(self, pcm: Pcm, rate: int, sound_id: str) -> None:
-        """Behind what is queued; int16 mono, any ``rate`` in Hz. What a device that is away or a
-        full queue (180 s) cannot take is dropped."""
+        """Queue audio; int16 mono, any ``rate`` in Hz. Audio that does not fit the queue (180 s),
+        or comes while the device is away, is dropped."""
         self._speaker.play(pcm, rate, sound_id)
 
     def flush(self) -> None:
-        """Silence, after a fade of 3 ms and what the driver holds."""
+        """Stop playing, after a fade of 3 ms and the audio that the driver already holds."""
         self._speaker.flush()
 
     def duck(self, by_db: float) -> None:
-        """Quieter by so much, within 10 ms; 0 is full again."""
+        """Lower the volume by this much, within 10 ms; 0 restores it."""
         self._speaker.duck(by_db)
 
     def heard_s(self, sound_id: str) -> float:
-        """Seconds of that sound that have left the loudspeaker; 0 for one that is not known."""
+        """Seconds of that sound that have left the loudspeaker; 0 for an unknown sound."""
         return self._speaker.heard_s(sound_id, asyncio.get_running_loop().time())
 
     def state(self) -> CardState:
@@ -234,7 +234,7 @@ class SoundCard:
         return on_asked, on_ended
 
     async def _give_more_latency(self, opening: _Opening) -> None:
-        """Open the loudspeaker anew, in silence; the microphone goes on. Raises ``SoundError``."""
+        """Reopen the loudspeaker, in silence; the microphone goes on. Raises ``SoundError``."""
         assert opening.plan is not None
         self._dropouts.give_more()
         self._speaker.closed(asyncio.get_running_loop().time())
@@ -256,7 +256,7 @@ class SoundCard:
         loop = asyncio.get_running_loop()
         answered_s = loop.time()
         while True:
-            # A call that hangs or fails means that the device is not back yet.
+            # If a call hangs or fails, the device is not back yet.
             if await self._driver.close():
                 answered_s = loop.time()
             elif loop.time() - answered_s > _HUNG_S:
@@ -299,8 +299,8 @@ class SoundCard:
                 return Lost(self._chosen.speaker, f"{error.what}: {error.why}")
 
     def _were_late(self, opening: _Opening, by_s: float) -> bool:
-        """Whether this program was late itself, so that a driver's calls may still wait to be seen;
-        accepted once in a row."""
+        """Whether this program was late itself, so that a driver's calls may still be unprocessed;
+        accepted only once in a row."""
         if opening.late_before or not _LATE_S < by_s < _STOOD_STILL_S:
             return False
         opening.late_before = True
@@ -315,7 +315,7 @@ class SoundCard:
         return Lost(self._chosen.speaker, f"it took no sound for {now_s - since_s:.1f} s")
 
     async def _mind_dropouts(self, opening: _Opening, now_s: float) -> None:
-        """Raises ``SoundError`` where the loudspeaker does not come back."""
+        """Raises ``SoundError`` if the loudspeaker does not come back."""
         silent_s = now_s - self._speaker.sounded_s
         self._dropouts.note(self._speaker.xruns, silent_s < _SOUNDING_S, now_s)
         if self._dropouts.due and silent_s > QUIET_S and self._speaker.queued_s() < 0.001:

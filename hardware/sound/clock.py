@@ -1,4 +1,4 @@
-"""When each sample of a stream is at the membrane, from a driver's noisy stamps."""
+"""When each sample of a stream is at the membrane, estimated from a driver's noisy timestamps."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _BANDWIDTH_HZ = 0.1
 _EARLY_BANDWIDTH_HZ = 1.0
 _EARLY_S = 1.0
 MOST_PPM = 500
-"""What a sound device's clock can be wrong; the cheapest are wrong by 200."""
+"""The largest error of a sound device's clock; the cheapest are off by 200."""
 _JUMP_S = 0.008
-"""Stamps that are off by more, one after the other, are no noise: samples were lost or added."""
+"""Consecutive stamps that are off by more are not noise: samples were lost or added."""
 _PROOF_S = 0.060
-"""For so long they must agree."""
+"""They must agree for this long."""
 _AGREE_S = 0.004
 _XRUN_JUMP_S = 0.0015
 _XRUN_PROOF_S = 0.015
 _XRUN_AGREE_S = 0.001
 _XRUN_S = 0.2
-"""Where the driver has just reported an xrun, less is believed."""
+"""The same limit just after the driver has reported an xrun."""
 
 
 class StreamClock:
@@ -40,12 +40,12 @@ class StreamClock:
 
     @property
     def known_s(self) -> float:
-        """For how much of the stream it has been followed."""
+        """How much of the stream has been followed."""
         return 0.0 if self._began is None else (self._first - self._began) / self._rate_hz
 
     def look(self, first: int, at_s: float, xrun: bool = False) -> int:
-        """Take the stamp of sample ``first``. Returns by how many samples the stream has just
-        jumped: more than 0 where it comes later than its number says, else 0."""
+        """Take the stamp of sample ``first``. Returns how many samples the stream has just jumped
+        by: more than 0 if the sample is later than its number says, else 0."""
         if self._began is None:
             self._began, self._first, self._at_s = first, first, at_s
             return 0

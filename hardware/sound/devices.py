@@ -1,4 +1,4 @@
-"""Which microphone and which loudspeaker, at which rate: a choice among names. Pure."""
+"""Chooses the microphone, the loudspeaker and their rate from a list of names. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from hardware.sound.errors import Role, no_device, too_few_channels
 from hardware.xvf3800.boards import is_array_name, same_array
 
 RATES_HZ = (48_000, 24_000, 16_000)
-"""What a device may be opened with, the likeliest first."""
+"""The rates to try, the likeliest first."""
 ARRAY_RATE_HZ = 16_000
-"""XVF3800: the firmware's own rate; its echo canceller is not to be trusted at 48 kHz."""
+"""XVF3800: the firmware's native rate; do not trust its echo canceller at 48 kHz."""
 PROCESSED, ASR = 1, 2
-"""Channels of an XVF3800, counted from 1: the processed beam, and that for recognisers."""
+"""Channels of an XVF3800, counted from 1: the processed beam, and the one for recognisers."""
 _CARD = re.compile(r"\s*\(hw:\d+,\d+\)$")
 _MONITORS = ("monitor of ", ".monitor")
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One entry of PortAudio's list. ``index`` holds only until PortAudio looks anew."""
+    """One entry of PortAudio's list. ``index`` is valid only until PortAudio scans again."""
 
     index: int
     name: str
@@ -50,11 +50,11 @@ class Device:
 
 
 _MME_LETTERS = 31
-"""Windows' oldest sound system cuts names to so many."""
+"""Windows' oldest sound system truncates names to this length."""
 
 
 def whole_names(names: Sequence[str]) -> list[str]:
-    """The names, in their order; one that was cut is that of the only other that begins with it:
+    """The names, in order; a truncated name is replaced by the only full name that begins with it:
     the same device, as another sound system of the machine lists it."""
     whole = []
     for name in names:
@@ -65,7 +65,7 @@ def whole_names(names: Sequence[str]) -> list[str]:
 
 
 def find(devices: Sequence[Device], role: Role, name: str) -> Device | None:
-    """The device of exactly this name, else the first whose name has it as a part."""
+    """The device with exactly this name, else the first whose name contains it."""
     able = [device for device in devices if device.serves(role)]
     wanted = name.lower()
     for device in able:
@@ -77,7 +77,7 @@ def find(devices: Sequence[Device], role: Role, name: str) -> Device | None:
 def choose(devices: Sequence[Device], role: Role, wanted: str) -> Device:
     """The device that a setting means. ``auto``: an XVF3800, else the system's default.
 
-    Raises ``SoundError`` with the names that exist when there is none.
+    Raises ``SoundError``, listing the names that exist, if no device matches.
     """
     able = [device for device in devices if device.serves(role)]
     if wanted != "auto":
@@ -96,7 +96,7 @@ def choose(devices: Sequence[Device], role: Role, wanted: str) -> Device:
 
 
 def choose_speaker(devices: Sequence[Device], wanted: str, microphone: Device | None) -> Device:
-    """``auto`` follows an array's microphone, because its chip cancels the echo of no other
+    """``auto`` follows an array's microphone, because its chip cancels only the echo of its own
     loudspeaker. Raises ``SoundError``."""
     if wanted == "auto" and microphone:
         for device in (microphone, *devices):
@@ -112,7 +112,7 @@ def choose_both(devices: Sequence[Device], microphone: str, speaker: str) -> tup
 
 
 def channel_of(device: Device, channel: str | int) -> int:
-    """Counted from 1. Raises ``SoundError`` where the device has no such channel."""
+    """Counted from 1. Raises ``SoundError`` if the device has no such channel."""
     named = {"processed": PROCESSED, "asr": ASR}
     number = channel if isinstance(channel, int) else named[channel]
     if number > device.inputs:
@@ -121,7 +121,7 @@ def channel_of(device: Device, channel: str | int) -> int:
 
 
 def rates_to_try(device: Device, wanted_hz: int | None) -> tuple[int, ...]:
-    """Hz, the best first; one alone where the setting says which."""
+    """Rates in Hz, the best first; only one if the setting names it."""
     if wanted_hz is not None:
         return (wanted_hz,)
     first = ARRAY_RATE_HZ if device.array else device.rate_hz
@@ -134,15 +134,15 @@ def rates_to_try(device: Device, wanted_hz: int | None) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What ``auto`` or a part of a name meant when the program began; it stays. ``others``: names
-    that there were beside these two."""
+    """What ``auto`` or a part of a name meant when the program began; it stays. ``others``: the
+    other names that existed then."""
 
     microphone: str
     speaker: str
     others: frozenset[str] = frozenset()
 
     def among(self, devices: Sequence[Device]) -> tuple[Device | None, Device | None]:
-        """Microphone and loudspeaker, where they are there; never others."""
+        """Microphone and loudspeaker, if present; never other devices."""
         return self._same("microphone", devices), self._same("loudspeaker", devices)
 
     def _same(self, role: Role, devices: Sequence[Device]) -> Device | None:
@@ -152,13 +152,13 @@ class Chosen:
         if exact is not None:
             return exact
         plain = plain_name(name)
-        # Its twin that was there all the time is not the one that was unplugged.
+        # A twin that was present all the time is not the device that was unplugged.
         strangers = [device for device in able if device.name not in self.others]
         return next((device for device in strangers if plain_name(device.name) == plain), None)
 
 
 def resolve(devices: Sequence[Device], settings: Sound) -> Chosen:
-    """Raises ``SoundError`` when there is no such device, or no such channel."""
+    """Raises ``SoundError`` if the device or the channel does not exist."""
     microphone, speaker = choose_both(devices, settings.microphone, settings.speaker)
     channel_of(microphone, settings.channel)
     chosen = {microphone.name, speaker.name}
@@ -167,5 +167,5 @@ def resolve(devices: Sequence[Device], settings: Sound) -> Chosen:
 
 
 def plain_name(name: str) -> str:
-    """Without ALSA's card number, which another one may have after a replug."""
+    """Without ALSA's card number, which may change on a replug."""
     return _CARD.sub("", name)

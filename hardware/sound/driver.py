@@ -1,4 +1,4 @@
-"""What a sound card needs from a sound library; PortAudio's is in ``portaudio.py``."""
+"""What a sound card needs from a sound library; ``portaudio.py`` implements it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OnAsked = Callable[[int, float, float, bool], Pcm]
 """How many frames are wanted; when the first of them will be at the membrane; now; whether the
 device had to make silence of its own before them."""
 OnEnded = Callable[[Role], None]
-"""Whose stream has ended; also when it was closed."""
+"""The device whose stream has ended; also called after closing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Two streams, 16 bits. ``channels``: of the microphone. ``speaker_latency_s``: what the
-    driver is to hold in advance. All three are called by its threads, and must not wait."""
+    driver should buffer. Its threads call all three, which must not wait."""
 
     microphone: Device
     channels: int
@@ -38,17 +38,17 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What the driver says that it delays, in seconds."""
+    """The delay that the driver reports, in seconds."""
 
     microphone_s: float
     speaker_s: float
 
 
 class SoundDriver(Protocol):
-    """One at a time of its methods runs. None may block the event loop."""
+    """Its methods run one at a time, off the event loop."""
 
     async def devices(self) -> Sequence[Device]:
-        """Look anew; nothing is open. Raises ``SoundError``."""
+        """Scan again; nothing is open. Raises ``SoundError``."""
         ...
 
     async def open(self, plan: Plan) -> Latency:
@@ -56,14 +56,13 @@ class SoundDriver(Protocol):
         ...
 
     async def reopen_speaker(self, plan: Plan) -> Latency:
-        """End the loudspeaker's stream and start it anew; the microphone's goes on. Raises
-        ``SoundError``."""
+        """Restart the loudspeaker's stream; the microphone's goes on. Raises ``SoundError``."""
         ...
 
     async def close(self) -> bool:
-        """End what is open, and drop what it holds. False: the driver hangs."""
+        """Close the streams and drop what they hold. False: the driver hangs."""
         ...
 
     def end(self) -> None:
-        """Nothing is asked of it any more."""
+        """Shut down; no call follows."""
         ...

@@ -17,8 +17,8 @@ _Job = Callable[[], None]
 class DriverThread:
     """Runs calls one after the other, off the event loop.
 
-    It is a daemon: a driver that hangs must not keep the program from ending. A call goes on where
-    its caller is cancelled, and the next one waits for it.
+    It is a daemon thread: a driver that hangs must not keep the program from ending. A call goes on
+    if its caller is cancelled, and the next call waits for it.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,7 +27,7 @@ class DriverThread:
         self._thread: Thread | None = None
 
     async def call(self, work: Callable[[], T], patience_s: float) -> T:
-        """Its result. Raises ``TimeoutError`` when it, or one before it, is not done in time."""
+        """Its result. Raises ``TimeoutError`` if it or an earlier call does not finish in time."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -46,7 +46,7 @@ class DriverThread:
         return await asyncio.wait_for(done, patience_s)
 
     def end(self) -> None:
-        """After what is under way."""
+        """Ends after the calls under way."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread = None

@@ -1,7 +1,7 @@
-"""How much sound a loudspeaker's driver is given in advance: more where it runs dry. Pure.
+"""How much sound to buffer in a loudspeaker's driver: more if it runs dry. Pure.
 
-Little, because what the driver has is still heard after a flush. A busy machine asks for more: then
-its sound has holes otherwise.
+Little, because the driver's buffer is still heard after a flush. A busy machine needs more, or its
+sound has gaps.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections import deque
 
 LATENCIES_S = (0.015, 0.025, 0.040)
-"""Less, and PulseAudio's sinks run dry in bursts; more, and an interrupted answer goes on too
+"""With less, PulseAudio's sinks run dry in bursts; with more, an interrupted answer goes on too
 long."""
 _MOMENTS = 3
 _WITHIN_S = 20.0
 _MOMENT_S = 1.0
-"""Several xruns in a row are one moment."""
+"""Xruns within this time count as one."""
 QUIET_S = 1.0
-"""After so much silence the stream can be reopened unheard."""
+"""After this much silence the stream can be reopened unheard."""
 
 
 class Dropouts:
-    """Tracks the underruns of one output device, for as long as the program runs."""
+    """Tracks the underruns of one output device while the program runs."""
 
     def __init__(self) -> None:
         self._step = 0
         self._xruns = 0
         self._moments: deque[float] = deque(maxlen=_MOMENTS)
         self.due = False
-        """More is wanted, as soon as the stream can be reopened unheard."""
+        """A larger buffer is due, once the stream can be reopened unheard."""
 
     @property
     def latency_s(self) -> float:
-        """What the driver is to be asked for."""
+        """The latency to request from the driver."""
         return LATENCIES_S[self._step]
 
     def note(self, xruns: int, sounding: bool, now_s: float) -> None:

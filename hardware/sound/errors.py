@@ -1,4 +1,4 @@
-"""What can go wrong with a sound device, in words for its user."""
+"""Errors of a sound device, in words for its user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def no_portaudio(why: str) -> SoundError:
 
 def no_sound_system(why: str) -> SoundError:
     return SoundError(
-        "The sound system does not begin",
+        "The sound system does not start",
         why=why,
         fix="Start it again (PipeWire: systemctl --user restart pipewire; PulseAudio: pulseaudio"
         " --start), then: reachy-voice devices",
@@ -33,18 +33,18 @@ def no_sound_system(why: str) -> SoundError:
 
 
 def no_device(role: Role, wanted: str, there: list[str]) -> SoundError:
-    """``there``: the names that exist."""
+    """``there``: the existing names."""
     setting = "sound.microphone" if role == "microphone" else "sound.speaker"
     if not there:
         return SoundError(
             f"This machine has no {role}",
-            why="its sound system lists none",
+            why=f"its sound system lists no {role}",
             fix="Plug one in, then: reachy-voice devices",
         )
     names = ", ".join(repr(name) for name in there)
     return SoundError(
         f"There is no {role} called {wanted!r}",
-        why=f"there are: {names}",
+        why=f"the machine has: {names}",
         fix=f"Plug it in, or set {setting} to a part of one of these names, or to auto",
     )
 
@@ -62,8 +62,8 @@ def not_opened(role: Role, name: str, why: str) -> SoundError:
     return SoundError(
         f"The {role} {name} cannot be opened",
         why=why,
-        fix="End other programs that use it, or plug it out and in; reachy-voice devices lists what"
-        " there is",
+        fix="End other programs that use it, or unplug it and plug it in again; reachy-voice"
+        " devices lists the devices",
     )
 
 
@@ -83,5 +83,5 @@ def driver_hangs(name: str) -> SoundError:
     return SoundError(
         f"The driver of {name} does not answer",
         why="a call to it has not come back",
-        fix="Start this program again; if that does not help, plug the device out and in",
+        fix="Restart this program; if that does not help, unplug the device and plug it in again",
     )

@@ -43,7 +43,7 @@ class BlockInbox:
         self._changed.set()
 
     async def blocks(self) -> AsyncIterator[SoundBlock]:
-        """Until the end; what is there by then still comes."""
+        """Yields until the end, including blocks that wait by then."""
         while True:
             while self._blocks:
                 yield self._next()

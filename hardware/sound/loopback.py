@@ -1,4 +1,4 @@
-"""What comes back of a chirp: how late, and how loud. Pure; 16 kHz."""
+"""The delay and level at which a chirp comes back. Pure; 16 kHz."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 CHIRP_S = 0.5
 _FROM_HZ, _TO_HZ = 300.0, 6_000.0
 _AMPLITUDE = 8_000
-"""-12 dBFS peak: heard well, and no fright."""
+"""-12 dBFS peak: well audible, but not startling."""
 _EDGE_S = 0.01
 _MOST_DELAY_S = 0.5
 _STANDS_OUT = 8.0
@@ -41,7 +41,7 @@ def chirp() -> Pcm:
 def find_echo(played: Pcm, heard: Pcm, noise_power: float) -> Echo | None:
     """``played``: the chirp as the loudspeaker was given it. ``heard``: from its first sample on,
     and at least half a second longer. ``noise_power``: of the microphone without it, mean square.
-    None where nothing stands out."""
+    None if nothing stands out."""
     delays = round(_MOST_DELAY_S * LISTEN_RATE)
     matched = _matched(played.astype(np.float64), heard.astype(np.float64))[:delays]
     at = int(np.argmax(np.abs(matched)))

@@ -1,4 +1,4 @@
-"""From what a driver hands over to one channel, and whether that is alive."""
+"""Picks one channel from a driver's samples, and checks that it is alive."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from hardware.sound.ring import Piece, Ring
 from pipeline.audio import LISTEN_RATE, Pcm
 
 KEPT_S = 2.0
-"""What the ring holds while the event loop is busy with something else."""
+"""The ring's capacity, for times when the event loop is busy."""
 ZEROS_S = 2.0
-"""Exact zeros for so long are a muted, broken or unrouted channel: no room is that quiet."""
+"""Exact zeros for this long mean a muted, broken or unrouted channel: no room is that quiet."""
 
 
 class Microphone:
     """One opened microphone; called by the driver's thread."""
 
     def __init__(self, channels: int, rate_hz: int) -> None:
-        """``channels``: interleaved ones that are opened; the last one is heard."""
+        """``channels``: how many interleaved channels to open; the last one is used."""
         self.rate_hz = rate_hz
         self.ring = Ring(round(KEPT_S * rate_hz))
         self.xruns = 0
         self.last_s: float | None = None
-        """When the driver came last; seconds of the loop's clock."""
+        """When the driver last called; seconds of the loop's clock."""
         self._channels = channels
         self._taken = 0
 
@@ -38,7 +38,7 @@ class Microphone:
 
 
 class Zeros:
-    """Finds a microphone that gives nothing but zeros; 16 kHz."""
+    """Detects a microphone that delivers only zeros; 16 kHz."""
 
     def __init__(self) -> None:
         self._zeros = 0

@@ -1,4 +1,4 @@
-"""What a sound card tells about itself while it runs."""
+"""Notices of a running sound card."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A device went away while it was in use; what was queued for it is dropped, and it is
-    waited for."""
+    """A device went away while in use; its queued audio is dropped, and the card waits for it."""
 
     name: str
     why: str
@@ -25,8 +24,8 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class AllZero:
-    """The microphone has given nothing but exact zeros for 2 s, which no real one does; or,
-    ``over``, that has ended."""
+    """The microphone has delivered only exact zeros for 2 s, which no real one does; ``over``: that
+    has ended."""
 
     over: bool = False
 
@@ -40,8 +39,8 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class MoreLatency:
-    """The loudspeaker ran dry again and again: its driver gets ``latency_s`` of sound in advance
-    from now on, so that silence comes later by as much."""
+    """The loudspeaker ran dry repeatedly: its driver now buffers ``latency_s`` of sound, so silence
+    comes later by as much."""
 
     speaker: str
     latency_s: float

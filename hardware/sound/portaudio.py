@@ -1,6 +1,6 @@
-"""PortAudio, through sounddevice: the only file that knows it.
+"""PortAudio, through sounddevice: the only file that uses it.
 
-Two streams, also where microphone and loudspeaker are one device: PortAudio's full-duplex stream on
+Two streams, even if microphone and loudspeaker are one device: PortAudio's full-duplex stream on
 ALSA waits for both sides at once, and over the PulseAudio plug-in it often never begins
 (``docs/sound.md``). ``hardware/sound/alignment.py`` brings the two together.
 """
@@ -38,13 +38,13 @@ _BAD_RATE = -9997
 
 
 class PortAudio:
-    """The machine's sound devices. One at a time: the library is one for the whole process."""
+    """The machine's sound devices. One instance at a time: the library is global to the process."""
 
     def __init__(self) -> None:
         self._thread = DriverThread("portaudio")
         self._streams: list[Any] = []
         self._muted = contextlib.ExitStack()
-        """Holds stderr shut while the driver hangs."""
+        """Keeps stderr closed while the driver hangs."""
         self._hangs = False
 
     async def devices(self) -> Sequence[Device]:
@@ -57,7 +57,7 @@ class PortAudio:
         return await self._call(partial(self._reopen_speaker, plan), plan.speaker.name)
 
     async def rates(self, device: Device) -> tuple[int, ...]:
-        """Which of 16, 24 and 48 kHz it can be opened with now, as whatever it is; Hz."""
+        """Which of 16, 24 and 48 kHz it can be opened with now, as input or output; Hz."""
         return await self._call(partial(_rates, device), device.name)
 
     async def _call(self, work: Callable[[], T], name: str) -> T:
@@ -80,7 +80,7 @@ class PortAudio:
         return True
 
     def end(self) -> None:
-        """No call comes any more."""
+        """No call follows."""
         if self._hangs:
             stderr_is_flooded()
         self._muted.close()
@@ -91,7 +91,7 @@ class PortAudio:
     def _look(self) -> list[Device]:
         sounddevice = load()
         self._close()
-        # PortAudio lists what was there when it began.
+        # PortAudio lists the devices present when it was initialised.
         with contextlib.suppress(sounddevice.PortAudioError):
             sounddevice._terminate()
         try:
@@ -140,14 +140,14 @@ class PortAudio:
 
 
 def load() -> Any:
-    """The ``sounddevice`` module. Raises ``SoundError`` without the PortAudio library."""
+    """The ``sounddevice`` module. Raises ``SoundError`` if the PortAudio library is missing."""
     try:
         with quiet_stderr():
             import sounddevice
     except (ImportError, OSError) as error:
         raise no_portaudio(str(error)) from error
     except Exception as error:
-        # PortAudioError, of a module that is not there yet: importing it begins PortAudio.
+        # PortAudioError, whose module is not imported yet: importing it initialises PortAudio.
         raise no_sound_system(_said(error)) from error
     # At the end of the program it would close every stream, and wait for a driver that hangs.
     atexit.unregister(sounddevice._exit_handler)
@@ -157,8 +157,8 @@ def load() -> Any:
 
 @cache
 def _quiet_alsa() -> object:
-    """ALSA's library tells every xrun and every absent card on stderr, in the middle of a terminal
-    view; what matters of it comes to us as flags and errors."""
+    """ALSA's library prints every xrun and absent card to stderr, in the middle of a terminal view;
+    the ones that matter arrive as flags and errors."""
     import ctypes
 
     kind = ctypes.CFUNCTYPE(
@@ -169,7 +169,7 @@ def _quiet_alsa() -> object:
         ctypes.CDLL("libasound.so.2").snd_lib_error_set_handler(say_nothing)
     except (OSError, AttributeError):
         return None  # No ALSA here.
-    return say_nothing  # As long as the program runs.
+    return say_nothing  # For the lifetime of the program.
 
 
 def listed(sounddevice: Any) -> list[Device]:
@@ -193,7 +193,7 @@ def listed(sounddevice: Any) -> list[Device]:
 
 def _end(stream: Any) -> None:
     for step in (partial(stream.abort, ignore_errors=True), stream.close):
-        # A device that was unplugged fails at both.
+        # Both fail on an unplugged device.
         with contextlib.suppress(Exception):
             step()
 
@@ -254,7 +254,7 @@ def _output(plan: Plan, sounddevice: Any) -> Any:
 
 
 def _at(now_s: float, driver_now_s: float, driver_at_s: float, otherwise_s: float) -> float:
-    """On our clock; PortAudio's is another one, and some of its back ends leave the time 0."""
+    """On our clock; PortAudio's differs, and some of its back ends leave the time 0."""
     if not driver_at_s:
         return now_s + otherwise_s
     return now_s + driver_at_s - driver_now_s

@@ -24,10 +24,10 @@ class Piece:
 
 
 class Ring:
-    """Keeps the newest ``capacity_samples``; what falls out is counted.
+    """Keeps the newest ``capacity_samples``; dropped samples are counted.
 
-    One thread puts, another takes: each step is one operation of a ``deque``, which is atomic, so
-    that the driver's thread never waits. A piece is taken whole.
+    One thread puts, another takes: each step is one atomic operation of a ``deque``, so the
+    driver's thread never waits. A piece is taken whole.
     """
 
     def __init__(self, capacity_samples: int) -> None:

@@ -1,4 +1,4 @@
-"""One sound on its way through a loudspeaker: which of its samples are out."""
+"""One sound on its way through a loudspeaker: which of its samples have been played."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.audio import EMPTY, Pcm, Resampler
 
 _SPANS = 64
-"""Where a sound is interrupted by silence more often, the oldest pieces count as out."""
+"""If silence interrupts a sound more often, its oldest pieces count as played."""
 
 
 class Sound:
@@ -25,7 +25,7 @@ class Sound:
         self._spans: deque[tuple[int, int]] = deque()
         """(number of the first sample, how many)."""
         self._out_s = 0.0
-        """What came out before the spans."""
+        """Samples played before the spans."""
         self._heard_s = 0.0
 
     # --- on its way in ----------------------------------------------------------------------------
@@ -55,7 +55,7 @@ class Sound:
         self._waiting += samples
 
     def given(self, first: int, samples: int) -> None:
-        """The driver has them; ``first`` is the stream's number of the first of them."""
+        """The driver has these samples; ``first`` is the stream's number of the first."""
         self._waiting -= samples
         if self._spans and sum(self._spans[-1]) == first:
             first, before = self._spans.pop()
@@ -65,12 +65,12 @@ class Sound:
             self._out_s += self._spans.popleft()[1] / self._device_hz
 
     def dropped(self, samples: int) -> None:
-        """They were queued and will not be played."""
+        """These queued samples will not be played."""
         self._waiting -= samples
         self.cut = True
 
     def settle(self, out: float) -> None:
-        """The stream is gone when its sample number ``out`` was at the membrane."""
+        """The stream ended while its sample number ``out`` was at the membrane."""
         self._out_s += self._spans_s(out)
         if any(first + samples > out for first, samples in self._spans):
             self.cut = True
@@ -78,8 +78,8 @@ class Sound:
         self._resampler = None
 
     def heard_s(self, out: float) -> float:
-        """Seconds that are out when the stream's sample number ``out`` is; never fewer than
-        before."""
+        """Seconds played when the stream's sample number ``out`` is at the membrane; never
+        decreases."""
         all_given = self._waiting == 0 and not self.cut
         all_out = all(first + samples <= out for first, samples in self._spans)
         heard_s = self._source_s if all_given and all_out else self._out_s + self._spans_s(out)

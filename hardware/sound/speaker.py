@@ -1,6 +1,6 @@
-"""What the loudspeaker is given, and how much of each sound it has let out.
+"""The loudspeaker's samples, and how much of each sound it has played.
 
-Pure: a driver's thread calls ``fill`` and nothing here waits, but for the microseconds in which
+Pure: a driver's thread calls ``fill`` and nothing here waits, except the microseconds in which
 the event loop's thread appends to the queue.
 """
 
@@ -18,20 +18,20 @@ from hardware.sound.sounds import Sound
 from pipeline.audio import Pcm
 
 RAMP_MS = 10
-"""Ducking: slow enough not to click, fast enough to be at once."""
+"""Ducking: slow enough not to click, fast enough to seem immediate."""
 FADE_MS = 3
-"""At a flush: no click, and still silence at once."""
+"""At a flush: no click, yet immediate silence."""
 QUEUE_S = 180.0
-"""The longest answer that is made ahead of its playing."""
+"""The longest answer that is synthesised ahead of playback."""
 _SOUNDS = 64
-"""Whose positions are remembered."""
+"""How many sounds' positions are remembered."""
 _KEPT_S = 2.0
 
 
 class Speaker:
-    """One loudspeaker for as long as the program runs, opened again and again if need be.
+    """One loudspeaker while the program runs, reopened if need be.
 
-    ``tap`` has what was given out, with all of volume, ducking, fades and silence, at ``rate_hz``.
+    ``tap`` has the samples as played, including volume, ducking, fades and silence, at ``rate_hz``.
     """
 
     def __init__(self, volume: float) -> None:
@@ -41,9 +41,9 @@ class Speaker:
         self.tap = Ring(0)
         self.xruns = 0
         self.last_s: float | None = None
-        """When the driver asked last; seconds of the loop's clock."""
+        """When the driver last asked; seconds of the loop's clock."""
         self.sounded_s = 0.0
-        """When it was last given something of a sound."""
+        """When it last received samples of a sound."""
         self._lock = Lock()
         self._clock = StreamClock(1)
         self._given = 0
@@ -68,7 +68,7 @@ class Speaker:
             self._newest = None
 
     def closed(self, now_s: float) -> None:
-        """The stream is gone: what is queued is dropped, and what had not come out never will."""
+        """The stream is gone: the queue is dropped, and unplayed samples never come out."""
         with self._lock:
             out = self._out(now_s)
             for sound in self._sounds.values():
@@ -77,8 +77,8 @@ class Speaker:
             self.rate_hz = 0
 
     def play(self, pcm: Pcm, rate: int, sound_id: str) -> None:
-        """Behind what is queued; converted at once, 14 ms of CPU a second. Another ``sound_id``
-        ends the sound before it."""
+        """Queue audio; resampled at once, at 14 ms of CPU per second. Another ``sound_id`` ends the
+        sound before it."""
         with self._lock:
             sound = self._sound(sound_id)
         room_s = QUEUE_S - self.queued_s() if self.rate_hz else 0.0
@@ -94,7 +94,7 @@ class Speaker:
             self._append(sound, sound.convert(taken[start : start + rate], rate, self.rate_hz))
 
     def flush(self) -> None:
-        """Nothing more of what is queued, after a fade."""
+        """Drop the queue, after a fade."""
         with self._lock:
             fade = self._take_queued(round(FADE_MS * self.rate_hz / 1000)) if self.rate_hz else []
             self._drop_queue()
@@ -109,19 +109,19 @@ class Speaker:
             self._newest = None
 
     def duck(self, by_db: float) -> None:
-        """Quieter by so much from now on; 0 is full again."""
+        """Lower the volume by this much; 0 restores it."""
         with self._lock:
             self._target = 10 ** (-abs(by_db) / 20)
             self._ramp_left = max(1, round(RAMP_MS * (self.rate_hz or 1000) / 1000))
 
     def heard_s(self, sound_id: str, now_s: float) -> float:
-        """Seconds of this sound that have come out by then; 0 for one that is not known."""
+        """Seconds of this sound played by then; 0 for an unknown sound."""
         with self._lock:
             sound = self._sounds.get(sound_id)
             return 0.0 if sound is None else sound.heard_s(self._out(now_s))
 
     def queued_s(self) -> float:
-        """Seconds that are not yet given to the driver."""
+        """Seconds not yet passed to the driver."""
         return self._queued / self.rate_hz if self.rate_hz else 0.0
 
     # --- the driver's thread ----------------------------------------------------------------------

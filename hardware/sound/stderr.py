@@ -1,4 +1,4 @@
-"""File descriptor 2, shut while libraries print lines of their own source there."""
+"""Silences file descriptor 2 while native libraries print to it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from threading import Lock
 
 
 class _Stderr:
-    """One for the process. Several threads may shut it; the last one to finish opens it."""
+    """One per process. Several threads may close it; the last one to finish reopens it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._shut = 0
         self._kept: int | None = None
-        """What it was; ``None`` where the program was begun without."""
+        """The original descriptor; ``None`` if the program was started without one."""
         self._flooded = False
 
     def shut(self) -> None:
@@ -52,7 +52,7 @@ _stderr = _Stderr()
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Discard what is written to file descriptor 2, Python's own messages included."""
+    """Discard everything written to file descriptor 2, including Python's own messages."""
     _stderr.shut()
     try:
         yield
@@ -61,6 +61,6 @@ def quiet_stderr() -> Iterator[None]:
 
 
 def stderr_is_flooded() -> None:
-    """Something prints without end: the descriptor stays shut for good. After the last
-    ``quiet_stderr`` Python's own messages go where it led."""
+    """Something prints endlessly: the descriptor stays closed for good. After the last
+    ``quiet_stderr``, Python's own messages go where it used to lead."""
     _stderr.flooded()

@@ -1,1 +1,1 @@
-"""The XVF3800 microphone array: what its USB control interface reads and sets."""
+"""The XVF3800 microphone array and its USB control interface."""

@@ -1,4 +1,4 @@
-"""The boards with an XVF3800 that are known by their USB ids."""
+"""The known boards with an XVF3800, by USB id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOARD_NAMES: dict[Board, str] = {
 }
 
 SOUND_NAMES = ("reachy mini audio", "respeaker", "xvf3800")
-"""Parts of the names of their sound devices, in small letters: Pollen's, Seeed's, XMOS's kits."""
+"""Parts of the names of their sound devices, in lower case: Pollen's, Seeed's, XMOS's kits."""
 
 
 def is_array_name(name: str) -> bool:
@@ -35,12 +35,12 @@ def same_array(microphone: str, speaker: str) -> bool:
 
 
 def _unit(name: str) -> str:
-    """The device that Windows has in brackets, with a number where there are two; else the name."""
+    """Windows' name in brackets, with a number if there are two; else the name itself."""
     role = re.fullmatch(r"[^(]* \((.*)\)", name)
     return role[1] if role and is_array_name(role[1]) else name
 
 
 def version_of(firmware: str) -> tuple[int, ...]:
-    """``"2.1.4"`` -> ``(2, 1, 4)``; empty for a version that is not known."""
+    """``"2.1.4"`` -> ``(2, 1, 4)``; empty for an unknown version."""
     parts = firmware.split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()

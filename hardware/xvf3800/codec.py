@@ -32,7 +32,7 @@ _REFUSED = {
     8: "something failed inside (CONTROL_ERROR)",
     65: "it does not know the command (SERVICER_WRONG_COMMAND_ID)",
     66: "the length is wrong (SERVICER_WRONG_COMMAND_LEN)",
-    67: "it does not like the value (SERVICER_WRONG_PAYLOAD)",
+    67: "it rejects the value (SERVICER_WRONG_PAYLOAD)",
 }
 _QUEUE_FULL = 68
 
@@ -70,11 +70,11 @@ class Request:
 
 
 def read_request(parameter: Parameter) -> Request:
-    """Raises ``ParameterError`` for an order."""
+    """Raises ``ParameterError`` for a command."""
     if parameter.access == "wo":
         raise ParameterError(
             f"{parameter.name} cannot be read",
-            why=f"it is an order ({parameter.meaning})",
+            why=f"it is a command ({parameter.meaning})",
             fix=f"Set it instead: reachy-voice xvf set {parameter.name} ...",
         )
     length = STATUS_BYTES + parameter.payload_bytes
@@ -98,14 +98,16 @@ def check_values(parameter: Parameter, values: Sequence[Value]) -> None:
         raise _wrong(parameter, f"it takes {parameter.count}, not {len(values)}")
     for value in values:
         _check_value(parameter, value)
-    # The least gain is no more than the most.
+    # The minimum gain must not exceed the maximum.
     if parameter.name == "PP_MGSCALE" and values[0] < values[1]:
-        raise _wrong(parameter, "the first, the most, is less than the second, the least")
+        raise _wrong(
+            parameter, "the first value, the maximum, is less than the second, the minimum"
+        )
 
 
 def _check_value(parameter: Parameter, value: Value) -> None:
     if not math.isfinite(value):
-        raise _wrong(parameter, f"{value} is no number")
+        raise _wrong(parameter, f"{value} is not a number")
     if parameter.type in _LIMITS:
         least, most = _LIMITS[parameter.type]
         if value != int(value):
@@ -129,12 +131,12 @@ def _wrong(parameter: Parameter, why: str) -> ParameterError:
 
 
 def in_words(parameter: Parameter) -> str:
-    """The range: ``0 to 5 or 10 to 15``; empty where there is none."""
+    """The range: ``0 to 5 or 10 to 15``; empty without a range."""
     return " or ".join(f"{a:g}" if a == b else f"{a:g} to {b:g}" for a, b in parameter.ranges)
 
 
 def is_retry(answer: bytes) -> bool:
-    """Whether the chip asks for the same read once more."""
+    """Whether the chip asks to repeat the read."""
     return len(answer) > 0 and answer[0] == RETRY
 
 
@@ -165,11 +167,11 @@ def _status_error(name: str, status: int) -> ArrayError:
 
 
 _KEPT = {"PP_MGSCALE": 2, "AEC_AECSILENCELEVEL": 1}
-"""How many of its values, the first ones, are what was set; the others are the chip's own."""
+"""How many of its values, from the first, can be set; the chip changes the others itself."""
 
 
 def keeps_all(parameter: Parameter) -> bool:
-    """Whether what is read back is what was set, in every value."""
+    """Whether every value read back is the value set."""
     return parameter.name not in _KEPT
 
 

@@ -1,4 +1,4 @@
-"""What both ways to an array can do: USB, and the robot's daemon."""
+"""The interface to an array, over USB or through the robot's daemon."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ArrayControl(Protocol):
         ...
 
     def close(self) -> None:
-        """Twice does no harm. Raises nothing."""
+        """Safe to call twice. Raises nothing."""
         ...
 
 
@@ -49,7 +49,7 @@ class Readable(Protocol):
 
 
 def numbers(control: Readable, name: str) -> Values:
-    """Read a parameter that is no text."""
+    """Read a numeric parameter."""
     values = control.read(name)
     if isinstance(values, str):
         raise array_error("wrong answer", f"{name}: text instead of numbers")

@@ -1,8 +1,8 @@
-"""The array of a robot whose daemon holds it: the same parameters, through the daemon's REST.
+"""The array of a robot whose daemon holds it: the same parameters, through the daemon's REST API.
 
 Paths and shapes are those of reachy-mini 1.13.0 (``daemon/app/routers/audio_config.py`` and
-``state.py``). Two processes on one USB device would get each other's answers, so while the daemon
-runs on the machine that has the array, this is the way.
+``state.py``). Two processes on one USB device would receive each other's answers, so use this while
+the daemon runs on the machine that has the array.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONNECT_S = 0.3
 ANSWER_S = 1.2
 """The daemon repeats a read up to 100 times, 10 ms apart, and waits 0.1 s after each write."""
 DIRECTION = "DOA_VALUE_RADIANS"
-"""The daemon reads it by itself, and keeps it."""
+"""The daemon reads and caches it by itself."""
 
 
 class DaemonArray:
@@ -49,7 +49,7 @@ class DaemonArray:
                 verify=url.startswith("https:"),
             )
         except httpx.InvalidURL as error:
-            raise array_error("daemon away", f"{url} is no URL: {error}") from error
+            raise array_error("daemon away", f"{url} is not a URL: {error}") from error
         try:
             self.firmware = ".".join(str(part) for part in self.read("VERSION"))
         except BaseException:
@@ -61,7 +61,7 @@ class DaemonArray:
         if wanted.type == "char":
             raise ParameterError(
                 f"{wanted.name} cannot be read through the robot's daemon",
-                why="it gives numbers only",
+                why="it returns only numbers",
                 fix="End the daemon to read it over USB",
             )
         read_request(wanted)
@@ -74,7 +74,7 @@ class DaemonArray:
         wanted = parameter(self.board, name)
         check_values(wanted, values)
         pair = {"name": wanted.name, "values": list(values)}
-        # The daemon would say that it failed where a value cannot be read, or is the chip's own.
+        # The daemon would report a failure for a value that cannot be read or that the chip sets.
         body = {"config": [pair], "verify": wanted.access == "rw" and keeps_all(wanted)}
         answer = self._ask("POST", "audio/config/apply", body)
         if not isinstance(answer, dict) or answer.get("applied") is not True:
@@ -86,8 +86,8 @@ class DaemonArray:
             self._client.close()
 
     def _direction(self) -> Values:
-        """The reading that the daemon keeps, at no cost; else one of the device: where the daemon
-        has its robot asleep (503), or has read nothing yet (null)."""
+        """The reading that the daemon caches, at no cost; else a read of the device: if the robot
+        is asleep (503), or the daemon has read nothing yet (null)."""
         try:
             answer = self._ask("GET", "state/doa")
         except ArrayError as error:
@@ -107,7 +107,7 @@ class DaemonArray:
         import httpx
 
         if not self._lock.acquire(timeout=self._wait_s):
-            raise array_error("busy", f"{path}: another command has not ended")
+            raise array_error("busy", f"{path}: another command is still running")
         try:
             if self._client.is_closed:
                 raise array_error("gone", f"{path}: it was closed")
@@ -125,7 +125,7 @@ class DaemonArray:
             try:
                 return response.json()
             except ValueError as error:
-                why = f"{self._url}/api/{path}: its answer is no JSON"
+                why = f"{self._url}/api/{path}: its answer is not JSON"
                 raise array_error("not the daemon", why) from error
         detail = _detail(response)
         if response.status_code == 503:
@@ -146,7 +146,7 @@ def _values(wanted: Parameter, answer: Any) -> Values:
     # JSON has no NaN: an angle without speech arrives as null.
     numbers = [math.nan if value is None else value for value in values]
     if not all(isinstance(value, (int, float)) for value in numbers):
-        raise array_error("wrong answer", f"{wanted.name}: the daemon's values are no numbers")
+        raise array_error("wrong answer", f"{wanted.name}: the daemon's values are not numbers")
     whole = wanted.type not in ("float", "radians")
     if whole and not all(math.isfinite(value) for value in numbers):
         raise array_error("wrong answer", f"{wanted.name}: the daemon has no value")

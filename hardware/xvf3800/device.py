@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import usb.core
 
 CALL_S = 0.22
-"""The longest that one read or write may take, with all its repetitions and waits. A caller
-never waits for more than 250 ms; the rest is for a thread that comes late on a busy machine."""
+"""The longest that one read or write may take, with all retries and waits. A caller never waits
+for more than 250 ms; the rest allows for a late thread on a busy machine."""
 TRANSFER_S = 0.2
-"""The longest that one transfer may take; an answer takes some milliseconds."""
+"""The longest that one transfer may take; an answer takes a few milliseconds."""
 RETRY_PAUSE_S = 0.01
-"""Between two tries of a read that is not ready; as the SDK of reachy-mini does it."""
+"""Between two tries of a read that is not ready; the same as in reachy-mini's SDK."""
 
 Clock = Callable[[], float]
 Pause = Callable[[float], None]
@@ -44,7 +44,7 @@ _PROBLEMS: dict[int | None, Problem] = {
 
 
 def usb_backend() -> Any:
-    """libusb: the one of ``libusb-package``, else the system's. Raises ``ArrayError``."""
+    """``libusb-package``'s libusb, else the system's. Raises ``ArrayError``."""
     try:
         import libusb_package
         import usb.backend.libusb1
@@ -57,7 +57,7 @@ def usb_backend() -> Any:
 
 
 def find_device(backend: Any) -> tuple[usb.core.Device, Board]:
-    """The first array on USB, a Reachy Mini's before others. Nothing is opened.
+    """The first array on USB, preferring a Reachy Mini's. Opens nothing.
 
     Raises ``ArrayError``.
     """
@@ -72,12 +72,12 @@ def find_device(backend: Any) -> tuple[usb.core.Device, Board]:
     for ids, board in USB_IDS.items():
         if ids in found:
             return found[ids], board
-    why = f"{len(found)} devices are on USB, but not 38fb:1001 or 2886:001a"
+    why = f"USB has {len(found)} devices, but no 38fb:1001 or 2886:001a"
     raise array_error("not found", why)
 
 
 class UsbArray:
-    """An open array. ``clock`` and ``pause`` are seconds of real time outside of tests."""
+    """An open array. ``clock`` and ``pause`` are real time outside of tests."""
 
     via: Via = "usb"
 
@@ -87,7 +87,7 @@ class UsbArray:
         clock: Clock = time.monotonic,
         pause: Pause = time.sleep,
     ) -> None:
-        """Find and open it, and ask for its version. Raises ``ArrayError``."""
+        """Find and open it, and read its version. Raises ``ArrayError``."""
         self._lock = threading.Lock()
         self._clock, self._pause = clock, pause
         self._closed = False
@@ -117,12 +117,12 @@ class UsbArray:
 
         with self._lock:
             self._closed = True
-            # A device that is gone may fail to close; its handle is freed all the same.
+            # An unplugged device may fail to close; its handle is freed all the same.
             with contextlib.suppress(usb.core.USBError, NotImplementedError):
                 usb.util.dispose_resources(self._device)
 
     def _ask(self, name: str, request: Request) -> bytes:
-        """One read, again and again until the chip has an answer or the time is over."""
+        """One read, repeated until the chip has an answer or time is up."""
         with self._turn(name) as deadline:
             while True:
                 answer = bytes(self._transfer(name, request, deadline))
@@ -133,10 +133,10 @@ class UsbArray:
 
     @contextlib.contextmanager
     def _turn(self, name: str) -> Any:
-        """Wait for the device, but no longer than a call may take; gives when the call must end."""
+        """Wait for the device, but no longer than a call may take; returns the call's deadline."""
         deadline = self._clock() + CALL_S
         if not self._lock.acquire(timeout=CALL_S - RETRY_PAUSE_S):
-            raise array_error("busy", f"{name}: another command has not ended")
+            raise array_error("busy", f"{name}: another command is still running")
         try:
             if self._closed:
                 raise array_error("gone", f"{name}: it was closed")
@@ -149,7 +149,7 @@ class UsbArray:
 
         left_s = min(TRANSFER_S, deadline - self._clock())
         if left_s <= 0:
-            raise array_error("busy", f"{name}: another command took all of the time")
+            raise array_error("busy", f"{name}: another command used up the time")
         try:
             return self._device.ctrl_transfer(
                 request.request_type,

@@ -1,4 +1,4 @@
-"""What can go wrong with the array: what happened, why, and what to do next."""
+"""Errors of the array: what happened, why, and what to do next."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WINUSB = "give the array's control interface the driver WinUSB, for example wit
 
 
 def permission_fix(system: str) -> str:
-    """What gives permission. ``system``: as ``sys.platform``."""
+    """How to get permission. ``system``: as ``sys.platform``."""
     if system == "linux":
         return f"Run: {INSTALL}\nIt installs this udev rule:\n{RULES}\n{SECOND_STEP}"
     end_others = "End other programs that control it"
@@ -50,10 +50,10 @@ WORDS: dict[Problem, tuple[str, str]] = {
     "not found": (
         "No XVF3800 microphone array was found",
         "Plug the Reachy Mini or the ReSpeaker in: `lsusb` lists it as 38fb:1001 or 2886:001a. "
-        "If it is at another machine, set robot.url to the robot's daemon",
+        "If it is on another machine, set robot.url to the robot's daemon",
     ),
     "no permission": (
-        "The system does not let you control the microphone array; its sound works all the same",
+        "You lack permission to control the microphone array; its sound still works",
         permission_fix(sys.platform),
     ),
     # libusb cannot reach the device (Windows).
@@ -61,24 +61,24 @@ WORDS: dict[Problem, tuple[str, str]] = {
         "The microphone array cannot be controlled through this system's driver",
         f"On Windows, {_WINUSB}",
     ),
-    "gone": ("The microphone array is gone", "Plug it in again; it is found by itself"),
+    "gone": ("The microphone array is gone", "Plug it in again; it will be found automatically"),
     "busy": (
         "The microphone array is busy",
-        "Try again. If it stays so, end other programs that control it; if that is the robot's "
+        "Try again. If it stays busy, end other programs that control it; if that is the robot's "
         "daemon, set robot.url",
     ),
     # A STALL of the USB control endpoint.
     "stalled": (
         "The microphone array refused a command",
-        "Its firmware may not know the command. If all fail, run: reachy-voice xvf reboot",
+        "Its firmware may not know the command. If all commands fail, run: reachy-voice xvf reboot",
     ),
     "silent": (
         "The microphone array does not answer",
         "Run: reachy-voice xvf reboot. If that does not help, unplug it for a moment",
     ),
     "wrong answer": (
-        "The microphone array gave an answer that makes no sense",
-        "Update its firmware (docs/xvf3800.md); another one may have other parameters",
+        "The microphone array sent an invalid answer",
+        "Update its firmware (docs/xvf3800.md); other versions may have other parameters",
     ),
     "refused": (
         "The microphone array's firmware does not accept a command",
@@ -86,22 +86,22 @@ WORDS: dict[Problem, tuple[str, str]] = {
     ),
     "not taken": (
         "The microphone array did not take a value",
-        "The chip may change it by itself, as PP_AGCGAIN while PP_AGCONOFF is 1",
+        "The chip may change it by itself, like PP_AGCGAIN while PP_AGCONOFF is 1",
     ),
     "transfer failed": (
         "A USB transfer to the microphone array failed",
-        "Unplug it for a moment; use another port or cable, and no hub",
+        "Unplug it for a moment; try another port or cable, without a hub",
     ),
     "daemon away": (
-        "No microphone array is here, and the robot, which has one, does not answer",
+        "This machine has no microphone array, and the robot, which has one, does not answer",
         "Switch the robot and its daemon on, correct robot.url, or plug an array in here",
     ),
     "daemon silent": (
-        "The robot's daemon does not answer when it is asked about its microphone array",
-        "If it stays so, restart the robot's daemon",
+        "The robot's daemon does not answer requests for its microphone array",
+        "If this persists, restart the robot's daemon",
     ),
     "not the daemon": (
-        "What answers at robot.url gives no microphone array",
+        "The server at robot.url offers no microphone array",
         "Check robot.url; update the robot's daemon, this was written for reachy-mini 1.13.0",
     ),
     "not back": (
@@ -112,7 +112,7 @@ WORDS: dict[Problem, tuple[str, str]] = {
 
 
 class ArrayError(ReachyVoiceError):
-    """The XVF3800's control interface cannot be used. Its sound may work all the same."""
+    """The XVF3800's control interface cannot be used. Its sound may still work."""
 
     exit_code = 21
     problem: Problem = "other"

@@ -1,4 +1,4 @@
-"""Which way to an array: USB, or the daemon that holds it."""
+"""Chooses how to reach an array: over USB, or through the daemon that holds it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _USB_CLOSED = ("not found", "no permission", "no usb library", "busy")
 
 
 def open_array(settings: Array, robot_url: str | None, backend: Any = None) -> ArrayControl:
-    """Find an array and open it. Blocking, at most some seconds.
+    """Find an array and open it. Blocks for a few seconds at most.
 
-    A Reachy Mini's array whose daemon runs on this machine: through that daemon, because two
-    programs on the device would disturb each other. Else USB; and the daemon where USB has none, or
-    will not let us.
+    A Reachy Mini's array whose daemon runs on this machine is reached through that daemon, because
+    two programs on the device would disturb each other. Otherwise over USB, or through the daemon
+    if USB has no array or refuses access.
 
     ``backend``: pyusb's, for tests; None is libusb. Raises ``ArrayError``.
     """

@@ -1,4 +1,4 @@
-"""Every parameter of the XVF3800 that is of use here, as data.
+"""Every useful parameter of the XVF3800, as data.
 
 Names, ids, types and access are those of the chip's servicers, as XMOS (user guide XM-014888,
 control command appendix), Pollen (reachy-mini 1.13.0) and Seeed (their XVF3800 repository) publish
@@ -39,8 +39,7 @@ SHARE: Ranges = ((0.0, 1.0),)
 class Parameter:
     """``resource``: the servicer in the chip. ``count``: how many values of ``type`` it has.
 
-    ``ranges``: what a value may be, as (least, greatest) pairs of which one must hold; empty where
-    only the type limits it.
+    ``ranges``: the allowed (least, greatest) ranges of a value; empty if only the type limits it.
     """
 
     name: str
@@ -182,7 +181,7 @@ PARAMETERS: dict[Board, dict[str, Parameter]] = {
 }
 
 LASTING = ("SAVE_CONFIGURATION", "CLEAR_CONFIGURATION", "USB_BIT_DEPTH")
-"""What outlives a restart; all else is volatile."""
+"""Survive a restart; all others are volatile."""
 
 
 def is_known(name: str) -> bool:
@@ -210,8 +209,8 @@ _BEAMS = ("slow beam 1", "slow beam 2", "the fast beam", "the auto-select beam")
 
 
 def route_in_words(category: int, source: int, asr_beams: bool | None = None) -> str:
-    """``AUDIO_MGR_OP_L`` or ``_R`` as a person would say it. ``asr_beams``: ``AEC_ASROUTONOFF``,
-    which decides what category 7 is; None if it is not known."""
+    """``AUDIO_MGR_OP_L`` or ``_R`` in words. ``asr_beams``: ``AEC_ASROUTONOFF``, which decides what
+    category 7 is; None if unknown."""
     beam = _BEAMS[source] if source < len(_BEAMS) else f"source {source}"
     microphone = f"microphone {source + 1}"
     if category == 7:

@@ -58,6 +58,6 @@ def preset(name: str) -> Preset:
 
 
 def apply_preset(control: ArrayControl, name: str) -> None:
-    """Write a preset. Raises ``ArrayError``; what was written until then stays."""
+    """Write a preset. Raises ``ArrayError``; values already written stay."""
     for parameter, values in preset(name).settings:
         control.write(parameter, *values)

@@ -15,10 +15,10 @@ GIVE_UP_S = 15.0
 
 
 def restart(control: ArrayControl) -> None:
-    """Send the order. The device may leave before it has said so.
+    """Send the command. The device may leave before it acknowledges.
 
-    It leaves the bus with its sound, and forgets every parameter that was not saved. Raises
-    ``ArrayError`` where the order did not reach it.
+    It leaves the bus with its sound, and loses every unsaved parameter. Raises ``ArrayError`` if
+    the command did not reach it.
     """
     try:
         control.write("REBOOT", 1)
@@ -30,9 +30,9 @@ def restart(control: ArrayControl) -> None:
 
 
 def reboot(control: ArrayControl, open: Callable[[], ArrayControl]) -> ArrayControl:
-    """Restart ``control`` and close it; give the array that comes back, opened by ``open``.
+    """Restart ``control`` and close it; return the array that comes back, opened by ``open``.
 
-    Where an ``ArrayWatch`` has the array, use its ``restart``. Raises ``ArrayError`` after 15 s.
+    If an ``ArrayWatch`` has the array, use its ``restart``. Raises ``ArrayError`` after 15 s.
     """
     try:
         restart(control)

@@ -1,8 +1,8 @@
 """The udev rule that lets ordinary users control the array on Linux.
 
-Only control transfers need it; sound goes through the kernel's own driver. ``uaccess`` gives the
-device to who sits at the machine (which is why the file's number is below 73), the group ``audio``
-to who may use microphones anyway, as over ssh.
+Only control transfers need it; sound goes through the kernel's driver. ``uaccess`` grants access to
+the user at the machine (which is why the file's number is below 73), the group ``audio`` to those
+who may use microphones anyway, such as over ssh.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RELOAD = (
     ("udevadm", "control", "--reload"),
     ("udevadm", "trigger", "--subsystem-match=usb", "--action=add"),
 )
-"""What makes udev read the rule and give out devices that are plugged in already."""
+"""Make udev read the rule and apply it to devices that are already plugged in."""
 
 
 def _rule(vendor: int, product: int) -> str:

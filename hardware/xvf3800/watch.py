@@ -1,4 +1,4 @@
-"""Direction, speech and health of an array, ten times a second, as long as it is there."""
+"""Direction, speech and health of an array, ten times a second, while it is connected."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ T = TypeVar("T")
 PERIOD_S = 0.1
 """As often as the robot's daemon asks the array for a direction."""
 HEALTH_EVERY = 10
-"""Readings from one question for ``AEC_AECCONVERGED`` to the next."""
+"""Readings between two reads of ``AEC_AECCONVERGED``."""
 ENERGY_EVERY = {"usb": 1, "daemon": 5}
-"""Readings from one question for the beams' energies to the next. Over USB it takes milliseconds;
-the daemon opens the device anew, and its event loop waits for it."""
+"""Readings between two reads of the beams' energies. Over USB a read takes milliseconds; the
+daemon reopens the device for it, and its event loop waits."""
 PATIENCE = 10
-"""So many failures in a row, and the device is closed and looked for anew."""
+"""After this many failures in a row the device is closed and searched for again."""
 BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Before each search; then always the last."""
+"""Delays before each search; the last one repeats."""
 AUTO_SELECT = 3
-"""Which of the four beams is the chosen one."""
+"""Index of the chosen beam among the four."""
 DOA_APART_FROM_LIGHTS = (2, 0, 10)
 """Before this firmware of Seeed's, DOA_VALUE moves only while the lights show the direction."""
 
@@ -50,7 +50,7 @@ class ArrayReading:
 
 @dataclass(frozen=True, slots=True)
 class ArrayFound:
-    """The array is there and gives readings, for the first time or again."""
+    """The array is connected and delivers readings, for the first time or again."""
 
     board: Board
     firmware: str
@@ -59,7 +59,7 @@ class ArrayFound:
 
 @dataclass(frozen=True, slots=True)
 class ArrayLost:
-    """It is not there, or may not be controlled. It is looked for until it is."""
+    """It is absent, or access is refused. The search goes on."""
 
     error: ArrayError
 
@@ -74,8 +74,8 @@ class InThread(Protocol):
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Call ``function`` in a thread. A cancelled caller waits for its end: a thread cannot be
-    stopped, and nothing else may use the device until then."""
+    """Call ``function`` in a thread. A cancelled caller waits for it: a thread cannot be stopped,
+    and nothing else may use the device until it ends."""
     call = asyncio.get_running_loop().run_in_executor(None, function)
     try:
         return await asyncio.shield(call)
@@ -89,10 +89,10 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 class ArrayWatch:
-    """Opens an array, reads it at 10 Hz, and finds it again when it was unplugged.
+    """Opens an array, reads it at 10 Hz, and finds it again after it was unplugged.
 
     ``open``: blocking, as ``open_array``. ``notify``: called on the event loop for every reading,
-    and once for each time that the array is found, lost, or cannot be had for another reason.
+    and once each time the array is found, lost, or unavailable for another reason.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class ArrayWatch:
         """None while there is no array."""
         self._restarted = False
         self.control: ArrayControl | None = None
-        """The open array, for others to write to. None while it is away."""
+        """The open array, for writing parameters. None while it is away."""
         self._told: set[Problem] = set()
-        """Problems since it was there last."""
+        """Problems since it was last connected."""
 
     async def run(self) -> None:
-        """Until it is cancelled. What was opened is closed then."""
+        """Run until cancelled, then close the array."""
         attempt = 0
         while True:
             try:
@@ -125,18 +125,18 @@ class ArrayWatch:
             attempt += 1
 
     async def restart(self) -> None:
-        """Restart the chip, as for a microphone that gives only zeros. ``run`` finds it again.
+        """Restart the chip, such as for a microphone that delivers zeros. ``run`` finds it again.
 
-        Does nothing without an array. Raises ``ArrayError`` where the order is not taken.
+        Does nothing without an array. Raises ``ArrayError`` if the command is refused.
         """
         control = self.control
         if control is not None:
             await self._call(lambda: restart(control))
-            # Opened anew in any case: it has forgotten its tuning, which a daemon does not tell.
+            # Reopen it in any case: it has lost its tuning, which a daemon does not report.
             self._restarted = True
 
     def _tell(self, error: ArrayError) -> None:
-        """Each reason once. A missing array is not reported again after a lost one."""
+        """Report each reason once. A missing array is not reported again after a lost one."""
         known = bool(self._told) and error.problem == "not found"
         if error.problem not in self._told and not known:
             self._notify(ArrayLost(error))
@@ -153,7 +153,7 @@ class ArrayWatch:
             await self._call(self._close)
 
     def _keep_open(self) -> None:
-        # Kept at once, in the thread: a caller that is cancelled meanwhile must close it.
+        # Stored at once, in the thread: a caller cancelled meanwhile must close it.
         self.control = self._open()
 
     def _close(self) -> None:
@@ -173,7 +173,7 @@ class ArrayWatch:
                 reading = await self._call(lambda: view.look(loop.time()))
             except ArrayError as error:
                 failures += 1
-                log.debug("The array gave no reading: %s", error)
+                log.debug("No reading from the array: %s", error)
                 if error.problem not in TRANSIENT or failures >= PATIENCE:
                     raise
             else:
@@ -182,13 +182,13 @@ class ArrayWatch:
                     self._notify(ArrayFound(control.board, control.firmware, control.via))
                 failures, self.latest = 0, reading
                 self._notify(reading)
-            # Readings that took too long are left out, not made up for.
+            # Late readings are skipped, not caught up.
             due += PERIOD_S * max(1, math.ceil((loop.time() - due) / PERIOD_S))
             await asyncio.sleep(due - loop.time())
 
 
 class _View:
-    """One open array, and what of it is asked less often."""
+    """One open array, and the values that are read less often."""
 
     def __init__(self, control: ArrayControl) -> None:
         self._control = control
@@ -210,7 +210,7 @@ class _View:
         if look % HEALTH_EVERY == 0:
             self._converged = next((bool(v) for v in self._optional("AEC_AECCONVERGED")), None)
         azimuth_deg, speech = self._azimuth()
-        # Without speech some firmware has no angle: the last one stays.
+        # Without speech some firmware returns no angle: keep the last one.
         if math.isfinite(azimuth_deg):
             self._azimuth_deg = azimuth_deg % 360
         direction = Direction(self._azimuth_deg, speech, self._energy())
@@ -236,7 +236,7 @@ class _View:
         return self._energies[AUTO_SELECT] if len(self._energies) > AUTO_SELECT else 0.0
 
     def _optional(self, name: str) -> tuple[float, ...]:
-        """Empty where this firmware does not know it; it is not asked again."""
+        """Empty if this firmware does not know it; it is not read again."""
         if name in self._unknown:
             return ()
         try:

@@ -174,7 +174,7 @@ async def test_nothing_answers() -> None:
         ("302 Found", "", "refuses", "answers 302"),
         ("500 Internal Server Error", "oh", "refuses", "answers 500"),
         ("503 Service Unavailable", {"detail": "no"}, "not ready", "motors are not up"),
-        ("200 OK", {"state": "starting"}, "not ready", "it is starting"),
+        ("200 OK", {"state": "starting"}, "not ready", "its state is starting"),
         ("200 OK", {"state": "error", "error": "No port."}, "not ready", "No port."),
     ],
 )
@@ -219,9 +219,9 @@ async def test_who_holds_the_robot(lock: object, app: object, holder: str | None
 
 
 @pytest.mark.parametrize("pose", [{}, {"head_pose": {"m": [0] * 16}}, {"head_pose": None}, None])
-async def test_an_unknown_form_is_said(pose: object) -> None:
+async def test_an_unknown_format_is_reported(pose: object) -> None:
     async with answering({"/state/full": ("200 OK", pose)}) as url, open_daemon(url) as daemon:
-        with raises_problem("refuses", match="form unknown"):
+        with raises_problem("refuses", match="unknown format"):
             await daemon.pose()
 
 

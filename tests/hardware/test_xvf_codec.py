@@ -123,7 +123,7 @@ def test_the_printed_answers_of_the_reference_are_read() -> None:
         ("AUDIO_MGR_OP_R", (7, 256), "does not fit into uint8"),
         ("PP_DTSENSITIVE", (7,), "7 is not 0 to 5 or 10 to 15"),
         ("PP_DTSENSITIVE", (1.5,), "not a whole number"),
-        ("PP_MIN_NS", (math.nan,), "no number"),
+        ("PP_MIN_NS", (math.nan,), "not a number"),
         ("AUDIO_MGR_MIC_GAIN", (1e39,), "32-bit float"),
         ("PP_MGSCALE", (1.0, 4.0, 1.0), "less than"),
     ],

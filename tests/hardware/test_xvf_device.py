@@ -48,7 +48,7 @@ def test_a_reachy_is_taken_before_a_respeaker_and_a_keyboard() -> None:
 
 
 def test_a_missing_array_is_an_error() -> None:
-    with raises_problem("not found", match="1 devices are on USB") as caught:
+    with raises_problem("not found", match="USB has 1 devices") as caught:
         UsbArray(FakeBus(FakeXvf(KEYBOARD)))
     assert "lsusb" in caught.value.fix
 
