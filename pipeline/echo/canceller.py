@@ -1,8 +1,8 @@
-"""The echo of a loudspeaker, taken out of a microphone's sound while it comes in.
+"""Removes a loudspeaker's echo from a microphone's sound, as it comes in.
 
-One linear path for both: its residual is what speech recognition hears, and together with the
-post-filtered residual and the likelihood ratio what ``detector`` decides on. Sans-I/O; the
-caller brings the two streams, block by block, counted by the microphone's samples.
+Speech recognition hears the residual of one linear filter. ``detector`` decides on the same
+residual, the post-filtered residual and the likelihood ratio. Sans-I/O; the caller supplies both
+streams block by block, on the microphone's sample clock.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _REALIGNED_BLOCKS = CANCELLER_REALIGNED_MS // 10
 _SILENT_PEAK = 2
 """Steps of int16: dithered silence is silence."""
 _IDLE_BLOCKS = PARTITIONS + 3
-"""The filter's length, what the resampler holds, and a block for the overlap."""
+"""The filter's length, the resampler's buffer, and one block of overlap."""
 _LEAST_POWER = 1e-8
 
 
@@ -51,7 +51,7 @@ class EchoFree(NamedTuple):
 
     ``residual``: int16, shape ``(160,)``, the microphone's sound without the echo; for speech
     recognition and the first VAD. ``post_filtered``: the same length, 10 ms later, with most of
-    what the filter leaves taken off; for the second VAD. ``llr``: how much louder the sound is than
+    the residual echo removed; for the second VAD. ``llr``: how much louder the sound is than
     echo and noise explain, 0 to 15. ``idle``: nothing was played lately; the sound is untouched.
     """
 
@@ -63,8 +63,9 @@ class EchoFree(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EchoState:
-    """What is worth keeping of a room: ``weights`` complex64 ``(2, 32, 161)``, ``leakage_db``
-    float32 ``(20,)``, the clocks' difference, and how far behind the reference is read."""
+    """What the canceller learned about a room: ``weights`` complex64 ``(2, 32, 161)``,
+    ``leakage_db`` float32 ``(20,)``, the clocks' difference, how far behind it reads the reference.
+    """
 
     weights: Spectra
     leakage_db: Reals
@@ -76,8 +77,8 @@ class EchoCanceller:
     """One loudspeaker and one microphone, both 16 kHz mono."""
 
     def __init__(self, plays_on: bool = True) -> None:
-        """``plays_on``: the loudspeaker's stream goes on in silence, as a sound card's does; else
-        each sound is put in its place anew, as by a client that plays what it gets."""
+        """``plays_on``: the loudspeaker's stream continues through silence, as a sound card's does;
+        otherwise each sound is aligned anew, as for a client that plays audio when it arrives."""
         self._plays_on = plays_on
         self._played = PlayedSound()
         self._filter = KalmanFilter()
@@ -89,32 +90,31 @@ class EchoCanceller:
         self._left = self._all = 0.0
         self._kept: deque[Spectra] = deque(maxlen=2)
         self.slips = 0
-        """How often the echo was found to come at another time at once."""
+        """How often the echo's delay was found to have jumped."""
         self.slipped_samples = 0
         """Accumulated delay correction, in samples."""
 
     @property
     def ppm(self) -> float:
-        """How much faster than the microphone's clock the loudspeaker's runs."""
+        """How much faster the loudspeaker's clock runs than the microphone's."""
         return self._played.ppm
 
     @property
     def works(self) -> bool:
-        """Whether it has taken off most of what was heard in the last second or so."""
+        """Whether it has removed most of the microphone's power in the last second or so."""
         return self._slips.explained > CANCELLER_MOST
 
     @property
     def echo_at_samples(self) -> float | None:
-        """How long after its reference it takes the echo to come; ``None``: it has learnt nothing
-        yet."""
+        """The echo's delay behind its reference, as learned; ``None``: nothing learned yet."""
         response = np.fft.irfft(self._filter.weights[0])[:, :BLOCK].ravel()
         strongest = int(np.abs(response).argmax())
         return self._played.lag + strongest if response[strongest] else None
 
     def process(self, microphone: Pcm, reference: Pcm) -> EchoFree:
-        """The next 10 ms of both: int16, shape ``(160,)``, what was heard and what was played then.
+        """Clean the next 10 ms. Both int16, shape ``(160,)``: sound heard, and sound played then.
 
-        The echo of ``reference`` may come 6 to 300 ms after it. Raises ``ValueError`` on another
+        The echo of ``reference`` may come 6 to 300 ms after it. Raises ``ValueError`` on any other
         length.
         """
         if microphone.shape != (BLOCK,) or reference.shape != (BLOCK,):
@@ -141,18 +141,18 @@ class EchoCanceller:
             self._begin_anew()
         self._follow_drift(heard, residual)
         if float(residual @ residual) > CANCELLER_LOUDER * float(heard @ heard):
-            # Nothing is heard of the echo that is expected, as of a client that has stopped
-            # playing: taken off, it would be put in.
+            # The expected echo is absent, for example because a client has stopped playing.
+            # Subtracting it would add it.
             residual = heard
         post_filtered, llr = self._gate.process(residual, echo)
         return EchoFree(_to_pcm(residual), _to_pcm(post_filtered), llr, False)
 
     def realign(self, played_more: int = 0) -> None:
-        """There was a gap in playback, and the caller has set the reference right: for 300 ms
-        nothing counts as more than echo.
+        """Call after a gap in playback, with the reference corrected: for 300 ms all sound counts
+        as echo.
 
-        ``played_more``: samples by which the echo comes later from now on, where the reference is
-        not set right; less than 0 if it comes earlier.
+        ``played_more``: samples by which the echo comes later from now on, if the reference is not
+        corrected; negative if it comes earlier.
         """
         if played_more:
             self._move(played_more)
@@ -160,7 +160,7 @@ class EchoCanceller:
         self._gate.close(_REALIGNED_BLOCKS)
 
     def state(self) -> EchoState:
-        """A copy of what was learnt, for ``restore`` in a later session."""
+        """A copy of the learned state, for ``restore`` in a later session."""
         return EchoState(
             self._filter.weights,
             self._gate.leakage_db,
@@ -169,9 +169,9 @@ class EchoCanceller:
         )
 
     def restore(self, state: EchoState) -> None:
-        """Begin with the room of an earlier session. Raises ``ValueError`` for an invalid state."""
+        """Start from an earlier session's state. Raises ``ValueError`` for an invalid state."""
         if state.weights.shape != (BRANCHES, PARTITIONS, BINS) or len(state.leakage_db) != BANDS:
-            raise ValueError("the state is not one of this version's filters")
+            raise ValueError("the state does not fit this version's filters")
         if not LEAST_LAG <= state.lag_samples <= MOST_LAG or abs(state.ppm) > DRIFT_MOST_PPM:
             raise ValueError("the state's clocks are out of range")
         if not (np.isfinite(state.weights).all() and np.isfinite(state.leakage_db).all()):
@@ -200,7 +200,7 @@ class EchoCanceller:
         return EchoFree(microphone, _to_pcm(post_filtered), CANCELLER_NO_DOUBT, True)
 
     def _switched_off(self, microphone: Pcm, heard: Samples) -> EchoFree:
-        """A microphone that is switched off tells nothing of the room."""
+        """Learn nothing: a muted microphone does not hear the room."""
         self._filter.process(self._played.read(), heard, False)
         self._keep_in_reach()
         post_filtered = self._gate.pass_through(heard, learns=False)
@@ -225,8 +225,8 @@ class EchoCanceller:
         self._kept.append(weights)
 
     def _keep_in_reach(self) -> None:
-        """The reference is read by whole blocks later or earlier; the filter moves against it, so
-        that nothing changes but what the resampler must hold."""
+        """Shift the reference by whole blocks and the filter the other way: the echo stays the
+        same, and the resampler's buffer is long enough."""
         while self._played.lag < LEAST_LAG:
             self._played.lag += BLOCK
             self._filter.later()
@@ -240,13 +240,13 @@ class EchoCanceller:
         self.slips += 1
         self.slipped_samples += by
         if len(self._kept) == 2:
-            # Since the gap the filter has learnt nonsense.
+            # What the filter has learned since the gap is wrong.
             self._filter.replace(self._kept[0])
         self._move(by)
         self.realign()
 
     def _begin_anew(self) -> None:
-        """A gap was not found, or the room is another one."""
+        """Relearn: a gap was not found, or the room has changed."""
         self._slips = SlipFinder()
         self._filter.doubt()
         self._drift.forget()
@@ -255,7 +255,7 @@ class EchoCanceller:
         self._gate.close(CANCELLER_ANEW_BLOCKS)
 
     def _move(self, by: int) -> None:
-        """The echo comes later by so many samples."""
+        """The echo comes ``by`` samples later."""
         self._played.lag += by
         self._reread()
         self._keep_in_reach()
@@ -272,7 +272,7 @@ def _silent(pcm: Pcm) -> bool:
 
 
 def _to_pcm(samples: Samples) -> Pcm:
-    """int16, clipped; what ``to_float`` was given comes back unchanged."""
+    """int16, clipped; the exact inverse of ``to_float``."""
     scaled = np.rint(samples * np.float32(32768))
     np.minimum(np.maximum(scaled, -32768, out=scaled), 32767, out=scaled)
     pcm: Pcm = scaled.astype(np.int16)

@@ -1,9 +1,9 @@
-"""How long after it was sent a sound comes back through the microphone: 0 to 1.5 s, or never.
+"""Measures how long after sending a sound comes back through the microphone: 0 to 1.5 s, or never.
 
-A remote client plays what it gets some hundred milliseconds later, too late for a filter of 320 ms.
-The generalised cross-correlation with phase transform (Knapp and Carter 1976) of the last seconds
-shows the delay as a peak; how far it stands out of the rest tells whether there is any echo. Pure;
-numpy; one search costs some 10 ms of CPU, once a second at most.
+A remote client plays audio some hundred milliseconds later, too late for a filter of 320 ms. The
+generalised cross-correlation with phase transform (Knapp and Carter 1976) of the last seconds shows
+the delay as a peak; how far it stands out shows whether there is an echo at all. Pure; numpy; one
+search costs about 10 ms of CPU, at most once a second.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FRAME = 512
 
 
 class DelayFinder:
-    """Two streams that are counted by the same samples: what was sent, and what was heard then."""
+    """Compares two streams on one sample clock: the sound sent, and the sound heard."""
 
     def __init__(self) -> None:
         self._most = MOST_DELAY_SAMPLES
@@ -49,9 +49,9 @@ class DelayFinder:
         self._heard.append(heard)
 
     def search(self) -> Generator[None, None, int | None]:
-        """The delay of the echo in the last 4 s, in samples from sending a sound to hearing it
-        first; None if there is none that stands out, or if less than 0.3 s of sound was sent in
-        the time it may come from. Works in a handful of steps of some milliseconds each."""
+        """The delay of the echo in the last 4 s, in samples from sending a sound to first hearing
+        it; None if no delay stands out, or if less than 0.3 s of sound was sent that could have
+        come back. Works in a few steps of some milliseconds each."""
         heard = to_float(self._heard.read(self._heard.start, self._heard.end))
         sent = to_float(self._sent.read(self._sent.start, self._sent.end))
         sound_s = _sound_s(sent)
@@ -66,15 +66,15 @@ class DelayFinder:
         highest, usual = float(power.max()), float(np.median(power))
         if float(np.sqrt(highest / (usual + 1e-20))) < confident:
             return None
-        # What comes first is the delay, also where a reflection is a little stronger.
+        # The first peak is the delay, even if a reflection is a little stronger.
         least = max(0.5 * highest, confident**2 * usual)
         first = max(0, int(np.flatnonzero(power >= least)[0]) - DELAY_SMEARED // 2)
         return first + int(values[first : first + 2 * DELAY_SMEARED].argmax())
 
 
 def _phase_correlation(sent: Sound, heard: Sound) -> Generator[None, None, Sound]:
-    """Value at ``d``: how well ``heard`` is ``sent`` of ``d`` samples before; both end together."""
-    # The delays that are asked for do not wrap around.
+    """At ``d``: how well ``heard`` matches ``sent`` ``d`` samples earlier; both end together."""
+    # The delays of interest do not wrap around.
     size = 1 << (len(sent) - 1).bit_length()
     late = np.zeros(size, np.float32)
     late[: len(sent)] = sent
@@ -96,7 +96,7 @@ def _phase_correlation(sent: Sound, heard: Sound) -> Generator[None, None, Sound
 
 
 def _sound_s(samples: Sound) -> float:
-    """Seconds that are louder than -60 dBFS."""
+    """Seconds of sound above -60 dBFS."""
     whole = len(samples) // _FRAME
     power = np.square(samples[: whole * _FRAME]).reshape(whole, _FRAME).mean(axis=1)
     return int(np.count_nonzero(power > 10 ** (DELAY_AUDIBLE_DBFS / 10))) * _FRAME / LISTEN_RATE

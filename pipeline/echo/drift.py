@@ -1,7 +1,7 @@
-"""Two clocks: the loudspeaker's and the microphone's run apart by up to some 100 ppm.
+"""Clock drift: the loudspeaker's and the microphone's clocks differ by up to about 100 ppm.
 
-``PlayedSound`` reads the reference at the microphone's pace; ``Drift`` tells by how much the pace
-is wrong, from the phase that a learnt room turns by. Constants: ``tuning``. Pure; numpy.
+``PlayedSound`` reads the reference at the microphone's pace. ``Drift`` estimates the error of that
+pace from how the phase of the learned room turns. Constants: ``tuning``. Pure; numpy.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ LEAST_LAG = _HALF + 1.0
 """Samples that the taps reach ahead."""
 MOST_LAG = LEAST_LAG + 1.25 * BLOCK
 FIRST_LAG = LEAST_LAG + 0.4 * BLOCK
-"""5 ms: a loudspeaker is never nearer with its buffers, and the pace may go either way."""
+"""5 ms: buffers keep every loudspeaker further away than this, and drift may go either way."""
 _KEPT = 8192
 
 
 def _taps() -> Reals:
-    """Shape ``(256, 32)``: weights of the samples around each place between two of them."""
+    """Shape ``(256, 32)``: interpolation weights for each of 256 positions between two samples."""
     place = np.arange(_PHASES)[:, np.newaxis] / _PHASES
     offsets = np.arange(1 - _HALF, _HALF + 1)[np.newaxis] - place
     window = np.i0(_KAISER_BETA * np.sqrt(np.maximum(0.0, 1 - (offsets / _HALF) ** 2)))
@@ -43,10 +43,10 @@ _RAMP: Samples = (np.arange(BLOCK) / BLOCK).astype(np.float32)
 
 
 class PlayedSound:
-    """The reference, read ``lag`` samples behind its newest and at a pace of its own.
+    """The reference, read ``lag`` samples behind its newest, at an adjustable pace.
 
-    ``ppm``: how much faster than real the reference runs for the microphone. ``lag`` shrinks by
-    it; ``EchoCanceller`` keeps it in reach.
+    ``ppm``: how much faster the reference runs than the microphone. ``lag`` shrinks accordingly;
+    ``EchoCanceller`` keeps it within range.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class PlayedSound:
         self._end += BLOCK
 
     def read(self) -> Samples:
-        """The 160 samples that end ``lag`` behind the newest; the lag changes by the pace."""
+        """The 160 samples that end ``lag`` behind the newest; then adjust the lag for the pace."""
         begin = self._end - BLOCK - self.lag
         self.skip()
         end = self._end - BLOCK - self.lag
@@ -79,18 +79,18 @@ class PlayedSound:
         return last
 
     def skip(self) -> None:
-        """10 ms pass in silence: only the clocks run apart."""
+        """Let 10 ms pass: the clocks drift."""
         step = BLOCK * self.ppm * 1e-6
         self.lag -= step
         self._drifted += step
 
     def begin_again(self) -> None:
-        """What is played next has its place again, whatever the clocks did since the last time."""
+        """Undo the drift since the last call: the next sound is aligned anew."""
         self.lag += self._drifted
         self._drifted = 0.0
 
     def before(self, blocks: int) -> Samples:
-        """What ``read`` would have given for the newest blocks at the present lag and pace."""
+        """What ``read`` would have returned for the newest blocks at the current lag and pace."""
         begin = self._end - self.lag
         parts = [
             self._from(begin - (back + 1) * BLOCK * (1 + self.ppm * 1e-6))
@@ -102,7 +102,7 @@ class PlayedSound:
         self._held[:] = 0
 
     def _from(self, begin: float) -> Samples:
-        """160 samples from a place between two on, at the reference's own pace."""
+        """160 samples from a fractional position on, at the reference's own pace."""
         whole, phase = divmod(round(begin * _PHASES), _PHASES)
         taps = _FILTERS[phase]
         first = whole - _HALF + 1
@@ -125,9 +125,9 @@ class Drift:
         self._looks = 0
 
     def look(self, weights: Spectra, sure: bool) -> float:
-        """ppm to add to the pace; ``weights`` as ``KalmanFilter.weights``, 250 ms after the last.
+        """ppm to add to the pace. Call it every 250 ms with ``KalmanFilter.weights``.
 
-        ``sure``: whether the filter has learnt something in between and takes off most of the echo.
+        ``sure``: whether the filter has learned since, and removes most of the echo.
         """
         now = weights[0, :, _FIRST_BIN:_END_BIN]
         before, self._before = self._before, now
@@ -142,12 +142,12 @@ class Drift:
         return gain * step / (DRIFT_MEASURED_BLOCKS * BLOCK) * 1e6
 
     def forget(self) -> None:
-        """The filter is another one from now on."""
+        """Start over: the filter was replaced."""
         self._before = None
 
 
 def slope(cross: Spectra) -> float:
-    """Samples that a room came earlier by, from the cross spectrum of bins 8 to 99."""
+    """Samples by which the room response moved earlier, from the cross spectrum of bins 8 to 99."""
     weight = np.abs(cross) * _OMEGA
     total = float(np.dot(weight, _OMEGA))
     return float(np.dot(weight, np.angle(cross))) / total if total > 0 else 0.0

@@ -1,9 +1,9 @@
-"""What a microphone hears of a loudspeaker, learnt and taken off: a Kalman filter of the room.
+"""A Kalman filter that learns the echo path from loudspeaker to microphone and removes the echo.
 
 Partitioned-block frequency-domain Kalman filter after Enzner and Vary 2006 and Kuech et al. 2014,
-with two references: the loudspeaker's signal, and its cube for what a small loudspeaker bends.
-16 kHz mono, blocks of 160 samples, a room of 320 ms. Constants are those that were measured for
-this project (``tuning``). Pure; numpy; about 0.1 ms of CPU per block of 10 ms.
+with two references: the loudspeaker's signal, and its cube for a small loudspeaker's distortion.
+16 kHz mono, blocks of 160 samples, a room response of 320 ms. Constants were measured for this
+project (``tuning``). Pure; numpy; about 0.1 ms of CPU per block of 10 ms.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Reals = NDArray[np.float32]
 BLOCK = 160
 """Samples at 16 kHz, 10 ms."""
 PARTITIONS = 32
-"""Blocks that the filter is long: 320 ms."""
+"""The filter's length in blocks: 320 ms."""
 BRANCHES = 2
 FRAME = 2 * BLOCK
 BINS = FRAME // 2 + 1
@@ -39,7 +39,7 @@ _TINY = 1e-8
 
 
 def _to_spectrum() -> Reals:
-    """Of a block in the first half of a frame: shape ``(160, 2 * 161)``, real parts, imaginary."""
+    """Transform of a frame's first half: shape ``(160, 2 * 161)``, real parts, imaginary parts."""
     angles = 2 * np.pi * np.outer(np.arange(BLOCK), np.arange(BINS)) / FRAME
     return np.concatenate((np.cos(angles), -np.sin(angles)), axis=1).astype(np.float32)
 
@@ -48,21 +48,21 @@ _TO_SPECTRUM = _to_spectrum()
 _SECOND: Reals = np.tile((-1.0) ** np.arange(BINS), 2).astype(np.float32)
 _ROWS = BRANCHES * PARTITIONS
 _ONES: Reals = np.ones((2, _ROWS), np.float32)
-"""Two rows, although one would do: with one BLAS takes its threads, which spin."""
+"""Two rows although one would do: for one, BLAS uses its threads, which spin."""
 _REAL_AND_IMAGINARY: Reals = np.repeat(
     np.array([[1, -1, 0, 0], [0, 0, 1, 1]], np.float32), _ROWS, axis=1
 )
 
 
 def _real(samples: NDArray[np.floating[Any]]) -> Reals:
-    """As float32, which they are already, although numpy's annotations do not say so."""
+    """Cast to float32 for the type checker; the samples already are."""
     return samples.astype(np.float32, copy=False)
 
 
 class KalmanFilter:
     """One loudspeaker and one microphone.
 
-    Spectra are kept as real and imaginary parts in the first axis, ``(2, branches, partitions,
+    Spectra are stored with real and imaginary parts on the first axis, ``(2, branches, partitions,
     bins)``: numpy multiplies those much faster than complex by real numbers.
     """
 
@@ -87,8 +87,8 @@ class KalmanFilter:
     def process(
         self, reference: Samples, microphone: Samples, learns: bool = True
     ) -> tuple[Samples, Samples]:
-        """The next block of each, shape ``(160,)``: what is left of the microphone's, and the echo
-        that was taken off. Then learns from what is left, if it should."""
+        """Take the next block of each, shape ``(160,)``. Returns the residual and the echo removed;
+        learns from the residual if ``learns``."""
         self._take(reference)
         window = slice(self._newest, self._newest + PARTITIONS)
         spectra, power = self._spectra[:, :, window], self._power[:, window]
@@ -104,8 +104,8 @@ class KalmanFilter:
         return error, echo
 
     def _take(self, reference: Samples) -> None:
-        """Of two blocks that follow each other, the spectrum is the first one's plus the second
-        one's half a frame later, where every other bin changes its sign."""
+        """The spectrum of two consecutive blocks is the first block's plus the second's shifted by
+        half a frame, which flips the sign of every other bin."""
         played = self._played
         played[0] = reference
         np.multiply(reference, reference, out=played[1])
@@ -168,7 +168,7 @@ class KalmanFilter:
         self._variance += grown
 
     def _constrain(self, first: int) -> None:
-        """Clear what some partitions have behind their block; all have had their turn after 16."""
+        """Clear the second half of some partitions; all have had their turn after 16 blocks."""
         some = slice(first, first + FILTER_CONSTRAINED)
         spectra = np.empty((BRANCHES, FILTER_CONSTRAINED, BINS), np.complex64)
         spectra.real, spectra.imag = self._weights[:, :, some]
@@ -188,32 +188,32 @@ class KalmanFilter:
         return together
 
     def warm(self, weights: Spectra) -> None:
-        """Go on from weights of an earlier session."""
+        """Start from an earlier session's weights."""
         self.replace(weights)
         self._variance[:] = FILTER_WARM_VARIANCE
 
     def replace(self, weights: Spectra) -> None:
-        """Take other weights, as sure of them as of its own."""
+        """Take other weights; the variance stays."""
         self._weights[0], self._weights[1] = weights.real, weights.imag
 
     def doubt(self) -> None:
-        """Be as unsure of the weights as at the beginning, and so quick to learn."""
+        """Reset the variance, so that the filter learns quickly again."""
         self._variance[:] = FILTER_COLD_VARIANCE
 
     def later(self) -> None:
-        """The reference comes a block later from now on: the same room without its first block."""
+        """The reference comes one block later from now on: drop the response's first block."""
         for array in (self._weights, self._variance):
             array[..., :-1, :] = array[..., 1:, :].copy()
         self._weights[..., -1, :] = 0
 
     def earlier(self) -> None:
-        """The reference comes a block earlier from now on: a block of nothing, then the room."""
+        """The reference comes one block earlier from now on: prepend a block of zeros."""
         for array in (self._weights, self._variance):
             array[..., 1:, :] = array[..., :-1, :].copy()
         self._weights[..., 0, :] = 0
 
     def refill(self, reference: Samples) -> None:
-        """Take what was played again, as if it had come so: the newest ``33 * 160`` samples."""
+        """Replace the reference's history with its newest ``33 * 160`` samples."""
         blocks = reference.reshape(PARTITIONS + 1, BLOCK)
         both = np.stack((blocks, np.float32(FILTER_CUBE_GAIN) * blocks**3), axis=1)
         self._newest = 0
@@ -225,5 +225,5 @@ class KalmanFilter:
             self._before = spectra
 
     def forget_sound(self) -> None:
-        """As after a long silence; the weights stay."""
+        """Clear the reference's history, as after a long silence; the weights stay."""
         self._spectra[:] = self._power[:] = self._before[:] = 0

@@ -1,14 +1,14 @@
 """Is a short sound an echo of what was sent? Pure; numpy; some 1 to 3 ms of CPU.
 
 An echo can only repeat what was sent. So a sound that is unlike everything sent in the last 1.5 s
-comes from a person, even in an unknown room. Both signals are whitened, so that two
-voices are not alike because both are voices, and compared at every delay by their normalised
+comes from a person, even in an unknown room. Both signals are whitened, so that two voices do not
+match merely because both are voices, and compared at every delay by their normalised
 cross-correlation, whose square is the share of the sound's energy that arrives by the direct path.
 
-Measured on 80 simulated first answers (``benchmarks.harness.rooms``; loudspeakers that bend, RT60
-of 0.2 to 0.6 s), 192 ms after the voice activity detector noticed. The lowest of each: echoes 0.39,
-12 dB softer 0.36, through 8 kHz 0.24, with pink noise 10 dB under the echo 0.23. The highest of 77
-people over them: 0.14.
+Measured on 80 simulated first answers (``benchmarks.harness.rooms``; distorting loudspeakers, RT60
+of 0.2 to 0.6 s), 192 ms after the VAD noticed. Lowest values: echoes 0.39, 12 dB softer 0.36,
+through 8 kHz 0.24, with pink noise 10 dB below the echo 0.23. The highest of 77 people speaking
+over them: 0.14.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from pipeline.echo.tuning import (
 LOOK_BACK_SAMPLES = LISTEN_RATE * 32 // 1000
 """A detector notices a sound later than it begins."""
 _MOST_SAMPLES = LISTEN_RATE * 4 // 10
-"""The newest are compared."""
+"""Only the newest samples are compared."""
 
 Sound = NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """``delay_samples`` at 16 kHz from sending to hearing, of the delay that fits best; ``value``:
-    0 to 1, the normalised cross-correlation there; ``heard_samples``: how much was compared."""
+    """``delay_samples``: best-fitting delay from sending to hearing, at 16 kHz; ``value``: 0 to 1,
+    the normalised cross-correlation there; ``heard_samples``: how much was compared."""
 
     delay_samples: int
     value: float
@@ -81,7 +81,7 @@ def compare(sent: Pcm, heard: Pcm) -> Likeness:
     begins = longest - np.arange(longest + 1)
     least = 1e-3 * energy[-1] * count / len(sent)
     of_sent = energy[begins + count] - energy[begins] + least
-    # Its energy if it fills the band: what is there in a few bins only is like anything.
+    # Assume that it fills the band: a sound in only a few bins would match anything.
     of_heard = 2 * (LIKENESS_HIGH_HZ - LIKENESS_LOW_HZ) / LISTEN_RATE
     alike = alike / np.sqrt(of_sent * of_heard + 1e-20)
     best = int(alike.argmax())

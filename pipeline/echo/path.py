@@ -1,13 +1,12 @@
-"""One session's echo path: from what is sent and what is heard to windows without the echo. Pure.
+"""One session's echo path: takes sent and heard audio, yields windows without the echo. Pure.
 
-Nothing is taken off until the echo was found (``delay``). A client whose microphone hears no echo,
-as behind an XVF3800, costs a search for each answer, and its sound is never touched.
+Nothing is removed until the echo is found (``delay``). A client whose microphone hears no echo, for
+example behind an XVF3800, costs one search per answer, and its sound is never touched.
 
-A client far away plays what it gets as soon as it has it, so what was sent has a place on the
-samples of its microphone (``sent``). What the loudspeaker of this machine plays is known
-(``given``). The echo comes back later: by the network, the player's buffer, the room. The
-reference is read so much later that the echo follows it by 40 ms, and each answer is searched again
-for what its player did otherwise.
+A remote client plays audio as soon as it arrives, so sent audio can be placed on its microphone's
+sample clock (``sent``). What this machine's loudspeaker plays is known (``given``). The echo is
+delayed by the network, the player's buffer and the room. The reference is read with a delay, so
+that the echo follows it by 40 ms; each answer is searched again, because players vary.
 """
 
 from __future__ import annotations
@@ -32,28 +31,27 @@ from pipeline.echo.tuning import (
 )
 
 EARLIER_SAMPLES = 40 * LISTEN_RATE // 1000
-"""So much before the echo comes, the canceller gets its reference: players differ from one answer
-to the next. It may come 6 to 300 ms later."""
+"""How long before the echo the canceller gets the reference: a player's delay varies from answer to
+answer. The canceller handles 6 to 300 ms."""
 _FIRST_SOUND_SAMPLES = 3 * LISTEN_RATE // 10
 _LOOK_SAMPLES = LISTEN_RATE
-"""An answer is searched for its echo when 0.3 s of its sound was sent, and every second from then
-on. Before that an echo is noticed by its first sound (``likeness``)."""
+"""An answer's echo is searched for once 0.3 s of its sound was sent, and then every second.
+Earlier, ``likeness`` recognises an echo by its first sound."""
 _FAILING_SAMPLES = LISTEN_RATE
-"""A canceller that has not worked for so much of an echo has lost it, or a speaker is louder."""
+"""A canceller that has not worked for this much echo has lost it, or a speaker is louder."""
 _ANSWER_GAP_SAMPLES = LISTEN_RATE
-"""After so much silence it is another one."""
+"""Silence that separates two answers."""
 _MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
 _COMPARED_SAMPLES = LISTEN_RATE
-"""Kept of what is heard; it takes less to tell a sound from an echo."""
+"""Microphone sound kept for ``likeness``, which needs less."""
 KEPT_SAMPLES = 6 * LISTEN_RATE
-"""Of what was played, at least."""
+"""Played sound kept, at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is worth knowing of a place when a session returns to it. ``delay_samples``: of the
-    echo. ``later_samples``: how much later than its reference it comes, as the state has learnt
-    it."""
+    """What is remembered about a place for the next session there. ``delay_samples``: the echo's
+    delay. ``later_samples``: how long after its reference the state expects the echo."""
 
     state: EchoState
     delay_samples: int
@@ -62,8 +60,8 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class EchoWindow:
-    """``frame``: int16, 16 kHz, without the echo. ``post_filtered``: the same with most of what is
-    left of it taken off, for a second VAD; ``None``: there can be no echo. ``llr``: 0 to 15, how
+    """``frame``: int16, 16 kHz, without the echo. ``post_filtered``: the same with most of the
+    residual echo removed, for a second VAD; ``None``: there can be no echo. ``llr``: 0 to 15, how
     much louder its newest block is than echo and noise explain."""
 
     frame: AudioFrame
@@ -72,16 +70,16 @@ class EchoWindow:
 
 
 class Reference(ABC):
-    """What is played, on the samples of the microphone's stream."""
+    """The played sound, on the microphone's sample clock."""
 
     plays_on: bool
-    """Whether its stream goes on in silence, as a sound card's does."""
+    """Whether the stream continues through silence, as a sound card's does."""
 
     def __init__(self, kept_samples: int) -> None:
-        """``kept_samples`` of what is past can be read."""
+        """``kept_samples`` of the past can be read."""
         self._past = AudioHistory(kept_samples)
         self.last_sound = -kept_samples
-        """End of the newest sound that is past."""
+        """End of the newest past sound."""
 
     @abstractmethod
     def arrives(self, end: int, now: float) -> None:
@@ -89,11 +87,10 @@ class Reference(ABC):
 
     @abstractmethod
     def pass_to(self, end: int) -> None:
-        """All before ``end`` is past."""
+        """Everything before ``end`` is past."""
 
     def read(self, start: int, end: int) -> Pcm:
-        """Samples ``start`` to ``end``, which are past: int16, 16 kHz; silence where nothing is
-        kept."""
+        """Past samples ``start`` to ``end``: int16, 16 kHz; silence where they are not kept."""
         known = self._past.read(start, end)
         silent = np.zeros(end - start - len(known), np.int16)
         return np.concatenate((silent, known)) if len(silent) else known
@@ -109,8 +106,8 @@ class EchoPath:
         room: Room | None = None,
         keep: Callable[[Room | None], None] = lambda room: None,
     ) -> None:
-        """``room``: what is known of the place; ``keep`` gets what was learnt, in the end, or
-        ``None`` if there is no echo any more."""
+        """``room``: what is known about the place; ``keep`` is called at the end with what was
+        learned, or ``None`` if the echo is gone."""
         self._window_samples = window_samples
         self._framer = Framer(window_samples)
         self._reference = reference
@@ -128,11 +125,11 @@ class EchoPath:
         """Of the reference."""
         self._slipped = 0
         self._worked = False
-        """Whether the canceller has; a sound may be mistaken for an echo."""
+        """Whether the canceller has ever worked; a sound may be mistaken for an echo."""
         self._failing_samples = 0
-        """Of echo, since the canceller has worked; a pause or a gap that is told is no failure."""
+        """Samples of echo since the canceller last worked; without pauses and reported gaps."""
         self._waiting = EMPTY
-        """Less than a block."""
+        """Samples held, less than a block."""
         self._post_filtered = EMPTY
         self._sounding = False
         if room:
@@ -140,13 +137,13 @@ class EchoPath:
 
     @property
     def found(self) -> bool:
-        """Whether an echo is being taken off."""
+        """Whether an echo is being removed."""
         return self._canceller is not None
 
     def explains(self, noticed: int) -> bool | None:
-        """Whether what was sent explains the sound that was noticed at sample ``noticed`` and has
-        lasted since; ``None``: it is too short to tell. An echo is taken off from then on. What is
-        left while one is taken off is not explained by it."""
+        """Whether the sound that began at sample ``noticed`` is an echo; ``None``: it is too short
+        to tell. If it is, the echo is removed from then on. False while an echo is being removed:
+        the residual is judged elsewhere."""
         if self._canceller or self._unfound >= PATH_NEVER_FOUND:
             return False
         if not self._reference.read(noticed - MOST_DELAY_SAMPLES, noticed).any():
@@ -160,7 +157,7 @@ class EchoPath:
         return likeness.is_echo
 
     def _learn_from(self, heard: Pcm) -> None:
-        """The newest sound is this echo and nothing else."""
+        """Train on the newest sound, which is echo and nothing else."""
         begin = self._heard - len(heard) - self._read_later
         for at in range(len(heard) % BLOCK, len(heard), BLOCK):
             reference = self._reference.read(begin + at, begin + at + BLOCK)
@@ -186,7 +183,7 @@ class EchoPath:
     # -- what is heard
 
     def windows(self, pcm: Pcm, now: float) -> Iterator[EchoWindow]:
-        """The next samples at 16 kHz, any number; each window that they complete. ``now``: seconds
+        """Take any number of samples at 16 kHz; yield each window they complete. ``now``: seconds
         of the loop's clock."""
         self._reference.arrives(self._heard + len(pcm), now)
         for start in range(0, len(pcm), self._window_samples):
@@ -210,7 +207,7 @@ class EchoPath:
             self._look(played, piece)
 
     def _cleaned(self, canceller: EchoCanceller, piece: Pcm) -> Iterator[EchoWindow]:
-        """The canceller takes blocks, so up to 10 ms wait."""
+        """The canceller takes whole blocks, so up to 10 ms wait."""
         first = self._heard - len(piece) - len(self._waiting)
         waiting = np.concatenate((self._waiting, piece))
         for start in range(0, len(waiting) - BLOCK + 1, BLOCK):
@@ -234,8 +231,8 @@ class EchoPath:
         return EchoWindow(frame, heard, llr) if sounding else EchoWindow(frame)
 
     def reference_moved(self, more_samples: int) -> None:
-        """There was a gap that the reference's teller knows of. From now on the echo follows the
-        reference by so much more than before; 0: the reference has been set right."""
+        """Report a known gap. From now on the echo follows the reference ``more_samples`` later; 0:
+        the reference has been corrected."""
         self._delay += more_samples
         if more_samples:
             self._finder, self._search = DelayFinder(), None
@@ -250,7 +247,7 @@ class EchoPath:
             # The next answer may come later or earlier than this one.
             self._finder, self._search = DelayFinder(), None
         if self._search is None:
-            # A microphone that is switched off tells nothing.
+            # A muted microphone hears no echo.
             self._sounded += len(played) if played.any() and piece.any() else 0
             rested = self._heard - self._looked >= _LOOK_SAMPLES
             due = rested and self._sounded >= _FIRST_SOUND_SAMPLES
@@ -278,7 +275,7 @@ class EchoPath:
         return self._looks >= PATH_LOOKS and not self._fails
 
     def _not_found(self) -> None:
-        # Later in an answer a speaker may be loud for long.
+        # Later in an answer, a speaker may hide the echo for long.
         self._unfound += self._looks <= PATH_LOOKS
         if self._unfound >= PATH_UNFOUND and self._canceller:
             self._leave(self._canceller)
@@ -301,8 +298,8 @@ class EchoPath:
         self._post_filtered = self._framer.held
 
     def _follow(self, canceller: EchoCanceller, delay: int) -> None:
-        """Another answer came earlier or later, by more than the canceller has followed by itself:
-        what its filter has learnt says where it looks for the echo."""
+        """Realign if this answer's delay differs by more than the canceller has followed by itself;
+        its filter shows where it expects the echo."""
         taken = canceller.echo_at_samples
         moved = 0 if taken is None else round(delay - taken) - self._read_later
         self._delay, self._slipped = delay, canceller.slipped_samples
@@ -311,7 +308,7 @@ class EchoPath:
             return
         self._looks = min(self._looks, PATH_LOOKS // 2)
         if self._known:
-            # The network is another one than last time: what was learnt since is wrong.
+            # The network differs from last time: what was learned since is wrong.
             self._begin(delay)
         else:
             self._read_later = max(0, self._read_later + moved)

@@ -1,5 +1,5 @@
-"""What a client was sent, on the samples of its microphone's stream; the rooms that clients come
-back to. Pure: times are given."""
+"""Sound sent to a client, on its microphone's sample clock; and the rooms of returning clients.
+Pure: the caller passes times."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from pipeline.echo.path import KEPT_SAMPLES, EchoPath, Reference, Room
 
 _BUCKET_S = 10.0
 _BUCKETS = 3
-"""Half a minute: two clocks part by 3 ms in it, at 100 ppm."""
+"""Half a minute, in which two clocks drift apart by 3 ms at 100 ppm."""
 _LATE_S = 1.0
 _PAUSED_S = 0.5
-"""A stream that is so much later than ever, and still is some time after it goes on, has had a
-pause. What was only held up comes all at once."""
+"""A stream this late that stays late has paused. Audio that was only delayed arrives in a burst."""
 
 
 class MicrophoneClock:
     """Which sample of a microphone's stream arrives at a moment of the loop's clock.
 
-    Pieces arrive late, never early, so the least late ones set the clock."""
+    Audio may arrive late but never early, so the least late pieces set the clock."""
 
     def __init__(self) -> None:
         self._offsets_s: deque[tuple[float, float]] = deque(maxlen=_BUCKETS)
-        """Begin of each bucket, and the least of ``now - end`` in it."""
+        """Start of each bucket, and the least ``now - end`` in it."""
         self._guessed = False
         self._late_since: float | None = None
 
     def arrived(self, end: int, now: float) -> int:
-        """All samples before ``end`` have arrived. Returns by how many samples ``index`` is
-        corrected from now on: less than 0 after a pause, mostly 0."""
+        """All samples before ``end`` have arrived. Returns the correction of ``index`` in samples
+        from now on: negative after a pause, usually 0."""
         offset_s = now - end / LISTEN_RATE
         moved = 0
         if self._guessed or self._paused(offset_s, now):
@@ -47,8 +46,8 @@ class MicrophoneClock:
         return moved
 
     def index(self, now: float) -> int:
-        """The sample that arrives now, if it is on time. Before any has arrived, the first call
-        counts as the arrival of sample 0."""
+        """The sample that arrives now if it is on time. Until samples arrive, the first call counts
+        as the arrival of sample 0."""
         if not self._offsets_s:
             self._offsets_s.append((now, now))
             self._guessed = True
@@ -71,11 +70,11 @@ class MicrophoneClock:
 
 
 class SentSound(Reference):
-    """What a client far away plays: all that is sent to it, as soon as it has it, without a pause.
+    """Sound that a remote client plays: everything sent to it, as it arrives, without gaps.
     Times are seconds of the loop's clock."""
 
     plays_on = False
-    """It begins each answer anew."""
+    """Each answer is aligned anew."""
 
     def __init__(self, kept_samples: int) -> None:
         super().__init__(kept_samples)
@@ -83,18 +82,18 @@ class SentSound(Reference):
         self._clock = MicrophoneClock()
         self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
         self._ahead: deque[tuple[int, Pcm]] = deque()
-        """What is not past, by its first sample."""
+        """Sound not yet played, with the index of its first sample."""
         self.end = 0
-        """Index behind all that was sent."""
+        """Index behind everything sent."""
 
     def sent(self, pcm: Pcm, rate: int, now: float) -> None:
-        """More leaves, int16 mono at ``rate`` Hz."""
+        """Audio is sent, int16 mono at ``rate`` Hz."""
         if rate != self._resampler.from_rate:
             self._resampler = Resampler(rate, LISTEN_RATE)
         self.send(self._resampler.feed(pcm), self._clock.index(now))
 
     def flushed(self, now: float) -> None:
-        """The client throws away what it has not played."""
+        """The client drops what it has not played."""
         self.cut(self._clock.index(now))
 
     def arrives(self, end: int, now: float) -> None:
@@ -102,9 +101,9 @@ class SentSound(Reference):
             self.move(moved)
 
     def send(self, pcm: Pcm, at: int) -> None:
-        """More leaves when sample ``at`` arrives, and is played behind what was sent before.
+        """Audio is sent when sample ``at`` arrives, and played after what was sent before.
 
-        While a microphone is silent nothing becomes past; then what is too old is forgotten."""
+        While a microphone sends nothing, sound never becomes past; old sound is dropped here."""
         while self._ahead and _end(self._ahead[0]) < at - self._kept_samples:
             self._ahead.popleft()
         start = max(at, self.end, self._past.end)
@@ -112,7 +111,7 @@ class SentSound(Reference):
         self.end = start + len(pcm)
 
     def cut(self, at: int) -> None:
-        """The player is flushed: nothing that it would play from ``at`` on is heard."""
+        """The player is flushed: it plays nothing from sample ``at`` on."""
         while self._ahead and self._ahead[-1][0] >= at:
             self._ahead.pop()
         if self._ahead:
@@ -121,8 +120,8 @@ class SentSound(Reference):
         self.end = min(self.end, max(at, self._past.end))
 
     def move(self, by: int) -> None:
-        """All that is not past is played so much later; less than 0: earlier, and what would be
-        past then was played while the microphone was off."""
+        """All sound that is not past is played ``by`` samples later; negative: earlier, and what
+        would be past then was played while the microphone was off."""
         held, self._ahead = self._ahead, deque()
         for start, pcm in held:
             early = max(0, self._past.end - start - by)
@@ -147,7 +146,7 @@ class SentSound(Reference):
 
 
 class ClientEcho(EchoPath):
-    """The echo path of a client far away. Times are seconds of the loop's clock."""
+    """A remote client's echo path. Times are seconds of the loop's clock."""
 
     def __init__(
         self,
@@ -155,25 +154,25 @@ class ClientEcho(EchoPath):
         room: Room | None = None,
         keep: Callable[[Room | None], None] = lambda room: None,
     ) -> None:
-        """As ``EchoPath`` has them."""
+        """See ``EchoPath``."""
         self._client = SentSound(KEPT_SAMPLES)
         super().__init__(window_samples, self._client, room, keep)
 
     def sent(self, pcm: Pcm, rate: int, now: float) -> None:
-        """An answer's sound leaves, int16 mono at ``rate`` Hz."""
+        """An answer's audio is sent, int16 mono at ``rate`` Hz."""
         self._client.sent(pcm, rate, now)
 
     def flushed(self, now: float) -> None:
-        """The client throws away what it has not played."""
+        """The client drops what it has not played."""
         self._client.flushed(now)
 
 
 MOST_ROOMS = 16
-"""Some 90 kB each."""
+"""About 90 kB each."""
 
 
 class Rooms:
-    """The newest few, by the place that a client connects from."""
+    """The most recent rooms, by the place that a client connects from."""
 
     def __init__(self) -> None:
         self._rooms: OrderedDict[str, Room] = OrderedDict()
@@ -185,8 +184,7 @@ class Rooms:
         return self._rooms.get(place)
 
     def keep(self, place: str, room: Room | None) -> None:
-        """Nothing is kept where the place is unknown, or no echo is heard there any
-        more."""
+        """Keep nothing if the place is unknown or the echo is gone."""
         if not place or room is None:
             self._rooms.pop(place, None)
             return

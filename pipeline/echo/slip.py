@@ -1,9 +1,9 @@
-"""A gap in what was played: the echo comes later or earlier at once, by more than a filter follows.
+"""Finds gaps in playback, after which the echo's delay jumps further than the filter can follow.
 
-An underrun puts silence into what the loudspeaker plays, a skip leaves sound out; neither is in the
-reference. The filter still knows the room, so the echo that it expects is right but for its time.
-Here that time is found: where the expected echo, moved by so much, explains the microphone's sound.
-Pure; numpy; works only in the moments in which a filter that had learnt its room suddenly fails.
+An underrun inserts silence into what the loudspeaker plays, a skip drops sound; the reference shows
+neither. The filter still knows the room, so the echo it expects is right except for its time. The
+jump is the shift with which the expected echo explains the microphone's sound. Pure; numpy; works
+only when a filter that had learned its room suddenly fails.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ FARTHEST = 480
 _HELD = SLIP_COMPARED + FARTHEST
 _SIZE = 2048
 _LEAST_POWER = 1e-7
-"""Of the expected echo (-70 dBFS); what is softer proves nothing."""
+"""Power of the expected echo (-70 dBFS) below which nothing can be concluded."""
 
 
 class SlipFinder:
-    """Follows one filter's work."""
+    """Watches one filter."""
 
     def __init__(self) -> None:
         self._heard: Samples = np.zeros(_HELD, np.float32)
@@ -52,8 +52,8 @@ class SlipFinder:
         self._failing_blocks = 0
 
     def look(self, microphone: Samples, echo: Samples, residual: Samples) -> int | None:
-        """The next block; samples by which the echo comes later (or earlier, less than 0) from some
-        moment within the last 80 ms on, if that is so."""
+        """Take the next block. Returns the samples by which the echo comes later (negative:
+        earlier) since some moment within the last 80 ms, or None."""
         for held, block in ((self._heard, microphone), (self._expected, echo)):
             held[:-BLOCK] = held[BLOCK:]
             held[-BLOCK:] = block
@@ -94,7 +94,7 @@ class SlipFinder:
 
     @property
     def lost(self) -> bool:
-        """Whether the filter makes the echo louder; it must begin anew."""
+        """Whether the filter makes the echo louder and must start over."""
         long_enough = (
             self._failing_blocks > SLIP_LOST_BLOCKS and self._loud_blocks > SLIP_LEARNT_BLOCKS
         )
@@ -102,16 +102,16 @@ class SlipFinder:
 
     @property
     def explained(self) -> float:
-        """Share of the microphone's power that the filter takes off, over 1 s; 0 after a change."""
+        """Share of the microphone's power that the filter removes, over 1 s; 0 after a change."""
         return 1 - self._middle_left / self._middle_all if self._middle_all else 0.0
 
     @property
     def suspects(self) -> bool:
-        """Whether the newest block looks as if there had been a gap."""
+        """Whether the newest block looks like the result of a gap."""
         return self._found[1] > 0
 
     def start_again(self) -> None:
-        """After a change that is not the room's."""
+        """Start over after a change of timing."""
         self._left = self._all = 0.0
         self._middle_left = self._middle_all = 0.0
         self._failing_blocks = 0
@@ -130,8 +130,8 @@ class SlipFinder:
 def moved(heard: Samples, expected: Samples) -> int | None:
     """Samples by which ``expected`` must come later to explain the newest of ``heard``, or None.
 
-    Both float32, shape ``(1280,)``, the same time. At the right place the two are equal, so what
-    counts is the power that is left of their difference, not their correlation alone.
+    Both float32, shape ``(1280,)``, over the same time. At the right shift the two are equal, so
+    the power of their difference decides, not their correlation alone.
     """
     later = _explained(heard, expected, heard_moves=False)
     earlier = _explained(expected, heard, heard_moves=True)
@@ -144,8 +144,8 @@ def moved(heard: Samples, expected: Samples) -> int | None:
 
 
 def _explained(fixed: Samples, moving: Samples, heard_moves: bool) -> Samples:
-    """For 0 to ``FARTHEST`` samples: the share of what was heard that is not in the difference of
-    the newest of ``fixed`` and what ``moving`` was so much earlier."""
+    """For shifts of 0 to ``FARTHEST`` samples: the share of the power heard that is gone from the
+    difference between the newest of ``fixed`` and ``moving`` that much earlier."""
     newest = fixed[FARTHEST:]
     spectrum = np.fft.rfft(moving, _SIZE) * np.fft.rfft(newest, _SIZE).conj()
     products = np.fft.irfft(spectrum, _SIZE)[: FARTHEST + 1][::-1]

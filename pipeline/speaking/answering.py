@@ -1,14 +1,14 @@
-"""The model's part of a reply: it is asked, and its words go to the voice, or to the client.
+"""The model's part of a reply: asks the model, and passes its words to the voice or the client.
 
-An answer may have to wait for a slow model or tool. A few words that pass the time are its
-beginning: its transcript has them, and the next prompt. So they are said only where nothing is
-ready to be said: some time after the speech that is answered, or before a call that the model makes
-without a word.
+An answer may have to wait for a slow model or tool. A filler sentence passes the time. It becomes
+the beginning of the answer, in its transcript and in later prompts, so it is said only if nothing
+else is ready: some time after the user's speech, or before a call that the model makes without a
+word.
 
-Some answers cannot be heard: no words at all, or nothing but JSON, markup, emoji or thoughts. The
-user cannot tell one from a crash. The model is asked once more, told to speak; if that cannot be
-heard either, the apology is said (``pipeline.speaking.apology``). Words of an answer that cannot be
-heard are in no transcript and in no prompt.
+Some answers are inaudible: no words at all, or nothing but JSON, markup, emoji or thoughts. To the
+user they are like a crash. The model is asked once more, with the instruction to speak; if that is
+inaudible too, the apology is said (``pipeline.speaking.apology``). Inaudible words appear in no
+transcript and in no prompt.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from pipeline.spoken import speakable
 from pipeline.work import Work
 
 ALOUD = Message("user", "(Answer aloud, in one plain sentence.)")
-"""What the model reads behind the words that it has not answered audibly."""
+"""Appended to the prompt when the model has not answered audibly."""
 
 NOTHING_HEARD = "The language model said nothing that can be heard"
 
 
 class Answering:
-    """Of one reply: what the model has answered so far, and what that cost."""
+    """What the model has answered so far in one reply, and what that cost."""
 
     def __init__(
         self,
@@ -60,13 +60,12 @@ class Answering:
         self._worded = asyncio.Event()
         """Set when there are words, or never will be."""
         self._written = ""
-        """Words of the model to speak."""
+        """The model's words to be spoken."""
         self._spent = Usage()
-        """On answers that could not be heard."""
+        """Tokens spent on inaudible answers."""
         self._asked_again = False
         self.held: list[Clause] = []
-        """Clauses of which nothing is spoken; they wait for one of which something is, or for the
-        end of an answer that may end so."""
+        """Inaudible clauses; they wait for an audible one or for the end of the answer."""
         self.prompt_read = asyncio.Event()
         """Set when the model has read the prompt, or never will."""
         self.end_probability: float | None = None
@@ -74,16 +73,16 @@ class Answering:
         self.calls: list[ToolCall] = []
         self.usage = Usage()
         self.cut_short = False
-        """Whether it reached its limit."""
+        """Whether it reached its token limit."""
         self.begun = False
         """Whether the model has said or called anything."""
         self.complete = False
-        """Whether nothing more of it will come."""
+        """Whether the model has finished."""
         self.silent = False
         """Whether it has ended without a sound or a call."""
 
     async def answer(self, messages: Sequence[Message], language: str) -> None:
-        """Answer in ``language``; once more if it cannot be heard, unless it reached its limit."""
+        """Answer in ``language``; ask again if inaudible, unless the token limit was reached."""
         if rest := self._plan.continues:
             self._begin()
             await self._pass_on("", rest.text)
@@ -107,12 +106,12 @@ class Answering:
         await self._text.end()
 
     def unheard(self) -> None:
-        """No sound of it was made."""
+        """Note that no sound of it was made."""
         self.silent = self.silent or (self._to_be_heard and not self.calls)
 
     @property
     def silence(self) -> SilenceOutcome | None:
-        """What became of it if it could not be heard at first."""
+        """What was done about an inaudible answer, if it was one."""
         if self.silent:
             return "given_up"
         return "asked_again" if self._asked_again else None
@@ -136,7 +135,7 @@ class Answering:
         return self._to_be_heard and not self.calls and not speakable(self._written, language)
 
     async def _forget(self) -> None:
-        """What was written is no part of the answer."""
+        """Drop what was written: it is not part of the answer."""
         self._written = ""
         self.held.clear()
         await self._text.forget()
@@ -176,7 +175,7 @@ class Answering:
         self._mark("first_token")
 
     async def _pass_on(self, glue: str, text: str) -> None:
-        """Written text leaves as it comes; speech is cut into pieces, which know their glue."""
+        """Send written text as it comes; the chunker cuts speech into pieces and adds the glue."""
         if self._plan.config.modality == "text":
             self._mark("first_clause")
             await self._write(Clause(glue + text))
@@ -186,15 +185,15 @@ class Answering:
 
 
 def aloud(messages: Sequence[Message]) -> list[Message]:
-    """The same prompt, with the wish to hear the answer. It is the user's: not all templates take
-    a system message there."""
+    """The same prompt, with the request to speak added as the user's: not all templates take a
+    system message there."""
     if messages and messages[-1].role == "user":
         return [*messages[:-1], joined(messages[-1], ALOUD, "\n")]
     return [*messages, ALOUD]
 
 
 def left(sampling: Sampling, usage: Usage) -> Sampling:
-    """For a second attempt: both together keep the limit."""
+    """Sampling for a second attempt: both together keep the token limit."""
     if sampling.max_tokens is None:
         return sampling
     return replace(sampling, max_tokens=max(1, sampling.max_tokens - usage.generated))

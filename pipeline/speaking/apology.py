@@ -1,7 +1,7 @@
-"""What is said when an engine fails, or is exchanged: one short sentence, in our own name.
+"""Notices: one short sentence of the server's own, said when an engine fails or is replaced.
 
-It stands on the wire as an item of its own before the response ends as ``failed``. The conversation
-has that item, so that a client can retrieve, truncate or delete it; no prompt does.
+On the wire it is an item of its own before the response ends as ``failed``. The item is part of the
+conversation, so that a client can retrieve, truncate or delete it, but appears in no prompt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("reachy_voice.tts")
 
 
 async def notice(request: SpeechRequest, rate: int, tts: TtsStage, work: Work) -> Pcm:
-    """The sentence as speech, at ``rate`` Hz; nothing if the voice fails or is too slow."""
+    """The sentence as speech, at ``rate`` Hz; empty if the voice fails or is too slow."""
     resampler = Resampler(tts.rate, rate)
     made: list[Pcm] = [EMPTY]
     try:
@@ -45,11 +45,11 @@ async def notice(request: SpeechRequest, rate: int, tts: TtsStage, work: Work) -
 class KeptSentence:
     """A ``TtsStage`` for notices: it can say one sentence even while its engine fails.
 
-    ``keep`` the sentence while the engine works. It is kept in the default voice, at its own pace.
+    Call ``keep`` while the engine works. The sentence is stored in the default voice and pace.
     """
 
     def __init__(self, tts: TtsStage, sentence: str, language: str = "") -> None:
-        """``language``: of the sentence, ISO 639-1; empty: the engine's own."""
+        """``language``: the sentence's language, ISO 639-1; empty: the engine's own."""
         self._tts = tts
         self._sentence = SpeechRequest(sentence, language=language)
         self._kept: list[Pcm] = []
@@ -69,10 +69,10 @@ class KeptSentence:
         try:
             self._kept = await self._made(self._sentence, Work(Priority.WARM_UP))
         except (ReachyVoiceError, Cancelled) as error:
-            log.warning("no sentence is kept for a failing voice: %s", error)
+            log.warning("the apology could not be prepared in advance: %s", error)
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        """The sentence, as requested, or else as it was kept."""
+        """The sentence as requested, or the stored one if that fails."""
         kept = self._kept
         try:
             async with asyncio.timeout(APOLOGY_KEPT_AFTER_S if kept else None):

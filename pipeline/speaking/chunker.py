@@ -1,12 +1,12 @@
-"""From text deltas to what is spoken: the first clause early, then as long as time allows.
+"""Cuts text deltas into pieces to speak: the first one early, later ones as long as time allows.
 
 The listener waits for the first piece, so it ends as soon as it can be spoken well: at a comma,
-before a word that a new part of the sentence begins with, or after a few words, but never on a
-word that leans on the next one. Later pieces are whole sentences wherever there is time for them
-(``pipeline.speaking.ramp`` says how long one may be), because whole sentences sound better.
+before a word that begins a new part of the sentence, or after a few words, but never on a word that
+needs the next one. Later pieces are whole sentences if there is time (``pipeline.speaking.ramp``
+says how long a piece may be), because whole sentences sound better.
 
-Pieces keep the exact text: all of them together are the answer, but for white space around it.
-Markup is not torn, so that a piece alone shows what of it is spoken.
+Pieces keep the exact text: joined, they are the answer, except for white space around it. Markup is
+never split, so each piece alone shows which of its text is spoken.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _FEWEST_WORDS = {
     Border.WORD: 5,
     Border.TORN: 14,
 }
-"""So many words are enough for an early piece that ends there. Four words are a second of speech:
-time for the next piece, on a voice of ten times real time."""
+"""Fewest words of an early piece with this border. Four words are a second of speech, in which a
+voice of ten times real time makes the next piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A piece of an answer.
 
-    ``text``: as written, with the white space before it. ``spoken``: what the voice is to say;
-    empty: nothing. ``border``: how it ends, and so how much silence belongs behind it.
-    ``language``: ISO 639-1; empty: not known.
+    ``text``: as written, with the white space before it. ``spoken``: what the voice says; may be
+    empty. ``border``: how it ends, and so how much silence follows it.
+    ``language``: ISO 639-1; empty: unknown.
     """
 
     text: str
@@ -54,36 +54,36 @@ class SpeechChunker:
 
     def __init__(self, language: str = "en") -> None:
         self.language = language
-        """ISO 639-1; empty: not known, so that nothing is put into words."""
+        """ISO 639-1; empty: unknown, so numbers are not put into words."""
         self._held = ""
         self._before = LINE_START
         self._begun = False
         self._closed = False
         self._spoke = False
-        """Whether a piece was taken of which something is spoken."""
+        """Whether an audible piece was taken."""
 
     @property
     def held(self) -> str:
-        """The text that waits to be spoken."""
+        """Text waiting to be spoken."""
         return self._held
 
     @property
     def held_chars(self) -> int:
-        """How much text waits to be spoken."""
+        """How much text is waiting."""
         return len(self._held)
 
     @property
     def held_letters(self) -> int:
-        """How long it takes to say (``pipeline.spoken.length``)."""
+        """How long the waiting text takes to say (``pipeline.spoken.length``)."""
         return spoken_letters(self._held)
 
     @property
     def over(self) -> bool:
-        """No more text is to come, and all of it was taken."""
+        """Whether no more text will come and all of it was taken."""
         return self._closed and not self._held
 
     def feed(self, text: str) -> None:
-        """More text; reopens a closed one, as words that stand apart from those before it."""
+        """Add text. After ``close`` it reopens the chunker, and is set apart by a space."""
         if not text:
             return
         if self._closed and self._begun and not text[0].isspace():
@@ -95,23 +95,23 @@ class SpeechChunker:
             self._begun = bool(self._held)
 
     def close(self) -> None:
-        """For now nothing follows: what is held is whole."""
+        """The held text is complete; nothing follows for now."""
         self._closed = True
         self._held = self._held.rstrip()
 
     def forget(self) -> None:
-        """What is held is no part of the answer. What follows begins it, or stands apart from what
-        was spoken."""
+        """Drop the held text: it is not part of the answer. Later text begins the answer, or is set
+        apart from what was spoken."""
         self._held = ""
         self._before = LINE_START
         self._begun = self._closed = self._spoke
 
     def take(self, longest_letters: int = 0, *, hurry: bool = False) -> Piece | None:
-        """The next piece; ``None`` if more text should be waited for, or none is left.
+        """The next piece; ``None`` if it should wait for more text, or nothing is left.
 
-        ``longest_letters``: as much speech as will be ready in time. Whole sentences that have
-        arrived and fit are taken together. A longer one is cut where it sounds best; with little
-        time (up to ``EARLY_LETTERS``), as early as possible. ``hurry``: do not wait for more text.
+        ``longest_letters``: how much will be ready in time. Whole sentences that fit are taken
+        together. A longer sentence is cut where it sounds best; with little time (up to
+        ``EARLY_LETTERS``), as early as possible. ``hurry``: do not wait for more text.
         """
         found = ends(self._held, self._before, closed=self._closed, language=self.language)
         if longest_letters <= EARLY_LETTERS:
@@ -137,7 +137,7 @@ _MARK_AT_END = re.compile(r"[.,;:!?…。！？：；，、][\"'”’)]*$")
 
 
 def _ended(spoken: str, border: Border) -> str:
-    """With a mark at its end, so that the voice falls only where a sentence is over."""
+    """End it with a punctuation mark, so that the voice falls only at the end of a sentence."""
     if not spoken or _MARK_AT_END.search(spoken):
         return spoken
     return f"{spoken}." if border >= Border.SENTENCE else f"{spoken},"
@@ -152,8 +152,8 @@ def _early(found: Sequence[End]) -> End | None:
 
 
 def _fitting(found: Sequence[End], longest_letters: int, *, hurry: bool) -> End | None:
-    """The last end of a sentence that fits. If none does, because the sentence is longer or more
-    of it cannot be waited for: the best other end."""
+    """The last end of a sentence that fits. If the sentence is too long, or there is no time to
+    wait for its end: the best other place."""
     fitting = [end for end in found if end.letters <= longest_letters]
     whole = [end for end in fitting if end.border >= Border.SENTENCE]
     if whole:

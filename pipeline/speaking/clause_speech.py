@@ -1,8 +1,8 @@
-"""The clauses of one reply become speech: watched, given a time, and said again once.
+"""Turns the clauses of one reply into speech, with a time limit, a watch and one retry.
 
-What a voice makes is followed by ``pipeline.speaking.clause_watch`` before it is passed on. At a
-fault that synthesis is stopped, what was not sent yet is dropped, and what was not heard is said
-again, as take 1. If that fails, too, the clause is left out and the reply goes on.
+``pipeline.speaking.clause_watch`` checks the voice's audio before it is passed on. At a fault,
+synthesis stops, unsent audio is dropped, and whatever was not heard is said again, as take 1. If
+that fails too, the clause is left out and the reply goes on.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from pipeline.speaking.tuning import (
     CLAUSE_WHOLE,
     JOINT_KEPT_BEFORE_MS,
     JOINT_MOST_BEFORE_MS,
+    JOINT_MOST_BEHIND_MS,
     JOINT_QUIET,
 )
 from pipeline.spoken.borders import Border
@@ -46,8 +47,8 @@ from pipeline.work import Work
 
 @dataclass(slots=True)
 class Take:
-    """One try at a clause, in seconds of speech. ``cut_s``: what begins there or later is
-    not sent any more."""
+    """One try at a clause, in seconds of speech. ``cut_s``: sound that begins there or later is no
+    longer sent."""
 
     expected_s: float
     made_s: float = 0.0
@@ -55,15 +56,15 @@ class Take:
     cut_s: float = math.inf
 
     def cut(self, at_s: float) -> float:
-        """Keep what begins before ``at_s``, or has been sent. Gives how much that is."""
+        """Keep what begins before ``at_s`` or was sent already. Returns the seconds kept."""
         self.cut_s = at_s
         return max(self.sent_s, min(self.made_s, at_s))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sound:
-    """A piece of speech on its way to the listener, int16 mono at ``rate`` Hz. It begins at
-    ``at_s`` of its take."""
+    """A piece of speech on its way to the listener, int16 mono at ``rate`` Hz, from ``at_s`` of its
+    take on."""
 
     pcm: Pcm
     rate: int
@@ -72,7 +73,7 @@ class Sound:
     gone: Callable[[], None]
 
     def leave(self) -> bool:
-        """It is its turn: whether it is to be sent, or was dropped."""
+        """Take it from the queue. False if it was dropped meanwhile and must not be sent."""
         self.gone()
         if self.at_s >= self.take.cut_s:
             return False
@@ -81,7 +82,7 @@ class Sound:
 
 
 class ClauseSpeech:
-    """One reply's. ``put`` takes its sounds in order, and waits while there are plenty."""
+    """The speech of one reply. ``put`` takes its sounds in order, and waits while many wait."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class ClauseSpeech:
     ) -> None:
         """``publish``: called with each fault, once the reply is confirmed."""
         self.made_s = 0.0
-        """Seconds of speech that were made, and not dropped."""
+        """Seconds of speech made and not dropped."""
         self._plan = plan
         self._ramp = ramp
         self._work = work
@@ -101,17 +102,17 @@ class ClauseSpeech:
         self._publish = publish
         self._unpublished: list[ClauseFault] | None = []
         self._patience: asyncio.Timeout | None = None
-        """Of what is waited for now."""
+        """The time limit of the chunk that is awaited now."""
         self._patience_s = 0.0
         self._ahead = 0
-        """Sounds that wait to be sent."""
+        """Sounds waiting to be sent."""
         self._moved = asyncio.Event()
         self._said = 0
         self._left_out = 0
-        """Clauses in a row."""
+        """Number of clauses left out in a row."""
 
     def confirm(self) -> None:
-        """From now on the user waits for it."""
+        """The user waits for this reply now: time limits apply, and faults are published."""
         if self._unpublished is None:
             return
         unpublished, self._unpublished = self._unpublished, None
@@ -127,10 +128,10 @@ class ClauseSpeech:
             await self._moved.wait()
 
     async def say(self, piece: Piece, clause: Clause, tts: TtsStage) -> None:
-        """Make speech of ``piece``, whose place among what is put is behind ``clause``.
+        """Speak ``piece``; its sounds are put after ``clause``.
 
-        Raises what the engine raises, and ``EngineError`` for one that does not answer, or whose
-        clauses cannot be used.
+        Raises what the engine raises, and ``EngineError`` if the voice does not answer or makes
+        nothing usable.
         """
         text, kept_s = piece.spoken, 0.0
         for number in range(CLAUSE_TAKES):
@@ -161,7 +162,7 @@ class ClauseSpeech:
         self._leave_out(clause, kept_s)
 
     def end(self) -> None:
-        """All clauses are through. Raises ``EngineError`` if not one of them could be said."""
+        """After the last clause. Raises ``EngineError`` if no clause could be said."""
         if self._left_out and not self._said:
             raise EngineError("The voice made nothing that could be understood")
 
@@ -171,7 +172,7 @@ class ClauseSpeech:
         self, asked: SpeechRequest, border: Border, take: Take, tts: TtsStage
     ) -> Fault | None:
         text, rate = asked.text, tts.rate
-        # Each take has its own, so that its last samples do not wait for the next take.
+        # Each take has its own resampler, so that its last samples do not wait for the next take.
         joint = Joint(rate, border)
         resampler = Resampler(rate, self._plan.config.output_format.rate)
         watch = self._watch(text, take, rate)
@@ -187,7 +188,7 @@ class ClauseSpeech:
                     return Fault("late", take.made_s, take.made_s)
                 except NotSpeech as wrong:
                     return Fault(wrong.fault, min(wrong.since_s, take.made_s), take.made_s)
-                # Not the time that we wait for the listener.
+                # Waiting for the listener does not count.
                 work_s += _now() - asked_at
                 if pcm is None:
                     break
@@ -217,8 +218,8 @@ class ClauseSpeech:
     async def _next(
         self, chunk: Awaitable[Pcm | None], text: str, work_s: float, first: bool
     ) -> Pcm | None:
-        """Raises ``TimeoutError`` when it takes far longer than usual. While the user does not
-        wait, it may take any time: more urgent work goes first."""
+        """The next chunk. Raises ``TimeoutError`` if it takes far longer than usual. There is no
+        limit while the user does not wait for it, because more urgent work goes first."""
         letters = spoken_letters(text)
         usual_s = self._ramp.ready_s(letters) if first else self._ramp.work_s(letters) - work_s
         self._patience_s = max(CLAUSE_LEAST_PATIENCE_S, CLAUSE_SLOWER * usual_s)
@@ -248,10 +249,10 @@ class ClauseSpeech:
     # -- faults
 
     def _cut(self, text: str, take: Take, fault: Fault) -> tuple[str, float]:
-        """What is still to be said, and the seconds of speech that stay.
+        """The text still to be said, and the seconds of speech to keep.
 
-        Before a silence all may be well: where a sentence, or all of it, has been said, that is
-        kept. Else only what has been sent, and the rest is said as one.
+        Speech before a silence may be fine: if it ends a sentence or the text, it is kept.
+        Otherwise only what was sent is kept, and the rest is said in one piece.
         """
         keep_s = 0.0
         if fault.kind in ("silence", "late"):
@@ -283,7 +284,7 @@ _SENTENCE_ENDS = re.compile(r"[.!?…][\"'”’)]*\s*$")
 
 
 def _left(text: str, heard_s: float, expected_s: float) -> str:
-    """The words of ``text`` that are still to be said when ``heard_s`` of it were heard."""
+    """The words of ``text`` that remain after ``heard_s`` of it were heard."""
     share = heard_s / expected_s if expected_s > 0 else 0.0
     if share >= CLAUSE_WHOLE:
         return ""
@@ -295,38 +296,28 @@ def _left(text: str, heard_s: float, expected_s: float) -> str:
     return text[max((end for end, over in ends if over <= share), default=0) :].lstrip()
 
 
-_MOST_BEHIND_MS = {
-    Border.TORN: 20,
-    Border.WORD: 20,
-    Border.PHRASE: 40,
-    Border.PART: 60,
-    Border.CLAUSE: 200,
-}
-"""Silence behind a piece that ends so. Behind a sentence, all that the voice gives."""
-
-
 class Joint:
-    """Silence where pieces of speech meet: what the text asks for, and none before the first word.
+    """Trims the silence of one piece of speech: none before the first word, behind it as much as
+    the text asks for.
 
-    Voices put silence around whatever they are given: Piper 35 to 55 ms in front, and 80 to 250 ms
-    behind, also where a sentence goes on. This trims one piece of speech that comes
-    in chunks: int16 mono at ``rate`` Hz."""
+    Voices put silence around every text: Piper 35 to 55 ms before it and 80 to 250 ms after it,
+    even in the middle of a sentence. Takes chunks of int16 mono at ``rate`` Hz."""
 
     def __init__(self, rate: int, border: Border) -> None:
         self._kept_before = JOINT_KEPT_BEFORE_MS * rate // 1000
         self._most_before = JOINT_MOST_BEFORE_MS * rate // 1000
-        most_ms = _MOST_BEHIND_MS.get(border)
+        most_ms = JOINT_MOST_BEHIND_MS.get(border)
         self._most_behind = None if most_ms is None else most_ms * rate // 1000
         self._begun = False
         self._before = EMPTY
         self._dropped = 0
         self._silent = 0
-        """Samples of silence that were let through since the last sound."""
+        """Samples of silence released since the last sound."""
         self._behind = EMPTY
-        """Silence that is let through if there is one more sound."""
+        """Silence held back, released if another sound follows."""
 
     def feed(self, pcm: Pcm) -> Pcm:
-        """What is to be played now. Silence that may be the last waits, beyond what is allowed."""
+        """The samples to play now. Silence beyond the limit waits, because it may be the end."""
         pcm = pcm if self._begun else self._from_first_sound(pcm)
         if self._most_behind is None or not len(pcm):
             return pcm

@@ -1,11 +1,11 @@
-"""Whether what a voice makes of a clause is still speech. Pure; time is the sample index.
+"""Checks whether a voice's audio is still speech. Pure; time is the sample index.
 
-Voices that are language models fail now and then: they never stop, fall silent, say the same again
-and again, or hum and hiss. All of that shows in the sound alone. What does not is fluent speech of
-wrong words; the length ends that, too.
+Voices that are language models fail now and then: they never stop, fall silent, repeat themselves,
+or hum and hiss. The sound alone shows all of that. It does not show fluent but wrong words; the
+length limit ends those too.
 
-The audio is looked at in frames of 20 ms that begin at its first sample, so that the same samples
-in any chunks give the same verdict.
+The audio is checked in frames of 20 ms from its first sample on, so the verdict does not depend on
+how it is split into chunks.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ Signal = NDArray[np.float32]
 
 FRAMES_PER_S = 50
 
-# All figures below are fitted on 2,568 healthy clauses of Piper, espeak-ng and flite, with room to
-# what any of them reached: see benchmarks/voices/faults.py.
+# The limits were fitted on 2,568 healthy clauses of Piper, espeak-ng and flite, with a margin to
+# the most extreme of them: see benchmarks/voices/faults.py.
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``since_s``: where in the clause's audio it began, ``known_s``: where it was known."""
+    """``since_s``: where in the clause's audio it began; ``known_s``: where it was detected."""
 
     kind: FaultKind
     since_s: float
@@ -64,8 +64,8 @@ class ClauseWatch:
     """Follows the audio of one clause. ``feed`` it chunk by chunk, int16 mono at ``rate`` Hz."""
 
     def __init__(self, text: str, rate: int, s_per_letter: float, *, known: bool = True) -> None:
-        """``text``: what is spoken. ``s_per_letter``: this voice's pace; ``known``: whether
-        it was measured, or is a guess."""
+        """``text``: as spoken. ``s_per_letter``: this voice's pace; ``known``: whether the pace was
+        measured and is not a guess."""
         self._speaks = any(char.isalnum() for char in text)
         self.expected_s = spoken_letters(text) * s_per_letter
         factor = WATCH_LIMIT_FACTOR if known else WATCH_LIMIT_FACTOR_UNKNOWN
@@ -79,8 +79,8 @@ class ClauseWatch:
         self._held = EMPTY
         self._count = 0
         self._shapes = np.zeros((256, WATCH_BANDS), np.float32)
-        """Level of each band in each frame against the frame's mean, dB; grows. How loud it is
-        does not count: a list of short words has a rhythm, and repeats nothing."""
+        """Level of each band in each frame relative to the frame's mean, dB; grows. Loudness does
+        not count: a list of short words has a rhythm, but is not a repetition."""
         self._audible = _Recent()
         self._silent = 0
         self._alike = np.zeros(WATCH_PERIODS[1] - WATCH_PERIODS[0] + 1, np.int64)
@@ -88,15 +88,15 @@ class ClauseWatch:
 
     @property
     def seconds(self) -> float:
-        """How much was looked at."""
+        """How much audio was checked."""
         return self._count / FRAMES_PER_S
 
     def feed(self, pcm: Pcm) -> Fault | None:
-        """The next samples, any number. The fault that is known by now, if there is one."""
+        """Take any number of samples; return the fault, if one has been found."""
         if self.fault:
             return self.fault
         self._held = np.concatenate((self._held, pcm))
-        frames = len(self._held) // self._hop - 1  # each looks at two hops
+        frames = len(self._held) // self._hop - 1  # each spans two hops
         if frames <= 0:
             return None
         windows = np.lib.stride_tricks.sliding_window_view(self._held, 2 * self._hop)
@@ -110,7 +110,7 @@ class ClauseWatch:
         return None
 
     def finish(self) -> Fault | None:
-        """The clause is over. The fault of one that has words and no sound."""
+        """The clause is over. Returns a fault if it has words but no sound."""
         if self.fault is None and self._speaks and not self._audible.any:
             self.fault = self._found("silence", self._count)
         return self.fault
@@ -140,11 +140,11 @@ class ClauseWatch:
         return None
 
     def _found(self, kind: FaultKind, frames: int) -> Fault:
-        """``frames``: how long it has been so."""
+        """``frames``: how long it has lasted."""
         return Fault(kind, max(0, self._count - frames) / FRAMES_PER_S, self.seconds)
 
     def _repeated(self) -> int:
-        """For how many frames the sound has been what it was a period before; 0: it is not."""
+        """For how many frames the sound has matched itself one period earlier; 0: it does not."""
         shortest, longest = WATCH_PERIODS
         last = min(longest, self._count - WATCH_SAME_FRAMES)
         if last < shortest:
@@ -152,7 +152,7 @@ class ClauseWatch:
         now = self._shapes[self._count - WATCH_SAME_FRAMES : self._count]
         past = self._shapes[self._count - WATCH_SAME_FRAMES - last : self._count - shortest]
         alike = _correlations(now, past)[::-1] > WATCH_SAME
-        """By period, the shortest first."""
+        """For each period, the shortest first."""
         runs = self._alike[: len(alike)]
         runs[:] = np.where(alike, runs + WATCH_CHECKED_EVERY, 0)
         longest_run = int(runs.max())
@@ -182,7 +182,7 @@ class _Recent:
             del self._at[0], self._bands[0], self._flatness[0]
 
     def monotonous(self) -> int:
-        """Where frames began that are all noise, or all the same; 0: they are not."""
+        """Where a stretch of noise, or of unchanging sound, began; 0: there is none."""
         if len(self._at) < WATCH_STEADY_FRAMES:
             return 0
         noisy = [
@@ -198,7 +198,7 @@ class _Recent:
 
 
 def _correlations(now: Signal, past: Signal) -> NDArray[np.float64]:
-    """Of ``now`` with every stretch of its length in ``past``; each band's mean does not count."""
+    """Correlate ``now`` with every stretch of its length in ``past``, without each band's mean."""
     size = len(now)
     now = now - now.mean(axis=0)
     views = np.lib.stride_tricks.sliding_window_view(past, size, axis=0)  # (n, bands, size)
@@ -213,7 +213,7 @@ def _correlations(now: Signal, past: Signal) -> NDArray[np.float64]:
 
 
 def _moving_sum(values: Signal, size: int) -> NDArray[np.float64]:
-    """Of each ``size`` neighbours along the first axis."""
+    """The sum of each ``size`` neighbours along the first axis."""
     sums = np.cumsum(values, axis=0, dtype=np.float64)
     sums = np.concatenate((np.zeros_like(sums[:1]), sums))
     moved: NDArray[np.float64] = sums[size:] - sums[:-size]
@@ -221,7 +221,7 @@ def _moving_sum(values: Signal, size: int) -> NDArray[np.float64]:
 
 
 class _Spectrum:
-    """Of frames at one rate."""
+    """Spectra of frames at one sample rate."""
 
     def __init__(self, rate: int) -> None:
         size = 2 * (rate // FRAMES_PER_S)

@@ -1,7 +1,7 @@
-"""What of a reply is given out: its items, words, audio and calls, and how much of it was heard.
+"""Publishes a reply's items, words, audio and calls, and tracks how much was heard.
 
-A reply reaches the bus only through its delivery. ``revoke`` comes first when it is cancelled, so
-nothing stale can be heard; the closing events go past that.
+A reply reaches the bus only through its delivery. Cancelling it first calls ``revoke``, so nothing
+stale can be heard; the closing events still go out.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class ReplyPlan:
     reply_id: str
     item_id: str
     config: SessionConfig
-    """With the overrides of this response."""
+    """The session's configuration with this response's overrides."""
     settings: SessionSettings
     sampling: Sampling
     in_conversation: bool = True
     notice: str = ""
-    """Said instead of an answer: a sentence in our own name."""
+    """Said instead of an answer: a sentence of the server's own."""
     filler: str = ""
     """Said if there are no words after ``settings.filler.after_ms``; empty: nothing."""
     lead: Lead | None = field(default=None, compare=False)
-    """How far ahead of the player audio is sent; ``None``: in a burst. It follows the network, and
-    plans that differ in it alone are the same."""
+    """How far ahead of the player audio is sent; ``None``: all at once. It depends on the network,
+    so comparisons of plans ignore it."""
     metadata: Mapping[str, str] | None = None
     continues: Continuation | None = None
     """Said instead of an answer: the rest of one that was interrupted by mistake."""
@@ -67,7 +67,7 @@ class ReplyPlan:
 def plan_reply(
     context: SessionContext, options: ResponseOptions, number: int, jitter_s: float
 ) -> ReplyPlan:
-    """``number``: of answers that were given before; ``jitter_s``: of the client's network."""
+    """``number``: how many answers were given before; ``jitter_s``: the client's network jitter."""
     config, settings = context.config.with_options(options), context.settings
     limit = config.max_output_tokens or settings.sampling.max_tokens
     spoken = config.modality == "audio" and options.in_conversation
@@ -89,29 +89,29 @@ def plan_reply(
 
 @dataclass(slots=True)
 class Clause:
-    """Words whose audio goes out after them. ``expected_s``: how much that will be in all, an
-    estimate until it is made."""
+    """Words whose audio follows them. ``expected_s``: length of that audio, an estimate until it is
+    made."""
 
     text: str
     expected_s: float = 0.0
     sent_s: float = 0.0
     left_out: bool = False
-    """It cannot be said: if its words have not gone out yet, they never do."""
+    """Whether it cannot be said; words that have not gone out yet are dropped."""
 
     @property
     def timed(self) -> tuple[str, float]:
-        """With the seconds of its audio."""
+        """The text and the seconds of its audio."""
         return self.text, max(self.sent_s, self.expected_s)
 
 
 WORDS_LATELY = 16
-"""Some five seconds of speech: an echo is not older."""
+"""About five seconds of speech: an echo is not older."""
 
 
 @dataclass(slots=True)
 class _Message:
-    """Words that go out as one item. ``index``: among the items of the reply; ``before``: the id of
-    the item before it; ``seconds``: of audio that was sent of it."""
+    """Words that go out as one item. ``index``: its position in the reply; ``before``: the id of
+    the item before it; ``seconds``: how much of its audio was sent."""
 
     item: MessageItem
     index: int
@@ -139,10 +139,10 @@ class _Message:
 
 
 class Delivery:
-    """Gives out one reply: a message first, then calls, then what we have to say ourselves."""
+    """Publishes one reply: first the message, then calls, then a notice of the server's own."""
 
     def __init__(self, context: SessionContext, plan: ReplyPlan, editor: ItemEditor | None) -> None:
-        """``editor``: of the conversation that its items belong to, if they do."""
+        """``editor``: the editor of the conversation that its items belong to, if any."""
         self.playback = PlaybackClock()
         self._plan = plan
         self._rate = plan.config.output_format.rate
@@ -154,10 +154,10 @@ class Delivery:
         self._calls: list[FunctionCallItem] = []
         self._notice: _Message | None = None
         self._cut_s: float | None = None
-        """The client's own word on how much was heard, while the reply still goes on."""
+        """How much was heard, as reported by the client while the reply still goes on."""
 
     def revoke(self) -> None:
-        """From now on nothing but the closing events goes out."""
+        """From now on, publish only the closing events."""
         self._revoked = True
 
     def publish(self, event: Event) -> None:
@@ -177,12 +177,12 @@ class Delivery:
     # -- while it goes on
 
     def say(self, clause: Clause) -> None:
-        """Words that are written, or whose audio follows."""
+        """Publish words to read, or words whose audio follows."""
         if not self._revoked:
             self._say(self._open_message(), clause)
 
     def notify(self, text: str) -> None:
-        """Begin an item that the model has not said: no prompt has it. Its audio follows."""
+        """Begin an item of the server's own, which appears in no prompt. Its audio follows."""
         if self._revoked:
             return
         self._close(self._message, "incomplete")
@@ -190,11 +190,11 @@ class Delivery:
         self._say(self._notice, Clause(text))
 
     def end_notice(self) -> None:
-        """All of it was said."""
+        """The whole notice was said."""
         self._close(self._notice, "completed")
 
     def speak(self, pcm: Pcm, now: float) -> None:
-        """Audio of the newest words, at the rate of the plan's format."""
+        """Publish audio of the newest words, at the rate of the plan's format."""
         if self._revoked:
             return
         message = self._notice or self._open_message()
@@ -209,7 +209,7 @@ class Delivery:
         )
 
     def call(self, call: ToolCall) -> None:
-        """A whole call, at once: a client acts on it, and answers when the reply has ended."""
+        """Publish a complete call; the client executes it, and answers when the reply has ended."""
         if self._revoked:
             return
         self._close(self._message, "completed")
@@ -226,7 +226,7 @@ class Delivery:
         self.publish(ReplyItemFinished(reply_id, done, index, before))
 
     def truncate(self, item_id: str, heard_s: float) -> bool:
-        """The client says how much it heard of the message. False if that is not being given.
+        """The client reports how much of the message was heard. False if it is not being given.
 
         Raises ``TooShort`` if less was sent."""
         message = self._message
@@ -241,7 +241,7 @@ class Delivery:
     # -- the end
 
     def close(self, status: ItemStatus) -> tuple[OutputItem, ...]:
-        """Close what is open, even when revoked; the items as they now stand."""
+        """Close open items, even when revoked; return all items."""
         self._close(self._message, status)
         self._close(self._notice, "incomplete")
         message = (self._message.item,) if self._message else ()
@@ -249,7 +249,7 @@ class Delivery:
         return (*message, *self._calls, *notice)
 
     def heard(self, now: float) -> MessageItem | None:
-        """The message cut to what the listener has heard by now."""
+        """The message, cut to what the listener has heard so far."""
         message = self._message
         if message is None:
             return None

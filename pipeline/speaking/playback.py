@@ -1,4 +1,4 @@
-"""What has been sent, what must have been played, what was heard. Pure: times are given."""
+"""Tracks how much was sent and how much must have been heard. Pure: the caller passes times."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pipeline.speaking import tuning
 
 
 class Lead(NamedTuple):
-    """How far ahead of the player audio is sent: at the beginning of an answer, which a user who
-    goes on takes back, and later."""
+    """How far ahead of the player audio is sent: at the start of an answer, when the user may still
+    go on and cancel it, and later."""
 
     first_s: float
     s: float
 
 
 class PlaybackClock:
-    """Follows a player that plays what it is sent, without a pause, as soon as it has it.
+    """Models a player that plays audio as it arrives, without gaps.
 
     Times are seconds of one clock.
     """
@@ -24,19 +24,19 @@ class PlaybackClock:
     def __init__(self) -> None:
         self.sent_seconds = 0.0
         self.plays_until = 0.0
-        """When it has played all that it was sent."""
+        """When the player will have played everything sent."""
 
     def send(self, seconds: float, now: float) -> None:
-        """``seconds`` of audio leave now."""
+        """``seconds`` of audio are sent now."""
         self.plays_until = max(now, self.plays_until) + seconds
         self.sent_seconds += seconds
 
     def heard_seconds(self, now: float) -> float:
-        """How much of what was sent has been played."""
+        """How much of the sent audio has been played."""
         return self.sent_seconds - max(0.0, self.plays_until - now)
 
     def delay(self, seconds: float, lead: Lead, now: float) -> float:
-        """How long to wait before so much more is sent, so that the player then holds no more than
-        the lead; a player that holds nothing is not left waiting."""
+        """How long to wait before sending ``seconds`` more, so that the player then holds at most
+        the lead; never lets the player run dry."""
         lead_s = lead.first_s if self.sent_seconds < tuning.FIRST_S else lead.s
         return max(0.0, self.plays_until - now + min(0.0, seconds - lead_s))

@@ -1,8 +1,8 @@
-"""How much the voice may be given at once, so that its audio is there when it is needed. Pure.
+"""Decides how much text to give the voice at once, so that its audio is ready in time. Pure.
 
-The listener has some seconds of audio ahead. A piece of text whose audio will be ready before
-they are over makes no gap; the longest such piece makes the fewest joints. How long the voice
-takes is learned from what it did before.
+The listener has some seconds of audio left. A piece of text that is spoken before they run out
+leaves no gap; the longest such piece makes the fewest joints. How long the voice takes is learned
+from earlier pieces.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pipeline.speaking.tuning import (
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """One piece that a voice has made: so many ``letters`` (``pipeline.spoken.length``) became
-    ``audio_s``, in ``work_s``; the first chunk, of ``first_chunk_s``, was there after ``first_s``.
-    Our own waits do not count."""
+    """One piece made by a voice: ``letters`` (``pipeline.spoken.length``) became ``audio_s`` in
+    ``work_s``; the first chunk, ``first_chunk_s`` long, came after ``first_s``. Waiting for the
+    listener does not count."""
 
     letters: int
     audio_s: float
@@ -37,12 +37,12 @@ class Spoken:
 
 
 _AT_FIRST = (Spoken(0, 0.0, 0.1, 0.0, 0.1), Spoken(66, 4.0, 0.7, 4.0, 0.7))
-"""Before anything is known: 0.1 s and 0.15 s per second of speech, a little more than Piper needs
-on a busy core, and all of a piece at once."""
+"""Assumed at first: 0.1 s plus 0.15 s per second of speech, a little more than Piper needs on a
+busy core, and each piece in a single chunk."""
 
 
 class Ramp:
-    """What is known of one voice; for all answers that it gives."""
+    """The measured speed of one voice, over all its answers."""
 
     def __init__(self) -> None:
         self._voice: object = None
@@ -53,21 +53,21 @@ class Ramp:
         self._fit()
 
     def of(self, voice: object) -> None:
-        """What follows is of this voice. Of another one nothing is known yet: its pace would pass
-        for a fault (``pipeline.speaking.clause_watch``)."""
+        """Set the voice; a new one is measured from scratch, because judged by the old one's pace
+        it would seem faulty (``pipeline.speaking.clause_watch``)."""
         if self._voice is not None and self._voice is not voice:
             self._seen.clear()
             self._fit()
         self._voice = voice
 
     def learn(self, spoken: Spoken) -> None:
-        """Take one more piece into account."""
+        """Learn from one more piece."""
         if spoken.letters > 0 and spoken.audio_s > 0:
             self._seen.append(spoken)
             self._fit()
 
     def ready_s(self, letters: int) -> float:
-        """How long it may take until the first audio of such a piece, in seconds."""
+        """How long the first audio of a piece of this length may take, in seconds."""
         expected = self._fixed_s + self._per_second * letters * self.s_per_letter
         return RAMP_CAUTION * expected + RAMP_MARGIN_S
 
@@ -77,19 +77,19 @@ class Ramp:
         return bool(self._seen)
 
     def work_s(self, letters: int) -> float:
-        """How long all of such a piece usually takes, in seconds."""
+        """How long a whole piece of this length usually takes, in seconds."""
         seen = self._seen or _AT_FIRST
         audio_s = sum(s.audio_s for s in seen)
         return self._fixed_s + sum(s.work_s for s in seen) / audio_s * self.speech_s(letters)
 
     def speech_s(self, letters: int) -> float:
-        """How many seconds of speech such a piece will be."""
+        """The expected length of its speech, in seconds."""
         return letters * self.s_per_letter
 
     def longest_letters(self, buffered_s: float) -> int:
-        """The longest piece that is ready in time if it is begun now; 0 if none is.
+        """The longest piece that is ready in time if started now; 0 if there is no such piece.
 
-        ``buffered_s``: audio that the listener has still to hear.
+        ``buffered_s``: audio that the listener has not heard yet.
         """
         most = int(RAMP_MOST_S / self.s_per_letter)
         if self.streams and buffered_s > 0:
@@ -102,18 +102,18 @@ class Ramp:
         return min(most, int((buffered_s - self.ready_s(0)) / per_letter))
 
     def patience_s(self, buffered_s: float, letters: int) -> float:
-        """How long a piece can wait for more text before it has to be begun; 0 if it is no use."""
+        """How long a piece can wait for more text before it must start; 0 if waiting is useless."""
         patience_s = buffered_s - self.ready_s(letters)
         return patience_s if patience_s >= RAMP_SHORTEST_WAIT_S else 0.0
 
     @property
     def streams(self) -> bool:
-        """Whether it gives the beginning of a piece while it makes the rest, so that a piece may
-        be long even if there is hardly any time."""
+        """Whether the voice returns the beginning of a piece while it makes the rest, so that
+        pieces may be long even when time is short."""
         return any(2 * s.first_chunk_s < s.audio_s and s.first_chunk_s < 1.0 for s in self._seen)
 
     def _fit(self) -> None:
-        """A line through work against audio, the newest pieces counting most."""
+        """Fit a line through work against audio, with the newest pieces weighted most."""
         seen = list(self._seen) or list(_AT_FIRST)
         streams = self.streams
         points = [
@@ -126,7 +126,7 @@ class Ramp:
 
 
 def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
-    """Through weighted points (weight, x, y): y at 0, and slope; neither is negative."""
+    """Fit weighted points (weight, x, y); return y at 0 and the slope, neither negative."""
     total = sum(w for w, _, _ in points)
     mean_x = sum(w * x for w, x, _ in points) / total
     mean_y = sum(w * y for w, _, y in points) / total

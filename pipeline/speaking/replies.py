@@ -1,4 +1,4 @@
-"""The replies of one session: what is asked, who owns the speaker, how they end."""
+"""The replies of one session: how they start and end, and which one owns the speaker."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from pipeline.speaking.reply import PromptSource, Reply
 from pipeline.work import Work
 
 MAX_RUNNING = 8
-"""Replies of one session at the same time: the spoken one and those out of band."""
+"""Simultaneous replies of one session: the spoken one and out-of-band ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
     """An answer that waits until another reply is over, or until it is known whether the user goes
-    on. ``since``: end of the speech, or request, that it answers, in the loop's time. ``again``:
-    whether it has begun once."""
+    on. ``since``: end of the speech or request that it answers, in the loop's time. ``again``:
+    whether it was given once already."""
 
     since: float
     options: ResponseOptions
@@ -48,7 +48,7 @@ class _Pending:
 class Replies:
     """Starts replies in the session's TaskGroup and ends them, each exactly once.
 
-    Replies to the conversation share its KV sequence; others get one of their own.
+    Replies to the conversation share its KV sequence; other replies get their own.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Replies:
     ) -> None:
         """``on_end`` is called after each reply."""
         self.quiet = asyncio.Event()
-        """Set while no reply is being made or given."""
+        """Set while no reply is running."""
         self.quiet.set()
         self._context = context
         self._chat = memory.chat
@@ -78,12 +78,12 @@ class Replies:
         self._running: dict[str, Reply] = {}
         self._ramp = Ramp()
         self._answers = 0
-        """How many have been given."""
+        """Number of answers given."""
         self._latest: Reply | None = None
-        """The newest answer to the conversation as it stood, and what was asked of it."""
+        """The newest answer to the conversation, followed by its options."""
         self._latest_options = ResponseOptions()
         self._held: Reply | None = None
-        """What is held back, if anything."""
+        """The answer that is held back, if any."""
         self._given_again: Reply | None = None
         self._pending: _Pending | None = None
 
@@ -97,16 +97,16 @@ class Replies:
 
     @property
     def idle(self) -> bool:
-        """Whether no answer is being made or given, and none is pending."""
+        """Whether no reply is running and none is pending."""
         return self.quiet.is_set() and self._pending is None
 
-    # -- what the user says is answered
+    # -- answering the user
 
     def speculate(self, uncommitted: Callable[[], str], work: Work, since: float) -> Reply | None:
         """Begin a reply behind a shut gate; ``None`` if another reply is being given.
 
-        ``uncommitted``: words that it answers beside the conversation, as long as they are not in
-        it. ``since``: end of speech, in the loop's time."""
+        ``uncommitted``: words that it answers in addition, until they are part of the conversation.
+        ``since``: end of speech, in the loop's time."""
         if self.speaking:
             return None
 
@@ -119,10 +119,10 @@ class Replies:
     def answer(
         self, reply: Reply | None, work: Work, since: float, error: ReachyVoiceError | None
     ) -> None:
-        """Open the gate of ``reply``, or start one now, or later if another one is being given.
+        """Open the gate of ``reply``, or start a reply: now, or after the one being given.
 
-        ``since``: end of speech, in the loop's time. ``error``: why nothing was recognised; the
-        answer fails with it."""
+        ``since``: end of speech, in the loop's time. ``error``: why recognition failed; the answer
+        fails with it."""
         if self.speaking:
             self.answer_later(since)
             return
@@ -138,23 +138,23 @@ class Replies:
         self._confirm(reply, ResponseOptions())
 
     def answer_later(self, since: float) -> None:
-        """What was said until ``since``, in the loop's time, is answered later. Any answer to the
-        conversation settles it."""
+        """Answer what was said until ``since`` (loop's time) later, unless another answer to the
+        conversation comes first."""
         self._pending = _Pending(since, ResponseOptions(), again=False)
 
     def forget_pending(self) -> None:
-        """The client sees to what was to be answered later."""
+        """Drop the pending answer: the client asks for answers itself."""
         self._pending = None
 
     def answer_pending(self) -> None:
-        """Give the answer that is pending, unless another one is being given. Once: what cuts it
-        off time and again, such as an echo, would else never end."""
+        """Give the pending answer, unless another one is being given. Only once: otherwise an echo,
+        for example, could cut it off for ever."""
         pending = self._pending
         if pending is None or self.speaking:
             return
         instructions = self._prompts.instructions(pending.options)
         if not awaits_an_answer(prompt(instructions, self._chat.context)):
-            self._pending = None  # it was deleted, or answered after all
+            self._pending = None  # its turn was deleted, or answered after all
             return
 
         async def messages() -> list[Message]:
@@ -185,7 +185,7 @@ class Replies:
             return False
         return reply.messages is None or ask_the_same(reply.messages, self._prompts.conversation())
 
-    # -- what else asks for a reply
+    # -- other reasons to reply
 
     def create(self, command: CreateResponse) -> None:
         """``response.create``."""
@@ -214,7 +214,7 @@ class Replies:
                 self._answer_request(options, items)
 
     def _answer_request(self, options: ResponseOptions, items: list[Item] | None) -> None:
-        """``items``: instead of the conversation, as it is now."""
+        """``items`` replace the conversation; ``None``: the conversation as of now."""
         instructions = self._prompts.instructions(options)
         asked = {item.id for item in self._chat.context}
 
@@ -235,7 +235,7 @@ class Replies:
         self._give(messages)
 
     def notify(self, sentence: str) -> None:
-        """Say it in our own name; no prompt has it."""
+        """Say a sentence of the server's own; it appears in no prompt."""
 
         async def messages() -> list[Message]:
             return []
@@ -245,13 +245,12 @@ class Replies:
     # -- speech over an answer
 
     def audible(self, just_begun: bool = False) -> bool:
-        """Whether an answer is being heard; ``just_begun``: also one of which next to nothing was
-        heard so far."""
+        """Whether an answer is being heard; ``just_begun``: even if hardly any of it was heard."""
         heard = self._heard_now
         return heard is not None and heard.audible(0.0 if just_begun else BARELY_HEARD_S)
 
     def hold(self) -> bool:
-        """Send no more of the answer that is being heard. False if none is."""
+        """Send no more of the answer that is being heard. False if there is none."""
         heard = self._heard_now
         if heard is None or not heard.audible(0.0):
             return False
@@ -262,7 +261,7 @@ class Replies:
         return True
 
     def go_on(self) -> None:
-        """Send on what was held back."""
+        """Send the rest of the held answer."""
         held, self._held = self._held, None
         if held:
             held.go_on()
@@ -270,20 +269,20 @@ class Replies:
 
     @property
     def spoken(self) -> str:
-        """What has been heard lately of the answer that speech would interrupt."""
+        """The latest words heard of the answer that speech would interrupt."""
         heard = self._held or self._heard_now
         return heard.delivery.spoken_lately if heard else ""
 
     @property
     def _heard_now(self) -> Reply | None:
-        """The answer that is given, or may still be played."""
+        """The answer being given, or the latest one, which may still be played."""
         return self.speaking or self._latest
 
     def interrupt(self) -> Reply | None:
-        """The user speaks: every reply to the conversation ends, out-of-band ones go on. Of one
-        that has been sent, and not played to its end, the conversation keeps what was heard.
+        """The user speaks: end all replies to the conversation; out-of-band replies go on. The
+        conversation keeps what was heard of an answer.
 
-        Gives the answer that was cut off in the middle, for ``resume``."""
+        Returns the answer that was cut off in the middle, for ``resume``."""
         latest = self._latest
         cut = latest if latest and latest.audible(BARELY_HEARD_S) else None
         detection = self._context.config.turn_detection
@@ -300,8 +299,8 @@ class Replies:
         return cut
 
     def resume(self, cut: Reply, since: float) -> bool:
-        """Say the rest of an answer that was interrupted by mistake, as a new one. False if nothing
-        is left of it. ``since``: end of the speech that interrupted it, in the loop's time."""
+        """Say the rest of an answer that was interrupted by mistake, as a new reply. False if
+        nothing is left. ``since``: end of the interrupting speech, in the loop's time."""
         said = next((item for item in self._chat.items if item.id == cut.plan.item_id), None)
         rest = cut.unsaid(said.text) if isinstance(said, MessageItem) else ""
         if self.speaking or not rest.strip():
@@ -326,8 +325,8 @@ class Replies:
             self._cancel(reply, "client_cancelled")
 
     def truncate(self, item_id: str, heard_s: float) -> bool:
-        """``conversation.item.truncate`` of an answer that is still being given; False if it is
-        not. Raises ``TooShort``."""
+        """``conversation.item.truncate`` of an answer that is still being given; False if it has
+        ended. Raises ``TooShort``."""
         given = (reply for reply in self._running.values() if reply.plan.in_conversation)
         return any(reply.delivery.truncate(item_id, heard_s) for reply in given)
 
@@ -368,7 +367,7 @@ class Replies:
         since: float,
         options: ResponseOptions | None = None,
     ) -> Reply:
-        """Begin behind a shut gate; the words that are answered are known."""
+        """Begin a reply to known words behind a shut gate."""
         options = options or ResponseOptions()
         reply = self._start(options, self._plan(options), messages, work, since)
         reply.mark("transcript")

@@ -2,10 +2,10 @@
 
     prompt -> think (LLM deltas) -> speak (clauses -> TTS) -> play (gate, pace, outlet)
 
-Its queues are its own and bounded, so a shut gate or a slow listener holds everything behind it
-back. A reply reaches the bus only through its delivery; ``cancel`` revokes that first, so nothing
-stale can be heard. A speculative reply is the same object whose gate is shut. Calls go out last,
-when all words have been handed over, so that the end of the reply follows them at once.
+Each reply has its own bounded queues, so a shut gate or a slow listener holds back everything
+behind it. A reply reaches the bus only through its delivery; ``cancel`` revokes that first, so
+nothing stale can be heard. A speculative reply is the same object with its gate shut. Calls go out
+last, after all words, so that the end of the reply follows them at once.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from pipeline.spoken.length import spoken_letters
 from pipeline.work import Cancelled, Priority, Work
 
 PIECES_AHEAD = 500
-"""Pieces of output that may wait for the gate or the listener: one clause, and what is left of the
-one before it (``clause_speech.SOUNDS_AHEAD``)."""
+"""Output pieces that may wait for the gate or the listener: one clause, and the rest of the one
+before it (``tuning.CLAUSE_SOUNDS_AHEAD``)."""
 
 
 _SENTENCE_END = re.compile(r"[.!?…]+(?=\s)|[。！？]")
@@ -54,7 +54,7 @@ _SENTENCE_END = re.compile(r"[.!?…]+(?=\s)|[。！？]")
 log = logging.getLogger("reachy_voice.reply")
 
 PromptSource = Callable[[], Awaitable[Sequence[Message]]]
-"""Gives the prompt; waits for transcripts that it needs. Called again after ``forget``."""
+"""Returns the prompt, waiting for transcripts if needed. Called again after ``forget``."""
 
 
 class Reply:
@@ -73,25 +73,25 @@ class Reply:
         began_at: float,
         ramp: Ramp | None = None,
     ) -> None:
-        """``editor``: of the conversation that the answer belongs to, if it does. ``forget``
-        shortens a prompt that is too long; ``began_at`` is when the speech that is answered ended,
-        in the loop's time; ``ramp``: what is known of the voice's speed."""
+        """``editor``: the editor of the conversation that the answer belongs to, if any. ``forget``
+        shortens a prompt that is too long; ``began_at``: when the user's speech ended, in the
+        loop's time; ``ramp``: what is known about the voice's speed."""
         self.plan = plan
         self.work = work
         self.began_at = began_at
         self.status: Literal["waiting", "active", "finished"] = "waiting"
         self.broken = False
-        """Whether an engine has failed it; said when its gate opens."""
+        """Whether an engine has failed; published once the gate opens."""
         self.failed = False
-        """Whether it ended because an engine could not go on."""
+        """Whether it has ended with status ``failed``."""
         self.messages: list[Message] | None = None
-        """The prompt that it answers, once it has begun to think."""
+        """The prompt that it answers, once it is known."""
         self._prompt = prompt
         self._stages = context.stages
         self._tts = context.stages.tts
         self._lease: Lease | None = None
         self._equipped = asyncio.Event()
-        """Set when the engines are sure to stay."""
+        """Set when the engines are leased."""
         self._bus = context.bus
         self.delivery = Delivery(context, plan, editor)
         self._forget = forget
@@ -108,16 +108,16 @@ class Reply:
         )
         self._speech = ClauseSpeech(plan, self._ramp, work, self._pieces.put, self.delivery.publish)
         self._taken = ""
-        """Text that the voice was given."""
+        """Text given to the voice."""
         self._marks: dict[str, float] = {}
 
     # -- life
 
     async def run(self) -> None:
-        """Produce the answer, hold it behind the gate, and play it. Never raises for a failure
-        of an engine: that is a reply with status ``failed``."""
+        """Produce the answer, hold it behind the gate, and play it. An engine's failure does not
+        raise; it ends the reply with status ``failed``."""
         if self.cancelled:
-            # Before the task had its first step.
+            # Cancelled before the task's first step.
             return
         self._task = asyncio.current_task()
         try:
@@ -142,7 +142,7 @@ class Reply:
             error = "Internal error; see the server's log"
         self.broken = error is not None
         if self.cancelled:
-            # A TaskGroup that fails in the same instant swallows the cancellation.
+            # A TaskGroup that fails at the same moment swallows the cancellation.
             return
         answer = self.answering
         answer.prompt_read.set()
@@ -164,7 +164,7 @@ class Reply:
         self._finish("completed")
 
     async def _say_notice(self, sentence: str, tts: TtsStage) -> None:
-        """Say it in our own name, in place of a spoken answer to the conversation."""
+        """Say a sentence of the server's own in place of the model's spoken answer."""
         plan, config = self.plan, self.plan.config
         if not sentence or config.modality == "text" or not plan.in_conversation:
             return
@@ -186,14 +186,14 @@ class Reply:
             self._lease = None
 
     async def _equip(self) -> None:
-        """Have engines that stay as long as it lasts."""
+        """Lease the engines until the reply has ended."""
         self._lease = await self._stages.leases.take()
         self._tts = self._stages.tts
         self._ramp.of(self._tts)
         self._equipped.set()
 
     def confirm(self) -> None:
-        """Open the gate: the turn is over, this is the answer."""
+        """Open the gate: the turn is over, and this is the answer."""
         if self.status != "waiting":
             return
         self.work.promote(Priority.CONFIRMED)
@@ -203,11 +203,11 @@ class Reply:
         self._speech.confirm()
 
     def hold(self) -> None:
-        """Give out nothing more for now; what the listener has drains."""
+        """Send nothing more for now; the listener's buffer drains."""
         self._sending.clear()
 
     def go_on(self) -> None:
-        """Give out the rest."""
+        """Send the rest."""
         self._sending.set()
 
     @property
@@ -216,7 +216,7 @@ class Reply:
         return self._gate.is_set()
 
     def cancel(self, reason: CancelReason) -> None:
-        """End it now. After this call nothing of it is published but its closing events."""
+        """End it now. After this call only its closing events are published."""
         if self.status == "finished":
             return
         self.delivery.revoke()
@@ -233,18 +233,18 @@ class Reply:
 
     @property
     def unheard_s(self) -> float:
-        """Seconds of what was sent that the listener has still to hear."""
+        """Seconds of sent audio that the listener has not heard yet."""
         playback = self.delivery.playback
         return playback.sent_seconds - playback.heard_seconds(self._now())
 
     @property
     def heard(self) -> MessageItem | None:
-        """Its message cut to what the listener has heard by now."""
+        """Its message, cut to what the listener has heard so far."""
         return self.delivery.heard(self._now())
 
     @property
     def barely_heard(self) -> bool:
-        """Whether it is being given or still played, and next to nothing of it has been heard."""
+        """Whether it is still being sent or played, and hardly any of it has been heard."""
         given = self.status == "active" or (self.unheard_s > 0 and not self.cancelled)
         if not given or self.delivery.called:
             return False
@@ -252,16 +252,16 @@ class Reply:
         return not self.delivery.written and seconds <= BARELY_HEARD_S
 
     def audible(self, since_s: float) -> bool:
-        """Whether the listener hears it, has for longer than so many seconds, and will not just be
-        done."""
+        """Whether the listener hears it, has heard more than ``since_s`` seconds of it, and it is
+        not about to end."""
         heard_s = self.delivery.playback.heard_seconds(self._now())
         if self.cancelled or self.plan.config.modality == "text" or heard_s <= since_s:
             return False
         return self.status == "active" or self.unheard_s > NEARLY_HEARD_S
 
     def unsaid(self, heard: str) -> str:
-        """The rest of its text behind ``heard``; of an answer that the model had not finished, up
-        to its last whole sentence. Empty if there is none, or if it calls a function."""
+        """The rest of its text after ``heard``; if the model had not finished, up to the last whole
+        sentence. Empty if nothing is left, or if it calls a function."""
         text = self._taken + self._chunker.held
         if not text.startswith(heard) or self.answering.calls or self.plan.notice:
             return ""
@@ -286,14 +286,14 @@ class Reply:
                 # The prompt may wait for a transcript, which may wait for a lease.
                 self._release()
             except EngineCrashed:
-                # The next engine may be asked the same, once, as long as nothing was answered.
+                # Ask the next engine once, if nothing was answered yet.
                 if crashed or self.answering.begun:
                     raise
                 crashed = True
         await self.answering.end()
 
     def _find_language(self, messages: Sequence[Message]) -> None:
-        """Where none is set, the answer is in the language of what it answers."""
+        """If no language is set, answer in the user's."""
         if not self.plan.config.language:
             asked = [message.content for message in messages if message.role == "user"]
             self._chunker.language = language_of_talk(asked)
@@ -329,7 +329,7 @@ class Reply:
         return await self._text.take(self._buffered_s, self._gate.is_set)
 
     def _buffered_s(self) -> float:
-        """Seconds of speech that the listener has still to hear."""
+        """Seconds of speech made that the listener has not heard yet."""
         return self._speech.made_s - self.delivery.playback.heard_seconds(self._now())
 
     # -- play
@@ -355,7 +355,7 @@ class Reply:
             self.delivery.speak(sound.pcm, self._now())
 
     async def _may_leave(self, pcm: Pcm) -> None:
-        """Wait until the player needs it, and while the reply is held."""
+        """Wait until the player needs it, and until the reply is no longer held."""
         if self.plan.lead:
             seconds = len(pcm) / self.plan.config.output_format.rate
             delay = self.delivery.playback.delay(seconds, self.plan.lead, self._now())
@@ -390,7 +390,7 @@ class Reply:
         reason: CancelReason | None = None,
         error: str | None = None,
     ) -> None:
-        """Publish the closing events, once, past a revoked delivery."""
+        """Publish the closing events, once, even if the delivery was revoked."""
         if self.status != "active":
             return
         self.status = "finished"
@@ -417,7 +417,7 @@ class Reply:
         return asyncio.get_running_loop().time()
 
     def mark(self, stage: str) -> None:
-        """Note when a stage was reached first, for the timeline."""
+        """Note when a stage was first reached, for the timeline."""
         self._marks.setdefault(stage, self._now())
 
     def _timeline(self) -> Timeline:

@@ -1,8 +1,7 @@
 """Text on its way from the language model to the voice.
 
-The model runs ahead of the voice, up to a bound. The voice takes the longest piece that is ready
-in time; if that should rather be longer than what is there, it waits for more text, until its
-audio runs out.
+The model runs ahead of the voice, up to a limit. The voice takes the longest piece that is ready in
+time; if more text would make a better piece, it waits, until its audio runs out.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pipeline.speaking.chunker import Piece, SpeechChunker
 from pipeline.speaking.ramp import Ramp
 
 AHEAD_CHARS = 400
-"""So much text, half a minute of speech, may wait for the voice; the model pauses behind it."""
+"""Text that may wait for the voice, half a minute of speech; then the model pauses."""
 
 
 class TextAhead:
@@ -28,7 +27,7 @@ class TextAhead:
         self._over = False
 
     async def put(self, text: str) -> None:
-        """Add text; waits while there is plenty that the voice has not taken."""
+        """Add text; waits while the voice has enough to take."""
         async with self._changed:
             await self._changed.wait_for(
                 lambda: self._wanted or self._chunker.held_chars < AHEAD_CHARS
@@ -37,13 +36,13 @@ class TextAhead:
             self._changed.notify_all()
 
     async def end_part(self) -> None:
-        """What was put is whole; more may follow, as words that stand apart."""
+        """The text so far is complete; more may follow, set apart by a space."""
         async with self._changed:
             self._chunker.close()
             self._changed.notify_all()
 
     async def forget(self) -> None:
-        """What has not been taken is no part of the answer; another one may come in its place."""
+        """Drop text not yet taken: it is not part of the answer. Another answer may replace it."""
         async with self._changed:
             self._chunker.forget()
             self._changed.notify_all()
@@ -56,7 +55,7 @@ class TextAhead:
             self._changed.notify_all()
 
     async def hurry(self) -> None:
-        """The listener hears now: who waits for text looks anew how long there is."""
+        """The listener hears now: let a waiting ``take`` check its time again."""
         async with self._changed:
             self._changed.notify_all()
 
@@ -65,8 +64,8 @@ class TextAhead:
     ) -> Piece | None:
         """The next piece to speak; ``None`` at the end.
 
-        ``buffered_s`` tells how many seconds of audio the listener has still to hear, ``playing``
-        whether they become fewer.
+        ``buffered_s`` returns the seconds of audio that the listener has not heard yet, ``playing``
+        whether they are running down.
         """
         async with self._changed:
             while True:

@@ -1,4 +1,4 @@
-"""The numbers of speaking that were tuned, each with its unit, its reason and what set it.
+"""Tuned constants of speaking, each with its unit and reason. Tuned with:
 
 python -m benchmarks.voices.faults                  when a clause has gone wrong (clause_watch)
 python -m benchmarks.latency scripted               how long a clause may be (chunker, ramp)
@@ -7,29 +7,33 @@ python -m benchmarks.interruptions.heard_history    what was heard of a cut answ
 
 from __future__ import annotations
 
+from pipeline.spoken.borders import Border
+
 # --- how long a clause may be (chunker) ----------------------------------------------------------
 
 EARLY_LETTERS = 30
-"""A piece that may be no longer than this ends as soon as it can."""
+"""If no longer piece is allowed, the piece ends at the first good place."""
 
 # --- the time that a voice needs (ramp) ----------------------------------------------------------
 
 RAMP_MOST_S = 12.0
-"""Longest piece: more would be wasted at an interruption."""
+"""Longest piece; an interruption would waste more."""
 RAMP_CAUTION = 1.3
 """Factor on the time that a piece is expected to take."""
 RAMP_MARGIN_S = 0.06
-"""Added to that, in seconds. A step of the event loop and of the engine's host is a few ms on an
-idle machine; on a busy one, what is learned shows it."""
+"""Added to that. A step of the event loop and of the engine's host takes a few ms on an idle
+machine; on a busy machine, the learned times include it."""
 RAMP_SHORTEST_WAIT_S = 0.005
+"""Shorter waits are not worth a step of the event loop."""
 RAMP_PACES = 0.01, 0.5
-"""Seconds of speech that a letter can be; English is at 0.065."""
+"""Least and most seconds of speech per letter; English has 0.065."""
 RAMP_KEPT = 12
+"""Observations kept; with the forgetting below, older ones hardly count."""
 RAMP_FORGETTING = 0.85
-"""Weight of each observation against the one after it."""
+"""Weight of each observation relative to the next."""
 RAMP_TRUST_S = 0.1, 0.3
-"""What a piece takes however short it is, and how much that guess weighs against one piece that
-was seen: pieces of one length do not tell what is for each and what is for its length."""
+"""Guessed fixed cost of a piece, and the guess's weight against one observation: pieces of equal
+length do not show which part of their cost is fixed."""
 
 # --- when a clause has gone wrong (clause_watch) -------------------------------------------------
 
@@ -37,74 +41,87 @@ WATCH_QUIET_DB = -50.0
 """A frame below this, in dBFS, is silent (``JOINT_QUIET``)."""
 WATCH_BANDS = 14
 WATCH_LOWEST_HZ, WATCH_HIGHEST_HZ = 120.0, 7000.0
+"""Mel bands that the spectrum is reduced to, and their range."""
 WATCH_FLOOR_DB = -60.0
-"""Of one band: what lies below sounds like silence."""
+"""Level of a band, in dBFS, below which it sounds silent."""
 WATCH_LIMIT_S = 0.9
 WATCH_LIMIT_FACTOR = 1.3
-"""The longest clause: this factor times the usual length of such a text, plus these seconds."""
+"""Longest clause: the text's usual length times the factor, plus the seconds."""
 WATCH_LIMIT_FACTOR_UNKNOWN = 4.5
-"""Before the voice has said anything: it may be set to a quarter of the usual pace."""
+"""The factor before the voice has spoken: it may be set to a quarter of the usual pace."""
 WATCH_PAUSE_S = 0.8
 """Longest silence, at the start and in the middle, at the usual pace."""
 WATCH_USUAL_S_PER_LETTER = 0.065
 WATCH_SAME_FRAMES = 40
-"""Frames of sound that must be like those a period before."""
+"""Frames of 20 ms that must match those one period earlier."""
 WATCH_PERIODS = 22, 104
-"""Shortest and longest, in frames."""
+"""Shortest and longest period of a repetition, in frames."""
 WATCH_SAME = 0.92
-"""Correlation of two stretches that are taken as the same sound."""
+"""Correlation from which two stretches count as the same sound."""
 WATCH_OWN_FACTOR = 1.7
-"""Factor on the usual length of what the text itself repeats."""
+"""Factor on the usual length of repetitions in the text itself, which are allowed."""
 WATCH_CHECKED_EVERY = 5
+"""Frames (100 ms) between two checks for noise and repetition, to save CPU."""
 WATCH_STEADY_FRAMES = 40
 WATCH_STEADY_DB = 2.1
-"""Over so many audible frames, the shape of the spectrum of speech changes by more than this."""
+"""Over this many audible frames, the spectral shape of speech varies by more than this."""
 WATCH_SMOOTHED = 5
+"""Frames over which the shape is averaged for that."""
 WATCH_NOISY = 0.3
 WATCH_NOISY_FRAMES = 22
-"""Spectral flatness of a frame that is noise, and how many of those audible frames are too many."""
+"""Spectral flatness of a noisy frame, and how many noisy frames are too many among the steady ones.
+"""
 
 # --- repeating a clause (clause_speech) ----------------------------------------------------------
 
 CLAUSE_TAKES = 2
+"""Times that a clause is tried; a third try would leave the listener waiting."""
 CLAUSE_MOST_LEFT_OUT = 3
-"""Clauses in a row that cannot be said, from which on the voice counts as broken."""
+"""Number of failed clauses in a row after which the voice counts as broken."""
 CLAUSE_SLOWER = 10.0
-"""Factor on the usual time of a clause, after which the voice is late: a machine may be busy."""
+"""Factor on a clause's usual time after which the voice is late: the machine may be busy."""
 CLAUSE_LEAST_PATIENCE_S = 5.0
-"""And never less than this. A voice that is used for the first time is loaded then."""
+"""Least time before a voice is late: at its first use it may still have to load."""
 CLAUSE_SOUNDS_AHEAD = 64
-"""A clause is begun when no more sounds wait to be sent. It is then made as fast as the voice can:
-a fault is found, and the clause said again, before any of it is heard."""
+"""A clause is begun when at most this many sounds wait to be sent. The voice then works at full
+speed, so that a fault is found, and the clause said again, before any of it is heard."""
 CLAUSE_WHOLE = 0.93
-"""Share of a clause from which all of it counts as heard: its length is a guess."""
+"""Share from which a clause counts as heard completely: its length is a guess."""
 CLAUSE_NEAR = 0.05
-"""A mark that is so near, as a share of the text, is rather where the voice was."""
+"""If a punctuation mark is this near, as a share of the text, the voice is taken to be at it."""
 
 # --- between clauses (clause_speech) -------------------------------------------------------------
 
 JOINT_QUIET = 10 ** (-50 / 20) * 32768
-"""Samples below this (-50 dBFS) are silence. Piper's is at -90; the softest onsets of its words
+"""Samples below this (-50 dBFS) are silence. Piper's silence is at -90; its softest word onsets
 pass -50 within 5 ms of passing -60."""
 JOINT_KEPT_BEFORE_MS = 10
-"""Silence that stays in front of the first sound, so that no soft onset is cut."""
+"""Silence kept before the first sound, so that no soft onset is cut."""
 JOINT_MOST_BEFORE_MS = 400
-"""No more is taken away in front: a voice that begins with a breath may mean it."""
+"""Most silence that is trimmed at the start: a breath there may be intended."""
+JOINT_MOST_BEHIND_MS = {
+    Border.TORN: 20,
+    Border.WORD: 20,
+    Border.PHRASE: 40,
+    Border.PART: 60,
+    Border.CLAUSE: 200,
+}
+"""Longest silence kept after a piece with this border. After a sentence, all of it is kept."""
 
 # --- the apology ---------------------------------------------------------------------------------
 
 APOLOGY_MOST_S = 4.0
-"""The longest that a session waits for it."""
+"""Longest time that a session waits for the apology's audio."""
 APOLOGY_KEPT_AFTER_S = 2.0
-"""After this time without audio, what was kept is taken."""
+"""After this time without audio, the stored recording is played instead."""
 
 # --- how far ahead audio is sent (playback; benchmarks.turns.score: overlap that is heard) --------
 
 FIRST_S, FIRST_LEAD_S = 2.0, 0.08
-"""In the first seconds of an answer no more than this is sent ahead, beside the network's jitter. A
-user who goes on after a pause hears the answer for 23 ms less a turn than with 250 ms."""
+"""In the first 2 s of an answer, audio is sent at most 80 ms (plus the network's jitter) ahead.
+Users who go on after a pause hear 23 ms less of the answer per turn than with 250 ms."""
 
 # --- reply ---------------------------------------------------------------------------------------
 
 NEARLY_HEARD_S = 0.5
-"""Who speaks over the last half second of an answer takes the next turn."""
+"""Speech over the last half second of an answer is the next turn, not an interruption."""
