@@ -38,7 +38,7 @@ def test_without_a_file_no_address_is_allowed(file: AccessFile) -> None:
     assert not file.path.parent.exists()
 
 
-def test_what_is_written_is_read_and_is_for_the_owner_only(file: AccessFile) -> None:
+def test_a_written_file_reads_back_and_only_its_owner_may_read_it(file: AccessFile) -> None:
     file.change(lambda known: known.with_address(parse_network("192.168.1.7"), "Reachy"))
     file.change(lambda known: known.with_key("laptop", KEY))
     read = AccessFile(file.path).read()

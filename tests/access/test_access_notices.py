@@ -49,7 +49,7 @@ def test_many_strangers_do_not_flood_the_console(console: Console) -> None:
     assert "Many are refused" in console.told[-1]
 
 
-def test_the_robot_is_told_after_a_flood(console: Console) -> None:
+def test_the_robot_is_still_reported_after_a_flood(console: Console) -> None:
     """As soon as it tries again: robots do."""
     console.strangers(1_000)
     assert console.refuse(ROBOT) == []

@@ -220,7 +220,7 @@ async def test_the_console_gets_one_line_for_each_stranger(serving: Serve, come_
     assert told[1].endswith("reachy-voice allow 192.168.1.67")
 
 
-async def test_what_a_stranger_sends_cannot_write_on_the_console(serving: Serve) -> None:
+async def test_a_strangers_headers_are_escaped_on_the_console(serving: Serve) -> None:
     told: list[str] = []
     served = await serving(access=Access(tell=told.append))
     await ask(served, "GET", "/ready", headers={"Origin": "http://[bold]\x1b[31m\u00e9".encode()})

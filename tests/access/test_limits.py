@@ -38,7 +38,7 @@ def test_a_robot_and_its_stall_never_meet_the_limit() -> None:
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.0007])
-def test_a_flood_is_read_at_the_rate_and_told_so_now_and_then(late_s: float) -> None:
+def test_a_flood_is_throttled_and_warned_now_and_then(late_s: float) -> None:
     """``late_s``: timers are never exact."""
     rate, now, told = MessageRate(100, 10, 0.0), 0.0, 0
     for _ in range(2_010):

@@ -33,7 +33,7 @@ from tests.benchmarks.corpus_speech import FRAME, buzz, samples, silence
         ("Yes, please.", 1, "clause"),
     ],
 )
-def test_what_lies_at_a_border(text: str, tokens: int, kind: str) -> None:
+def test_border_kinds(text: str, tokens: int, kind: str) -> None:
     assert border_kind(text, tokens) == kind
 
 

@@ -34,7 +34,7 @@ def test_sound_comes_when_it_must_and_fades_as_it_should(seed: int) -> None:
     assert rt60_s == pytest.approx(room.rt60_s, rel=0.45)
 
 
-def test_an_interruption_is_as_loud_as_it_is_told() -> None:
+def test_an_interruption_has_the_requested_level() -> None:
     scene = EchoSceneMaker(Voice()).make(7, 6)
     said = speechlike(1, 8)
     clip = Clip("x", "", "source", said, onset(said))

@@ -56,7 +56,7 @@ def test_recordings_are_read_as_labelled(tmp_path: Path) -> None:
     assert (found.source, found.recording, found.end, found.audio) == ("set", "a", False, 0.3)
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no folder with a labels\.json"):
         list(read(tmp_path, cast(Ears, LevelEars()), SETTINGS))
     labels(tmp_path)

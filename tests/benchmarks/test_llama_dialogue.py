@@ -23,7 +23,7 @@ def engine(weights: Callable[[str], Path]) -> LlamaCpp:
     return build(LlamaCppOptions(threads=1, context_tokens=1536), weights(MODEL))
 
 
-def test_what_was_read_before_the_turn_is_over(engine: LlamaCpp) -> None:
+def test_most_of_a_prompt_is_cached_before_the_turn_ends(engine: LlamaCpp) -> None:
     """Of each prompt, the last words and the marks behind them are left to read."""
     dialogue = Dialogue(engine.open(), robot_tools()[:5])
     turns = list(dialogue.turns(8))

@@ -110,7 +110,7 @@ def test_a_sentence_that_is_asked_alone_is_not_merged() -> None:
     assert not two.merged
 
 
-def test_an_answer_just_after_a_pause_is_told_apart_from_a_stray() -> None:
+def test_an_answer_just_after_a_pause_is_not_a_stray() -> None:
     said = scene(640, 320, 640)
     score = scored(said, 320, Delays(stt_pass_s=0.36))
     assert score.pauses == (PauseScore("word", 0.32, cut=False, late=False),)
@@ -128,7 +128,7 @@ def test_all_of_the_beginning_is_committed() -> None:
     assert scored(early, 320).onset_outside_ms == pytest.approx(100, abs=1)
 
 
-def test_what_is_not_understood_is_missed() -> None:
+def test_unrecognised_speech_counts_as_missed() -> None:
     said = scene(1024)
     deaf = replace(said, pcm=np.where(np.abs(said.pcm) > 500, 1111, said.pcm).astype(np.int16))
     score = scored(deaf, 320)
@@ -153,7 +153,7 @@ def test_the_first_word_may_be_lost() -> None:
     assert scored(scene(640, text="Please apples", text_by="moonshine"), 320).onset_lost is None
 
 
-def test_what_was_asked_stands_in_the_conversation() -> None:
+def test_the_assistants_question_is_in_the_prompt() -> None:
     said = scene(640, asked="Do you like apples?", kind="one-word")
     prompts = play(said, LevelEars(), waits(320), NO_DELAYS).prompts
     assert [(m.role, m.content) for m in prompts[-1]][-2:] == [
@@ -162,7 +162,7 @@ def test_what_was_asked_stands_in_the_conversation() -> None:
     ]
 
 
-def test_what_is_played_goes_on_with_the_room() -> None:
+def test_a_played_scene_continues_with_room_tone() -> None:
     said = scene(640)
     pcm = played(said)
     assert len(pcm) >= said.end + AFTER_S * LISTEN_RATE

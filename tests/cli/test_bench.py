@@ -205,7 +205,7 @@ def test_every_turn_without_a_latency_is_counted(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("turns", [[], [turn(None)], [turn(5.0)]])
 @pytest.mark.parametrize("usage", [None, Usage(1.0, 100.0)])
-def test_what_was_not_measured_is_null_and_prints_as_a_dash(
+def test_unmeasured_values_are_null_and_print_as_a_dash(
     capsys: pytest.CaptureFixture[str], turns: list[Measured], usage: Usage | None
 ) -> None:
     run = Run(turns, 2.0, usage, usage, 5.0) if usage else Run(turns)

@@ -169,7 +169,7 @@ def test_lan_addresses_are_not_loopback() -> None:
 
 
 @pytest.mark.parametrize("given", [None, "", "0", "false", "yes", "1"])
-def test_ci_skips_nothing_whoever_calls_it(tmp_path: Path, given: str | None) -> None:
+def test_ci_skips_nothing_regardless_of_the_caller(tmp_path: Path, given: str | None) -> None:
     entry, script = tmp_path / ".ci" / "run", tmp_path / "script" / "test"
     for file in (entry, script):
         file.parent.mkdir()
@@ -252,13 +252,13 @@ def test_an_address_may_be_typed_in_many_ways(typed: str) -> None:
     assert realtime_url(typed) == "ws://h:1/v1/realtime"
 
 
-def test_who_types_only_a_name_means_our_usual_port() -> None:
+def test_a_bare_host_name_gets_the_default_port() -> None:
     assert realtime_url("robot.local") == "ws://robot.local:8765/v1/realtime"
     assert realtime_url("[::1]") == "ws://[::1]:8765/v1/realtime"
     assert realtime_url("wss://robot.local") == "wss://robot.local/v1/realtime"
 
 
-def test_what_is_no_address_is_refused() -> None:
+def test_an_invalid_address_is_refused() -> None:
     for typed in ("", "ftp://h:1", "ws://", "h:port", "h:99999", "[::1"):
         with pytest.raises(NoServer, match="not the address"):
             realtime_url(typed)

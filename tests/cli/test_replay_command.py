@@ -113,7 +113,7 @@ def test_mistakes_have_a_message_and_a_code(
 # --- recording ---------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_recorded_into_is_known_before_the_engines(
+def test_a_bad_recording_folder_fails_before_engines_load(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, weights: Callable[[str], Path]
 ) -> None:
     for name in load_settings(None).settings.weights():

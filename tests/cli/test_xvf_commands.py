@@ -166,7 +166,7 @@ def test_dump_has_every_parameter_that_can_be_read(
     assert "processed: the chosen beam" in text
 
 
-def test_what_a_firmware_does_not_know_does_not_end_a_dump(bus: FakeBus, device: FakeXvf) -> None:
+def test_a_dump_skips_parameters_the_firmware_does_not_know(bus: FakeBus, device: FakeXvf) -> None:
     del device.registers[(33, 9)]
     assert json.loads(said("dump", "--json"))["parameters"]["AEC_RT60"] is None
     assert "SERVICER_WRONG_COMMAND_ID" in said("dump")

@@ -171,7 +171,7 @@ async def test_a_refused_robot_is_let_in_by_a_click(
         assert visit.complaints == []
 
 
-async def test_an_engine_is_exchanged_and_weights_are_fetched(
+async def test_an_engine_is_replaced_and_weights_are_fetched(
     serving: Serve, file: AccessFile, tmp_path: Path
 ) -> None:
     served = await serving(access=Access(file=file), console=running(file))

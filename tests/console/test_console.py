@@ -260,7 +260,7 @@ async def reading(served: Served) -> AsyncIterator[AsyncGenerator[dict[str, Any]
             yield told
 
 
-async def test_turns_of_all_sessions_are_told_with_their_words_as_they_end(serving: Serve) -> None:
+async def test_turns_of_all_sessions_are_sent_with_their_words_as_they_end(serving: Serve) -> None:
     served = await serving(ScriptedAssistant())
     async with talking(served) as one, talking(served) as other:
         first, second = await served.session_of(one), await served.session_of(other)
@@ -277,7 +277,7 @@ async def test_turns_of_all_sessions_are_told_with_their_words_as_they_end(servi
             assert [(await anext(again)).get("text") for _ in range(3)] == [None, "Hello.", "Stop."]
 
 
-async def test_a_turn_is_told_at_its_first_audio_and_whole_under_the_same_number(
+async def test_a_turn_is_sent_at_its_first_audio_and_completed_under_the_same_number(
     serving: Serve,
 ) -> None:
     served = await serving()

@@ -118,7 +118,7 @@ async def test_a_body_has_a_most(serving: Serve, file: AccessFile) -> None:
     assert answer.status_code == 413
 
 
-async def test_what_a_server_cannot_do_is_not_there(serving: Serve) -> None:
+async def test_unsupported_functions_are_absent(serving: Serve) -> None:
     served = await serving(console=Running())
     assert (await get(served, "state")).json()["can"] == []
     for path in ("access", "doctor", "models"):
@@ -181,7 +181,7 @@ async def test_a_key_is_shown_once_works_and_can_be_removed(
 # --- models and checks -------------------------------------------------------------------------
 
 
-async def test_an_exchange_tells_its_steps_and_goes_alone(serving: Serve) -> None:
+async def test_engine_swaps_report_their_steps_and_run_one_at_a_time(serving: Serve) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def use(assignments: Sequence[str], tell: Callable[[str], None]) -> None:
@@ -201,7 +201,7 @@ async def test_an_exchange_tells_its_steps_and_goes_alone(serving: Serve) -> Non
     assert (await get(served, "state")).json()["busy"] == []
 
 
-async def test_a_failed_exchange_says_why_and_what_to_do(serving: Serve) -> None:
+async def test_a_failed_engine_swap_reports_cause_and_fix(serving: Serve) -> None:
     async def use(assignments: Sequence[str], tell: Callable[[str], None]) -> None:
         raise EngineError("It cannot be loaded", why="no room", fix="Choose a smaller one")
 

@@ -33,7 +33,7 @@ CLAUSES = st.lists(st.tuples(st.text(" ab1,.\n", max_size=20), st.floats(0, 5)),
 
 
 @given(CLAUSES, st.floats(0, 20), st.floats(0, 20))
-def test_what_was_heard_is_a_beginning_and_grows(
+def test_heard_text_is_a_growing_prefix(
     spoken: list[tuple[str, float]], one: float, other: float
 ) -> None:
     less, more = (heard_text(spoken, seconds) for seconds in sorted((one, other)))

@@ -127,7 +127,7 @@ def test_nothing_played_yet_is_no_fault(settings: Settings) -> None:
     assert "within 30 s" in found["array echo canceller"].detail
 
 
-def test_what_was_opened_is_closed(settings: Settings) -> None:
+def test_the_array_is_closed_after_an_error(settings: Settings) -> None:
     array = ScriptedArray(
         {"BLD_MSG": "ua-io16-lin", "AEC_ASROUTONOFF": array_error("gone", "unplugged")}
     )

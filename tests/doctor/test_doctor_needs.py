@@ -173,7 +173,7 @@ def test_each_gpu_holds_what_goes_there(environ: dict[str, str]) -> None:
     assert (load.number, load.needed_mb, load.spread) == (1, 15_396, False)
 
 
-def test_what_one_gpu_cannot_hold_is_spread_by_llama_cpp(environ: dict[str, str]) -> None:
+def test_a_model_too_large_for_one_gpu_is_spread_by_llama_cpp(environ: dict[str, str]) -> None:
     card = Gpu("RTX 3060", 12_884, "580.65.06", (8, 6))
     settings = load_settings("reachy", environ=environ).settings
     both, first = needs_of(settings, Gpus((card, card)), "auto", environ, "linux").gpu_loads
@@ -181,7 +181,7 @@ def test_what_one_gpu_cannot_hold_is_spread_by_llama_cpp(environ: dict[str, str]
     assert (first.number, first.needed_mb) == (0, 7_300)
 
 
-def test_an_engine_that_starts_on_a_gpu_only_is_told(environ: dict[str, str]) -> None:
+def test_an_engine_that_needs_a_gpu_is_reported(environ: dict[str, str]) -> None:
     def device(*overrides: str, gpus: Gpus = HERE) -> list[Check]:
         settings = load_settings("reachy", overrides, environ).settings
         found = needs_of(settings, gpus, "cpu", environ, "linux")
@@ -254,7 +254,7 @@ def test_a_cuda_llama_is_kept_without_an_nvcc(
     assert "llama_supports_gpu_offload" in call, "it is only looked at"
 
 
-def test_wrong_settings_are_told_with_their_exit_code() -> None:
+def test_wrong_settings_are_reported_with_their_exit_code() -> None:
     command = [sys.executable, "-m", "app.doctor.for_setup", "--set", "stt.engin=x"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3

@@ -21,7 +21,7 @@ def test_a_device_that_was_named_should_be_there() -> None:
     assert (check.state, check.detail, check.fix) == ("warn", "It is not here", "Look")
 
 
-def test_what_the_settings_mean_is_named(tmp_path: Path) -> None:
+def test_the_chosen_devices_are_named(tmp_path: Path) -> None:
     need_virtual_sound()
     with VirtualSound(tmp_path / "pulse"):
         sound = Sound(microphone=NAME, speaker=NAME)

@@ -75,13 +75,13 @@ class TestGpu:
         assert check.state == "warn"
         assert "parakeet" in check.detail
 
-    def test_one_that_is_too_slow_on_a_cpu(self) -> None:
+    def test_an_engine_too_slow_on_the_cpu_fails(self) -> None:
         (check,) = doctor_stack.check_gpu(on_cpu("qwen3-tts"), Gpus(), "script/serve --config x")
         assert check.state == "fail"
         assert "three times" in check.detail
         assert "script/serve --config x --torch cpu" in check.fix
 
-    def test_who_chose_the_cpu_for_it_is_told(self) -> None:
+    def test_choosing_the_cpu_for_a_slow_engine_warns(self) -> None:
         needs = Needs("workstation", "cpu", "cpu", (), ("qwen3-tts",), (), 60, 0, (), "")
         check = only(doctor_stack.check_machine(needs, machine(RTX_4090)), "GPU")
         assert check.state == "warn"
@@ -94,7 +94,7 @@ class TestGpu:
         assert check.state == "fail"
         assert "leave --torch cuda out" in check.fix
 
-    def test_a_mac_is_not_told_to_install_nvidias_driver(self, tmp_path: Path) -> None:
+    def test_a_mac_gets_no_advice_to_install_nvidias_driver(self, tmp_path: Path) -> None:
         environ = {"XDG_CACHE_HOME": str(tmp_path)}
 
         def on_a_mac(*overrides: str) -> list[Check]:
@@ -183,7 +183,7 @@ class TestCompiler:
         assert told in check.detail
         assert ("cuda-toolkit-13-0" in check.fix) == bool(told)
 
-    def test_none_is_needed_once_it_is_built(self) -> None:
+    def test_nvcc_is_not_needed_after_the_build(self) -> None:
         (check,) = doctor_stack.check_nvcc([self.GPU], None, True)
         assert check.state == "ok"
 
@@ -264,7 +264,7 @@ class TestInstalled:
         assert list(doctor_stack.check_locked("workstation", tmp_path, {"a": "1"}.get)) == []
         assert list(doctor_stack.check_locked("workstation", tmp_path / "none")) == []
 
-    def test_what_torch_says_of_itself(
+    def test_the_cuda_version_is_read_from_torchs_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(doctor_stack, "_directory_of", lambda name: tmp_path)

@@ -48,7 +48,7 @@ def left_db(windows: list[EchoWindow], echo: np.ndarray, begin_s: float, end_s: 
 
 
 @pytest.mark.parametrize("ppm", [0, 100, -100])
-def test_the_echo_is_found_and_taken_off_though_the_clocks_part(ppm: float) -> None:
+def test_the_echo_is_cancelled_despite_clock_drift(ppm: float) -> None:
     reference = played((0.5, 8.0, 16.0), 6.0, 23.0)
     echo = at_pace(through(reference, room(55, seed=3)), ppm)
     path = CardEcho(WINDOW)
@@ -111,7 +111,7 @@ def test_a_room_is_not_left_in_the_middle_of_an_answer(level: float) -> None:
     assert left_db(windows, echo, 30.0, 37.0) < -15
 
 
-def test_a_gap_that_is_told_costs_a_moment() -> None:
+def test_a_reported_gap_costs_a_moment() -> None:
     """After it the loudspeaker's stream is told 480 samples later than before."""
     reference = played((0.5, 8.0), 6.0, 15.0)
     echo = through(reference, room(70, seed=4))
@@ -182,7 +182,7 @@ def test_half_duplex_hears_again_soon_after() -> None:
 
 
 @in_virtual_time
-async def test_a_loudspeaker_is_told_when_to_play_softly() -> None:
+async def test_ducking_starts_and_ends_in_turn() -> None:
     async with scene(llm=story(), hearing=ChipHearing(WINDOW)) as told:
         await told.say(1.0)
         await told.hear(1.5)

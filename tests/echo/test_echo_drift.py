@@ -70,7 +70,7 @@ def test_the_drift_is_found_and_followed(ppm: float) -> None:
     assert power_db(part(residual(found), 12, 16)) < power_db(part(echo, 12, 16)) - 18
 
 
-def test_what_is_put_in_its_place_anew_does_not_drift_in_silence() -> None:
+def test_a_realigned_reference_does_not_drift_in_silence() -> None:
     """A client plays each answer when it gets it, however its clocks ran apart before."""
     sound = pcm(0.5 * speechlike(6.0, seed=2))
     response = room(12, seed=2)

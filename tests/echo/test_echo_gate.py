@@ -26,7 +26,7 @@ def left_over(echo: Samples, seed: int) -> Samples:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_what_is_left_of_an_echo_is_explained_and_taken_off(seed: int) -> None:
+def test_residual_echo_is_explained_and_removed(seed: int) -> None:
     echo = 0.1 * speechlike(8, seed)
     residual = left_over(echo, seed)
     sound, llr = gated(EchoGate(), residual, echo)

@@ -69,7 +69,7 @@ def test_moved_by_blocks_it_expects_the_same_echo(blocks_later: int) -> None:
     assert power_db(np.concatenate(left)) < power_db(echo[64_000:72_000]) - 12
 
 
-def test_what_it_does_not_learn_from_changes_nothing() -> None:
+def test_blocks_without_learning_keep_the_weights() -> None:
     filter_, reference, echo = learnt()
     before = filter_.weights
     for start in range(64_000, 72_000, BLOCK):

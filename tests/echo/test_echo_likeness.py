@@ -70,7 +70,7 @@ def test_a_knock_is_no_echo(length_ms: int) -> None:
         assert not compare(sent, pcm(heard)).is_echo
 
 
-def test_what_is_short_and_unlike_is_undecided() -> None:
+def test_a_short_unlike_sound_is_undecided() -> None:
     other = recording("beckett").pcm[LISTEN_RATE:]
     assert compare(pcm(answer()[: MOST + ms(96)]), other[: ms(96)]).is_echo is None
 
@@ -109,7 +109,7 @@ def hear(
     return windows
 
 
-def test_an_echo_is_taken_off_from_its_first_sound_on() -> None:
+def test_an_echo_is_cancelled_from_its_first_sound_on() -> None:
     path = ClientEcho(WINDOW)
     echo = through(answer(), room(100, seed=2)) + hum(len(answer()), 3)
     hear(path, pcm(answer()), echo, 0.4)
@@ -128,7 +128,7 @@ def test_a_late_echo_of_a_short_answer_is_found() -> None:
     assert path.delay_ms == pytest.approx(1450, abs=2)
 
 
-def test_a_room_whose_echo_was_never_taken_off_is_not_kept() -> None:
+def test_a_room_whose_echo_was_never_cancelled_is_not_kept() -> None:
     """What was taken for an echo was none, or it is gone before anything is learnt."""
     kept: list[Room | None] = []
     path = ClientEcho(WINDOW, keep=kept.append)

@@ -147,7 +147,7 @@ async def test_push_to_talk_for_long_keeps_nothing_and_can_be_left() -> None:
 
 @pytest.mark.parametrize("cancel", [False, True])
 @in_virtual_time
-async def test_what_is_out_of_band_is_not_on_the_loudspeaker(cancel: bool) -> None:
+async def test_an_out_of_band_response_is_not_played(cancel: bool) -> None:
     path = ClientEcho(512)
     hearing = EchoHearing(path, HEARD.echo)
 

@@ -73,7 +73,7 @@ def test_an_echo_that_comes_late_is_found_later(down_s: float) -> None:
 
 
 @pytest.mark.parametrize("down_s", [0.03, 0.12, 0.45])
-def test_an_echo_is_found_and_taken_off(down_s: float) -> None:
+def test_an_echo_is_found_and_cancelled(down_s: float) -> None:
     client = EchoingClient(room(5, seed=1), down_s=down_s)
     path, windows = conversation(client)
     assert path.delay_ms is not None
@@ -229,9 +229,7 @@ def test_a_clock_that_is_slower_is_followed() -> None:
     st.lists(st.tuples(st.integers(0, 900), st.integers(1, 700)), max_size=12),
     st.lists(st.integers(1, 800), min_size=1, max_size=20),
 )
-def test_what_was_sent_can_be_read_when_it_is_past(
-    sends: list[tuple[int, int]], steps: list[int]
-) -> None:
+def test_sent_audio_can_be_read_back(sends: list[tuple[int, int]], steps: list[int]) -> None:
     truth = np.zeros(60_000, np.int16)
     sent, at, end, value = SentSound(60_000), 0, 0, 1
     for wait, count in sends:
@@ -248,7 +246,7 @@ def test_what_was_sent_can_be_read_when_it_is_past(
     assert np.array_equal(sent.read(0, passed), truth[:passed])
 
 
-def test_what_a_player_throws_away_is_not_heard() -> None:
+def test_audio_flushed_by_the_player_is_not_heard() -> None:
     sent = SentSound(RATE)
     sent.send(np.full(100, 5, np.int16), 50)
     sent.send(np.full(100, 6, np.int16), 50)

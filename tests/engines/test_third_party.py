@@ -258,7 +258,7 @@ class NotAField:
         (SimpleNamespace(build=build, Options=NotAField), "its Options cannot be used"),
     ],
 )
-def test_what_cannot_be_used_is_a_readable_mistake(offer: Offer, thing: Any, why: str) -> None:
+def test_an_unusable_plugin_is_a_readable_error(offer: Offer, thing: Any, why: str) -> None:
     offer(thing)
     with pytest.raises(ConfigError) as raised:
         load_settings(None, ["tts={engine: theirs}"], {})

@@ -161,7 +161,7 @@ async def test_a_daemon_that_hangs_is_missed_and_found_again(
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1"])
-async def test_a_wrong_address_is_told_once_and_the_conversation_goes_on(
+async def test_a_wrong_address_is_reported_once_and_the_conversation_goes_on(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = 0

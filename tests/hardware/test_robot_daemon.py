@@ -97,7 +97,7 @@ async def test_it_sees_that_the_daemon_plays_a_move(robot: RobotDaemon) -> None:
         assert not await daemon.plays_a_move()
 
 
-async def test_what_the_daemon_cannot_read_is_told(
+async def test_a_rejected_target_is_reported(
     robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module.json, "dumps", lambda target: str(target))
@@ -149,7 +149,7 @@ async def answering(answers: dict[str, tuple[str, object]]) -> AsyncIterator[str
         "\0",
     ],
 )
-async def test_what_is_no_address_is_said(url: str) -> None:
+async def test_an_invalid_address_is_reported(url: str) -> None:
     with raises_problem("not found", match=r"robot\.url is no"):
         async with open_daemon(url):
             pass

@@ -132,7 +132,7 @@ def test_a_louder_voice_moves_more() -> None:
     assert peaks[4] == pytest.approx(1.0)
 
 
-def test_what_is_hushed_is_not_heard() -> None:
+def test_the_wobble_stops_when_the_voice_is_hushed() -> None:
     wobble = Wobble()
     wobble.played(tone(5.0, 0.5), 24_000, at=0.0)
     offsets(wobble, 1.0)

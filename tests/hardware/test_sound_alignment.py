@@ -92,7 +92,7 @@ def test_the_echo_follows_by_the_lead() -> None:
 
 
 @pytest.mark.parametrize("ppm", [-200.0, 200.0])
-def test_clocks_that_differ_stay_within_a_block_and_each_move_is_told(ppm: float) -> None:
+def test_drifting_clocks_stay_within_a_block_and_each_move_is_reported(ppm: float) -> None:
     world = World(spk_ppm=ppm)
     world.run(36)
     ends = world.lag_ms(100), world.lag_ms(len(world.blocks) - 60)

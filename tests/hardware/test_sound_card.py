@@ -163,7 +163,7 @@ async def test_a_driver_that_never_comes_back_ends_it_with_a_reason() -> None:
 
 
 @in_virtual_time
-async def test_zeros_are_explained_and_their_end_told() -> None:
+async def test_a_silent_microphone_and_its_recovery_are_reported() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
     async with scene.running():
@@ -176,7 +176,7 @@ async def test_zeros_are_explained_and_their_end_told() -> None:
 
 
 @in_virtual_time
-async def test_a_late_reader_loses_the_oldest_and_is_told() -> None:
+async def test_a_late_reader_loses_the_oldest_blocks_and_gets_a_notice() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
     async with scene.running(reads=False):

@@ -70,7 +70,7 @@ print("The driver does not answer", file=sys.stderr)
 """
 
 
-def test_what_is_printed_without_end_hides_no_error() -> None:
+def test_endless_output_does_not_hide_the_error() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _FLOOD], capture_output=True, text=True, timeout=60, check=False
     )

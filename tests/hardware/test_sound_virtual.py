@@ -118,7 +118,9 @@ async def test_the_list(sound: VirtualSound) -> None:
 
 @pytest.mark.parametrize("rate_hz", [16_000, 48_000])
 @on_a_steady_machine
-async def test_what_is_fed_is_heard(sound: VirtualSound, tmp_path: Path, rate_hz: int) -> None:
+async def test_audio_fed_to_the_microphone_is_captured(
+    sound: VirtualSound, tmp_path: Path, rate_hz: int
+) -> None:
     said = speech_like(16_000, 1.5, 1)
     (tmp_path / "said").write_bytes(said.tobytes())
     async with Scene(rate_hz=rate_hz).running() as scene:
@@ -133,7 +135,7 @@ async def test_what_is_fed_is_heard(sound: VirtualSound, tmp_path: Path, rate_hz
 
 
 @on_a_steady_machine
-async def test_what_is_played_comes_out_and_its_place_is_known(sound: VirtualSound) -> None:
+async def test_played_audio_comes_out_and_its_position_is_known(sound: VirtualSound) -> None:
     said = speech_like(24_000, 3, 2)
     heard: list[tuple[float, float]] = []
     async with Scene(ECHO).running() as scene:
@@ -197,7 +199,7 @@ async def test_a_loudspeaker_gets_more_latency_and_the_microphone_goes_on(
     assert _echo_delay_ms(scene) == pytest.approx(22, abs=20)
 
 
-async def test_silence_is_told(sound: VirtualSound) -> None:
+async def test_a_silent_microphone_is_reported(sound: VirtualSound) -> None:
     async with Scene().running() as scene:
         await scene.until(lambda: scene.count(AllZero) == 1)
 

@@ -30,7 +30,7 @@ def test_any_recording_becomes_mono_at_the_rate(
     assert np.abs(pcm[1000:-1000]).max() == pytest.approx(16384, rel=0.03)
 
 
-def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_recordings_are_refused(tmp_path: Path) -> None:
     empty = tmp_path / "empty.wav"
     soundfile.write(empty, np.zeros(0, np.int16), 16_000)
     text = tmp_path / "text.wav"

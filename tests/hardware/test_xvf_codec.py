@@ -161,7 +161,7 @@ def values_of(wanted: Parameter) -> some.SearchStrategy[tuple[float, ...]]:
 
 
 @given(some.data())
-def test_what_is_written_is_what_would_be_read(data: some.DataObject) -> None:
+def test_written_values_decode_to_themselves(data: some.DataObject) -> None:
     wanted = data.draw(some.sampled_from([p for p in EVERY if p.access == "rw"]))
     values = data.draw(values_of(wanted))
     request = write_request(wanted, values)

@@ -330,7 +330,7 @@ def test_an_address_may_be_written_in_many_ways(written: str, url: str) -> None:
 @pytest.mark.parametrize(
     "written", ["", "ftp://robot", "http://", "localhost:eighty", "http://[::1", "a..b", "a" * 64]
 )
-def test_what_is_no_address_is_found_in_the_settings(written: str) -> None:
+def test_an_invalid_url_in_the_settings_is_refused(written: str) -> None:
     with pytest.raises(ValueError, match=r"robot\.url is no"):
         Robot(url=written)
 

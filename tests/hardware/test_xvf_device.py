@@ -185,7 +185,7 @@ def test_a_system_without_a_driver_is_an_error() -> None:
         UsbArray(FakeBus(FakeXvf(faults=[unsupported])))
 
 
-def test_a_board_of_another_type_is_told_apart() -> None:
+def test_firmware_of_another_board_is_reported() -> None:
     """A Reachy's id with Seeed's firmware: two bytes for each value instead of four."""
     device = FakeXvf(REACHY, registers={(20, 18): bytes([133, 0, 1, 0])})
     array, _ = opened(device)

@@ -164,7 +164,7 @@ def test_an_array_that_comes_later_is_found_with_a_growing_wait() -> None:
     assert watch.latest is not None
 
 
-def test_reasons_that_take_turns_are_told_once_each() -> None:
+def test_alternating_reasons_are_reported_once_each() -> None:
     """As a daemon that starts, fails and starts again."""
     away, none, busy = (
         array_error("daemon away", "refused"),
@@ -192,7 +192,7 @@ async def test_a_restarted_array_is_opened_anew_even_if_it_keeps_answering() -> 
     assert (first.writes, first.open, scene.opened) == ([("REBOOT", (1,))], False, 2)
 
 
-def test_a_second_loss_is_told_again() -> None:
+def test_a_second_loss_is_reported_again() -> None:
     def short_lived() -> ScriptedArray:
         return ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), array_error("gone", "x")]})
 

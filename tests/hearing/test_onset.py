@@ -86,7 +86,7 @@ def test_where_a_turn_begins(scores: list[float], begins: int) -> None:
     assert begin(scores) == begins
 
 
-def test_what_is_far_weaker_is_an_echo_and_not_the_speaker() -> None:
+def test_a_far_weaker_sound_is_an_echo_and_not_the_speaker() -> None:
     scores = [*ROOM, *[0.4] * 10, 0.9, 0.9]
     levels = [QUIET] * 60 + [LOUD // 10] * 10 + [LOUD] * 2
     assert begin(scores, levels) == 70

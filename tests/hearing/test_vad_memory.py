@@ -100,7 +100,7 @@ def test_speech_long_after_an_echo_makes_its_vad_that_of_the_room() -> None:
     assert heard_by([(False, 0.0)] * 10 + talks + next_echo) == [10, 178, 114, 5, 5]
 
 
-def test_an_exchanged_vad_takes_all_streams_of_the_old_one_with_it() -> None:
+def test_replacing_a_vad_closes_all_streams_of_the_old_one() -> None:
     old, new = ScriptedVad(), ScriptedVad()
     stages = SimpleNamespace(vad=old)
 

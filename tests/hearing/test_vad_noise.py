@@ -101,7 +101,7 @@ def test_the_level_of_the_noise_is_known(level_dbfs: int) -> None:
     assert reducer.noise_dbfs == pytest.approx(level_dbfs, abs=1.5)
 
 
-def test_what_is_speech_all_the_time_is_a_crowd() -> None:
+def test_continuous_speech_is_a_crowd() -> None:
     opinion = SecondOpinion(WINDOW)
     found = [opinion.together(0.1, 1.0) for _ in range(int(20 * PER_SECOND))]
     heard_s = np.count_nonzero(np.array(found) > 0.5) / PER_SECOND

@@ -134,7 +134,7 @@ async def turn(app: RobotApp, count: int) -> tuple[str, str, set[int]]:
     return heard, said, levels - {0}
 
 
-async def test_each_engine_is_exchanged_without_a_disconnection(
+async def test_each_engine_is_replaced_without_a_disconnection(
     settings_file: Path, cache: WeightsCache
 ) -> None:
     async with running(settings_file, cache) as server, robot_app(server.url) as app:
@@ -189,9 +189,7 @@ async def test_without_room_a_notice_is_said_and_turns_wait(
         assert (await turn(app, 3))[2] == {2000}
 
 
-async def test_what_fails_to_load_leaves_the_old_one(
-    settings_file: Path, cache: WeightsCache
-) -> None:
+async def test_a_failed_load_keeps_the_old_engine(settings_file: Path, cache: WeightsCache) -> None:
     async with running(settings_file, cache) as server, robot_app(server.url) as app:
         for unload_first in (False, True):
             with pytest.raises(EngineError, match="no legs"):
@@ -233,7 +231,7 @@ async def test_there_may_be_none_left_and_another_one_mends_it(
         assert (await turn(app, 4))[2] == {2000}
 
 
-async def test_an_edited_file_exchanges_what_it_changes(
+async def test_editing_the_file_replaces_the_changed_engines(
     settings_file: Path, cache: WeightsCache, logged: WatchedLog
 ) -> None:
     async with running(settings_file, cache) as server, robot_app(server.url) as app:
@@ -292,7 +290,7 @@ async def test_a_command_asks_the_running_server(settings_file: Path, cache: Wei
     assert not await asyncio.to_thread(path.exists)
 
 
-async def test_who_comes_while_an_engine_is_away_is_answered_when_it_is_back(
+async def test_a_client_that_connects_during_a_swap_is_answered_afterwards(
     settings_file: Path, cache: WeightsCache
 ) -> None:
     GATE.clear()
@@ -310,7 +308,7 @@ async def test_who_comes_while_an_engine_is_away_is_answered_when_it_is_back(
         await using
 
 
-async def test_who_is_gone_or_only_reads_is_told_nothing(
+async def test_text_only_and_gone_clients_get_no_spoken_notice(
     settings_file: Path, cache: WeightsCache
 ) -> None:
     async with running(settings_file, cache, room=False) as server:
@@ -398,7 +396,7 @@ def test_room_is_judged_where_the_engine_goes(
     assert has_room(cache, Kind.LLM, far, lambda: [0])
 
 
-def test_what_a_gpu_has_left() -> None:
+def test_free_gpu_memory() -> None:
     def run(output: str, status: int = 0) -> list[int]:
         return free_memory_mb(lambda _: (status, output), lambda _: "nvidia-smi", {})
 

@@ -52,7 +52,7 @@ class TestNvidiaSmi:
             (NO_FIELD, []),
         ],
     )
-    def test_what_is_told_of_each(self, output: str, gpus: list[Gpu]) -> None:
+    def test_nvidia_smi_output_is_parsed(self, output: str, gpus: list[Gpu]) -> None:
         assert list(parse_gpus(output)) == gpus
 
     def test_the_first_of_two_is_the_one_that_engines_take(self) -> None:

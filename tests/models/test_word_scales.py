@@ -89,7 +89,7 @@ async def test_of_a_model_without_an_opinion_nothing_is_kept(
     assert not files_in(tmp_path)
 
 
-def test_a_sentence_without_its_cut_is_told(tmp_path: Path) -> None:
+def test_a_sentence_without_its_cut_is_reported(tmp_path: Path) -> None:
     (tmp_path / "en.yaml").write_text("sentences: |\n  what is | this\n  not cut\n")
     with pytest.raises(ConfigError, match="'not cut' does not say"):
         read_sentences(tmp_path)

@@ -28,7 +28,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Scene]:
         yield made
 
 
-async def test_a_robot_is_allowed_told_and_arrives(here: Scene) -> None:
+async def test_pairing_allows_configures_and_sees_the_robot_arrive(here: Scene) -> None:
     async with fake_robot() as robot:
         paired = await here.pair(robot)
         assert robot.connected
@@ -152,7 +152,7 @@ async def test_a_permission_that_was_there_before_stays(here: Scene) -> None:
     assert await here.allowed() == [f"{ADDRESS}/32"]
 
 
-async def test_what_cannot_be_set_back_is_said(here: Scene) -> None:
+async def test_settings_that_cannot_be_restored_are_reported(here: Scene) -> None:
     manner = Manner(blocked="no")
     async with fake_robot(manner) as robot:
         robot.mode, robot.ws_url = "unheard of", ""
@@ -259,7 +259,7 @@ async def test_the_settings_let_it_in_already(here: Scene) -> None:
     assert await here.allowed() == ["127.0.0.0/29"]
 
 
-async def test_what_people_say_is_never_told(here: Scene) -> None:
+async def test_transcripts_are_never_reported(here: Scene) -> None:
     """The app pushes transcripts to each client of its ``/rpc``."""
     async with fake_robot() as robot:
         await here.pair(robot)

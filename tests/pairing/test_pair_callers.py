@@ -51,7 +51,7 @@ async def opened(socket: ClientConnection) -> None:
     assert "session.created" in str(await socket.recv())
 
 
-async def test_who_knocks_is_counted_by_address(tmp_path: Path) -> None:
+async def test_connection_attempts_are_counted_by_address(tmp_path: Path) -> None:
     async with scene(tmp_path, max_sessions=1) as here:
         with pytest.raises(InvalidStatus):
             await knock(here)
@@ -161,7 +161,7 @@ async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
     assert warned == (["this server is not announced by mDNS: odd network"] if announce else [])
 
 
-async def test_who_goes_is_counted_off() -> None:
+async def test_a_disconnect_lowers_the_count() -> None:
     callers = Callers()
     seen: list[Knocks] = []
 
@@ -193,7 +193,7 @@ def test_the_list_is_bounded_and_keeps_who_is_there() -> None:
 
 
 @pytest.mark.parametrize("body", [None, [], {}, {"callers": [{}]}, {"callers": [{"address": 1}]}])
-def test_another_answer_is_none(body: object) -> None:
+def test_an_invalid_list_of_callers_is_an_error(body: object) -> None:
     if body == {"callers": [{"address": 1}]}:
         assert read_callers(body) == {"1": Knocks()}
         return
@@ -255,9 +255,7 @@ async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_makes_a_server_unusable(
-    found: Own, address: str, what: str, why: str, fix: str
-) -> None:
+def test_unusable_servers(found: Own, address: str, what: str, why: str, fix: str) -> None:
     error = unusable(found, address, 8765)
     assert error is not None
     assert error.exit_code == 9

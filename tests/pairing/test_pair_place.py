@@ -71,7 +71,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         ("Living Room (2)", "Living Room (2)", 7860),
     ],
 )
-def test_what_people_type(text: str, host: str, port: int) -> None:
+def test_typed_addresses(text: str, host: str, port: int) -> None:
     assert parse_place(text) == (host, port)
 
 
@@ -79,7 +79,7 @@ def test_what_people_type(text: str, host: str, port: int) -> None:
     "text",
     ["", "a b:80", "a\nb c", "http://a b/", "host:nine", "[fd00::7", "me@host", "host:99999"],
 )
-def test_what_is_no_place(text: str) -> None:
+def test_invalid_addresses(text: str) -> None:
     with pytest.raises(WhichRobot) as error:
         parse_place(text)
     assert error.value.exit_code == 2

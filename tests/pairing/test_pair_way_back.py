@@ -167,7 +167,7 @@ def test_the_app_goes_elsewhere() -> None:
     assert fix == "In the app: Settings -> Connection -> Local, host 192.168.1.5, port 8765"
 
 
-def test_what_the_app_says_is_no_command_for_the_terminal() -> None:
+def test_the_apps_text_is_escaped_for_the_terminal() -> None:
     _, why, _ = said(seen(replace(TOLD, mode="\x9b31m", host="\x1b]0;x\x07\ud800")))
     assert why.isprintable()
     assert why.isascii()

@@ -107,7 +107,7 @@ def test_a_refused_update_leaves_the_temperature(client: Client) -> None:
     assert client.updated(instructions="x")[0]["temperature"] == 0.8
 
 
-def test_what_a_session_shows_can_be_sent_back(client: Client) -> None:
+def test_a_shown_session_can_be_sent_back(client: Client) -> None:
     shown, _ = client.updated(turn_detection={"type": "semantic_vad", "eagerness": "low"})
     again, _ = client.updated(**{**shown, "model": "x", "object": "realtime.session"})
     assert again == shown
@@ -161,7 +161,7 @@ def test_items_both_ways(client: Client) -> None:
     assert created["item"]["content"] == [{"type": "audio", "transcript": "Hi."}]
 
 
-def test_what_beta_has_no_name_for_is_not_sent(client: Client) -> None:
+def test_events_unknown_to_beta_are_not_sent(client: Client) -> None:
     parts = (ImagePart("data:"), TextPart("What is this?"))
     (created,) = client.apply(ItemAdded(MessageItem("u", "user", parts), None))
     assert created["item"]["content"] == [{"type": "input_text", "text": "What is this?"}]

@@ -39,7 +39,7 @@ async def test_the_next_prompt_has_the_exact_words() -> None:
 
 
 @in_virtual_time
-async def test_what_was_heard_is_a_beginning_of_what_was_written() -> None:
+async def test_heard_text_is_a_prefix_of_the_written_text() -> None:
     for after_ms in range(300, 4000, 230):
         llm = ScriptedLlm(ODD)
         async with scene(llm=llm) as played:

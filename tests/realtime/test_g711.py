@@ -85,7 +85,7 @@ def test_an_output_value_lies_in_the_middle_of_its_interval() -> None:
         assert set(g711.decode(EVERY_CODE, law).tolist()) == middles | {-at for at in middles}
 
 
-def test_what_was_decoded_encodes_to_the_same_code() -> None:
+def test_decoded_samples_encode_to_the_same_code() -> None:
     for law in LAWS:
         again = g711.encode(g711.decode(EVERY_CODE, law), law)
         changed = [hex(code) for code in EVERY_CODE if again[code] != code]

@@ -85,7 +85,7 @@ def test_a_call_that_is_cut_is_closed_and_marked() -> None:
         arguments(""),
     ],
 )
-def test_what_does_not_belong_to_an_item_is_not_told(stray: events.Event) -> None:
+def test_events_without_an_item_are_not_sent(stray: events.Event) -> None:
     client = Client()
     client.apply(started(), ITEM_STARTED, item_finished(AudioPart("")), call_started(index=1))
     assert client.apply(stray) == []

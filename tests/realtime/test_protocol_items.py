@@ -76,7 +76,7 @@ def test_an_item_says_where_it_belongs() -> None:
         assert (command.after, command.event_id) == (after, "e")
 
 
-def test_what_the_server_shows_may_be_sent_back() -> None:
+def test_shown_items_may_be_sent_back() -> None:
     """A client that reconnects replays the items that it has."""
     client = Client()
     call = FunctionCallItem("i", "c", "f", "{}", "incomplete")
@@ -112,7 +112,7 @@ def test_an_image_is_kept_and_never_shown() -> None:
         "",
     ],
 )
-def test_what_is_no_image_is_refused(url: str) -> None:
+def test_an_invalid_image_is_refused(url: str) -> None:
     error = refused(user({"type": "input_image", "image_url": url}))
     assert (error["code"], error["param"]) == ("invalid_value", "item.content[0].image_url")
 

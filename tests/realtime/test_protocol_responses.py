@@ -148,7 +148,9 @@ def test_metadata_is_echoed() -> None:
         ({"temperature": 0.7}, "unknown_parameter", "temperature"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(response: dict[str, Any], code: str, param: str) -> None:
+def test_invalid_response_options_are_refused(
+    response: dict[str, Any], code: str, param: str
+) -> None:
     error = Client().refused("response.create", response=response)
     assert (error["code"], error["param"]) == (code, f"response.{param}")
 

@@ -81,7 +81,7 @@ def test_an_append_without_audio_names_what_is_missing() -> None:
         (b'{"type":"x"}', "invalid_frame"),
     ],
 )
-def test_what_is_no_client_event_is_refused(text: str | bytes, code: str) -> None:
+def test_an_invalid_client_event_is_refused(text: str | bytes, code: str) -> None:
     with pytest.raises(WireError) as refused:
         wire.parse(text)
     assert refused.value.code == code

@@ -155,7 +155,9 @@ def test_a_killed_server_leaves_all_but_its_last_line(tmp_path: Path) -> None:
         ("s/other.jsonl", "", "no client has talked"),
     ],
 )
-def test_what_is_no_recording_of_today(name: str, content: str, why: str, tmp_path: Path) -> None:
+def test_an_unreadable_recording_is_refused(
+    name: str, content: str, why: str, tmp_path: Path
+) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(content)
@@ -212,7 +214,7 @@ def test_audio_in_a_message_comes_back() -> None:
     assert back.audio.pcm.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_what_this_version_does_not_know_is_refused() -> None:
+def test_an_unknown_record_type_is_refused() -> None:
     with pytest.raises(RecordingError, match="has a Fly that cannot be read"):
         from_plain({"is": "Fly"})
 

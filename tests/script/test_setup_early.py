@@ -19,7 +19,7 @@ from tests.support.places import ROOT
 
 
 class TestProfiles:
-    def test_one_that_does_not_exist(self) -> None:
+    def test_an_unknown_config_name_is_refused(self) -> None:
         with pytest.raises(failures.SetupError) as caught:
             require_config(ROOT, "reachi")
         assert caught.value.exit_code == failures.SETTINGS == 3
@@ -127,7 +127,7 @@ class TestRealRuns:
         assert second.returncode == failures.NO_COMPILER
 
 
-def test_who_answers_no_is_told_so(
+def test_declining_the_download_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from setup_steps.steps import Step

@@ -66,7 +66,7 @@ class TestCauses:
             ("Segmentation fault", failures.BUILD_FAILED, "not recognised"),
         ],
     )
-    def test_told_apart(self, output: str, exit_code: int, why: str) -> None:
+    def test_failures_are_classified(self, output: str, exit_code: int, why: str) -> None:
         error = failures.classify("it could not be installed", output)
         assert error.exit_code == exit_code
         assert why in error.why

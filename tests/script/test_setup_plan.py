@@ -33,7 +33,7 @@ class TestLocks:
             ("script/bootstrap.lock", BASE, TESTED, FAST, stack.CUDA_LOCK),
         ],
     )
-    def test_none_undoes_what_another_installed(self, together: Sequence[str]) -> None:
+    def test_parts_pin_the_same_versions(self, together: Sequence[str]) -> None:
         versions: dict[str, set[str]] = {}
         for name in together:
             for package, pinned in pins(name).items():
@@ -92,7 +92,7 @@ class TestPlan:
         plan.Fetch("parakeet (CC-BY-4.0)", "hub nvidia/parakeet", 2500, 2500),
     )
 
-    def test_what_from_where_how_much_how_long_where_to(self) -> None:
+    def test_the_plan_lists_source_size_time_and_destination(self) -> None:
         lines = plan.lines(self.FETCHES, ["/checkout/.venv", "/cache"])
         text = "\n".join(lines)
         assert "50 Mbit/s" in lines[0]

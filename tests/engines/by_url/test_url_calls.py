@@ -113,7 +113,7 @@ async def test_halves_in_the_arguments_of_a_call_too() -> None:
     assert [*parts.finish([raw])] == [ToolCall("dance", '{"steps": 3, "to": "🤖"}')]
 
 
-async def test_the_same_call_is_one_whoever_has_found_it() -> None:
+async def test_a_call_found_twice_is_reported_once() -> None:
     far = FarServer(
         "vllm", words=[DANCE_TEXT], calls=[("dance", '{"steps":3}'), ("nod", "{}"), ("nod", "{}")]
     )
@@ -259,7 +259,7 @@ def test_references_point_into_the_whole_schema() -> None:
 
 
 @pytest.mark.real
-def test_what_holds_a_server_to_calls_gives_calls(weights: Any) -> None:
+def test_a_required_call_schema_yields_calls(weights: Any) -> None:
     """A model that says anything at all says calls of robot tools."""
     path: Path = next(weights(MODEL).glob("*.gguf"))
     model = Model(path, LlamaCppOptions(requantize=False))

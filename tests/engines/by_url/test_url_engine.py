@@ -42,7 +42,7 @@ async def started(far: FarServer, kind: Kind = Kind.LLM, name: str = CHAT, **opt
 # --- the start ---------------------------------------------------------------------------------
 
 
-async def test_what_is_wrong_is_said_at_the_start() -> None:
+async def test_startup_reports_problems() -> None:
     far = FarServer("vllm", models=("qwen3", "gemma"), key="right")
     async with serving(far):
         assert await started(far, api_key="right") == ""
@@ -67,7 +67,7 @@ async def test_what_is_wrong_is_said_at_the_start() -> None:
 @pytest.mark.parametrize(
     ("body", "why"), [(b"<html>", "something else"), (b'{"data": []}', "it lists no model")]
 )
-async def test_a_list_of_models_that_is_none(body: bytes, why: str) -> None:
+async def test_an_invalid_model_list(body: bytes, why: str) -> None:
     far = FarServer(moods={"/v1/models": [Mood(body=[body])]})
     async with serving(far):
         assert why in await started(far)
@@ -145,7 +145,7 @@ async def test_waiting_does_not_help_a_wrong_setting(impatient: None) -> None:
 # --- later -------------------------------------------------------------------------------------
 
 
-async def test_who_uses_a_server_that_is_gone_finds_it(
+async def test_a_request_to_a_lost_server_reports_it(
     impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="reachy_voice")
@@ -206,7 +206,7 @@ async def test_connections_are_kept_warm_while_they_are_used(impatient: None) ->
     assert len({seen.port for seen in far.seen}) <= 2, "one for a look, one for an answer"
 
 
-async def test_who_speaks_opens_the_connections_of_all_engines() -> None:
+async def test_speech_opens_the_connections_of_all_engines() -> None:
     voice = FarServer("speech")
     async with serving(voice), Pool() as pool:
         ears = built(pool, Kind.STT, "openai-transcriptions", voice.url)
@@ -277,7 +277,9 @@ async def test_it_is_not_ready_while_its_model_is_loaded() -> None:
         await life
 
 
-async def test_what_cannot_be_warmed_up_is_used_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_engine_that_fails_to_warm_up_is_used_anyway(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     far = FarServer(moods={"/v1/chat/completions": [Mood(500)]})
     async with serving(far), running(Kind.LLM, CHAT, far.url, warm_up=True) as engine:
         assert "was not warmed up" in caplog.text

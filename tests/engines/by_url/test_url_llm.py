@@ -253,7 +253,7 @@ async def test_broken_streams_are_errors_and_not_ends(mood: Mood, why: str) -> N
 
 
 @pytest.mark.parametrize("torn", [True, False])
-async def test_what_comes_behind_the_end_is_not_missed(torn: bool) -> None:
+async def test_data_after_the_end_is_read(torn: bool) -> None:
     far = FarServer(moods={PATH: [stream(WORDS, STOP, torn=torn)]})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine)

@@ -74,7 +74,7 @@ def test_messages_that_become_one_keep_their_pictures() -> None:
     assert seen(told, lambda _: "").content == "Look: (gone) nice? And Look:  (gone) nice?"
 
 
-def test_what_a_data_url_holds() -> None:
+def test_data_urls_are_decoded() -> None:
     assert data_of("data:image/png;base64,aGk=") == b"hi"
     for url in ("", "https://example.org/a.png", "data:image/png,hi", "data:;base64,%", "hi"):
         assert data_of(url) is None

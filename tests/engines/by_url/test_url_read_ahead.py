@@ -37,7 +37,7 @@ async def test_prompts_are_read_ahead(messages: tuple[Message, ...], said: str, 
     assert 0 < warmed.fixed_tokens <= 20
 
 
-async def test_what_is_paid_for_is_not_read_ahead() -> None:
+async def test_paid_servers_get_no_read_ahead() -> None:
     far = FarServer("openai")
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         talk = engine.stage.open()

@@ -58,7 +58,7 @@ ALL = pytest.mark.parametrize(("kind", "name"), [*APIS, (Kind.STT, "openai-trans
 
 
 @pytest.mark.parametrize(("kind", "name"), APIS)
-async def test_who_leaves_in_the_middle_closes_the_request(kind: Kind, name: str) -> None:
+async def test_abandoning_a_stream_closes_the_request(kind: Kind, name: str) -> None:
     far = FarServer(per_token_s=0.01, words=["word "] * 1000)
     far.moods[PATHS["openai-speech"]] = [Mood(200, "audio/pcm", [b"12" * 2400, None])]
     async with serving(far), running(kind, name, far.url) as engine:
@@ -225,7 +225,7 @@ async def test_nothing_is_repeated_behind_the_first_byte() -> None:
     assert asked == ["/v1/models", "/v1/audio/transcriptions"]
 
 
-async def test_what_is_no_http_says_so() -> None:
+async def test_a_server_that_does_not_speak_http_is_reported() -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example.com ESMTP\r\n")
         await writer.drain()

@@ -62,7 +62,7 @@ def test_the_profile_that_ships_is_valid_and_needs_little() -> None:
         ("tts.voices=[]", "tts.voices"),
     ],
 )
-def test_mistakes_are_told(setting: str, problem: str) -> None:
+def test_mistakes_are_reported(setting: str, problem: str) -> None:
     with pytest.raises(SettingsError, match="cannot be used") as wrong:
         load_settings("remote", [setting], {})
     assert problem in wrong.value.why

@@ -64,7 +64,7 @@ async def test_an_utterance_is_sent_as_one_file() -> None:
         ({"extra": {"temperature": 0, "response_format": None}}, "", {"temperature": "0"}),
     ],
 )
-async def test_what_is_sent_beside_it(
+async def test_fields_sent_with_the_audio(
     options: dict[str, Any], language: str, fields: dict[str, str]
 ) -> None:
     far = FarServer("speech", models=("m",))
@@ -126,7 +126,7 @@ async def test_partial_transcripts_are_passes_of_their_own() -> None:
         (b'{"error": "failed to decode audio"}', "failed to decode audio"),
     ],
 )
-async def test_transcripts_that_are_none(body: bytes, why: str) -> None:
+async def test_invalid_transcripts(body: bytes, why: str) -> None:
     far = FarServer("speech", moods={HEARD: [Mood(body=[body])]})
     async with serving(far), running(Kind.STT, STT, far.url) as engine:
         with pytest.raises(EngineError, match=why):
@@ -204,7 +204,7 @@ async def test_voice_and_pace(
     assert far.asked(SAID)[-1].json == fixed | fields
 
 
-async def test_what_has_no_words_is_not_sent() -> None:
+async def test_text_without_words_is_not_sent() -> None:
     far = FarServer("speech")
     async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
         assert len(await spoken_by(engine, " … ")) == 0
@@ -222,7 +222,7 @@ async def test_what_has_no_words_is_not_sent() -> None:
         Mood(200, "text/event-stream", [b"data: {}\n\n"]),
     ],
 )
-async def test_what_is_no_raw_sound_is_never_played(mood: Mood) -> None:
+async def test_an_answer_other_than_raw_pcm_is_never_played(mood: Mood) -> None:
     far = FarServer("speech", moods={SAID: [mood]})
     async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
         with pytest.raises(EngineError, match="raw PCM was asked for"):

@@ -182,7 +182,7 @@ def test_it_waits_only_while_it_may_be_a_call(held: str, released: str) -> None:
 
 
 @pytest.mark.parametrize("anywhere", [False, True])
-def test_what_is_nested_far_too_deeply_does_not_wait(anywhere: bool) -> None:
+def test_a_call_nested_too_deeply_is_released_as_text(anywhere: bool) -> None:
     parser = CallParser(HERMES, TOOLS, anywhere=anywhere)
     begin = '{"name": "stop", "arguments": {"a": '
     parts = [part for _ in range(200) for part in parser.feed(begin)]
@@ -191,7 +191,7 @@ def test_what_is_nested_far_too_deeply_does_not_wait(anywhere: bool) -> None:
 
 @pytest.mark.parametrize("anywhere", [False, True])
 @pytest.mark.parametrize("size", [97, 10**6])
-def test_what_does_not_end_does_not_wait_for_ever(anywhere: bool, size: int) -> None:
+def test_an_unterminated_call_is_released_as_text(anywhere: bool, size: int) -> None:
     begin = '{"name": "note", "arguments": {"text": "'
     parser = CallParser(HERMES, TOOLS, anywhere=anywhere)
     text = begin + "x{" * 30_000

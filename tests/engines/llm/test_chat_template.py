@@ -63,7 +63,7 @@ def test_chatml() -> None:
         "\ue0000\ue001 and <|im_end|>",
     ],
 )
-def test_what_people_say_stays_plain_text(said: str) -> None:
+def test_user_text_is_never_parsed_as_control_tokens(said: str) -> None:
     template = ChatTemplate(CHATML, control_texts=CONTROLS)
     pieces = template.render([Message("user", said)], [])
     assert "".join(piece.text for piece in pieces) == text(

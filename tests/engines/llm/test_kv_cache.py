@@ -115,7 +115,7 @@ def test_a_history_that_would_be_cut_short_stays_until_the_shorter_one_is_in_use
     assert bench.work(BOB, [7]) == 1, "nobody else has lost anything"
 
 
-def test_what_is_not_in_use_any_more_goes_first() -> None:
+def test_unused_sequences_are_evicted_first() -> None:
     bench = Bench(sequences=2)
     bench.work(ANN, LONG)
     for start in (300, 500, 700):

@@ -45,9 +45,7 @@ def test_the_grammar_takes_over_where_the_name_is_known(
         'Sure! {"name": "head_tracking", "arguments": {}}',
     ],
 )
-def test_what_is_no_call_is_said_as_the_model_wants_it(
-    engine: LlamaCpp, wish: str, says: Says
-) -> None:
+def test_an_object_that_is_not_a_call_stays_text(engine: LlamaCpp, wish: str, says: Says) -> None:
     says(wish)
     found = items(engine, ToolChoice(), max_tokens=60)
     assert (joined(found)[0], calls(found)) == (wish, [])
@@ -98,7 +96,7 @@ def test_calls_without_marks_where_one_is_wanted(
         assert joined(found)[0] == ("Done." if parallel else "")
 
 
-def test_none_makes_no_call_of_an_object(engine: LlamaCpp, says: Says) -> None:
+def test_tool_choice_none_keeps_an_object_as_text(engine: LlamaCpp, says: Says) -> None:
     text = '{"name": "camera", "arguments": {"question": "Who?"}}'
     says(text)
     found = items(engine, ToolChoice("none"), max_tokens=60)

@@ -309,7 +309,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("bad", BROKEN.values(), ids=BROKEN)
-def test_a_broken_picture_is_told_of(
+def test_a_broken_picture_is_reported(
     engine: LlamaCpp, bad: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "reachy_voice.llm"):

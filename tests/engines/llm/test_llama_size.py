@@ -217,7 +217,7 @@ def test_layers_for_a_gpu_that_is_not_there(
     assert made._parts.context.slice_tokens == 64, "as on any CPU"
 
 
-def test_what_goes_to_which_gpu(gemma: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_go_to_the_chosen_gpus(gemma: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """llama.cpp takes the numbers; without a GPU there is nothing to see of them afterwards."""
     api, seen = library(), []
     load = api.llama_model_load_from_file

@@ -153,7 +153,7 @@ def test_not_parallel_ends_after_a_call(engine: LlamaCpp, says: Says) -> None:
     assert end.reason == "stop"
 
 
-def test_none_lets_no_call_begin(engine: LlamaCpp, says: Says) -> None:
+def test_tool_choice_none_prevents_calls(engine: LlamaCpp, says: Says) -> None:
     says('Well. <tool_call>\n{"name": "camera", "arguments": {}}')
     *found, end = items(engine, ToolChoice("none"))
     text = "".join(item.text for item in found if isinstance(item, TextDelta))

@@ -73,7 +73,7 @@ def said_so_far(history: Sequence[Message], text: str) -> list[Message]:
 
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES.keys())
 @pytest.mark.parametrize("tools", [[], SHORT_TOOLS], ids=["no tools", "tools"])
-def test_what_is_read_ahead_is_in_every_prompt_that_goes_on(
+def test_read_ahead_text_is_a_prefix_of_every_continuation(
     prompts: Prompts, history: list[Message], tools: list[object]
 ) -> None:
     words = WORDS.split()
@@ -252,7 +252,7 @@ CUT = [
 ]
 
 
-def test_words_that_are_complete_are_told_from_those_that_are_not(engine: LlamaCpp) -> None:
+def test_complete_and_incomplete_words_are_distinguished(engine: LlamaCpp) -> None:
     session = engine.open()
     ends = [warmed(session, SPOKEN, said=text).end_probability or 0 for text in [*WHOLE, *CUT]]
     assert min(ends[: len(WHOLE)]) > 0.15

@@ -251,7 +251,9 @@ def test_the_last_of_tools_with_one_name_counts(model: Model) -> None:
 
 
 @pytest.mark.real
-def test_what_cannot_be_enforced_is_said(model: Model, caplog: pytest.LogCaptureFixture) -> None:
+def test_unenforceable_schema_parts_are_logged(
+    model: Model, caplog: pytest.LogCaptureFixture
+) -> None:
     schema = {"properties": {"a": {"type": "array", "uniqueItems": True}}}
     with caplog.at_level(logging.INFO):
         CallGrammars(model, HERMES).matcher([tool(schema)])

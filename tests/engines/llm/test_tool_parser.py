@@ -69,7 +69,7 @@ def cut(text: str, borders: Sequence[int]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['family']}: {case['case']}")
-def test_what_comes_out(case: dict[str, Any]) -> None:
+def test_parsed_parts_do_not_depend_on_the_cuts(case: dict[str, Any]) -> None:
     text, syntax = case["output"], SYNTAX[case["family"]]
     expected = read(syntax, [text])
     assert shown(expected) == case["parts"]
@@ -81,7 +81,7 @@ def test_what_comes_out(case: dict[str, Any]) -> None:
         assert read(syntax, cut(text, range(size, len(text), size))) == expected
 
 
-def test_what_cannot_be_a_mark_passes_at_once() -> None:
+def test_text_that_cannot_be_a_mark_passes_at_once() -> None:
     parser = CallParser(HERMES, TOOLS)
     assert parser.feed("a") == [TextDelta("a")]
     assert parser.feed(" <to") == []
@@ -128,7 +128,7 @@ def test_reading_can_pause_where_a_call_begins() -> None:
     assert parser.rest == '\n{"name": "'
 
 
-def test_what_looks_like_the_beginning_of_a_call() -> None:
+def test_a_possible_start_of_a_call_is_suspected() -> None:
     parser = CallParser(HERMES, TOOLS)
     assert not parser.suspects("So <")
     assert parser.suspects("So <t")
@@ -200,7 +200,7 @@ values = st.recursive(
 
 @pytest.mark.parametrize("syntax", [HERMES, GEMMA, LLAMA], ids=lambda syntax: syntax.name)
 @given(arguments=st.dictionaries(st.text("abc_", min_size=1, max_size=4), values, max_size=4))
-def test_what_templates_write_is_read_again(syntax: Syntax, arguments: dict[str, Any]) -> None:
+def test_written_calls_parse_back(syntax: Syntax, arguments: dict[str, Any]) -> None:
     if syntax is GEMMA and '<|"|>' in repr(arguments):
         return
     parts = read(syntax, list(syntax.written("note", arguments)))

@@ -81,7 +81,7 @@ def test_the_first_pass_has_no_left_and_takes_nothing_without_right_context() ->
     assert stream.state == ("behind", 2)
 
 
-def test_what_waits_is_taken_in_one_pass_up_to_a_limit() -> None:
+def test_waiting_audio_is_taken_in_one_pass_up_to_a_limit() -> None:
     stream = Stream(Context(left=10, chunk=4, right=4, most=20))
     assert [window.end for window in advance(stream, 50)] == [20, 40, 48]
 
@@ -112,7 +112,7 @@ def test_the_last_word_is_tentative_until_another_begins() -> None:
 
 
 @given(st.lists(st.tuples(IDS, IDS), max_size=8))
-def test_what_is_committed_is_a_beginning_of_all_that_comes(
+def test_committed_text_is_a_prefix_of_later_text(
     passes: list[tuple[list[int], list[int]]],
 ) -> None:
     sure: tuple[int, ...] = ()

@@ -153,7 +153,7 @@ def test_a_gpu_that_is_not_there_is_an_error() -> None:
         build(options(device="cuda"), None)
 
 
-def test_a_file_that_is_none_of_nemo_is_refused(tmp_path: Path) -> None:
+def test_a_file_not_from_nemo_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.nemo").write_bytes(FILE.read_bytes()[:5000])
     with pytest.raises(WeightsError, match="cannot be loaded"):
         build(options(model_file=None, weights="x"), tmp_path)

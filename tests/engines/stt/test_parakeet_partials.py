@@ -41,7 +41,7 @@ def partials(stt: Parakeet, pcm: Pcm, cuts: list[int]) -> list[tuple[int, Partia
     return seen
 
 
-def test_a_partial_is_told_once_for_each_pass() -> None:
+def test_each_pass_reports_one_partial() -> None:
     """Two equal ones in a row mean that two passes agree."""
     stt = engine()
     pcm, _ = talk("Go forward ten meters.")

@@ -46,7 +46,7 @@ def children() -> list[psutil.Process]:
 
 @pytest.mark.real
 @needs_espeak
-def test_what_it_says_is_understood(espeak: Espeak, weights: Weights) -> None:
+def test_its_speech_is_understood(espeak: Espeak, weights: Weights) -> None:
     stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
     texts = {}
     for clip in spoken(espeak, "en-us", QUESTIONS):

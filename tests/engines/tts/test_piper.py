@@ -46,7 +46,7 @@ def heard(stt: moonshine.Moonshine, pcm: Pcm) -> str:
 
 
 @pytest.mark.real
-def test_what_it_says_is_understood(piper: Piper, stt: moonshine.Moonshine) -> None:
+def test_its_speech_is_understood(piper: Piper, stt: moonshine.Moonshine) -> None:
     clips = spoken(piper, "joe", QUESTIONS)
     assert all(clip.synthetic for clip in clips)
     errors = total(word_errors(clip.text, heard(stt, clip.pcm)) for clip in clips)
@@ -178,7 +178,7 @@ def test_damaged_weights_are_refused(tmp_path: Path, weights: Weights) -> None:
 
 
 @pytest.mark.real
-def test_what_it_says_is_not_logged(piper: Piper, caplog: pytest.LogCaptureFixture) -> None:
+def test_spoken_text_is_not_logged(piper: Piper, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         synthesize(piper, "My secret is safe.")
     assert "secret" not in caplog.text

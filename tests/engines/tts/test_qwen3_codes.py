@@ -59,7 +59,7 @@ def test_the_same_code_again_and_again_is_no_speech() -> None:
     assert (caught.value.fault, caught.value.since_s) == ("repetition", 15 * 0.08)
 
 
-def test_what_may_be_no_speech_is_held_back() -> None:
+def test_codes_that_may_not_be_speech_are_held_back() -> None:
     watch = CodeWatch(100)
     held = []
     for code in (1, *[2] * 9, 3):
@@ -136,7 +136,7 @@ def test_work_moves_only_when_a_value_is_wanted() -> None:
     assert current() is None
 
 
-def test_what_goes_wrong_comes_out() -> None:
+def test_errors_are_raised_to_the_caller() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 

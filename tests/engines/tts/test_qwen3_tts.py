@@ -284,7 +284,7 @@ def test_weights_that_are_damaged_are_refused(tmp_path: Any) -> None:
         ({"device": "cuda:9"}, EngineError, "no device for tts.device 'cuda:9'"),
     ],
 )
-def test_what_the_model_has_not_is_an_error_with_a_next_step(
+def test_an_option_the_model_lacks_is_an_error_with_a_fix(
     changed: dict[str, str], error: type[EngineError], says: str
 ) -> None:
     with pytest.raises(error, match=says) as caught:

@@ -60,7 +60,7 @@ def test_a_vocoder_that_looks_too_far_does_not_fit() -> None:
     assert Vocoder(BlurringSession(100), "z", rate=22_050).fit(noise(400)) is None
 
 
-def test_what_is_too_loud_is_pressed_and_not_cut() -> None:
+def test_loud_samples_are_compressed_and_not_clipped() -> None:
     samples = np.linspace(-3, 3, 101, dtype=np.float32)
     pressed = limited(samples)
     assert np.abs(pressed).max() <= 1

@@ -138,7 +138,7 @@ def test_of_a_long_turn_the_last_seconds_count(detector: Turn1Mini) -> None:
     assert detector.score(pcm, "") == pytest.approx(expected(pcm[-16 * LISTEN_RATE :]), rel=1e-4)
 
 
-def test_a_missing_graph_and_another_graph_are_told(tmp_path: Path) -> None:
+def test_a_missing_or_different_graph_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "step.onnx"
     with pytest.raises(WeightsError, match=r"step\.onnx is missing(.|\n)*huggingface"):
         SPEC.build(Turn1MiniOptions(model_file=str(path)), None)

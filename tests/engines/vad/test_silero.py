@@ -60,7 +60,7 @@ def test_speech_scores_high_and_the_silence_around_it_low(vad: SileroVad, name: 
 
 
 @pytest.mark.parametrize("name", list(not_speech()))
-def test_what_is_no_speech_scores_low(vad: SileroVad, name: str) -> None:
+def test_sounds_other_than_speech_score_low(vad: SileroVad, name: str) -> None:
     assert max(scores(vad, not_speech()[name])) < SILENCE
 
 
