@@ -1,13 +1,12 @@
-"""What an engine is: the protocols that engine authors implement.
+"""The protocols that engine authors implement.
 
 Authors write plain blocking code. ``pipeline.workers.worker`` runs it in a thread or a child
-process, one step at a time, in priority order; ``pipeline.engines.stages`` gives the rest of the
+process, one step at a time, in priority order; ``pipeline.engines.stages`` offers the rest of the
 pipeline typed awaitable versions. An engine's ``build(options, weights)`` loads the model and warms
 it up: when it returns, the first real call is as fast as any other.
 
-Every wait is cooperative. A call that may last looks at its ``CancelToken``; a generator yields
-``None`` between slices of work that have nothing to say yet, so that more urgent work gets in
-between.
+Scheduling is cooperative. A long call checks its ``CancelToken``; a generator yields ``None``
+between slices of work that have no result yet, so that more urgent work can run in between.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from pipeline.work import CancelToken
 
 # --- capabilities ------------------------------------------------------------------------------
 #
-# What an engine says of itself, in plain attributes of the same names. Read once, when it is built.
+# An engine has plain attributes with these names. They are read once, when it is built.
 
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """``window_samples`` and ``history_seconds``: see ``Vad``, ``TurnDetector``; ``streams``: see
-    ``Stt``; ``rate`` in Hz, ``voices`` by name and ``languages`` (ISO 639-1, empty if it does not
-    say which): see ``Tts``."""
+    ``Stt``; ``rate`` in Hz, ``voices`` by name and ``languages`` (ISO 639-1, empty if the engine
+    does not list them): see ``Tts``."""
 
     window_samples: int = 0
     history_seconds: float = 0.0
@@ -61,7 +60,7 @@ def info_of(kind: Kind, engine: Any) -> EngineInfo:
 
 
 class VadStream(Protocol):
-    """Speech scores for one stream of audio. Hysteresis is not the model's business."""
+    """Speech scores for one stream of audio. The caller applies hysteresis."""
 
     def score(self, pcm: Pcm) -> float:
         """Probability of speech in exactly one window of samples, in order."""
@@ -83,7 +82,7 @@ class TurnDetector(Protocol):
     """How much audio before the pause the model looks at."""
 
     def score(self, pcm: Pcm, text: str) -> float:
-        """Probability that the speaker is done. ``pcm`` ends with the first silent frames."""
+        """Probability that the speaker has finished. ``pcm`` ends with the first silent frames."""
         ...
 
 
@@ -111,7 +110,7 @@ class Utterance(Protocol):
     """One utterance being recognised."""
 
     def feed(self, pcm: Pcm) -> Partial:
-        """Take more audio (any length). What is new; an empty one if nothing was looked at."""
+        """Take more audio (any length). Returns new text, or an empty ``Partial``."""
         ...
 
     def finish(self, cancel: CancelToken) -> Transcript:
@@ -122,11 +121,11 @@ class Utterance(Protocol):
 class Stt(Protocol):
     rate: int
     streams: bool
-    """Whether partial transcripts come with feeding, and not from passes of their own."""
+    """Whether ``feed`` yields partial transcripts, so that they need no separate passes."""
 
     def open(self, language: str, partials: bool) -> Utterance:
         """``language``: ISO 639-1, or empty for the model's default. ``partials``: whether
-        partials are wanted from ``feed``; without, it may return nothing and cost less."""
+        ``feed`` must return partials; if not, it may return nothing and cost less."""
         ...
 
 
@@ -138,11 +137,11 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """What reading ahead has come to.
+    """The result of reading ahead.
 
-    ``end_probability``: see ``EndOfTurn``; ``None`` where the user's are not the last words, or
-    the model cannot tell. ``fixed_tokens``: of instructions and tools, which every prompt has.
-    ``most_tokens``: the longest prompt; 0: not known.
+    ``end_probability``: see ``EndOfTurn``; ``None`` if the last message is not the user's, or
+    the model cannot tell. ``fixed_tokens``: length of the instructions and tools, which start every
+    prompt. ``most_tokens``: the longest possible prompt; 0 if unknown.
     """
 
     usage: Usage = field(default_factory=Usage)
@@ -154,9 +153,9 @@ class Warmed:
 @dataclass(frozen=True, slots=True)
 class EndOfTurn:
     """How likely it is, 0 to 1, that the user's last words are complete: that a sentence or the
-    message ends behind them, by the words alone. The language model knows it for nothing when it
-    reads them. At most once in a reply, before everything else. ``usage``: of the prompt, for an
-    answer that is not finished."""
+    message ends after them, judging by the words alone. The language model gets this for free when
+    it reads them. At most once per reply, before everything else. ``usage``: of the prompt, in case
+    the answer is never finished."""
 
     probability: float
     usage: Usage = field(default_factory=Usage, compare=False)
@@ -169,7 +168,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One whole call. ``arguments``: JSON text of an object that fits the tool's schema."""
+    """One complete call. ``arguments``: JSON text of an object that fits the tool's schema."""
 
     name: str
     arguments: str
@@ -199,8 +198,8 @@ class LlmSession(Protocol):
         """Read the prompt without answering; ``None`` between slices, the result at the end.
 
         ``said``: the words so far of a message that the user has not finished; may be empty.
-        Where ``messages`` end with the user's, they go on in it, behind a space. Only whole words
-        that will not change: what is read is what every prompt shares that goes on from here.
+        If the last of ``messages`` is the user's, they continue it, after a space. Pass only whole
+        words that will not change: the engine reads what all possible continuations share.
         """
         ...
 
@@ -212,7 +211,7 @@ class LlmSession(Protocol):
         sampling: Sampling,
         cancel: CancelToken,
     ) -> Iterator[Delta | None]:
-        """Answer, in words, calls or both; the markup of calls is never part of the text.
+        """Answer in words, calls or both; the text never contains the markup of calls.
 
         Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
         """
@@ -226,8 +225,8 @@ class Llm(Protocol):
 
 
 class Tts(Protocol):
-    """May have ``languages: Sequence[str]``: those it speaks, ISO 639-1. A request names one of
-    them, or no language."""
+    """May have ``languages: Sequence[str]``, the languages it speaks (ISO 639-1). Requests name
+    one of them, or no language."""
 
     rate: int
     voices: Sequence[str]
@@ -240,19 +239,19 @@ class Tts(Protocol):
 
 
 Wrong = Literal["runaway", "repetition"]
-"""Two of ``pipeline.events.FaultKind``: it never ends; it says the same again and again."""
+"""Two of ``pipeline.events.FaultKind``: the voice never ends, or keeps repeating itself."""
 
 
 class NotSpeech(EngineError):
     """Raised by a voice that notices a faulty clause itself, before any of it is heard.
 
-    From ``since_s`` seconds of its audio on it is no speech. What is not sent by then is dropped,
+    From second ``since_s`` on, its audio is not speech. Audio that is not sent by then is dropped,
     and the rest is said again as take 1.
     """
 
     def __init__(self, fault: Wrong, since_s: float) -> None:
         super().__init__(
-            "The voice made no speech of a clause",
+            "The voice made something other than speech of a clause",
             why=f"{fault} from {since_s:.2f} s on",
             fix="If it happens often, split long sentences, or try another tts.voice",
         )

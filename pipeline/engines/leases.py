@@ -1,8 +1,8 @@
-"""Which engines are in use, so that one of them can be exchanged between two turns.
+"""Which engines are in use, so that an engine can be replaced between two turns.
 
-A part of a turn that needs the same engines from its beginning to its end holds a lease: an
-utterance being recognised, an answer being generated and spoken. No session waits for another while
-holding one, but for engines.
+A part of a turn that needs the same engines from start to finish holds a lease: an utterance being
+recognised, or an answer being generated and spoken. While a session holds a lease, it may wait for
+engines, but never for another session.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 
 
 class Lease:
-    """``release`` it once or often."""
+    """``release`` may be called more than once."""
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
@@ -21,7 +21,7 @@ class Lease:
 
 
 class Leases:
-    """All that are held. While they are ``closed``, new ones wait."""
+    """All leases that are held. After ``close``, new ones wait for ``open``."""
 
     def __init__(self) -> None:
         self._held: set[Lease] = set()
@@ -41,18 +41,18 @@ class Leases:
         self._changed.set()
 
     def close(self) -> None:
-        """Let new ones wait."""
+        """Make new leases wait."""
         self._open.clear()
 
     def open(self) -> None:
         self._open.set()
 
     async def none(self) -> None:
-        """Wait for a moment in which none is held."""
+        """Wait until no lease is held."""
         await self._until_ended(None)
 
     async def ended(self) -> None:
-        """Wait until all that are held now have ended."""
+        """Wait until all leases held now have ended."""
         await self._until_ended(frozenset(self._held))
 
     async def _until_ended(self, some: frozenset[Lease] | None) -> None:

@@ -26,8 +26,8 @@ def unreadable(path: Path, why: object) -> WeightsError:
 def open_session(path: Path) -> Any:
     """An ``onnxruntime.InferenceSession`` on one CPU thread. Raises ``WeightsError``.
 
-    These models are small and share few cores with each other. More threads would mean spin
-    barriers, which cost far more than they gain as soon as a neighbour is busy.
+    These models are small and share a few cores. More threads would mean spin barriers, which cost
+    far more than they gain as soon as another thread is busy.
     """
     import onnxruntime
 

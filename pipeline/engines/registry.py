@@ -1,4 +1,4 @@
-"""Which engines there are: what each needs, where it runs, and how it is built."""
+"""The known engines: what each needs, where it runs, and how it is built."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class EngineOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     retired: ClassVar[tuple[str, ...]] = ()
-    """Keys of earlier versions, which are read and have no effect."""
+    """Keys of earlier versions: accepted, but without effect."""
 
     engine: str
     run_in: Placement | None = None
-    """Where the engine runs; unset: where its author says it runs best."""
+    """Where the engine runs; unset: where its author recommends."""
 
     @property
     def judge(self) -> EngineOptions | None:
-        """Of the language model here that judges words for one that does not (``llm.judged``)."""
+        """Options of the local model that judges words for an LLM that cannot (``llm.judged``)."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """What is known of every engine. ``options``: its section of the YAML; an option called
-    ``weights`` names a catalogue entry."""
+    """What every engine declares. ``options``: its section of the YAML; the option ``weights``
+    names a catalogue entry."""
 
     name: str
     kind: Kind
@@ -56,27 +56,27 @@ class _Spec:
     extra: str = ""
     """The optional dependency group that it needs, e.g. ``embedded``."""
     modules: tuple[str, ...] = ()
-    """Import names of those packages, so that a missing one is found before it is needed."""
+    """Import names of its packages, so that a missing one is noticed before it is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec(_Spec):
     """How to build one engine: ``build(options, weights)`` runs where the engine runs (maybe in a
-    child process), with the directory of those weights, or ``None``."""
+    child process) and gets the directory of its weights, or ``None``."""
 
     run_in: Placement = "thread"
     longest_step_s: float | None = None
-    """A step in a child process that takes longer hangs, and the child is replaced. ``None``: as
-    usual for its kind (``pipeline.workers.tuning.LONGEST_STEP_S``)."""
+    """If a step in a child process takes longer, it counts as hung and the child is replaced.
+    ``None``: the default of its kind (``pipeline.workers.tuning.LONGEST_STEP_S``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class UrlEngineSpec(_Spec):
     """How to build an engine that is reached by URL.
 
-    Asynchronous by nature, it is no blocking code in a worker: ``build(options, pool)`` gives a
+    It is asynchronous and needs no worker: ``build(options, pool)`` returns a
     ``pipeline.engines.by_url.engine.UrlEngine``, whose ``stage`` sessions use on the event loop.
-    ``pool`` is the one HTTP client of all such engines (``pipeline.engines.by_url.pool.Pool``).
+    ``pool`` is the HTTP client that all such engines share (``pipeline.engines.by_url.pool.Pool``).
     """
 
 
@@ -97,10 +97,10 @@ _BUILT_IN: dict[tuple[Kind, str], str] = {
     (Kind.TTS, "openai-speech"): "pipeline.engines.tts.openai_speech",
     (Kind.TTS, "qwen3-tts"): "pipeline.engines.tts.qwen3_tts",
 }
-"""Modules with a ``SPEC``. Nothing heavy is imported by importing one of them."""
+"""Modules with a ``SPEC``. Importing one imports nothing heavy."""
 
 REPLACED = {(Kind.LLM, "openai-responses"): "openai-chat"}
-"""Engines that are no more, and what settings that name them get in their place."""
+"""Removed engines, and the engine that settings naming them get instead."""
 
 
 def engine_names(kind: Kind) -> list[str]:
@@ -138,5 +138,5 @@ def require_modules(spec: AnyEngineSpec) -> None:
             why=f"cannot import {', '.join(missing)}",
             fix=f"Run: {command} (with your --config, if you have one)"
             if ours
-            else "Install what its makers say that it needs, into this environment",
+            else "Install the packages that its makers list into this environment",
         )

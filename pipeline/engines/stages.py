@@ -1,6 +1,6 @@
 """The engines as the session sees them: typed and awaitable.
 
-The ``*Stage`` protocols are what the session needs. A worker (``pipeline.workers.worker``) and an
+The ``*Stage`` protocols list what a session needs. A worker (``pipeline.workers.worker``) and an
 engine by URL (``pipeline.engines.by_url``) each have a ``stage``; tests in virtual time have
 scripted ones.
 """
@@ -22,7 +22,7 @@ from pipeline.work import Work
 log = logging.getLogger("reachy_voice.tts")
 
 MOST_TOLD = 20
-"""Languages that the log names: clients may ask for whatever they like."""
+"""How many languages the log names at most: clients may ask for any string."""
 
 
 class VadStreamStage(Protocol):
@@ -92,19 +92,19 @@ class TtsStage(Protocol):
 
 
 class Spoken:
-    """Chooses a language that one voice speaks, and logs once each language that it does not."""
+    """Chooses a language that a voice speaks, and warns once per language that it does not."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._named: set[str] = set()
 
     def choose(self, language: str, languages: Sequence[str]) -> str:
         """``language`` if it is one of ``languages``; else empty."""
         if language in languages:
             return language
-        if language and languages and language not in self._told and len(self._told) < MOST_TOLD:
-            self._told.add(language)
+        if language and languages and language not in self._named and len(self._named) < MOST_TOLD:
+            self._named.add(language)
             log.warning(
-                "The voice does not speak %r; it reads it as if it did (it speaks: %s). "
+                "The voice does not speak %r and will read it with its own sounds (it speaks: %s). "
                 "Choose another voice in `tts`, or set conversation.language",
                 language[:20],
                 ", ".join(languages),
@@ -114,8 +114,8 @@ class Spoken:
 
 @dataclass(slots=True, eq=False)
 class Stages:
-    """All that a session needs to hear, think and speak. One of them may be exchanged for another
-    of its kind; whoever needs the same ones for longer than one call holds one of ``leases``."""
+    """Everything a session needs to hear, think and speak. Any stage may be replaced by another of
+    its kind; code that needs the same stages for longer than one call holds one of ``leases``."""
 
     vad: VadStage
     turn: TurnStage
@@ -124,11 +124,11 @@ class Stages:
     tts: TtsStage
     leases: Leases = field(default_factory=Leases)
     kept: TtsStage | None = None
-    """A form of ``tts`` that can say a notice even while its engine fails."""
+    """A version of ``tts`` that can speak notices even while its engine fails."""
     word_scales: dict[str, WordScale] = field(default_factory=dict)
-    """What the language model's opinion of words is worth, by language, as far as measured."""
+    """How much the language model's opinion of words is worth, for each language measured."""
 
     @property
     def notices(self) -> TtsStage:
-        """Speaks the sentences that are not the model's (``pipeline.speaking.apology``)."""
+        """Speaks the server's own sentences (``pipeline.speaking.apology``)."""
         return self.kept or self.tts

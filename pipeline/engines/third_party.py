@@ -1,14 +1,14 @@
-"""Engines of other people, found by entry point, which need to import nothing of ours.
+"""Third-party engines, found by entry point. They need not import anything from this package.
 
-An entry point of the group ``reachy_voice.<kind>`` names an object (a module, most simply) with
+An entry point in the group ``reachy_voice.<kind>`` names an object (usually a module) with
 
     build(options, weights)     -> the engine; see the protocols in ``pipeline.engines.contract``
-    Options                     a class whose annotated attributes are the section of the YAML, with
-                                their defaults; optional
-    run_in                      "thread" (as without it), "process" or "inline"; optional
+    Options                     a class whose annotated attributes are the keys of the YAML section,
+                                with their defaults; optional
+    run_in                      "thread" (the default), "process" or "inline"; optional
     summary                     one line; optional
 
-or an ``EngineSpec`` or ``UrlEngineSpec`` itself. See docs/engines.md.
+or an ``EngineSpec`` or ``UrlEngineSpec``. See docs/engines.md.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from pipeline.errors import ConfigError
 
 
 class TheirOptions(EngineOptions):
-    """Base of the options of all of them. Unpickled by name: a child process has no such class
-    before it has found the engine."""
+    """Base of all third-party options. Unpickled by name: a child process does not have the class
+    until it has found the engine."""
 
     kind: ClassVar[Kind]
 
@@ -45,14 +45,14 @@ class TheirOptions(EngineOptions):
 
 
 class TheirSpec(EngineSpec):
-    """Found again by its name in a child process."""
+    """A spec that a child process looks up again by name."""
 
     def __reduce__(self) -> tuple[Callable[..., AnyEngineSpec], tuple[Kind, str]]:
         return find, (self.kind, self.name)
 
 
 def names(kind: Kind) -> set[str]:
-    """Of all engines that are installed besides ours."""
+    """Names of all installed third-party engines."""
     return {point.name for point in importlib.metadata.entry_points(group=f"reachy_voice.{kind}")}
 
 
@@ -79,14 +79,14 @@ def _spec(kind: Kind, name: str, thing: Any, where: str) -> EngineSpec:
         raise _unusable(where, "it has no function build(options, weights)")
     run_in: Placement = getattr(thing, "run_in", "thread")
     if run_in not in typing.get_args(Placement):
-        raise _unusable(where, f"its run_in is {run_in!r}, and not thread, process or inline")
+        raise _unusable(where, f"its run_in is {run_in!r}, not thread, process or inline")
     options = _options(kind, name, getattr(thing, "Options", None), where)
     summary = str(getattr(thing, "summary", ""))
     return TheirSpec(name, kind, options, build, summary, run_in=run_in)
 
 
 def _options(kind: Kind, name: str, theirs: Any, where: str) -> type[EngineOptions]:
-    """A model with the annotated attributes of ``theirs``; one without a default must be set."""
+    """A model with the annotated attributes of ``theirs``; those without a default are required."""
     fields: dict[str, Any] = {"engine": (Literal[name], name)}
     if theirs is not None:
         try:
@@ -123,5 +123,5 @@ def _unusable(where: str, why: str) -> ConfigError:
     return ConfigError(
         f"{where[0].upper()}{where[1:]}, cannot be used",
         why=why,
-        fix="Tell its author (docs/engines.md says what it needs), or choose another engine",
+        fix="Report this to its author (see docs/engines.md), or choose another engine",
     )

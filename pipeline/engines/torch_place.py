@@ -1,4 +1,4 @@
-"""Where torch runs an engine, and in which numbers. Import torch only where the engine runs."""
+"""On which device torch runs an engine, and how precisely. Import torch only where it runs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Place:
 
 
 def place(kind: str, device: str, precision: str, threads: int) -> Place:
-    """What ``auto`` means on this machine. ``kind``: the engine's section of the settings;
+    """Resolve ``auto`` on this machine. ``kind``: the engine's section of the settings;
     ``threads``: on a CPU. Raises ``EngineError`` for a device that the machine lacks."""
-    # Threads of OpenMP that wait must not spin on cores that other engines need; it is read once.
+    # Waiting OpenMP threads must not spin on cores that other engines need; it is read once.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 
@@ -37,8 +37,8 @@ def place(kind: str, device: str, precision: str, threads: int) -> Place:
     if lacks_gpu or (name == "mps" and not torch.backends.mps.is_available()):
         raise EngineError(
             f"There is no device for {kind}.device {device!r}",
-            why=f"torch {torch.__version__} finds {gpus} GPUs of NVIDIA",
-            fix=f"Set {kind}.device to cpu, or install a driver and a torch that fit (see doctor)",
+            why=f"torch {torch.__version__} finds {gpus} NVIDIA GPUs",
+            fix=f"Set {kind}.device to cpu, or install a matching driver and torch (see doctor)",
         )
     if device == "auto":
         device = "cuda:0" if gpus else "cpu"

@@ -1,9 +1,9 @@
-"""What a language model's probability that words are complete is worth, for one model and language.
+"""How much a language model's probability that words are complete is worth, per model and language.
 
-Models differ: one ends every second sentence where another goes on. So each model is asked once
-about sentences that are known (``config/languages``), whole and cut. A logistic regression on the
-logarithm of its answers gives the scale: log odds for the words being complete. Where the model
-cannot tell, the slope is 0, and its opinion counts for nothing.
+Models differ: one ends every second sentence where another continues. So each model is tried once
+on known sentences (``config/languages``), whole and cut. A logistic regression on the logarithm of
+its answers yields the scale: log odds that the words are complete. If the model cannot tell the
+two apart, the slope is 0 and its opinion is ignored.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ CutSentence = tuple[str, str]
 LEAST = 1e-4
 """Smaller probabilities count as this."""
 _FEWEST = 8
-"""Opinions on as many cut and whole sentences make a scale."""
+"""A scale needs opinions on at least this many cut, and as many whole, sentences."""
 _STEPS = 30
 _LEAST_SLOPE = 0.05
-"""With less, on values of unit variance, the model cannot tell."""
+"""Below this, on values of unit variance, the model cannot tell."""
 _RIDGE = 1.0
-"""Keeps the slope finite where all sentences are told apart."""
+"""Keeps the slope finite if the model separates all sentences."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordScale:
-    """``even``: the probability that counts for neither side; ``slope``: on its logarithm."""
+    """``even``: the probability that favours neither side; ``slope``: applied to its logarithm."""
 
     slope: float
     even: float
 
     def log_odds(self, probability: float | None) -> float | None:
-        """That the words are complete; ``None`` if the model was not asked, or cannot tell."""
+        """Log odds of complete words; ``None`` if the model gave no opinion or cannot tell."""
         if probability is None or not self.slope:
             return None
         return self.slope * math.log(max(probability, LEAST) / self.even)
 
 
 UNMEASURED = WordScale(slope=0.78, even=0.014)
-"""SmolLM2-135M's, in English: until a model was asked."""
+"""SmolLM2-135M's scale for English, used until the model has been measured."""
 
 
 def scale_of(scales: Mapping[str, WordScale], language: str) -> WordScale:
-    """That of ``language``, or else what those that were measured have in common."""
+    """The scale of ``language``, or else the mean of all that were measured."""
     if language in scales:
         return scales[language]
     known = list(scales.values())
@@ -68,14 +68,14 @@ async def measure(
     llm: LlmStage, sentences: Sequence[CutSentence], instructions: str
 ) -> WordScale | None:
     """``None`` if the model has no opinion. Raises what the model raises."""
-    told = (Message("system", instructions),)
+    system = (Message("system", instructions),)
     cut: list[float] = []
     whole: list[float] = []
     conversation = llm.open()
     try:
         for beginning, rest in sentences:
             for said, found in ((beginning, cut), (f"{beginning} {rest}", whole)):
-                warmed = await conversation.warm(told, (), Work(Priority.WARM_UP), said)
+                warmed = await conversation.warm(system, (), Work(Priority.WARM_UP), said)
                 if warmed.end_probability is not None:
                     found.append(warmed.end_probability)
     finally:
@@ -84,7 +84,7 @@ async def measure(
 
 
 def fitted(cut: Sequence[float], whole: Sequence[float]) -> WordScale:
-    """The scale on which these probabilities tell the two apart best. Both have the same weight."""
+    """The scale that separates the two best. Both groups have the same weight."""
     found = np.log(np.maximum([*cut, *whole], LEAST))
     complete = np.array([0.0] * len(cut) + [1.0] * len(whole))
     centre, spread = float(found.mean()), float(found.std()) or 1.0

@@ -32,7 +32,7 @@ log = logging.getLogger("reachy_voice.worker")
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Call ``method`` of object ``target`` (0: the engine). ``keep_as``: where to keep its result."""
+    """Call ``method`` of object ``target`` (0: the engine). ``keep_as``: id for its result."""
 
     job: int
     target: int

@@ -1,10 +1,10 @@
-"""Requests to one server: a place among so many, limits of time, cancelling, one repetition.
+"""Requests to one server: concurrency limit, time-outs, cancellation, one retry.
 
     async with endpoint.ask("chat/completions", body, work, private) as exchange:
         async for event in exchange.events(): ...
 
-Leaving the block, in whatever way, closes the request; where its answer was not over, the
-connection closes with it, which tells the server that the result is no longer wanted.
+Leaving the block in any way closes the request. If the answer is unfinished, the connection closes
+too, which tells the server that the result is no longer wanted.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from pipeline.work import Cancelled, Work
 T = TypeVar("T")
 
 STALE_S = 1.0
-"""A kept connection that the server has closed is noticed sooner than this."""
+"""A request on a stale kept-alive connection fails sooner than this."""
 MOST_ERROR_BYTES = 64 * 1024
 MOST_BODY_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What is sent."""
+    """The body of a request."""
 
     content: bytes
     content_type: str
 
     @classmethod
     def json(cls, data: Mapping[str, Any]) -> Body:
-        # Half a surrogate pair, as a client may send it, is no UTF-8.
+        # A client may send half a surrogate pair, which is not valid UTF-8.
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return cls(text.encode("utf-8", "replace"), "application/json")
 
@@ -62,14 +62,14 @@ class Body:
 
 
 class Exchange:
-    """One request and its answer. Each wait ends in time, and at once when the work is
+    """One request and its answer. Every wait has a time limit, and ends at once if the work is
     cancelled."""
 
     def __init__(self, work: Work, options: UrlOptions, place: Place, first_s: float) -> None:
         self.answer: Answer
-        """Once it has begun."""
+        """Set once it has begun."""
         self.waited_s = 0.0
-        """Time that the server had, without that of who reads its answer."""
+        """Time spent waiting for the server, without the reader's own time."""
         self._work = work
         self._place = place
         self._between_s = options.between_s
@@ -81,7 +81,7 @@ class Exchange:
 
     @property
     def compressed(self) -> bool:
-        """Though it was asked not to be."""
+        """Whether the answer is compressed, although the request forbids it."""
         return self.answer.headers.get("content-encoding", "identity") != "identity"
 
     @property
@@ -89,7 +89,7 @@ class Exchange:
         return self.answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes; each piece is a sign of life. Raises ``EngineError``,
+        """The body as it arrives; each piece is a sign of life. Raises ``EngineError``,
         ``Cancelled``."""
         async with aclosing(self._raw()) as raw:
             async for piece in raw:
@@ -98,10 +98,10 @@ class Exchange:
 
     async def events(self) -> AsyncGenerator[str, None]:
         """The data of the body's server-sent events. Comments, which some servers send to keep a
-        connection open, are no sign of life."""
+        connection open, do not count as a sign of life."""
         if self.content_type != "text/event-stream":
-            kind = self.content_type or "something without a type"
-            raise garbled(self._place, f"a stream of events was asked for, {kind} came")
+            kind = self.content_type or "a body without a type"
+            raise garbled(self._place, f"expected an event stream, got {kind}")
         reader = EventReader()
         try:
             async with aclosing(self._raw()) as raw:
@@ -115,11 +115,11 @@ class Exchange:
             yield event
 
     def linger(self, seconds: float) -> None:
-        """What matters has come; wait only so long for the rest."""
+        """The important part has arrived: wait at most ``seconds`` for the rest."""
         self._hurry_by = asyncio.get_running_loop().time() + seconds
 
     async def body(self, most_bytes: int = MOST_BODY_BYTES) -> bytes:
-        """All of it, up to ``most_bytes``."""
+        """The whole body, up to ``most_bytes``."""
         whole = b""
         async with aclosing(self.pieces()) as pieces:
             async for piece in pieces:
@@ -139,7 +139,7 @@ class Exchange:
     # -- waiting
 
     async def until(self, awaitable: Awaitable[T]) -> T:
-        """Raises ``Cancelled``, ``EngineError`` when it takes too long."""
+        """Raises ``Cancelled``, or ``EngineError`` if it takes too long."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         over = self._work.cancelled or self._stopped
@@ -158,7 +158,7 @@ class Exchange:
             self.waited_s += waited_s
 
     def _alive(self) -> None:
-        """Something of the answer has come."""
+        """Part of the answer has arrived."""
         self._limit = (self._between_s, "between_s")
         self._left_s = self._between_s
 
@@ -185,15 +185,15 @@ class Endpoint:
         pool: Pool,
         doubt: Callable[[EngineError, bool], None],
     ) -> None:
-        """``doubt`` is told when the server cannot be used (True), or may be gone (False)."""
+        """``doubt`` is called if the server cannot be used (True) or may be down (False)."""
         self.place = place
         self.options = options
         self.problem: str | None = None
-        """Why no request is made now."""
+        """Why no requests are made now."""
         self.patience_s = options.first_s
-        """Longest wait for the beginning of an answer."""
+        """Longest wait for an answer to begin."""
         self.last_used = 0.0
-        """When an answer ended, in the loop's time."""
+        """When the last answer ended, in loop time."""
         self._pool = pool
         self._doubt = doubt
         self._places = Places(options.max_requests)
@@ -201,12 +201,12 @@ class Endpoint:
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is under way."""
+        """Whether an answer is in progress."""
         return bool(self._under_way)
 
     def limit(self, slots: int) -> None:
-        """The server works on so many requests at once, 0: it does not tell. What is more waits
-        here and not there, where all are equal."""
+        """The server handles ``slots`` requests at once (0: unknown). Further requests queue here,
+        where they have priorities, rather than at the server."""
         most = self.options.max_requests
         self._places.resize(min(most, slots) if slots else most)
 
@@ -223,8 +223,8 @@ class Endpoint:
         work: Work,
         private: Iterable[str] = (),
     ) -> AsyncIterator[Exchange]:
-        """Send ``body`` to ``path`` and wait for the answer to begin. ``private``: what people have
-        said in it. Raises ``EngineError`` (``PromptTooLong``, too), ``Cancelled``."""
+        """Send ``body`` to ``path`` and wait for the answer to begin. ``private``: what people said
+        in it. Raises ``EngineError`` (including ``PromptTooLong``) and ``Cancelled``."""
         self._require_ready()
         self._pool.use()
         await self._places.take(work)

@@ -1,8 +1,8 @@
-"""One engine by URL: what an assistant has in a worker's place.
+"""One engine by URL: an assistant has it in place of a worker.
 
-``run`` waits until the server answers, then watches it: often while any engine by URL is used, so
-that a connection is open for the next request, and rarely otherwise. When a request finds the
-server gone, all requests fail at once, ``problem`` says why, and the server is probed at growing
+``run`` waits until the server answers, then probes it: often while any engine by URL is used, so
+that a connection is open for the next request, and rarely otherwise. If a request finds the server
+down, all requests fail at once, ``problem`` says why, and the server is probed at growing
 intervals until it is back.
 """
 
@@ -25,13 +25,13 @@ from pipeline.errors import EngineError
 log = logging.getLogger("reachy_voice.by_url")
 
 AGAIN_S = (0.25, 0.5, 1.0, 2.0, 5.0)
-"""Between two looks at a server that is not there; the last one again and again."""
+"""Seconds between probes of a server that is down; the last one repeats."""
 USED_S, USED_FOR_S = 4.0, 60.0
-"""Between two looks at a server that was used within the last minute: uvicorn, which vLLM and most
-servers of speech run on, closes a connection after 5 s without a request."""
+"""Seconds between probes of a server that was used in the last minute: uvicorn, which vLLM and most
+speech servers use, closes a connection after 5 s without a request."""
 UNUSED_S = 30.0
 LOADING_S = 180.0
-"""Ollama and LM Studio load a model with the first request for it."""
+"""Ollama and LM Studio load a model on its first request."""
 
 
 class UrlEngine:
@@ -40,7 +40,7 @@ class UrlEngine:
     def __init__(self, kind: Kind, name: str, options: UrlOptions, pool: Pool) -> None:
         self.name = f"{kind} {name}"
         self.found = Found(model=options.model or "")
-        """What the last look has found."""
+        """The result of the last probe."""
         self.stage: Any = None
         self.warm_up: Callable[[], Awaitable[None]] | None = None
         """Makes the server load its model."""
@@ -54,7 +54,7 @@ class UrlEngine:
         self._life: asyncio.Timeout | None = None
         self._wake = asyncio.Event()
         self._doubtful = False
-        """Whether a request has found that something is wrong, since the last look."""
+        """Whether a request has failed since the last probe."""
         self._looked_at = 0.0
         self.problem = "is starting"
 
@@ -73,9 +73,9 @@ class UrlEngine:
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Wait for the server, call ``ready``, then watch it until ``close``. Raises
-        ``EngineError`` if it does not come in time, or is not what the settings say."""
+        ``EngineError`` if it does not answer in time, or does not match the settings."""
         try:
-            # A time-out that only ``close`` sets ends whatever it does without a second task.
+            # ``close`` expires this time-out: that ends any wait without a second task.
             async with asyncio.timeout(0 if self._closing else None) as self._life:
                 await self._until_there()
                 ready()
@@ -104,7 +104,7 @@ class UrlEngine:
 
     async def _until_there(self) -> None:
         loop = asyncio.get_running_loop()
-        began, looks, told = loop.time(), 0, ""
+        began, looks, logged = loop.time(), 0, ""
         while True:
             try:
                 await self._look()
@@ -115,8 +115,8 @@ class UrlEngine:
             except EngineError as error:
                 if loop.time() - began >= self.options.start_s:
                     raise
-                if str(error) != told:
-                    told = str(error)
+                if str(error) != logged:
+                    logged = str(error)
                     log.warning("waiting for the %s engine: %s", self.name, error)
                 self.problem = str(error)
             await self._pause(AGAIN_S[min(looks, len(AGAIN_S) - 1)])
@@ -147,10 +147,10 @@ class UrlEngine:
         self.endpoint.limit(self.found.slots)
 
     async def _warm_up(self) -> None:
-        """It is ready when its model is loaded. Raises ``Unreachable``, ``TooSlow`` and
-        ``Misconfigured``; other troubles are for those who have them."""
+        """The engine is ready once its model is loaded. Raises ``Unreachable``, ``TooSlow`` and
+        ``Misconfigured``; other errors are left to the requests that meet them."""
         if self.warm_up and self.options.warm_up and self.found.family is not OPENAI:
-            self.problem = "its server loads the model"
+            self.problem = "its server is loading the model"
             self.endpoint.problem = None  # for this one request
             self.endpoint.patience_s = LOADING_S
             try:
@@ -161,7 +161,7 @@ class UrlEngine:
                 log.warning("the %s engine was not warmed up: %s", self.name, error)
             finally:
                 self.endpoint.patience_s = self.options.first_s
-            await self._look()  # some tell the context of a model that is loaded only
+            await self._look()  # some report the context size only for a loaded model
         self.problem = None
 
     def _doubt(self, error: EngineError, gone: bool) -> None:
@@ -174,7 +174,7 @@ class UrlEngine:
     # -- when
 
     def use(self) -> None:
-        """A user speaks: open connections before they are needed."""
+        """A user is speaking: open connections before they are needed."""
         self._pool.use()
 
     def _used(self) -> None:
@@ -182,7 +182,7 @@ class UrlEngine:
             self._wake.set()
 
     def _unmet_s(self) -> float:
-        """Since the last answer of the server, or the last look at it."""
+        """Time since the server's last answer or probe."""
         met_at = max(self.endpoint.last_used, self._looked_at)
         return asyncio.get_running_loop().time() - met_at
 
@@ -191,12 +191,12 @@ class UrlEngine:
         return USED_S if unused_s < USED_FOR_S else UNUSED_S
 
     def _due(self) -> bool:
-        """Not while an answer comes, or has just come: that is proof enough."""
+        """No probe is due during or just after an answer: that proves the server is up."""
         met = self.endpoint.busy or self._unmet_s() < USED_S
         return self._doubtful or self.problem is not None or not met
 
     async def _pause(self, seconds: float) -> None:
-        """Until then, or until there is doubt or an end."""
+        """Sleep, unless woken by a failed request or ``_used``."""
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()

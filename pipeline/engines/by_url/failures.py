@@ -1,7 +1,7 @@
-"""What goes wrong with a server, said so that a person knows what to do.
+"""What can go wrong with a server, in messages that tell a person what to do.
 
-What a server says about an error may repeat what people have said, so no word of the conversation
-is passed on from there (``without``): errors are logged, conversations are not.
+A server's error message may quote the conversation. Errors are logged and conversations are not, so
+``without`` masks every word of the conversation in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, PromptTooLong
 
 MOST_SHOWN_CHARS = 240
-"""Of what a server says."""
+"""Longest excerpt of a server's message that is shown."""
 
 
 class Unreachable(EngineError):
@@ -25,20 +25,20 @@ class Unreachable(EngineError):
 
 
 class Misconfigured(EngineError):
-    """The server is there, but not as the settings say; waiting does not help."""
+    """The server answers but does not match the settings; waiting does not help."""
 
 
 class Refused(EngineError):
-    """The server does not take this request, whatever its state."""
+    """The server rejects this request, whatever its state."""
 
 
 class TooSlow(EngineError):
-    """Nothing came for too long."""
+    """The server sent nothing for too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which engine, and where: for messages."""
+    """Which engine and where it is, for messages."""
 
     kind: Kind
     url: str
@@ -52,42 +52,42 @@ class Place:
 
 
 def unreachable(place: Place, broken: Broken) -> EngineError:
-    """For what happened before the answer began."""
+    """The error for a failure before the answer began."""
     fix = f"Start it, or correct {place.kind}.url"
     match broken.why:
         case "connect" if "CERTIFICATE_VERIFY_FAILED" in broken.detail:
             what = f"{place.who} has a certificate that is not trusted"
-            fix = "Set SSL_CERT_FILE to a file with its certificate, or that of its authority"
+            fix = "Set SSL_CERT_FILE to a file with its certificate, or its CA's certificate"
             return Misconfigured(what, why=broken.detail, fix=fix)
         case "connect" if "[SSL" in broken.detail:
-            what = f"{place.who} does not speak TLS as we do"
+            what = f"{place.who} does not speak TLS as expected"
             return Misconfigured(what, why=broken.detail, fix=f"Try http:// in {place.kind}.url")
         case "connect" | "slow":
             return Unreachable(f"{place.who} cannot be reached", why=broken.detail, fix=fix)
         case "broken":
             what = f"{place.who} closed the connection without an answer"
-            return Unreachable(what, why=broken.detail, fix="Look into its log")
+            return Unreachable(what, why=broken.detail, fix="Check its log")
         case _:
             what = f"{place.who} does not answer in HTTP"
             return Misconfigured(what, why=broken.detail, fix=fix)
 
 
 def broke_off(place: Place, why: str) -> EngineError:
-    """For what happened in the middle of an answer."""
-    return EngineError(f"{place.who} broke off its answer", why=why, fix="Look into its log")
+    """The error for a failure in the middle of an answer."""
+    return EngineError(f"{place.who} broke off its answer", why=why, fix="Check its log")
 
 
 def too_slow(place: Place, seconds: float, option: str) -> EngineError:
     return TooSlow(
         f"{place.who} does not answer in time",
-        why=f"nothing came for {seconds:g} s",
-        fix=f"Look whether it is overloaded, or raise {place.kind}.{option}",
+        why=f"it sent nothing for {seconds:g} s",
+        fix=f"Check whether it is overloaded, or raise {place.kind}.{option}",
     )
 
 
 def garbled(place: Place, why: str) -> EngineError:
     return EngineError(
-        f"{place.who} sends what is no answer",
+        f"{place.who} sent an invalid answer",
         why=why,
         fix=f"Correct {place.kind}.url or {place.kind}.engine",
     )
@@ -98,8 +98,8 @@ def garbled(place: Place, why: str) -> EngineError:
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """What a server says is wrong. ``prompt_tokens`` and ``limit_tokens`` are set when the prompt
-    is too long, as far as it tells them."""
+    """A server's error report. ``prompt_tokens`` and ``limit_tokens`` are set if the prompt is too
+    long and the server gives the numbers."""
 
     status: int
     message: str = ""
@@ -116,13 +116,13 @@ _TOO_LONG = re.compile(
     r"exceeded|exceeds? .{0,40}context|context overflow|longer than the maximum model length",
     re.IGNORECASE,
 )
-"""vLLM, llama-server, OpenAI, LM Studio and SGLang, in their own words."""
+"""How vLLM, llama-server, OpenAI, LM Studio and SGLang word it."""
 _LIMIT = re.compile(r"(?:context length is|context size|limit is)\D{0,12}(\d+)", re.IGNORECASE)
 _ASKED = re.compile(r"(?:requested|request|prompt|contains|has)\D{0,40}?(\d+)", re.IGNORECASE)
 
 
 def complaint(status: int, body: Any) -> Complaint:
-    """Out of the body of an error, as these servers write it: ``{"error": {...}}`` (OpenAI, vLLM,
+    """Parse the body of an error, as these servers write it: ``{"error": {...}}`` (OpenAI, vLLM,
     llama-server, Ollama), ``{"error": "..."}`` (LM Studio), flat (older vLLM), ``{"detail": ...}``
     (FastAPI)."""
     error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
@@ -146,7 +146,7 @@ def complaint(status: int, body: Any) -> Complaint:
 
 
 def complaint_of_bytes(status: int, content: bytes) -> Complaint:
-    """The same of a body that may be anything."""
+    """The same for a body that may be anything."""
     try:
         return complaint(status, json.loads(content))
     except (ValueError, RecursionError):
@@ -156,12 +156,12 @@ def complaint_of_bytes(status: int, content: bytes) -> Complaint:
 
 _NO_ENTRY = (
     Misconfigured,
-    "does not let us in",
+    "refuses access",
     "Set {kind}.api_key, or REACHY_VOICE__{KIND}__API_KEY in the environment",
 )
-_MOVED = (Misconfigured, "sends us to another address", "Correct {kind}.url")
-_FAILED = (EngineError, "failed", "Look into its log")
-_REFUSED = "Look into its log; {kind}.extra adds and removes fields"
+_MOVED = (Misconfigured, "redirects to another address", "Correct {kind}.url")
+_FAILED = (EngineError, "failed", "Check its log")
+_REFUSED = "Check its log; {kind}.extra adds and removes fields"
 _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     0: (EngineError, "refuses the request", _REFUSED),
     401: _NO_ENTRY,
@@ -174,7 +174,7 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     **dict.fromkeys((301, 302, 303, 307, 308), _MOVED),
     429: (
         EngineError,
-        "has too much to do",
+        "is overloaded",
         "Lower {kind}.max_requests, or give it more capacity",
     ),
     503: (Unreachable, "is not ready", "Wait until its model is loaded"),
@@ -183,7 +183,7 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
 
 
 def refused(place: Place, complaint: Complaint, private: Iterable[str]) -> EngineError:
-    """The error that stands for ``complaint``. ``private``: what people have said."""
+    """The error to raise for ``complaint``. ``private``: what people said."""
     if complaint.too_long:
         return _too_long(place, complaint)
     status, says = complaint.status, without(complaint.message, private)
@@ -200,7 +200,7 @@ def refused(place: Place, complaint: Complaint, private: Iterable[str]) -> Engin
 def _too_long(place: Place, complaint: Complaint) -> PromptTooLong:
     error = PromptTooLong(complaint.prompt_tokens, complaint.limit_tokens)
     if not complaint.prompt_tokens or not complaint.limit_tokens:
-        error.why = f"{place.who} says so"
+        error.why = f"reported by the {place.kind} server at {place.url}"
     error.fix = "Shorten the instructions or tools, or start that server with more context"
     return error
 
@@ -225,7 +225,7 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 def without(message: str, private: Iterable[str]) -> str:
-    """The first line of ``message``, and none of the words that stand in ``private``."""
+    """The first line of ``message``, with all words that occur in ``private`` masked."""
     line = message.strip().split("\n")[0][:MOST_SHOWN_CHARS].strip().rstrip(".")
     said = {word.lower() for text in private for word in _WORD.findall(text)} - _HARMLESS
     return _WORD.sub(lambda word: "…" if word[0].lower() in said else word[0], line)

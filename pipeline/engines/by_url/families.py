@@ -1,4 +1,4 @@
-"""What OpenAI-compatible servers of language models do differently, as data.
+"""How OpenAI-compatible LLM servers differ, as data.
 
 A server is recognised by ``owned_by`` in its list of models. Sources: llama.cpp ``tools/server``
 (README, ``server-http.cpp``, ``server-chat.cpp``), vLLM's protocol modules and documentation,
@@ -14,14 +14,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """``owners``: what it calls itself. ``sampling``: its names of what OpenAI's API does not
-    have. ``chat``: what it is told besides, mostly not to think aloud.
-    ``most``: its name of the limit of a chat answer's tokens. ``any_model``: it serves what it has,
-    whatever name is asked for. ``ready_path``: what says that a model is loaded. ``context_path``
-    and ``context``: where it tells how many tokens fit, and what of the answer, for a model;
-    ``slots``: how many requests it works on at once, from there, too. ``cuts``: a prompt that is
-    too long is cut without a word. ``calls_by_schema``: an answer that must be a call is asked for
-    as JSON by its schema."""
+    """``owners``: its ``owned_by`` names. ``sampling``: its names for options that OpenAI's API
+    lacks. ``chat``: extra request fields, mostly to turn thinking off. ``most``: its name for
+    the token limit of a chat answer. ``any_model``: it ignores the requested model name.
+    ``ready_path``: answers 200 once a model is loaded. ``context_path``: reports the context size;
+    ``context`` reads a model's size from that answer, and ``slots`` the number of concurrent
+    requests. ``cuts``: it silently truncates a prompt that is too long. ``calls_by_schema``: a
+    forced call is requested as JSON with the tool's schema."""
 
     name: str
     owners: tuple[str, ...] = ()
@@ -38,7 +37,7 @@ class Family:
 
 
 def _llama_context(answer: Any, model: str) -> int:
-    """``/props``: of one slot, which is what one conversation can have."""
+    """``/props``: the size of one slot, which is all that one conversation can use."""
     return _int(_at(answer, "default_generation_settings", "n_ctx"))
 
 
@@ -47,14 +46,14 @@ def _llama_slots(answer: Any) -> int:
 
 
 def _ollama_context(answer: Any, model: str) -> int:
-    """``/api/ps``: of models that are loaded now. Ollama cuts what does not fit, silently."""
+    """``/api/ps``: lists loaded models. Ollama silently truncates what does not fit."""
     loaded = [entry for entry in _list(_at(answer, "models")) if isinstance(entry, dict)]
     names = (model, f"{model}:latest")
     return next((_int(e.get("context_length")) for e in loaded if e.get("name") in names), 0)
 
 
 def _lm_studio_context(answer: Any, model: str) -> int:
-    """``/api/v0/models``: as it is loaded."""
+    """``/api/v0/models``: the size it was loaded with."""
     for entry in _list(_at(answer, "data")):
         if isinstance(entry, dict) and entry.get("id") == model:
             return _int(entry.get("loaded_context_length"))
@@ -106,7 +105,7 @@ FAMILIES = (LLAMA_SERVER, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a probe has found out. ``model``: what requests name; 0 tokens, or slots: not told."""
+    """The result of a probe. ``model``: the name for requests. 0 tokens or slots: unknown."""
 
     family: Family = OTHER
     model: str = ""
@@ -116,7 +115,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One model of a server's list."""
+    """One model in a server's list."""
 
     id: str
     owner: str = ""
@@ -124,7 +123,7 @@ class Listed:
 
 
 def listed(answer: Any) -> list[Listed] | None:
-    """The models of ``GET /v1/models``; ``None`` if it is no such list. vLLM tells
+    """The models of ``GET /v1/models``; ``None`` if it is not such a list. vLLM has
     ``max_model_len``, newer builds of llama-server ``meta.n_ctx``."""
     data = _at(answer, "data")
     if not isinstance(data, list):
@@ -141,13 +140,13 @@ def listed(answer: Any) -> list[Listed] | None:
 
 
 def family_of(models: Sequence[Listed]) -> Family:
-    """Who lists these models; Ollama's own are owned by ``library``, others by who made them."""
+    """The server that lists these models. Ollama's own have the owner ``library``."""
     owners = {model.owner for model in models}
     return next((family for family in FAMILIES if owners & {*family.owners}), OTHER)
 
 
 def chosen(models: Sequence[Listed], wanted: str | None) -> Listed | None:
-    """The model that is asked for; Ollama's ``name`` is ``name:latest``."""
+    """The wanted model; in Ollama, ``name`` means ``name:latest``."""
     if wanted is None:
         return models[0] if models else None
     names = (wanted, f"{wanted}:latest")

@@ -1,4 +1,4 @@
-"""What every engine by URL can be told."""
+"""Options that all engines by URL share."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pipeline.engines.registry import EngineOptions
 
 
 def base_url(text: str) -> str:
-    """``text`` without a slash at its end. Raises ``ValueError`` for what is no such address."""
+    """``text`` without a trailing slash. Raises ``ValueError`` if it is not an HTTP address."""
     try:
         parts = urlsplit(text.strip())
-        parts.port  # noqa: B018, raises for what is no number
+        parts.port  # noqa: B018, raises if it is not a number
     except ValueError:
-        raise ValueError("must be an address as http://192.168.1.5:8080/v1") from None
+        raise ValueError("must be an address such as http://192.168.1.5:8080/v1") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("must be an address as http://192.168.1.5:8080/v1")
+        raise ValueError("must be an address such as http://192.168.1.5:8080/v1")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("must not hold a name or password; use api_key")
+        raise ValueError("must not contain a name or password; use api_key")
     if parts.query or parts.fragment:
-        raise ValueError("must not hold a ? or a #")
+        raise ValueError("must not contain a ? or a #")
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
 
 
@@ -39,45 +39,45 @@ Seconds = Annotated[float, Field(gt=0, le=600)]
 
 class UrlOptions(EngineOptions):
     url: Annotated[str, AfterValidator(base_url)]
-    """Where the server's API begins, as ``http://192.168.1.5:8080/v1``."""
+    """Base address of the server's API, such as ``http://192.168.1.5:8080/v1``."""
     model: str | None = Field(default=None, min_length=1)
-    """Which model, by its name at the server; null: the first that it lists."""
+    """Name of the model at the server; null: the first that it lists."""
     api_key: SecretStr | None = Field(default=None, repr=False)
-    """Sent as ``Authorization: Bearer``; better from the environment than from a file."""
+    """Sent as ``Authorization: Bearer``; set it in the environment rather than in a file."""
     max_requests: int = Field(default=8, ge=1, le=256)
-    """Requests at the same time; more wait, confirmed answers first."""
+    """Concurrent requests; further ones wait, and confirmed answers go first."""
     connect_s: Seconds = 2.0
     """Longest wait for a connection."""
     first_s: Seconds = 20.0
-    """Longest wait for the beginning of an answer."""
+    """Longest wait for an answer to begin."""
     between_s: Seconds = 10.0
-    """Longest silence in the middle of one."""
+    """Longest silence in the middle of an answer."""
     start_s: float = Field(default=120.0, ge=0, le=86_400)
-    """How long to wait for the server when we start."""
+    """How long to wait for the server at startup."""
     check: str | None = "models"
-    """What is asked to see whether the server is well, relative to ``url``; null asks nothing."""
+    """Path for health checks, relative to ``url``; null turns them off."""
     warm_up: bool = True
-    """One small request when the server is found, so that its model is loaded; never at OpenAI."""
+    """Send one small request at startup, so that the server loads its model; never to OpenAI."""
     extra: dict[str, Any] = Field(default={})
-    """More fields for the body of each request; null takes one of ours away."""
+    """More fields for the body of each request; a null value removes a default field."""
 
     @model_validator(mode="after")
     def _runs_nowhere(self) -> Self:
         if self.run_in is not None:
-            raise ValueError("run_in is for engines of this machine, not for those by URL")
+            raise ValueError("run_in is for engines on this machine, not for engines by URL")
         return self
 
     @property
     def key(self) -> str:
-        """Empty: none. Not for logs."""
+        """The API key, or an empty text. Never log it."""
         return self.api_key.get_secret_value() if self.api_key else ""
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes with every request."""
+        """Headers of every request."""
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
     def with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
-        """``body`` with ``extra`` over it."""
+        """``body`` overridden by ``extra``."""
         whole = {**body, **self.extra}
         return {key: value for key, value in whole.items() if value is not None}

@@ -1,7 +1,7 @@
-"""Limits the requests that one server works on; the most urgent waiting one goes next.
+"""Limits one server's concurrent requests; the most urgent waiting request goes next.
 
-Confirmed work goes before speculative work, and that before reading ahead; among equals, the client
-that holds the fewest places, then the one that came first.
+Confirmed work goes before speculative work, and that before reading ahead. Among equals, the client
+with the fewest places goes first, then the oldest request.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class _Waiter:
 
 
 class Places:
-    """One engine's. Used on the event loop only."""
+    """The places of one engine. Used on the event loop only."""
 
     def __init__(self, count: int) -> None:
         self._count = self._free = count
         self._held: Counter[int] = Counter()
-        """Places that each client holds; only of those that hold one."""
+        """Places held by each client; clients without a place are absent."""
         self._waiting: list[_Waiter] = []
         self._turns = itertools.count()
 
@@ -39,7 +39,7 @@ class Places:
         return len(self._waiting)
 
     async def take(self, work: Work) -> None:
-        """Wait for a place. Raises ``Cancelled`` when the work is. ``give_back`` it."""
+        """Wait for a place; ``give_back`` it. Raises ``Cancelled`` if the work is cancelled."""
         if work.cancelled:
             raise Cancelled
         if self._free > 0:
@@ -87,5 +87,5 @@ class Places:
         self._held[work.client] += 1
 
     def _urgency(self, waiter: _Waiter) -> tuple[int, int, int]:
-        """The least is served first."""
+        """The lowest is served first."""
         return int(waiter.work.priority), self._held[waiter.work.client], waiter.turn

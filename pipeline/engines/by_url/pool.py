@@ -1,7 +1,7 @@
-"""The one HTTP client of all engines by URL. Nothing else in the pipeline knows httpx.
+"""The HTTP client that all engines by URL share. Nothing else in the pipeline uses httpx.
 
 It follows no redirects, takes no proxy from the environment, and keeps connections open for the
-next request. What goes wrong is a ``Broken``, which knows how far the request had come.
+next request. Failures raise ``Broken``, which says whether the request may be repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import httpx
 
 KEPT_S = 120.0
-"""Connections are closed after so long without a request, if the server keeps them so long."""
+"""Idle connections are closed after this time, unless the server closes them first."""
 MOST_KEPT = 32
 
 Why = Literal["connect", "slow", "broken", "garbled"]
@@ -35,7 +35,7 @@ class Request:
 
 
 def multipart(fields: Mapping[str, str], file: bytes, name: str, kind: str) -> tuple[bytes, str]:
-    """``multipart/form-data`` with ``file``, whose name is ``name``: the body, and its type."""
+    """``multipart/form-data`` with ``file`` under the file name ``name``: body and content type."""
     import httpx
 
     built = httpx.Request(
@@ -45,8 +45,8 @@ def multipart(fields: Mapping[str, str], file: bytes, name: str, kind: str) -> t
 
 
 class Broken(Exception):
-    """No answer, or not all of it. ``why``: there was no connection, there was none in time, it
-    broke, or what came is not HTTP. ``repeatable``: the server cannot have begun to answer."""
+    """No answer, or only part of it. ``why``: the connection failed, was too slow or broke, or the
+    answer is not HTTP. ``repeatable``: the server cannot have begun to answer."""
 
     def __init__(self, why: Why, detail: str, *, repeatable: bool) -> None:
         super().__init__(detail)
@@ -56,7 +56,7 @@ class Broken(Exception):
 
 
 class _Trace:
-    """How far a request has come, as httpcore tells it."""
+    """How far a request got, as httpcore reports it."""
 
     def __init__(self) -> None:
         self.new_connection = False
@@ -73,18 +73,17 @@ class _Trace:
 
     @property
     def repeatable(self) -> bool:
-        """Nothing was sent, or it was sent into a connection from before that the server has
-        closed meanwhile."""
+        """Nothing was sent, or only over a kept-alive connection that the server had closed."""
         return not self.answered and not (self.sent and self.new_connection)
 
 
 class Answer:
-    """The head of an answer, and the way to its body. ``close`` it, whatever happens."""
+    """The head of an answer, and access to its body. Always ``close`` it."""
 
     def __init__(self, response: httpx.Response, trace: _Trace) -> None:
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
-        """Their names do not depend on case."""
+        """Names are case-insensitive."""
         self.kept_connection = not trace.new_connection
         self._response = response
         stream = response.extensions.get("network_stream")
@@ -92,11 +91,11 @@ class Answer:
         self._acknowledge()
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes. Raises ``Broken``."""
+        """The body as it arrives. Raises ``Broken``."""
         import httpx
 
         try:
-            # Raw, because it is not compressed; less work for each piece.
+            # Raw, because the body is not compressed: less work per piece.
             async with aclosing(self._response.aiter_raw()) as pieces:  # type: ignore[type-var]
                 async for piece in pieces:
                     self._acknowledge()
@@ -105,30 +104,30 @@ class Answer:
             raise _broken(error, repeatable=False) from error
 
     def _acknowledge(self) -> None:
-        """Say at once that something has come. A server with Nagle's delay holds back each small
-        piece until then, and a kernel takes its time (40 ms measured on Linux, from the second
-        request on). It must be said again each time; other systems do not know the option."""
+        """Acknowledge data at once. A server with Nagle's algorithm holds back small pieces until
+        the last one is acknowledged, and kernels delay that (40 ms on Linux, from the second
+        request on). The option must be set again each time; only Linux has it."""
         if self._socket and hasattr(socket, "TCP_QUICKACK"):
             with suppress(OSError):
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
     async def close(self) -> None:
-        """Let go of it. What was not read is not wanted: the connection is closed then, by which
-        the server knows."""
+        """Release the answer. If it was not read to the end, the connection closes, which tells the
+        server to stop."""
         await self._response.aclose()
 
 
 class Pool:
-    """``async with`` it around all that uses it. Without a request it costs nothing."""
+    """Wrap all users in ``async with`` this. Costs nothing until the first request."""
 
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
         self._making = asyncio.Lock()
         self._open = False
         self.used_at = -math.inf
-        """When one of its engines was last used, in the loop's time."""
+        """When one of its engines was last used, in loop time."""
         self.on_use: set[Callable[[], None]] = set()
-        """Called then."""
+        """Callbacks for each use."""
 
     async def __aenter__(self) -> Self:
         self._open = True
@@ -146,14 +145,14 @@ class Pool:
             self._client = None
 
     def use(self) -> None:
-        """A user speaks or waits for an answer: all engines will be needed."""
+        """A user is speaking or waiting for an answer: all engines will be needed."""
         self.used_at = asyncio.get_running_loop().time()
-        for told in list(self.on_use):
-            told()
+        for callback in list(self.on_use):
+            callback()
 
     async def send(self, request: Request, connect_s: float) -> Answer:
-        """The answer's head, as soon as it is there. Raises ``Broken``. The caller sets a limit of
-        time for what is behind the connection; a cancelled call closes its connection."""
+        """The answer's head, as soon as it arrives. Raises ``Broken``. The caller limits the time
+        after connecting; cancelling the call closes the connection."""
         client = self._client or await self._made()
         import httpx
 
@@ -176,7 +175,7 @@ class Pool:
             if not self._open:
                 raise Broken("connect", "the client is closed", repeatable=False)
             if self._client is None:
-                # In a thread, because modules and the authorities' certificates are read.
+                # In a thread, because it loads modules and CA certificates.
                 try:
                     self._client = await asyncio.to_thread(_client)
                 except OSError as error:
@@ -189,13 +188,13 @@ def _client() -> httpx.AsyncClient:
     import anyio
     import httpx
 
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells each request
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
     anyio.run(anyio.sleep, 0)  # loads what httpx would load with its first request, on the loop
     return httpx.AsyncClient(
-        verify=httpx.create_ssl_context(),  # knows SSL_CERT_FILE, for authorities of one's own
+        verify=httpx.create_ssl_context(),  # honours SSL_CERT_FILE, for private CAs
         trust_env=False,
         follow_redirects=False,
-        # Compression would hold back what has been made.
+        # Compression would delay the pieces.
         headers={"Accept-Encoding": "identity", "User-Agent": "reachy-voice"},
         limits=httpx.Limits(
             max_connections=None, max_keepalive_connections=MOST_KEPT, keepalive_expiry=KEPT_S

@@ -1,4 +1,4 @@
-"""Is the server there, does it know us, does it have the model? One or two cheap requests."""
+"""Is the server up, does it grant access, does it have the model? A few cheap requests."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pipeline.engines.by_url.pool import Broken, Pool, Request
 from pipeline.engines.registry import Kind
 
 ANSWER_S = 10.0
-"""A server that is busy with a prompt may let us wait."""
+"""A server that is busy with a prompt may answer late."""
 MOST_BYTES = 1024 * 1024
 MOST_NAMES = 8
 
 
 async def probe(place: Place, options: UrlOptions, pool: Pool) -> Found:
-    """What there is. Raises ``Unreachable`` if waiting may help, ``Misconfigured`` if not, and
-    other kinds of ``EngineError``."""
+    """Find the server's family and model. Raises ``Unreachable`` if waiting may help,
+    ``Misconfigured`` if not, and other kinds of ``EngineError``."""
     if options.check is None:
         return Found(model=options.model or "")
     status, content = await _get(place, options, pool, options.check)
@@ -40,7 +40,7 @@ async def probe(place: Place, options: UrlOptions, pool: Pool) -> Found:
         if options.check == "models":
             raise Misconfigured(
                 f"{place.who} does not list its models",
-                why=f"what is at {joined(options.url, options.check)} is something else",
+                why=f"{joined(options.url, options.check)} returned something else",
                 fix=f"Correct {place.kind}.url (most end in /v1), or set {place.kind}.check to null"
                 f" and {place.kind}.model to a name",
             )
@@ -61,9 +61,9 @@ async def _found(place: Place, options: UrlOptions, pool: Pool, models: list[Lis
     tokens, slots = (model.context_tokens if model else 0), 0
     if place.kind is Kind.LLM and family.context_path:
         status, content = await _get(place, options, pool, family.context_path)
-        told = _json(content) if status == 200 else None
-        tokens = family.context(told, name) or tokens
-        slots = family.slots(told)
+        answer = _json(content) if status == 200 else None
+        tokens = family.context(answer, name) or tokens
+        slots = family.slots(answer)
     return Found(family, name, tokens, slots)
 
 
@@ -81,11 +81,11 @@ def _no_such_model(place: Place, options: UrlOptions, models: list[Listed]) -> M
 
 
 async def _hint_at_v1(place: Place, options: UrlOptions, pool: Pool) -> None:
-    """Raise ``Misconfigured`` if it is only the ``/v1`` that is missing."""
+    """Raise ``Misconfigured`` if only the ``/v1`` is missing."""
     status, content = await _get(place, options, pool, joined(options.url, "v1/models"))
     if status == 200 and listed(_json(content)) is not None:
         raise Misconfigured(
-            f"{place.who} has nothing there",
+            f"{place.who} has no API at that path",
             why=f"its API is at {options.url}/v1",
             fix=f"Set {place.kind}.url to {options.url}/v1",
         )

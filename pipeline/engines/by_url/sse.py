@@ -1,6 +1,6 @@
-"""The data of server-sent events out of bytes, however they are cut. Sans-I/O.
+"""Extracts the data of server-sent events from bytes, split anywhere. Sans-I/O.
 
-The format is that of the HTML standard, section 9.2; only ``data`` is of use here.
+The format is defined in section 9.2 of the HTML standard; only ``data`` fields matter here.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Of one event. A whole answer, as ``response.completed`` repeats it, is far below."""
+"""Limit for one event. Even a whole answer, as in ``response.completed``, is far below it."""
 
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 _BOM = b"\xef\xbb\xbf"
@@ -40,7 +40,7 @@ class EventReader:
         return events
 
     def finish(self) -> list[str]:
-        """What the end completes; not all servers write the empty line behind the last event."""
+        """Events that the end completes: some servers omit the empty line after the last one."""
         last, self._buffer = self._buffer.rstrip(b"\r"), b""
         ended = (self._line(last), self._line(b""))
         return [event for event in ended if event is not None]

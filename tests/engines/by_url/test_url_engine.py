@@ -48,7 +48,7 @@ async def test_startup_reports_problems() -> None:
         assert await started(far, api_key="right") == ""
         assert await started(far, api_key="right", model="gemma") == ""
         wrong_key = await started(far, api_key="wrong")
-        assert "does not let us in: HTTP 401, Invalid API Key" in wrong_key
+        assert "refuses access: HTTP 401, Invalid API Key" in wrong_key
         assert "wrong" not in wrong_key
         no_model = await started(far, api_key="right", model="llama")
         assert "has no model 'llama': it has qwen3, gemma. Set llm.model" in no_model
@@ -272,7 +272,7 @@ async def test_it_is_not_ready_while_its_model_is_loaded() -> None:
         engine = built(pool, Kind.LLM, CHAT, far.url, warm_up=True)
         life = asyncio.create_task(engine.run(lambda: None))
         await far.until_asked("/v1/chat/completions")
-        assert engine.problem == "its server loads the model"
+        assert engine.problem == "its server is loading the model"
         engine.close()
         await life
 

@@ -104,7 +104,7 @@ def test_a_prompt_that_is_too_long(body: Any, tokens: int, limit: int) -> None:
             401,
             {"error": {"message": "Invalid API Key", "type": "authentication_error", "code": 401}},
             Misconfigured,
-            "does not let us in: HTTP 401, Invalid API Key",
+            "refuses access: HTTP 401, Invalid API Key",
             "REACHY_VOICE__LLM__API_KEY",
         ),
         (
@@ -114,8 +114,8 @@ def test_a_prompt_that_is_too_long(body: Any, tokens: int, limit: int) -> None:
             "does not know the path or the model: HTTP 404, The model `qwen` does not exist",
             "llm.model",
         ),
-        (307, {}, Misconfigured, "sends us to another address: HTTP 307", "llm.url"),
-        (429, {"error": "rate limit"}, EngineError, "has too much to do", "llm.max_requests"),
+        (307, {}, Misconfigured, "redirects to another address: HTTP 307", "llm.url"),
+        (429, {"error": "rate limit"}, EngineError, "is overloaded", "llm.max_requests"),
         (500, {"detail": "CUDA out of memory"}, EngineError, "failed: HTTP 500, CUDA out", "log"),
         (
             503,

@@ -239,8 +239,8 @@ STOP = chunk({}, "stop")
         (stream(WORDS, data({"error": {"message": "out of memory"}})), "out of memory"),
         (stream(WORDS, data({"error": {"message": "Hello friend"}})), "… friend"),
         (stream(b"<html>"), "stream ended before"),
-        (Mood(200, "text/html", [b"<html>"]), "text/html came"),
-        (Mood(200, "application/json", [b"{}"]), "application/json came"),
+        (Mood(200, "text/html", [b"<html>"]), "got text/html"),
+        (Mood(200, "application/json", [b"{}"]), "got application/json"),
     ],
 )
 async def test_broken_streams_are_errors_and_not_ends(mood: Mood, why: str) -> None:

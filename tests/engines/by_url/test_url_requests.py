@@ -269,7 +269,7 @@ async def test_redirects_are_not_followed() -> None:
         running(Kind.LLM, "openai-chat", far.url, api_key="secret") as engine,
     ):
         far.moods[CHAT] = [Mood(307, headers=[("location", f"{other.url}/chat/completions")])]
-        with pytest.raises(EngineError, match="sends us to another address"):
+        with pytest.raises(EngineError, match="redirects to another address"):
             await answer(engine)
     assert not other.seen
 
@@ -294,7 +294,7 @@ async def test_a_compressed_answer_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("status", "match"),
-    [(401, "does not let us in"), (404, "does not know"), (429, "too much to do"), (500, "failed")],
+    [(401, "refuses access"), (404, "does not know"), (429, "is overloaded"), (500, "failed")],
 )
 @ALL
 async def test_errors_of_a_server(kind: Kind, name: str, status: int, match: str) -> None:

@@ -54,9 +54,9 @@ def test_the_profile_that_ships_is_valid_and_needs_little() -> None:
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ("llm.url=10.0.0.5:8080", "llm.url: must be an address as http://192.168.1.5:8080/v1"),
-        ("llm.url=http://me:pw@host/v1", "must not hold a name or password; use api_key"),
-        ("llm.run_in=thread", "run_in is for engines of this machine"),
+        ("llm.url=10.0.0.5:8080", "llm.url: must be an address such as http://192.168.1.5:8080/v1"),
+        ("llm.url=http://me:pw@host/v1", "must not contain a name or password; use api_key"),
+        ("llm.run_in=thread", "run_in is for engines on this machine"),
         ("llm.max_requests=0", "llm.max_requests: input should be greater than or equal to 1"),
         ("llm.modle=x", "did you mean llm.model?"),
         ("tts.voices=[]", "tts.voices"),
